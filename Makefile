@@ -1,0 +1,72 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test demo docs lint format lock clean
+
+PYTHON ?= python3
+
+# What the caller's shell happens to set must not change what is installed or tested.
+unexport MYPYPATH PYTHONHOME PYTHONPATH PYTHONWARNINGS VIRTUAL_ENV
+unexport PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_HASHES PIP_REQUIRE_VIRTUALENV PIP_TARGET
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_USER := 0
+
+RUN := .venv/bin/python -m
+PIP := .venv/bin/python -m pip install -qq
+
+help: ## List these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@echo "Another Python than python3: make setup PYTHON=python3.12 (after make clean)."
+
+setup: .venv/.ready ## Install everything into .venv (the other commands do it when needed)
+
+# The stamp is written last, so a setup that was interrupted starts over.
+.venv/.ready: dev.lock pyproject.toml
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "headstart needs Python 3.11 or newer, which '$(PYTHON)' is not: try again with PYTHON=python3.11." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "headstart needs Python's venv module: on Debian run 'apt install python3-venv' and try again." >&2; exit 1; }
+	@echo "Setting up .venv (once, about a minute) …"
+	@rm -rf .venv
+	@"$(PYTHON)" -m venv .venv
+	@$(PIP) --require-hashes -r dev.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: lint ## Check style, types and layers, then run every test and documented example
+	@echo "Tests and examples (pytest) …"
+	@$(RUN) pytest -q -n auto --maxprocesses 4
+
+lint: .venv/.ready ## Check style, types and layers
+	@echo "Style (ruff check) …"
+	@$(RUN) ruff check -q --output-format=concise .
+	@echo "Layout (ruff format) …"
+	@$(RUN) ruff format -q --check . || { echo "Run 'make format' to fix this." >&2; exit 1; }
+	@echo "Types (mypy) …"
+	@$(RUN) mypy
+	@echo "Layers (import-linter) …"
+	@.venv/bin/lint-imports --no-logo
+
+format: .venv/.ready ## Put the code into the house style
+	@$(RUN) ruff check -q --fix-only .
+	@$(RUN) ruff format .
+
+demo: .venv/.ready ## See what a head start is worth
+	@.venv/bin/python examples/starting_ahead.py
+
+docs: .venv/.ready ## Build the documentation
+	@$(RUN) sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "The documentation is in docs/_build/html/index.html"
+
+lock: ## Bring every version in dev.lock up to date
+	@rm -rf .venv-lock
+	@"$(PYTHON)" -m venv .venv-lock
+	@.venv-lock/bin/python -m pip install -qq 'uv>=0.9,<1'
+	@.venv-lock/bin/uv pip compile -q --no-config --cache-dir .venv-lock/cache --python .venv-lock/bin/python \
+	  --universal --python-version 3.11 --fork-strategy fewest --upgrade --generate-hashes \
+	  --custom-compile-command "make lock" --group dev -o dev.lock pyproject.toml >/dev/null
+	@rm -rf .venv-lock
+
+clean: ## Remove all that these commands made
+	@rm -rf .venv .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf build dist docs/_build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,38 @@
+"""Run every Python block of README.md and docs/ as a test; see CONTRIBUTING.md.
+
+The blocks of one document share their names and run in order, in an empty temporary folder. With
+pytest-xdist this needs --dist=loadfile, as pyproject.toml sets it: one worker for each document.
+"""
+
+import doctest
+import os
+import tempfile
+from contextlib import ExitStack, chdir
+
+from sybil import Sybil
+from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+collect_ignore = ["docs/_build", "docs/conf.py"]
+
+
+def enter_empty_folder(namespace):
+    namespace["__cleanup__"] = cleanup = ExitStack()
+    folder = cleanup.enter_context(tempfile.TemporaryDirectory())
+    cleanup.enter_context(chdir(folder))
+
+
+def leave_folder(namespace):
+    namespace["__cleanup__"].close()
+
+
+pytest_collect_file = Sybil(
+    parsers=[
+        PythonCodeBlockParser(doctest_optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE),
+        SkipParser(),
+    ],
+    patterns=["*.md"],
+    setup=enter_empty_folder,
+    teardown=leave_folder,
+).pytest()

@@ -1,0 +1,77 @@
+"""headstart: contextual bandits that start ahead.
+
+Many related decision problems, each too small to learn well alone; headstart learns what they
+share, so that the next one needs a fraction of the exploration.
+"""
+
+from headstart.bandit import Bandit, Prediction, Task, load
+from headstart.belief import Belief
+from headstart.choice import Choice
+from headstart.errors import (
+    ChoiceError,
+    FileError,
+    HeadstartError,
+    InputError,
+    MissingFileError,
+    TaskError,
+)
+from headstart.evidence import Evidence
+from headstart.named import (
+    bayes_oracle,
+    bias_oful,
+    lints,
+    linucb,
+    meta_ts,
+    projected_linucb,
+    projected_ts,
+    projection_oracle,
+)
+from headstart.prior import Prior
+from headstart.report import Report
+from headstart.rules import UCB, Forced, Greedy, Rule, Thompson, Uniform
+from headstart.subspace import CCIPCA, PCA, ExactPCA
+from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace, Transfer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CCIPCA",
+    "PCA",
+    "UCB",
+    "Bandit",
+    "Belief",
+    "Bias",
+    "Choice",
+    "ChoiceError",
+    "Evidence",
+    "ExactPCA",
+    "FileError",
+    "Forced",
+    "Gaussian",
+    "Greedy",
+    "HeadstartError",
+    "Independent",
+    "InputError",
+    "MissingFileError",
+    "Oracle",
+    "Prediction",
+    "Prior",
+    "Report",
+    "Rule",
+    "Subspace",
+    "Task",
+    "TaskError",
+    "Thompson",
+    "Transfer",
+    "Uniform",
+    "__version__",
+    "bayes_oracle",
+    "bias_oful",
+    "lints",
+    "linucb",
+    "load",
+    "meta_ts",
+    "projected_linucb",
+    "projected_ts",
+    "projection_oracle",
+]

@@ -1,0 +1,508 @@
+"""What users hold: a :class:`Bandit` for all tasks, a :class:`Task` for each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from headstart import checks, snapshot
+from headstart.belief import Belief
+from headstart.choice import Choice
+from headstart.contexts import LARGEST, Features, allowed_arms
+from headstart.errors import ChoiceError, InputError, TaskError
+from headstart.evidence import Evidence
+from headstart.files import PathLike
+from headstart.ledger import Entry, Ledger
+from headstart.prior import Prior
+from headstart.randomness import Seed, Streams, entropy_of
+from headstart.records import Array
+from headstart.report import Report, rounds_saved
+from headstart.rules import UCB, Propensities, Rule
+from headstart.transfer import Subspace, Transfer
+
+__all__ = ["Bandit", "Prediction", "Task", "load"]
+
+
+class Prediction(NamedTuple):
+    """Expected rewards with intervals."""
+
+    mean: Array
+    lower: Array
+    upper: Array
+    level: float
+
+
+class Bandit:
+    """Many related decision problems, and what they share.
+
+    Parameters
+    ----------
+    dim
+        The number of features of a context.
+    transfer
+        How to learn a prior from finished tasks; :class:`~headstart.transfer.Subspace` unless
+        given.
+    rule
+        How to choose; :class:`~headstart.rules.UCB` unless given.
+    noise
+        R, the scale of the rewards' noise, or ``"auto"`` to estimate it from residuals.
+    seed
+        A whole number (or a NumPy ``Generator`` or ``SeedSequence``). The same seed and the same
+        calls give the same decisions, however tasks are interleaved; ``None`` takes a fresh one.
+    intercept
+        Add a constant feature, for rewards that do not average zero.
+    live
+        How many tasks keep their belief at hand. Any number may be open; one unused for longer is
+        kept as its evidence alone, and takes the newest prior when it is next used.
+    memory
+        How many of a task's latest choices can still be learned from.
+
+    Examples
+    --------
+    >>> import headstart as hs
+    >>> bandit = hs.Bandit(dim=2, seed=0)
+    >>> task = bandit.task("user-42")
+    >>> choice = task.choose([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]])
+    >>> task.learn(choice, reward=1.0)
+    True
+    >>> task.close()
+    >>> print(bandit.report().closed_tasks)
+    1
+
+    Notes
+    -----
+    Every method may be called from several threads: each call is atomic. Decisions do not depend
+    on how calls for *different* tasks interleave, as long as none of them is closed meanwhile.
+    Contexts longer than 1 are fine; the bound ‖x‖ ≤ 1 matters to the theory radius only.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        transfer: Transfer | None = None,
+        rule: Rule | None = None,
+        noise: float | str = "auto",
+        seed: Seed = None,
+        *,
+        intercept: bool = False,
+        live: int = 256,
+        memory: int = 4096,
+    ) -> None:
+        dim = checks.integer("dim", dim, 1)
+        if not isinstance(intercept, (bool, np.bool_)):
+            raise checks.refuse("intercept", "True or False", intercept)
+        features = Features(dim, intercept=bool(intercept))
+        transfer = Subspace() if transfer is None else transfer
+        rule = UCB() if rule is None else rule
+        if not isinstance(transfer, Transfer):
+            raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+        if not isinstance(rule, Rule):
+            raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        if isinstance(noise, str):
+            checks.one_of("noise", noise, ("auto",))
+        scale = None if isinstance(noise, str) else checks.positive("noise", noise)
+        self._features = features
+        self._rule = rule
+        self._memory = checks.integer("memory", memory, 1)
+        self._streams = Streams(entropy_of(seed))
+        self._origin = os.urandom(16)  # marks this bandit's choices; no decision depends on it
+        self._frozen = False
+        self._ledger = Ledger(features.dim, transfer, scale, checks.integer("live", live, 1))
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        noise = "auto" if self._ledger.noise is None else self._ledger.noise
+        return (
+            f"Bandit(dim={self.dim}, transfer={self.transfer!r}, rule={self.rule!r}, "
+            f"noise={noise!r}) with {len(self)} tasks"
+        )
+
+    @property
+    def dim(self) -> int:
+        """The number of features of a context, without the intercept."""
+        return self._features.given
+
+    @property
+    def transfer(self) -> Transfer:
+        """How it learns a prior."""
+        return self._ledger.transfer
+
+    @property
+    def rule(self) -> Rule:
+        """How it chooses."""
+        return self._rule
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The names of the features, once a frame has told them."""
+        return self._features.names
+
+    @property
+    def prior(self) -> Prior:
+        """What a new task would start from."""
+        with self._lock:
+            return self._ledger.prior()
+
+    @property
+    def frozen(self) -> bool:
+        """Whether learning is stopped."""
+        return self._frozen
+
+    def __len__(self) -> int:
+        return len(self._ledger.entries)
+
+    def __contains__(self, task: object) -> bool:
+        return (str(task) if type(task) is int else task) in self._ledger.entries
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of all tasks, in the order they were made."""
+        with self._lock:
+            return iter(list(self._ledger.entries))
+
+    def task(self, id: str | int) -> Task:
+        """The task with this id: made if it is new, resumed if it is known.
+
+        A whole number is the same id as its decimal digits.
+        """
+        name = task_name(id)
+        with self._lock:
+            self._ledger.open(name)
+        return Task(self, name)
+
+    def delete(self, id: str | int) -> None:
+        """Forget a task: its evidence, and what it contributed to the prior."""
+        with self._lock:
+            name = task_name(id)
+            self._entry(name)
+            self._ledger.delete(name)
+
+    def freeze(self) -> None:
+        """Stop learning: choices go on, ``learn`` and ``close`` change nothing."""
+        with self._lock:
+            self._frozen = True
+
+    def unfreeze(self) -> None:
+        """Learn again."""
+        with self._lock:
+            self._frozen = False
+
+    def learn(self, choice: Any, reward: Any) -> bool:
+        """Learn from a choice or a token of any task, or from many of them at once.
+
+        Parameters
+        ----------
+        choice
+            A :class:`Choice`, a token, or a sequence of these.
+        reward
+            A finite number, or as many as there are choices.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+
+        Notes
+        -----
+        Either all of them are learned from or, if one is refused, none.
+        """
+        with self._lock:
+            return self._learn(choice, reward, None)
+
+    def save(self, path: PathLike) -> None:
+        """Write everything to a file, atomically; :func:`load` continues exactly from there."""
+        with self._lock:
+            content = snapshot.pack(
+                self._ledger,
+                self._rule,
+                self._features,
+                {
+                    "seed": str(self._streams.seed),
+                    "origin": self._origin.hex(),
+                    "memory": self._memory,
+                    "frozen": self._frozen,
+                },
+            )
+        snapshot.write(path, content)
+
+    @classmethod
+    def load(
+        cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
+    ) -> Self:
+        """The bandit that was saved; pass ``transfer`` or ``rule`` if they are of your own kind."""
+        ledger, rule, features, other = snapshot.unpack(path, transfer, rule)
+        bandit = cls.__new__(cls)
+        bandit._features = features
+        bandit._rule = rule
+        bandit._memory = int(other["memory"])
+        bandit._streams = Streams(int(other["seed"]))
+        bandit._origin = bytes.fromhex(other["origin"])
+        bandit._frozen = bool(other["frozen"])
+        bandit._ledger = ledger
+        bandit._lock = threading.RLock()
+        return bandit
+
+    def report(self) -> Report:
+        """What was learned: tasks, subspace, eigenvalues, and the gain expected for a new task."""
+        with self._lock:
+            ledger = self._ledger
+            prior = ledger.prior()
+            explained = ledger.transfer.explain(ledger.state)
+            total = Evidence.zero(ledger.dim)
+            for name in ledger.closed:
+                evidence = ledger.evidence(ledger.entries[name])
+                total = total + evidence.replace(forced=None)
+            rounds = sum(ledger.rounds(name) for name in ledger.entries)
+            gram = total.gram / max(total.rounds, 1.0)
+            return Report(
+                transfer=repr(ledger.transfer),
+                rule=repr(self._rule),
+                dim=ledger.dim,
+                open_tasks=len(ledger.entries) - len(ledger.closed),
+                closed_tasks=len(ledger.closed),
+                rounds=int(rounds),
+                noise=float(prior.noise),
+                rank=explained.rank,
+                eigenvalues=explained.eigenvalues,
+                explained=explained.explained,
+                rounds_saved=rounds_saved(prior, gram),
+                note=explained.note,
+            )
+
+    def _entry(self, name: str) -> Entry:
+        """A task's entry, or a helpful refusal."""
+        entry = self._ledger.entries.get(name)
+        if entry is None:
+            raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
+        return entry
+
+    def _choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
+        with self._lock:
+            entry = self._entry(name)
+            table, names = self._features.read(contexts)
+            allowed = allowed_arms(exclude, len(table))
+            if entry.closed and not self._frozen:
+                self._ledger.reopen(name)
+            belief = self._ledger.belief(name)
+            if entry.key is None:
+                entry.key = self._streams.key(name)
+            number, key = entry.number, entry.key
+            rng = self._streams.at(key, number)
+            pick = self._rule.choose(belief, table, rng, allowed)
+            entry.next_number(self._memory)
+            self._features = self._features._replace(names=names)
+        rule, seed = self._rule, self._streams.seed
+        table = table if self._features.intercept else table.copy()
+
+        def odds() -> Propensities:
+            # A stream of its own, so that asking for propensities changes no decision.
+            stream = Streams(seed).at(key, number, stream=1)
+            return rule.propensities(belief, table, stream, allowed)
+
+        context = table[pick.arm].copy()
+        forced = bool(pick.forced)
+        return Choice(pick.arm, pick.score, name, number, forced, context, self._origin, odds)
+
+    def _learn(self, choice: Any, reward: Any, task: str | None) -> bool:
+        """Check everything first, then learn: nothing changes if anything is refused."""
+        single = isinstance(choice, (Choice, str))
+        choices, rewards = ([choice], [reward]) if single else pair_up(choice, reward)
+        rounds = []
+        fresh: set[tuple[str, int]] = set()
+        for item, value in zip(choices, rewards, strict=True):
+            known = self._known_choice(item, task)
+            number = checks.real("reward", value)
+            if abs(number) > LARGEST:
+                raise checks.refuse("reward", f"below {LARGEST:g} in size", value)
+            mark = (known.task, known.number)
+            if mark in fresh or self._entry(known.task).was_learned(known.number):
+                raise ChoiceError(
+                    f"choice {known.id} was learned from already, or is older than the "
+                    f"{self._memory} choices that are remembered"
+                )
+            fresh.add(mark)
+            rounds.append((known, number))
+        if self._frozen:
+            return False
+        for known, number in rounds:
+            self._ledger.learn(known.task, known.context, number, known.forced)
+            self._ledger.entries[known.task].mark_learned(known.number)
+        return True
+
+    def _known_choice(self, item: Any, task: str | None) -> Choice:
+        """A choice of this bandit (and task), from the object or its token."""
+        if isinstance(item, str):
+            item = Choice.from_token(item, self._origin)
+        if not isinstance(item, Choice):
+            raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
+        if item.origin != self._origin:
+            raise ChoiceError(f"choice {item.id} is unknown: it belongs to another bandit")
+        if task is not None and item.task != task:
+            raise ChoiceError(f"choice {item.id} belongs to task {item.task!r}, not {task!r}")
+        if len(item.context) != self._features.dim:
+            raise ChoiceError(f"choice {item.id} has another number of features")
+        self._entry(item.task)
+        return item
+
+    def _predict(self, name: str, contexts: Any, level: float, of_reward: bool) -> Prediction:
+        level = checks.fraction("level", level, open_ends=True)
+        with self._lock:
+            self._entry(name)
+            table, _ = self._features.read(contexts)
+            belief = self._ledger.belief(name)
+        mean, width = belief.predict(table), belief.width(table)
+        spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
+        from scipy.special import ndtri
+
+        half = float(ndtri(0.5 + level / 2.0)) * spread
+        return Prediction(mean, mean - half, mean + half, level)
+
+
+class Task:
+    """One task of a bandit: a light handle, to be kept or asked for anew each time.
+
+    Get one with :meth:`Bandit.task`.
+    """
+
+    __slots__ = ("_bandit", "_id")
+
+    def __init__(self, bandit: Bandit, id: str) -> None:
+        self._bandit = bandit
+        self._id = id
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"Task({self._id!r}, {state}, {self.rounds} rounds)"
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self._id
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is folded into the prior."""
+        return self._bandit._entry(self._id).closed
+
+    @property
+    def rounds(self) -> int:
+        """How many rewards it has seen."""
+        with self._bandit._lock:
+            self._bandit._entry(self._id)
+            return int(self._bandit._ledger.rounds(self._id))
+
+    @property
+    def evidence(self) -> Evidence:
+        """What it has shown."""
+        with self._bandit._lock:
+            return self._bandit._ledger.evidence(self._bandit._entry(self._id))
+
+    @property
+    def belief(self) -> Belief:
+        """What is believed of it: a prior without its own evidence, plus its evidence."""
+        with self._bandit._lock:
+            self._bandit._entry(self._id)
+            return self._bandit._ledger.belief(self._id)
+
+    def choose(self, contexts: Any, exclude: Any = None) -> Choice:
+        """Choose among the arms on offer; a closed task runs on from here.
+
+        Parameters
+        ----------
+        contexts
+            One row per arm: an array, a list of lists, or a pandas or Polars frame. Any number of
+            arms, different ones every time.
+        exclude
+            Rows that must not be picked: their numbers, or a mask.
+        """
+        return self._bandit._choose(self._id, contexts, exclude)
+
+    def learn(self, choice: Any, reward: Any) -> bool:
+        """Learn the reward of a choice of this task, or of many at once.
+
+        Now, later, out of order, and after closing; each choice once.
+
+        Parameters
+        ----------
+        choice
+            A :class:`Choice`, a token, or a sequence of these.
+        reward
+            A finite number, or as many as there are choices.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+        """
+        with self._bandit._lock:
+            self._bandit._entry(self._id)
+            return self._bandit._learn(choice, reward, self._id)
+
+    def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:
+        """Expected rewards of arms, with intervals that hold them with probability ``level``.
+
+        With ``of_reward`` the intervals are for single rewards, noise included.
+        """
+        return self._bandit._predict(self._id, contexts, level, of_reward)
+
+    def refresh(self) -> None:
+        """Take the newest prior, which never holds this task's own evidence."""
+        with self._bandit._lock:
+            self._bandit._entry(self._id)
+            if not self._bandit._frozen:
+                self._bandit._ledger.refresh(self._id)
+
+    def close(self) -> None:
+        """Fold what the task has shown into the prior, once.
+
+        Late rewards are still learned and folded in; choosing again reopens it.
+        """
+        with self._bandit._lock:
+            self._bandit._entry(self._id)
+            if not self._bandit._frozen:
+                self._bandit._ledger.close(self._id)
+
+    def delete(self) -> None:
+        """Forget the task: its evidence, and what it contributed to the prior."""
+        self._bandit.delete(self._id)
+
+
+def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None) -> Bandit:
+    """The bandit that was saved at a path, to continue exactly where it was.
+
+    Pass ``transfer`` or ``rule`` if they were of your own kind: a file holds settings, never code.
+    """
+    return Bandit.load(path, transfer=transfer, rule=rule)
+
+
+def task_name(id: object) -> str:
+    """A task id as text: 1 to 1,000 characters."""
+    want = "text of 1 to 1000 characters, or a whole number"
+    if isinstance(id, (int, np.integer)) and not isinstance(id, bool):
+        return str(int(id))
+    if not isinstance(id, str) or not 1 <= len(id) <= 1000:
+        raise checks.refuse("id", want, id)
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise checks.refuse("id", want, id) from None
+    return str(id)
+
+
+def pair_up(choices: Any, rewards: Any) -> tuple[list[Any], list[Any]]:
+    """As many rewards as choices, both as lists."""
+    if not isinstance(choices, Sequence) and not isinstance(choices, np.ndarray):
+        raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
+    try:
+        listed = list(rewards)
+    except TypeError:
+        raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
+    if len(listed) != len(choices):
+        raise InputError(
+            f"reward must hold as many numbers as there are choices, {len(choices)}; "
+            f"got {len(listed)}"
+        )
+    return list(choices), listed

@@ -1,0 +1,124 @@
+"""Checks of arguments, with messages that name the argument, what it wants and what it got."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.errors import InputError
+
+__all__ = ["finite_array", "fraction", "integer", "non_negative", "one_of", "positive", "real"]
+
+Array = npt.NDArray[np.floating[Any]]
+
+
+def describe(value: object) -> str:
+    """Say what a value is, briefly enough for an error message.
+
+    >>> describe([[1.0, 2.0]]), describe(float("nan")), describe("x" * 99)[:12]
+    ('a list', 'nan', "'xxxxxxxxxxx")
+    """
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    if value is None or isinstance(value, (bool, str, bytes, numbers.Number)):
+        text = repr(value)
+        return text if len(text) <= 60 else text[:57] + "…"
+    kind = type(value).__name__
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    return f"{article} {kind}"
+
+
+def refuse(name: str, want: str, got: object) -> InputError:
+    """The error for an argument that is not what it must be.
+
+    >>> str(refuse("level", "a number between 0 and 1", 2))
+    'level must be a number between 0 and 1; got 2'
+    """
+    return InputError(f"{name} must be {want}; got {describe(got)}")
+
+
+def real(name: str, value: object, want: str = "a finite number") -> float:
+    """A finite real number, as a float; booleans and arrays are refused."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise refuse(name, want, value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise refuse(name, want, value)
+    return number
+
+
+def positive(name: str, value: object) -> float:
+    """A finite number above zero."""
+    number = real(name, value, "a positive finite number")
+    if number <= 0:
+        raise refuse(name, "a positive finite number", value)
+    return number
+
+
+def non_negative(name: str, value: object) -> float:
+    """A finite number, zero or more."""
+    number = real(name, value, "a finite number, 0 or more")
+    if number < 0:
+        raise refuse(name, "a finite number, 0 or more", value)
+    return number
+
+
+def fraction(name: str, value: object, *, open_ends: bool = False) -> float:
+    """A number from 0 to 1, the ends included unless ``open_ends``."""
+    want = "a number strictly between 0 and 1" if open_ends else "a number from 0 to 1"
+    number = real(name, value, want)
+    inside = 0 < number < 1 if open_ends else 0 <= number <= 1
+    if not inside:
+        raise refuse(name, want, value)
+    return number
+
+
+def integer(name: str, value: object, minimum: int = 0, maximum: int | None = None) -> int:
+    """A whole number within bounds; booleans and floats are refused."""
+    want = f"a whole number, {minimum} or more"
+    if maximum is not None:
+        want = f"a whole number from {minimum} to {maximum}"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise refuse(name, want, value)
+    number = int(value)
+    if number < minimum or (maximum is not None and number > maximum):
+        raise refuse(name, want, value)
+    return number
+
+
+def one_of(name: str, value: object, options: Collection[str]) -> str:
+    """One of a few names."""
+    if not isinstance(value, str) or value not in options:
+        raise refuse(name, "one of " + ", ".join(repr(option) for option in options), value)
+    return value
+
+
+def finite_array(name: str, value: object, want: str, ndim: int | None = None) -> Array:
+    """A floating-point array with no NaN and no infinity; float32 stays float32.
+
+    >>> finite_array("mean", [1, 2], "a vector", ndim=1)
+    array([1., 2.])
+    """
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "iub":
+            array = array.astype(np.float64)
+        elif array.dtype.kind != "f":
+            array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be {want}; got {describe(value)} ({error})") from None
+    if ndim is not None and array.ndim != ndim:
+        raise InputError(f"{name} must be {want}; got an array of shape {array.shape}")
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))[0]
+        where = f" at index {tuple(int(i) for i in bad)}" if array.ndim else ""
+        offender = array[tuple(bad)]
+        raise InputError(f"{name} must be finite everywhere; got {offender}{where}")
+    return array

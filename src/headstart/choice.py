@@ -1,0 +1,147 @@
+"""A choice: what was picked, how likely that was, and a token to learn from it elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import functools
+import hashlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headstart.errors import ChoiceError
+from headstart.records import Array, frozen
+from headstart.rules import Propensities
+
+__all__ = ["Choice"]
+
+VERSION = 1
+HEAD = struct.Struct("<BBQIIH")  # version, forced, number, arm, dimension, length of the task id
+DIGEST = 12
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Choice:
+    """What a task chose. Hand it, or its token, to ``learn`` together with the reward.
+
+    Attributes
+    ----------
+    arm
+        The row of the contexts that was picked.
+    score
+        The rule's index of that arm (UCB's bound, Thompson's draw), in rewards' units.
+    task
+        The task's id.
+    number
+        Which choice of the task this is.
+    """
+
+    arm: int
+    score: float
+    task: str
+    number: int
+    forced: bool
+    context: Array = dataclasses.field(repr=False)
+    origin: bytes = dataclasses.field(repr=False)
+    odds: Callable[[], Propensities] | None = dataclasses.field(repr=False, default=None)
+
+    @property
+    def id(self) -> str:
+        """Unique within the bandit: task and number."""
+        return f"{self.task}#{self.number}"
+
+    @functools.cached_property
+    def stated(self) -> Propensities:
+        """The probability of every arm on offer, found when first asked for."""
+        if self.odds is None:
+            raise ChoiceError(
+                f"choice {self.id} was read from a token, which carries what learning needs "
+                f"and no propensities: log them where the choice was made"
+            )
+        return self.odds()
+
+    @property
+    def propensities(self) -> Array:
+        """The probability of every arm on offer."""
+        return self.stated.values
+
+    @property
+    def propensity(self) -> float:
+        """The probability with which this arm was picked."""
+        return float(self.stated.values[self.arm])
+
+    @property
+    def propensity_is_estimate(self) -> bool:
+        """Whether the probabilities were estimated (Thompson sampling) and not exact."""
+        return self.stated.draws is not None
+
+    @property
+    def propensity_draws(self) -> int | None:
+        """The number of draws they were estimated from; ``None`` where they are exact."""
+        return self.stated.draws
+
+    @functools.cached_property
+    def token(self) -> str:
+        """A string that carries all that is needed to learn from the choice in another process.
+
+        It is sealed with the bandit's identity: a damaged token, or another bandit's, is refused.
+        """
+        task = self.task.encode()
+        head = HEAD.pack(VERSION, self.forced, self.number, self.arm, len(self.context), len(task))
+        body = head + task + self.context.astype("<f8").tobytes()
+        return base64.urlsafe_b64encode(body + seal(body, self.origin)).decode()
+
+    @classmethod
+    def from_token(cls, token: str, origin: bytes) -> Choice:
+        """The inverse of :attr:`token`, for the bandit of that origin."""
+        try:
+            raw = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise ChoiceError(f"token {short(token)} is not a headstart token") from None
+        body, digest = raw[:-DIGEST], raw[-DIGEST:]
+        if len(body) < HEAD.size or body[0] != VERSION:
+            raise ChoiceError(f"token {short(token)} is not a token of this version")
+        if seal(body, origin) != digest:
+            raise ChoiceError(
+                f"token {short(token)} is damaged, or belongs to another bandit than this one"
+            )
+        _, forced, number, arm, dim, length = HEAD.unpack_from(body)
+        task = body[HEAD.size : HEAD.size + length].decode()
+        context = np.frombuffer(body, dtype="<f8", offset=HEAD.size + length, count=dim)
+        return cls(arm, float("nan"), task, number, bool(forced), frozen(context.copy()), origin)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Choice):
+            return NotImplemented
+        return (self.origin, self.task, self.number) == (other.origin, other.task, other.number)
+
+    def __hash__(self) -> int:
+        return hash((self.origin, self.task, self.number))
+
+    def __repr__(self) -> str:
+        return f"Choice(id={self.id!r}, arm={self.arm}, score={self.score:.4g})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled with its propensities, which the other side has no belief to find from."""
+        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.odds is not None:
+            state["odds"] = functools.partial(Propensities, *self.stated)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
+def seal(body: bytes, origin: bytes) -> bytes:
+    """A short keyed digest."""
+    return hashlib.blake2b(body, key=origin, digest_size=DIGEST).digest()
+
+
+def short(token: str) -> str:
+    """A token as a message shows it."""
+    return repr(token if len(token) <= 24 else token[:20] + "…")

@@ -1,0 +1,144 @@
+"""Reading contexts: arrays, lists, and pandas or Polars frames whose feature names are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.records import Array
+
+__all__ = ["Features", "allowed_arms"]
+
+LARGEST = 1e100  # beyond this, squares overflow
+
+
+class Features(NamedTuple):
+    """What the columns of a context are.
+
+    ``given`` is how many the caller gives; ``names`` is ``None`` until a frame has told them;
+    ``intercept`` adds a column of ones at the end.
+    """
+
+    given: int
+    names: tuple[str, ...] | None = None
+    intercept: bool = False
+
+    @property
+    def dim(self) -> int:
+        """The dimension of θ: the features, and the intercept if there is one."""
+        return self.given + self.intercept
+
+    def read(self, contexts: Any) -> tuple[Array, tuple[str, ...] | None]:
+        """The contexts as a ``(K, dim)`` array, and the feature names known from then on.
+
+        >>> Features(2, intercept=True).read([[1.0, 2.0]])[0]
+        array([[1., 2., 1.]])
+        """
+        names = self.names
+        if isinstance(contexts, np.ndarray) and contexts.dtype == np.float64:
+            table = contexts
+        elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
+            table, names = self.from_frame(contexts)
+        else:
+            want = f"one row of {self.given} numbers per arm"
+            table = checks.finite_array("contexts", contexts, want)
+            table = table.astype(np.float64, copy=False)
+        self.check(table)
+        if self.intercept:
+            table = np.hstack([table, np.ones((len(table), 1))])
+        return table, names
+
+    def check(self, table: Array) -> None:
+        """Refuse contexts of the wrong shape, or that are not finite."""
+        want = f"of shape (arms, {self.given}), one row per arm"
+        if table.ndim == 1 and table.shape == (self.given,):
+            raise InputError(
+                f"contexts must be {want}; got one vector of shape {table.shape}: "
+                f"for a single arm pass [x]"
+            )
+        if table.ndim != 2 or table.shape[1] != self.given:
+            hint = ""
+            if table.ndim == 2 and self.intercept and table.shape[1] == self.dim:
+                hint = " (the intercept is added for you: leave it out)"
+            raise InputError(f"contexts must be {want}; got shape {table.shape}{hint}")
+        if not len(table):
+            raise InputError("contexts must offer at least one arm; got none")
+        # One comparison catches NaN, infinities and numbers whose squares overflow.
+        if not np.abs(table).max() <= LARGEST:
+            row, column = np.argwhere(~(np.abs(table) <= LARGEST))[0]
+            raise InputError(
+                f"contexts must be finite everywhere and below {LARGEST:g} in size; "
+                f"got {table[row, column]} at row {row}, column {self.label(int(column))}"
+            )
+
+    def label(self, column: int) -> str:
+        """A column as a message names it."""
+        return f"{column}" if self.names is None else f"{column} ({self.names[column]!r})"
+
+    def from_frame(self, frame: Any) -> tuple[Array, tuple[str, ...]]:
+        """The columns of a frame, in the order they were first seen in."""
+        names = tuple(str(name) for name in frame.columns)
+        if len(set(names)) < len(names):
+            raise InputError(f"contexts must have distinct feature names; got {list(names)}")
+        expected = self.names or names
+        if set(names) != set(expected):
+            missing = [name for name in expected if name not in names]
+            extra = [name for name in names if name not in expected]
+            parts = []
+            if missing:
+                parts.append(f"missing {missing}")
+            if extra:
+                parts.append(f"not known {extra}")
+            raise InputError(
+                f"contexts must have the features {list(expected)}, as before; "
+                f"got a frame with {' and '.join(parts)}"
+            )
+        if len(expected) != self.given:
+            raise InputError(
+                f"contexts must have {self.given} features (dim={self.given}); "
+                f"got a frame with {len(names)} columns"
+            )
+        columns = []
+        for name in expected:
+            column = frame[frame.columns[names.index(name)]].to_numpy()
+            try:
+                columns.append(np.asarray(column, dtype=np.float64))
+            except (TypeError, ValueError):
+                raise InputError(
+                    f"contexts must be numbers; column {name!r} has type {column.dtype}"
+                ) from None
+        return np.column_stack(columns) if len(frame) else np.empty((0, self.given)), expected
+
+
+def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
+    """Which arms may be picked: all but the rows in ``exclude``.
+
+    >>> allowed_arms([0, 2], 4)
+    array([False,  True, False,  True])
+    """
+    if exclude is None:
+        return None
+    want = f"row numbers from 0 to {arms - 1}, or a mask of {arms} booleans"
+    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
+        raise checks.refuse("exclude", want, exclude)
+    listed = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
+    if listed.size == 0:
+        return None
+    allowed = np.ones(arms, dtype=bool)
+    if listed.dtype == bool and listed.shape == (arms,):
+        allowed = ~listed
+    elif listed.dtype.kind in "iu" and listed.ndim == 1:
+        outside = listed[(listed < 0) | (listed >= arms)]
+        if outside.size:
+            raise InputError(f"exclude must hold {want}; got {int(outside[0])}")
+        allowed[listed] = False
+    else:
+        raise checks.refuse("exclude", want, exclude if isinstance(exclude, str) else listed)
+    if not allowed.any():
+        raise InputError(f"exclude must leave at least one arm; got all {arms} of them")
+    return allowed

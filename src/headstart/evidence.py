@@ -1,0 +1,250 @@
+"""What one task has shown, as sums that add up in any order.
+
+Everything a linear model can learn from a task's rounds ``(x_k, r_k)`` is in four sums::
+
+    gram = Σ x xᵀ      moment = Σ r x      rounds = Σ 1      squares = Σ r²
+
+They commute, so late rewards may come in any order; they merge across machines by addition; and
+they give the task's ridge estimate and its belief under *any* prior. They are the only thing that
+must be stored: everything else can be derived from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.records import Array, Record, private, rebuild
+
+__all__ = ["Evidence"]
+
+Scalar = Any  # a float, or an array with the record's batch shape
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Evidence(Record):
+    """The sums of one task, or of many tasks along leading batch axes.
+
+    Parameters
+    ----------
+    gram
+        Σ x xᵀ, shape ``(..., d, d)``, symmetric.
+    moment
+        Σ r x, shape ``(..., d)``.
+    rounds
+        How many rewards were seen, shape ``(...)``.
+    squares
+        Σ r², shape ``(...)``.
+    forced
+        The part of it that came from forced (uniformly random) rounds, where a transfer wants it
+        kept apart (:class:`~headstart.transfer.Gaussian`); ``None`` otherwise.
+
+    Examples
+    --------
+    >>> morning = Evidence.of([[1.0, 0.0], [0.0, 1.0]], [2.0, 3.0])
+    >>> evening = Evidence.zero(2).add([1.0, 1.0], 4.0)
+    >>> (morning + evening).moment
+    array([6., 7.])
+    >>> (morning + evening).ridge(1.0)
+    array([1.375, 1.875])
+    """
+
+    gram: Array
+    moment: Array
+    rounds: Scalar
+    squares: Scalar
+    forced: Evidence | None = None
+
+    def __post_init__(self) -> None:
+        moment = checks.finite_array("moment", self.moment, "an array of shape (..., d)")
+        if moment.ndim < 1 or moment.shape[-1] < 1:
+            raise checks.refuse("moment", "an array of shape (..., d)", moment)
+        dim, batch = moment.shape[-1], moment.shape[:-1]
+        gram = checks.finite_array("gram", self.gram, "an array of shape (..., d, d)")
+        if gram.shape != (*batch, dim, dim):
+            raise checks.refuse("gram", f"an array of shape {(*batch, dim, dim)}", gram)
+        scale = np.abs(gram).max(initial=0.0)
+        if np.abs(gram - gram.swapaxes(-1, -2)).max(initial=0.0) > 1e-6 * scale:
+            raise InputError("gram must be symmetric, a sum of x xᵀ; got one that is not")
+        values = {"gram": private(gram), "moment": private(moment)}
+        for name in ("rounds", "squares"):
+            array = checks.finite_array(name, getattr(self, name), "0 or more")
+            if array.shape != batch or (array < 0).any():
+                raise checks.refuse(name, f"0 or more, of shape {batch}", getattr(self, name))
+            values[name] = private(array) if batch else float(array)  # type: ignore[assignment]
+        if self.forced is not None and self.forced.moment.shape != moment.shape:
+            raise checks.refuse("forced", f"Evidence of shape {moment.shape}", self.forced)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def zero(cls, dim: int, batch: tuple[int, ...] = (), *, forced: bool = False) -> Self:
+        """Nothing seen yet; ``forced=True`` keeps forced rounds apart from the start."""
+        dim = checks.integer("dim", dim, 1)
+        return unchecked(
+            np.zeros((*batch, dim, dim)),
+            np.zeros((*batch, dim)),
+            np.zeros(batch) if batch else 0.0,
+            np.zeros(batch) if batch else 0.0,
+            cls.zero(dim, batch) if forced else None,
+        )  # type: ignore[return-value]
+
+    @classmethod
+    def of(cls, contexts: npt.ArrayLike, rewards: npt.ArrayLike) -> Self:
+        """The evidence of rounds given as arrays.
+
+        Parameters
+        ----------
+        contexts
+            One row per round: shape ``(..., n, d)``.
+        rewards
+            The reward of each round: shape ``(..., n)``.
+        """
+        x = checks.finite_array("contexts", contexts, "an array of shape (..., n, d)")
+        if x.ndim < 2:
+            raise checks.refuse("contexts", "an array of shape (..., n, d)", x)
+        r = checks.finite_array("rewards", rewards, "an array of shape (..., n)")
+        if r.shape != x.shape[:-1]:
+            raise checks.refuse("rewards", f"an array of shape {x.shape[:-1]}", r)
+        gram = x.swapaxes(-1, -2) @ x
+        batch = x.shape[:-2]
+        return cls(
+            gram=(gram + gram.swapaxes(-1, -2)) / 2,
+            moment=(r[..., None, :] @ x)[..., 0, :],
+            rounds=np.full(batch, float(x.shape[-2])),
+            squares=(r * r).sum(-1),
+        )
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return int(self.moment.shape[-1])
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes: ``()`` for one task."""
+        return self.moment.shape[:-1]
+
+    def add(self, context: npt.ArrayLike, reward: Any, *, forced: bool = False) -> Evidence:
+        """One more round: ``(x, r)`` added to the sums.
+
+        With ``forced`` it is added to the forced part as well, if that is kept apart.
+        """
+        x = checks.finite_array("context", context, f"an array of shape {self.moment.shape}")
+        if x.shape != self.moment.shape:
+            raise checks.refuse("context", f"an array of shape {self.moment.shape}", x)
+        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
+        if r.shape != self.batch:
+            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        return self.add_unchecked(x, r if self.batch else float(r), forced)
+
+    def add_unchecked(self, x: Array, r: Any, forced: bool = False) -> Evidence:
+        """:meth:`add` for arguments that were checked already."""
+        part = self.forced
+        if part is not None and forced:
+            part = part.add_unchecked(x, r)
+        return unchecked(
+            self.gram + x[..., :, None] * x[..., None, :],
+            self.moment + (r[..., None] * x if self.batch else r * x),
+            self.rounds + 1.0,
+            self.squares + r * r,
+            part,
+        )
+
+    def __add__(self, other: Evidence) -> Evidence:
+        if not isinstance(other, Evidence):
+            return NotImplemented
+        if self.dim != other.dim:
+            raise InputError(
+                f"evidence can be added to evidence of the same dimension; "
+                f"got dimensions {self.dim} and {other.dim}"
+            )
+        if (self.forced is None) != (other.forced is None):
+            raise InputError("evidence with its forced rounds apart cannot be added to one without")
+        return unchecked(
+            self.gram + other.gram,
+            self.moment + other.moment,
+            self.rounds + other.rounds,
+            self.squares + other.squares,
+            None if self.forced is None or other.forced is None else self.forced + other.forced,
+        )
+
+    def __radd__(self, other: object) -> Evidence:
+        """So that ``sum(evidences)`` works."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def ridge(self, lam: float) -> Array:
+        """The ridge estimate θ = (λI + gram)⁻¹ moment."""
+        lam = checks.positive("lam", lam)
+        regularised = self.gram + lam * np.eye(self.dim)
+        solution: Array = np.linalg.solve(regularised, self.moment[..., None])[..., 0]
+        return solution
+
+    def pack(self) -> Array:
+        """The sums as one flat vector of d(d+1)/2 + d + 2 numbers (twice that with forced).
+
+        >>> Evidence.of([[1.0, 2.0]], [3.0]).pack()
+        array([1., 2., 4., 3., 6., 1., 9.])
+        """
+        rows, columns = upper(self.dim)
+        parts = [
+            self.gram[..., rows, columns],
+            self.moment,
+            np.asarray(self.rounds)[..., None],
+            np.asarray(self.squares)[..., None],
+        ]
+        if self.forced is not None:
+            parts.append(self.forced.pack())
+        return np.concatenate(parts, axis=-1)
+
+    @classmethod
+    def unpack(cls, vector: npt.ArrayLike, dim: int) -> Evidence:
+        """The inverse of :meth:`pack`."""
+        packed = np.asarray(vector, dtype=np.float64)
+        dim = checks.integer("dim", dim, 1)
+        size = packed_size(dim)
+        if packed.ndim < 1 or packed.shape[-1] not in (size, 2 * size):
+            raise checks.refuse("vector", f"{size} or {2 * size} numbers for dim {dim}", packed)
+        forced = cls.unpack(packed[..., size:], dim) if packed.shape[-1] == 2 * size else None
+        batch = packed.shape[:-1]
+        split = dim * (dim + 1) // 2
+        rows, columns = upper(dim)
+        gram = np.empty((*batch, dim, dim))
+        gram[..., rows, columns] = packed[..., :split]
+        gram[..., columns, rows] = packed[..., :split]
+        rounds, squares = packed[..., split + dim], packed[..., split + dim + 1]
+        return unchecked(
+            gram,
+            packed[..., split : split + dim].copy(),
+            rounds.copy() if batch else float(rounds),
+            squares.copy() if batch else float(squares),
+            forced,
+        )
+
+
+def unchecked(
+    gram: Array, moment: Array, rounds: Scalar, squares: Scalar, forced: Evidence | None = None
+) -> Evidence:
+    """Evidence from fresh arrays that are known to be right."""
+    fields = {"gram": gram, "moment": moment, "rounds": rounds, "squares": squares}
+    evidence: Evidence = rebuild(Evidence, fields | {"forced": forced})
+    return evidence
+
+
+def packed_size(dim: int) -> int:
+    """How many numbers the evidence of one task packs into."""
+    return dim * (dim + 1) // 2 + dim + 2
+
+
+@functools.lru_cache(maxsize=8)
+def upper(dim: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Indices of the upper triangle."""
+    return np.triu_indices(dim)

@@ -1,0 +1,141 @@
+"""Files: arrays and a header on disk, in a format that cannot run code.
+
+A file is a `safetensors <https://github.com/huggingface/safetensors>`_ file whose metadata holds a
+format version, a JSON header and a digest of everything. Writing is atomic: a reader, or a crash,
+sees the old file or the new one, never a mixture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.errors import FileError, MissingFileError
+
+__all__ = ["read", "write"]
+
+FORMAT = "headstart"
+VERSION = 1
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+PathLike = str | os.PathLike[str]
+
+
+def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
+    """Write a file atomically: to a name of its own, flushed to disk, then renamed."""
+    from safetensors.numpy import save
+
+    target = Path(path)
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    text = json.dumps(header, sort_keys=True, ensure_ascii=False)
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "header": text,
+        "digest": digest(text, arrays),
+    }
+    content = save(arrays, metadata)
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, usual_mode(target))
+        os.replace(temporary, target)
+        flush_folder(target.parent)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        reason = error.strerror or str(error)
+        raise FileError(
+            f"path {str(target)!r} could not be written ({reason}); what was there is unchanged"
+        ) from error
+
+
+def read(path: PathLike) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Read a file: its header and arrays, checked against the digest."""
+    from safetensors import SafetensorError, safe_open
+
+    source = Path(path)
+    if not source.exists():
+        raise MissingFileError(f"path {str(source)!r} must be a headstart file; nothing is there")
+    if source.is_dir():
+        raise FileError(f"path {str(source)!r} must be a headstart file; it is a folder")
+    try:
+        with safe_open(source, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise FileError(
+                    f"path {str(source)!r} must be a headstart file; "
+                    f"it is a safetensors file of another program"
+                )
+            check_version(source, metadata)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileError:
+        raise
+    except (SafetensorError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        raise FileError(
+            f"path {str(source)!r} must be a headstart file; it is truncated, corrupted or of "
+            f"another kind ({error})"
+        ) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FileError(f"path {str(source)!r} could not be read ({reason})") from error
+    text = metadata.get("header", "")
+    if metadata.get("digest") != digest(text, tensors):
+        raise FileError(f"path {str(source)!r} is corrupted: its content does not match its digest")
+    header: dict[str, Any] = json.loads(text)
+    return header, tensors
+
+
+def check_version(source: Path, metadata: Mapping[str, str]) -> None:
+    """Refuse files that a newer headstart has written."""
+    version = metadata.get("version", "")
+    if not version.isdigit():
+        raise FileError(f"path {str(source)!r} is corrupted: it has no format version")
+    if int(version) > VERSION:
+        raise FileError(
+            f"path {str(source)!r} has format version {version}; this headstart reads up to "
+            f"{VERSION}: install a newer one"
+        )
+
+
+def digest(text: str, tensors: Tensors) -> str:
+    """A hash of the header and of every array with its name, type and shape."""
+    hashed = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(tensors):
+        array = tensors[name]
+        hashed.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        hashed.update(array.tobytes())
+    return hashed.hexdigest()
+
+
+def usual_mode(target: Path) -> int:
+    """The permissions of the file that is replaced, or those a new file would get."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def flush_folder(folder: Path) -> None:
+    """Make a rename durable, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

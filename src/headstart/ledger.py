@@ -1,0 +1,286 @@
+"""The books of a bandit: every task's evidence, and what was folded into the prior.
+
+The rules that keep the books right:
+
+- the transfer's state holds exactly the closed tasks, each once;
+- a closed task whose evidence changes is taken out and folded in again before the prior is next
+  asked for; a reopened or deleted one is taken out for good;
+- a task's belief is a prior *without* its own evidence, plus its own evidence.
+
+A *live* task has its belief at hand. An *idle* one is only its packed evidence and a few numbers,
+and comes alive again from the newest prior.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.belief import Belief
+from headstart.evidence import Evidence
+from headstart.prior import Prior
+from headstart.records import Array
+from headstart.transfer import Transfer
+from headstart.transfer.noise import own_noise
+
+__all__ = ["Entry", "Ledger"]
+
+
+class Entry:
+    """One task in the books.
+
+    ``packed`` holds its evidence while it is idle; ``evidence`` and ``belief`` while it is live.
+    Choices are numbered: those below ``base`` are settled, bit i of ``learned`` tells whether
+    number ``base + i`` was learned from, ``number`` is the next to be made.
+    """
+
+    __slots__ = (
+        "base",
+        "belief",
+        "closed",
+        "evidence",
+        "key",
+        "learned",
+        "number",
+        "packed",
+        "unsure",
+    )
+
+    def __init__(self, packed: Array, number: int) -> None:
+        self.packed: Array | None = packed
+        self.evidence: Evidence | None = None
+        self.belief: Belief | None = None
+        self.key: npt.NDArray[np.uint64] | None = None
+        self.base = number
+        self.learned = 0
+        self.number = number
+        self.closed = False
+        self.unsure = False  # the noise is estimated from this task alone: no other is finished
+
+    def was_learned(self, number: int) -> bool:
+        """Whether a choice was learned from, or is older than is remembered."""
+        return number < self.base or bool(self.learned >> (number - self.base) & 1)
+
+    def mark_learned(self, number: int) -> None:
+        """Remember that a choice was learned from."""
+        self.number = max(self.number, number + 1)
+        self.learned |= 1 << (number - self.base)
+        settled = (~self.learned & (self.learned + 1)).bit_length() - 1  # trailing ones
+        self.learned >>= settled
+        self.base += settled
+
+    def next_number(self, window: int) -> int:
+        """Number a new choice; those more than ``window`` back are forgotten."""
+        number = self.number
+        self.number += 1
+        excess = self.number - self.base - window
+        if excess > 0:
+            self.learned >>= excess
+            self.base += excess
+        return number
+
+
+class Ledger:
+    """All tasks of a bandit, the transfer's state, and the prior that follows from it."""
+
+    def __init__(self, dim: int, transfer: Transfer, noise: float | None, live: int) -> None:
+        self.dim = dim
+        self.transfer = transfer
+        self.noise = noise
+        self.capacity = live
+        self.entries: dict[str, Entry] = {}
+        self.live: OrderedDict[str, Entry] = OrderedDict()
+        self.closed: dict[str, None] = {}  # in the order they were closed
+        self.unfolded: dict[str, None] = {}  # closed, but not in the state now
+        self.state: Any = transfer.init(dim, noise)
+        self.stale = False  # the state must be folded anew
+        self.reversals = 0
+        self.first_number = 0  # where a new task's numbers start: above every deleted task's
+        self.cached_prior: Prior | None = None
+
+    def open(self, task: str) -> Entry:
+        """The task's entry, made if there is none."""
+        entry = self.entries.get(task)
+        if entry is None:
+            blank = Evidence.zero(self.dim, forced=self.transfer.keeps_forced).pack()
+            entry = self.entries[task] = Entry(blank, self.first_number)
+        return entry
+
+    def evidence(self, entry: Entry) -> Evidence:
+        """What the task has shown."""
+        if entry.evidence is not None:
+            return entry.evidence
+        return Evidence.unpack(entry.packed if entry.packed is not None else [], self.dim)
+
+    def prior(self) -> Prior:
+        """Where a new task starts."""
+        self.settle()
+        if self.cached_prior is None:
+            self.cached_prior = self.transfer.prior(self.state)
+        return self.cached_prior
+
+    def settle(self) -> None:
+        """Bring the transfer's state up to date with the closed tasks."""
+        if self.stale:
+            self.state = self.folded(self.closed)
+            self.unfolded = {task: None for task in self.closed if not self.rounds(task)}
+            self.stale = False
+            self.reversals = 0
+            return
+        for task in [task for task in self.unfolded if self.rounds(task)]:
+            self.state = self.transfer.fold(self.state, self.evidence(self.entries[task]), 1.0)
+            del self.unfolded[task]
+
+    def folded(self, tasks: Iterable[str]) -> Any:
+        """The state of these tasks alone, from nothing."""
+        evidences = [self.evidence(self.entries[task]) for task in tasks if self.rounds(task)]
+        if not evidences:
+            return self.transfer.init(self.dim, self.noise)
+        return self.transfer.refit(evidences, self.noise)
+
+    def rounds(self, task: str) -> float:
+        """How many rewards a task has seen."""
+        entry = self.entries[task]
+        if entry.evidence is not None:
+            return float(entry.evidence.rounds)
+        assert entry.packed is not None
+        return float(entry.packed[self.dim * (self.dim + 1) // 2 + self.dim])
+
+    def prior_without(self, task: str) -> Prior:
+        """The prior from all closed tasks but this one."""
+        if task not in self.closed or not self.rounds(task):
+            return self.prior()
+        self.settle()
+        others = [other for other in self.closed if other != task]
+        if not others or not self.transfer.reversible:
+            return self.transfer.prior(self.folded(others))
+        evidence = self.evidence(self.entries[task])
+        return self.transfer.prior(self.transfer.fold(self.state, evidence, -1.0))
+
+    def take_out(self, task: str) -> None:
+        """Take a closed task's evidence out of the transfer's state."""
+        self.cached_prior = None
+        if self.stale or task in self.unfolded:
+            return
+        # Sums taken back leave rounding behind: start afresh before it can add up.
+        self.reversals += 1
+        if not self.transfer.reversible or self.reversals > max(64, len(self.closed)):
+            self.stale = True
+            return
+        self.state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
+        self.unfolded[task] = None
+
+    def close(self, task: str) -> None:
+        """Fold a task into the prior, exactly once however often it is called."""
+        entry = self.entries[task]
+        if entry.closed:
+            return
+        state = self.state
+        counts = self.rounds(task) > 0
+        if counts and not self.stale:
+            state = self.transfer.fold(state, self.evidence(entry), 1.0)
+        self.state = state
+        self.cached_prior = None if counts else self.cached_prior
+        self.closed[task] = None
+        if not counts:
+            self.unfolded[task] = None
+        entry.closed = True
+        self.idle(task)
+
+    def reopen(self, task: str) -> None:
+        """Let a closed task run on: its evidence leaves the prior until it is closed again."""
+        entry = self.entries[task]
+        if not entry.closed:
+            return
+        self.take_out(task)
+        self.forget_closed(task)
+        entry.closed = False
+
+    def delete(self, task: str) -> None:
+        """Remove a task and what it contributed."""
+        entry = self.entries[task]
+        if entry.closed:
+            self.take_out(task)
+            self.forget_closed(task)
+        self.first_number = max(self.first_number, entry.number)
+        self.live.pop(task, None)
+        del self.entries[task]
+
+    def forget_closed(self, task: str) -> None:
+        """Strike a task from the closed ones; without any, the state is exactly the first one."""
+        self.unfolded.pop(task, None)
+        del self.closed[task]
+        if not self.closed:
+            self.state = self.transfer.init(self.dim, self.noise)
+            self.stale = False
+            self.reversals = 0
+
+    def learn(self, task: str, context: Array, reward: float, forced: bool) -> None:
+        """Add one round to a task."""
+        entry = self.entries[task]
+        if entry.closed:
+            self.take_out(task)
+        if entry.belief is None or entry.evidence is None:
+            evidence = self.evidence(entry).add_unchecked(context, reward, forced)
+            entry.packed = evidence.pack()
+            return
+        entry.evidence = evidence = entry.evidence.add_unchecked(context, reward, forced)
+        entry.belief = entry.belief.learn_unchecked(context, reward)
+        rounds = int(evidence.rounds)
+        if entry.unsure and rounds & (rounds - 1) == 0:  # 1, 2, 4, 8, …
+            entry.belief = with_own_noise(entry.belief, evidence)
+
+    def belief(self, task: str) -> Belief:
+        """What is believed of a task, which is live from then on (unless it is closed)."""
+        entry = self.entries[task]
+        if entry.belief is not None:
+            self.live.move_to_end(task)
+            return entry.belief
+        belief, unsure = self.build(task, self.prior_without(task))
+        if not entry.closed:
+            self.enliven(task, belief, unsure)
+        return belief
+
+    def refresh(self, task: str) -> None:
+        """Let a running task take the newest prior."""
+        belief, unsure = self.build(task, self.prior_without(task))
+        if not self.entries[task].closed:
+            self.enliven(task, belief, unsure)
+
+    def build(self, task: str, prior: Prior) -> tuple[Belief, bool]:
+        """Prior ⊕ evidence; and whether only the task itself can tell the noise."""
+        evidence = self.evidence(self.entries[task])
+        belief = Belief.of(prior, evidence) if evidence.rounds else Belief.start(prior)
+        folded = len(self.closed) - len(self.unfolded)
+        others = folded - (task in self.closed and task not in self.unfolded)
+        unsure = self.noise is None and others == 0
+        return (with_own_noise(belief, evidence) if unsure else belief), unsure
+
+    def enliven(self, task: str, belief: Belief, unsure: bool) -> None:
+        """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
+        entry = self.entries[task]
+        entry.evidence = self.evidence(entry)
+        entry.belief, entry.unsure, entry.packed = belief, unsure, None
+        self.live[task] = entry
+        self.live.move_to_end(task)
+        while len(self.live) > self.capacity:
+            self.idle(next(iter(self.live)))
+
+    def idle(self, task: str) -> None:
+        """Keep only a task's packed evidence."""
+        entry = self.entries[task]
+        if entry.evidence is not None:
+            entry.packed = entry.evidence.pack()
+        entry.evidence = entry.belief = entry.key = None
+        entry.unsure = False
+        self.live.pop(task, None)
+
+
+def with_own_noise(belief: Belief, evidence: Evidence) -> Belief:
+    """The belief with R as this task alone shows it."""
+    noise = own_noise(evidence, belief.prior.mean, belief.mean)
+    return belief.replace(noise=noise) if noise > 0 else belief

@@ -1,0 +1,143 @@
+"""Where a new task starts: a Gaussian over its parameter θ.
+
+θ ~ N(mean, R² F Fᵀ) with F the ``root`` and R the ``noise``: the covariance is kept in units of the
+noise variance, so that the regularisation λ of ridge regression is ``F Fᵀ = λ⁻¹ I`` whatever the
+rewards' unit is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.records import Array, Record, frozen, private
+
+__all__ = ["Prior"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Prior(Record):
+    """A Gaussian prior, or a batch of them along leading axes.
+
+    Parameters
+    ----------
+    mean
+        θ̂₀, shape ``(..., d)``.
+    root
+        F₀ with F₀F₀ᵀ = B₀⁻¹, the covariance in units of R²; shape ``(..., d, d)``.
+    noise
+        R, the scale of the rewards' noise.
+    bias
+        A bound on ‖θ* − θ̂₀‖ in the norm of B₀: the term that the ``"theory"`` radius adds for what
+        the prior gets wrong. In rewards' units.
+    printed_bias
+        The same term as the paper prints it, for the ``"paper"`` radius; ``bias`` unless given.
+
+    Examples
+    --------
+    >>> prior = Prior.isotropic(2, lam=4.0, noise=0.5)
+    >>> prior.covariance
+    array([[0.0625, 0.    ],
+           [0.    , 0.0625]])
+    """
+
+    mean: Array
+    root: Array
+    noise: Any = 1.0
+    bias: Any = 0.0
+    printed_bias: Any = None
+
+    def __post_init__(self) -> None:
+        mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
+        if mean.ndim < 1 or mean.shape[-1] < 1:
+            raise checks.refuse("mean", "an array of shape (..., d)", mean)
+        dim, batch = mean.shape[-1], mean.shape[:-1]
+        root = checks.finite_array("root", self.root, "an array of shape (..., d, d)")
+        if root.shape != (*batch, dim, dim):
+            raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
+        noise = checks.finite_array("noise", self.noise, "positive")
+        if (noise <= 0).any():
+            raise checks.refuse("noise", "a positive finite number", self.noise)
+        object.__setattr__(self, "mean", private(mean))
+        object.__setattr__(self, "root", private(root))
+        if self.printed_bias is None:
+            object.__setattr__(self, "printed_bias", self.bias)
+        for name in ("noise", "bias", "printed_bias"):
+            value = checks.finite_array(name, getattr(self, name), "finite, 0 or more")
+            if (value < 0).any():
+                raise checks.refuse(name, "0 or more", getattr(self, name))
+            if value.shape not in ((), batch):
+                raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
+            kept = float(value) if value.ndim == 0 else private(value)
+            object.__setattr__(self, name, kept)
+
+    @classmethod
+    def isotropic(
+        cls,
+        dim: int,
+        lam: float = 1.0,
+        *,
+        mean: npt.ArrayLike | None = None,
+        noise: float = 1.0,
+        bias: float = 0.0,
+    ) -> Self:
+        """Ridge regression's prior: N(mean, R²/λ · I)."""
+        dim = checks.integer("dim", dim, 1)
+        centre = np.zeros(dim) if mean is None else np.asarray(mean)
+        root = np.eye(dim) / np.sqrt(checks.positive("lam", lam))
+        return cls(centre, root, noise=noise, bias=bias)
+
+    @classmethod
+    def gaussian(
+        cls, mean: npt.ArrayLike, covariance: npt.ArrayLike, noise: float = 1.0, bias: float = 0.0
+    ) -> Self:
+        """N(mean, covariance) with the covariance in rewards' own units.
+
+        The root is the symmetric one, Σ^½ / R: unlike eigenvectors it is unique, so draws through
+        it repeat from machine to machine.
+        """
+        noise = checks.positive("noise", noise)
+        sigma = checks.finite_array("covariance", covariance, "an array of shape (..., d, d)")
+        if sigma.ndim < 2 or sigma.shape[-1] != sigma.shape[-2]:
+            raise checks.refuse("covariance", "an array of shape (..., d, d)", sigma)
+        return cls(np.asarray(mean), symmetric_root(sigma) / noise, noise=noise, bias=bias)
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return int(self.mean.shape[-1])
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes: ``()`` for one prior."""
+        return self.mean.shape[:-1]
+
+    @property
+    def covariance(self) -> Array:
+        """R² F Fᵀ: the covariance of θ in rewards' own units."""
+        variance = np.asarray(self.noise)[..., None, None] ** 2
+        covariance: Array = variance * (self.root @ self.root.swapaxes(-1, -2))
+        return covariance
+
+    @property
+    def log_det(self) -> Any:
+        """Log det B₀ = −2 log |det F₀|; infinite for a prior that is certain of a direction."""
+        log_det = -2.0 * np.linalg.slogdet(self.root)[1]
+        return float(log_det) if log_det.ndim == 0 else log_det
+
+
+def symmetric_root(matrix: Array) -> Array:
+    """The positive semi-definite square root; negative eigenvalues count as zero.
+
+    >>> symmetric_root(np.array([[4.0, 0.0], [0.0, 9.0]]))
+    array([[2., 0.],
+           [0., 3.]])
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    scaled = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    root: Array = scaled @ vectors.swapaxes(-1, -2)
+    return frozen(root)

@@ -1,0 +1,80 @@
+"""Random numbers that depend on the seed, the task and the choice, and on nothing else.
+
+A bandit serves many tasks at once, in any order, perhaps from several threads. With one shared
+generator a decision would depend on what other tasks did before it. Instead every choice has its
+own stream of a counter-based generator (Philox), found by jumping: the key is a hash of seed and
+task, the counter the number of the choice within the task. Nothing has to be stored, and the same
+seed gives the same decisions however the tasks are interleaved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+
+__all__ = ["Streams", "entropy_of"]
+
+Seed = int | np.random.Generator | np.random.SeedSequence | None
+
+
+def entropy_of(seed: Seed) -> int:
+    """A seed as a whole number: fresh from the system for ``None``, drawn from a generator.
+
+    >>> entropy_of(7)
+    7
+    """
+    if seed is None:
+        return int.from_bytes(np.random.SeedSequence().generate_state(4).tobytes(), "little")
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**63))
+    if isinstance(seed, np.random.SeedSequence):
+        return int.from_bytes(seed.generate_state(4).tobytes(), "little")
+    want = "a whole number 0 or more, a numpy Generator or SeedSequence, or None"
+    if isinstance(seed, bool) or not hasattr(seed, "__index__") or int(seed) < 0:
+        raise checks.refuse("seed", want, seed)
+    return int(seed)
+
+
+class Streams:
+    """The random streams of one bandit.
+
+    Examples
+    --------
+    >>> streams = Streams(seed=1)
+    >>> key = streams.key("user-42")
+    >>> first = streams.at(key, choice=0).random()
+    >>> other = streams.at(key, choice=1).random()
+    >>> streams.at(key, choice=0).random() == first != other
+    True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.source = np.random.Philox(key=np.zeros(2, dtype=np.uint64))
+        self.generator = np.random.Generator(self.source)
+        self.state: Any = self.source.state
+
+    def key(self, task: str) -> npt.NDArray[np.uint64]:
+        """The key of a task's streams: 128 bits of a hash of seed and task."""
+        text = f"{self.seed}\n{task}".encode()
+        return np.frombuffer(hashlib.blake2b(text, digest_size=16).digest(), dtype="<u8").astype(
+            np.uint64
+        )
+
+    def at(self, key: npt.NDArray[np.uint64], choice: int, stream: int = 0) -> np.random.Generator:
+        """The generator, moved to the start of a choice's stream.
+
+        It is one object, moved at each call: use it before the next call.
+        """
+        inner = self.state["state"]
+        inner["key"] = key
+        inner["counter"][:] = (0, choice, stream, 0)
+        self.state["buffer_pos"] = 4
+        self.state["has_uint32"] = 0
+        self.source.state = self.state
+        return self.generator

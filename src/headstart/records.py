@@ -1,0 +1,154 @@
+"""What every record shares: immutable, compared by content, readable when printed.
+
+Records hold arrays. Their arrays are made read-only, so a record can be shared between threads and
+between tasks without copying. :func:`flatten` and :func:`unflatten` turn nested records into flat
+tables of arrays and back, which is how they are stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Array", "Record", "flatten", "frozen", "unflatten"]
+
+Array = npt.NDArray[np.floating[Any]]
+
+
+def frozen(array: Array) -> Array:
+    """Make an array read-only (in place: pass one that nobody else will write to)."""
+    array.flags.writeable = False
+    return array
+
+
+def private(array: Array) -> Array:
+    """A read-only copy, unless the array is read-only already and owns its memory."""
+    if not array.flags.writeable and array.base is None:
+        return array
+    return frozen(np.array(array))
+
+
+class Record:
+    """Base of the immutable records; subclasses are frozen dataclasses with slots."""
+
+    __slots__ = ()
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed.
+
+        >>> import headstart as hs
+        >>> hs.Prior.isotropic(2, noise=0.5).replace(noise=0.1).noise
+        0.1
+        """
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(same(getattr(self, name), getattr(other, name)) for name in field_names(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={show(getattr(self, name))}" for name in field_names(self))
+        return f"{type(self).__name__}({fields})"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), {name: getattr(self, name) for name in field_names(self)})
+
+
+def field_names(record: object) -> list[str]:
+    """The names of a dataclass's fields, in order."""
+    return [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
+
+
+def rebuild(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+    """Make a record from its fields without checking them again."""
+    record = object.__new__(kind)
+    for name, value in fields.items():
+        object.__setattr__(record, name, frozen(value) if isinstance(value, np.ndarray) else value)
+    return record
+
+
+def same(left: object, right: object) -> bool:
+    """Equality that understands arrays."""
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True)
+    return bool(left == right) or (left != left and right != right)
+
+
+def show(value: object) -> str:
+    """A value as it appears in a record's repr: large arrays by their shape."""
+    if isinstance(value, np.ndarray):
+        return repr(value.tolist()) if value.size <= 6 else f"<array {value.shape}>"
+    if isinstance(value, np.floating):
+        return repr(float(value))
+    return repr(value)
+
+
+def flatten(state: object, path: str = "") -> dict[str, npt.NDArray[Any]]:
+    """All arrays and numbers of a nested state, by their path.
+
+    Understands dataclasses, named tuples, tuples, lists, dicts, arrays and numbers; ``None`` is
+    left out.
+
+    >>> flatten({"a": (1.0, None), "b": np.zeros(2)})
+    {'a.0': array(1.), 'b': array([0., 0.])}
+    """
+    if state is None:
+        return {}
+    children = list(child_items(state))
+    if children:
+        table: dict[str, npt.NDArray[Any]] = {}
+        for name, child in children:
+            table |= flatten(child, f"{path}.{name}" if path else name)
+        return table
+    return {path: np.asarray(state)}
+
+
+def child_items(state: object) -> Iterator[tuple[str, object]]:
+    """The named parts of a nested state; nothing for a leaf."""
+    if dataclasses.is_dataclass(state):
+        yield from ((name, getattr(state, name)) for name in field_names(state))
+    elif isinstance(state, Mapping):
+        yield from ((str(name), child) for name, child in state.items())
+    elif isinstance(state, tuple) and hasattr(state, "_fields"):
+        yield from zip(state._fields, state, strict=True)
+    elif isinstance(state, (tuple, list)):
+        yield from ((str(index), child) for index, child in enumerate(state))
+
+
+def unflatten(template: Any, table: Mapping[str, npt.NDArray[Any]], path: str = "") -> Any:
+    """The inverse of :func:`flatten`, shaped like ``template``.
+
+    >>> unflatten({"a": (1.0, None), "b": np.zeros(2)}, {"a.0": np.array(3.0), "b": np.ones(2)})
+    {'a': (3.0, None), 'b': array([1., 1.])}
+    """
+    if template is None and path not in table:
+        return None
+    parts = {
+        name: unflatten(child, table, f"{path}.{name}" if path else name)
+        for name, child in child_items(template)
+    }
+    if parts:
+        if dataclasses.is_dataclass(template):
+            return rebuild(type(template), parts)
+        if isinstance(template, Mapping):
+            return parts
+        if hasattr(template, "_fields"):
+            return type(template)(**parts)
+        return type(template)(parts.values())
+    value = table[path]
+    if isinstance(template, (float, int, np.generic)) and not isinstance(template, bool):
+        return value.item()
+    return value

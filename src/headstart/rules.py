@@ -1,0 +1,432 @@
+"""Rules: how to choose among the contexts on offer, and with what probability.
+
+A rule sees a belief only through what every belief can tell: the expected reward of a context
+(``predict``), how uncertain that is (``width``), and a random draw of the parameter (``draw``).
+Any object with these can take the place of :class:`~headstart.belief.Belief`.
+
+Every rule works on ``(..., K, d)`` contexts: one decision, or many along leading batch axes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.records import Array
+
+__all__ = [
+    "UCB",
+    "BeliefLike",
+    "Forced",
+    "Greedy",
+    "Indexed",
+    "Pick",
+    "Propensities",
+    "Rule",
+    "Thompson",
+    "Uniform",
+]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class BeliefLike(Protocol):
+    """What a rule needs to know of a belief."""
+
+    @property
+    def rounds(self) -> Any:
+        """How many rewards it has seen."""
+
+    @property
+    def noise(self) -> Any:
+        """R, the scale of the rewards' noise."""
+
+    @property
+    def dim(self) -> int:
+        """The number of features."""
+
+    def predict(self, contexts: Array) -> Array:
+        """The expected reward of each row."""
+
+    def width(self, contexts: Array) -> Array:
+        """The uncertainty of each row's expected reward, in units of R."""
+
+    def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
+        """Random parameters, spread by ``scale``."""
+
+
+class Pick(NamedTuple):
+    """What a rule decided: arrays where the belief has batch axes, plain numbers otherwise."""
+
+    arm: Any
+    score: Any
+    forced: Any = False
+
+
+class Propensities(NamedTuple):
+    """The probability of each arm.
+
+    ``draws`` is ``None`` where the probabilities are exact, else the number of random draws they
+    were estimated from.
+    """
+
+    values: Array
+    draws: int | None = None
+
+
+class Rule(ABC):
+    """A way to choose. Rules hold settings, never state."""
+
+    @abstractmethod
+    def choose(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Pick:
+        """Pick a row of ``contexts`` (only where ``allowed``, if given)."""
+
+    @abstractmethod
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """The probability with which :meth:`choose` picks each row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Indexed(Rule):
+    """Base of the rules that give each arm an index and pick the largest.
+
+    A rule of this kind implements :meth:`index`. Ties, up to rounding, break uniformly at random
+    from the caller's generator. With probability ``explore`` the arm is drawn uniformly instead, so
+    that every arm has a known, positive propensity.
+    """
+
+    explore: float = dataclasses.field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        checks.fraction("explore", self.explore)
+
+    @abstractmethod
+    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+        """The index of each arm, ``(..., K)``."""
+
+    def choose(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Pick:
+        """Pick the arm with the largest index, or with probability ``explore`` any."""
+        scores = self.index(belief, contexts, rng)
+        best = leaders(scores, allowed)
+        if best.ndim == 1:
+            if self.explore and rng.random() < self.explore:
+                best = open_arms(best, allowed)
+            arm = pick_among(best, rng)
+            return Pick(arm, float(scores[arm]))
+        if self.explore:
+            free = rng.random(best.shape[:-1]) < self.explore
+            best = np.where(free[..., None], open_arms(best, allowed), best)
+        arms = np.where(best, rng.random(best.shape), -1.0).argmax(-1)
+        return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
+
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """Exact: the leaders share 1 − ε, all arms share ε."""
+        best = leaders(self.index(belief, contexts, rng), allowed)
+        return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
+
+    def with_exploration(self, values: Array, allowed: Mask | None) -> Array:
+        """Mix the uniform distribution over the open arms in."""
+        everyone = open_arms(values, allowed)
+        uniform = everyone / everyone.sum(-1, keepdims=True)
+        mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
+        return mixed
+
+
+@dataclasses.dataclass(frozen=True)
+class UCB(Indexed):
+    """Optimism: the arm with the largest xᵀθ̂ + γ‖x‖_{B⁻¹}.
+
+    Parameters
+    ----------
+    radius
+        How much to explore. A number is a multiple of the noise: γ = number × R; 1 is a good start.
+        ``"theory"`` is the confidence radius of the corrected analysis::
+
+            γ = R √(log det B − log det B₀ + 2 log(1/δ)) + bias
+
+        with the bias that the prior knows. ``"paper"`` is Algorithm 2 as printed, without the
+        square root and without R.
+    delta
+        δ, the probability with which the theory's interval may fail; 1/``horizon`` unless given.
+    horizon
+        n, the number of rounds a task is expected to last.
+    explore
+        The probability of a uniformly random choice.
+
+    Examples
+    --------
+    >>> import headstart as hs
+    >>> belief = hs.Belief.start(hs.Prior.isotropic(2)).learn([1.0, 0.0], 0.2)
+    >>> UCB().choose(belief, np.eye(2), np.random.default_rng(0)).arm  # the arm not tried yet
+    1
+    """
+
+    radius: float | str = 1.0
+    delta: float | None = None
+    horizon: int = 250
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.radius, str):
+            checks.one_of("radius", self.radius, ("theory", "paper"))
+        else:
+            checks.non_negative("radius", self.radius)
+        check_confidence(self.delta, self.horizon)
+
+    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+        """xᵀθ̂ + γ‖x‖_{B⁻¹}."""
+        gamma = self.gamma(belief)
+        width = belief.width(contexts)
+        if isinstance(gamma, np.ndarray):
+            gamma = gamma[..., None]
+        index: Array = belief.predict(contexts) + gamma * width
+        return index
+
+    def gamma(self, belief: BeliefLike) -> Any:
+        """γ, in rewards' units."""
+        if not isinstance(self.radius, str):
+            return self.radius * belief.noise
+        prior = getattr(belief, "prior", None)
+        information = getattr(belief, "information", None)
+        if prior is None or information is None:
+            raise InputError(
+                f"radius must be a number for a {type(belief).__name__}, which knows no bias; "
+                f"got {self.radius!r}"
+            )
+        certainty = information + 2.0 * math.log(1.0 / confidence(self.delta, self.horizon))
+        if self.radius == "paper":
+            return certainty + prior.printed_bias
+        return belief.noise * np.sqrt(certainty) + prior.bias
+
+
+@dataclasses.dataclass(frozen=True)
+class Thompson(Indexed):
+    """Thompson sampling: draw θ̃ = θ̂ + v F z, pick the largest xᵀθ̃.
+
+    Parameters
+    ----------
+    scale
+        A number is a multiple of the noise, v = number × R; 1 draws from the belief itself.
+        ``"paper"`` is v = 4 √(log(1/δ) (d+2) log n), as printed: close to random play.
+    draws
+        How many draws a propensity is estimated from.
+    delta, horizon
+        δ and n of the printed scale; δ = 1/n unless given.
+    explore
+        The probability of a uniformly random choice.
+    """
+
+    scale: float | str = 1.0
+    draws: int = 1000
+    delta: float | None = None
+    horizon: int = 250
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.scale, str):
+            checks.one_of("scale", self.scale, ("paper",))
+        else:
+            checks.non_negative("scale", self.scale)
+        checks.integer("draws", self.draws, 1)
+        check_confidence(self.delta, self.horizon)
+
+    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+        """xᵀθ̃."""
+        theta = belief.draw(rng, self.spread(belief))
+        if theta.ndim == 1:
+            sampled: Array = contexts @ theta
+            return sampled
+        batched: Array = (contexts @ theta[..., None])[..., 0]
+        return batched
+
+    def spread(self, belief: BeliefLike) -> Any:
+        """V, in rewards' units."""
+        if not isinstance(self.scale, str):
+            return self.scale * belief.noise
+        doubt = math.log(1.0 / confidence(self.delta, self.horizon))
+        return 4.0 * math.sqrt(doubt * (belief.dim + 2) * math.log(self.horizon))
+
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """Estimated: how often each arm wins among ``draws`` draws, plus half a win each.
+
+        The half (Krichevsky and Trofimov's estimate) keeps every propensity above zero, so that a
+        logged choice can be weighted by its inverse.
+        """
+        everyone = open_arms(contexts[..., 0], allowed)
+        if (everyone.sum(-1) == 1).all():
+            return Propensities(everyone.astype(float))
+        thetas = belief.draw(rng, self.spread(belief), size=self.draws)
+        scores = (contexts @ thetas[..., None])[..., 0]
+        wins = leaders(scores, allowed)
+        counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
+        values = counts / counts.sum(-1, keepdims=True)
+        return Propensities(self.with_exploration(values, allowed), self.draws)
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy(Indexed):
+    """No exploration beyond ``explore``: the arm with the largest expected reward xᵀθ̂."""
+
+    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+        """xᵀθ̂."""
+        return belief.predict(contexts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(Rule):
+    """Any arm, with equal probability; the score is the expected reward."""
+
+    def choose(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Pick:
+        """Pick any open arm."""
+        scores = belief.predict(contexts)
+        everyone = open_arms(scores, allowed)
+        if everyone.ndim == 1:
+            arm = pick_among(everyone, rng)
+            return Pick(arm, float(scores[arm]), True)
+        arms = np.where(everyone, rng.random(everyone.shape), -1.0).argmax(-1)
+        chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
+        return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
+
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """Exact: one over the number of open arms."""
+        everyone = open_arms(contexts[..., 0], allowed)
+        return Propensities(everyone / everyone.sum(-1, keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Forced(Rule):
+    """Uniformly random until ``rounds`` rewards have been seen, then another rule.
+
+    The forced choices are marked, so that their evidence can be kept apart: an estimate from random
+    rounds alone has no bias from choosing (:class:`~headstart.transfer.Gaussian`).
+    """
+
+    rounds: int
+    then: Rule
+
+    def __post_init__(self) -> None:
+        checks.integer("rounds", self.rounds)
+        if not isinstance(self.then, Rule):
+            raise checks.refuse("then", "a rule", self.then)
+
+    def choose(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Pick:
+        """Pick any open arm while forced, else as ``then`` does."""
+        forced = np.asarray(belief.rounds) < self.rounds
+        if forced.ndim == 0 or forced.all() or not forced.any():
+            rule = Uniform() if forced.all() else self.then
+            return rule.choose(belief, contexts, rng, allowed)
+        free, later = (
+            rule.choose(belief, contexts, rng, allowed) for rule in (Uniform(), self.then)
+        )
+        return Pick(*(np.where(forced, a, b) for a, b in zip(free, later, strict=True)))
+
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """Uniform while forced, else what ``then`` says."""
+        forced = np.asarray(belief.rounds) < self.rounds
+        uniform = Uniform().propensities(belief, contexts, rng, allowed)
+        if forced.all():
+            return uniform
+        later = self.then.propensities(belief, contexts, rng, allowed)
+        return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
+
+
+def leaders(scores: Array, allowed: Mask | None) -> Mask:
+    """The arms whose score is the largest up to rounding.
+
+    Equal contexts can differ in the last bits of their scores, depending on where they stand in the
+    matrix; a few ulps must not decide between them.
+    """
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    slack = 64 * np.finfo(scores.dtype).eps * np.abs(top)
+    best: Mask = scores >= top - slack
+    return best
+
+
+def open_arms(like: npt.NDArray[Any], allowed: Mask | None) -> Mask:
+    """The arms that may be picked, in the shape of ``like``."""
+    if allowed is None:
+        return np.ones(like.shape, dtype=bool)
+    return np.broadcast_to(allowed, like.shape)
+
+
+def pick_among(mask: Mask, rng: np.random.Generator) -> int:
+    """One of the marked arms, uniformly; a lone one costs no randomness."""
+    candidates = mask.nonzero()[0]
+    if len(candidates) == 1:
+        return int(candidates[0])
+    return int(candidates[rng.integers(len(candidates))])
+
+
+def check_confidence(delta: float | None, horizon: int) -> None:
+    """Refuse a δ outside (0, 1) and a horizon below 2."""
+    if delta is not None:
+        checks.fraction("delta", delta, open_ends=True)
+    checks.integer("horizon", horizon, 2)
+
+
+def confidence(delta: float | None, horizon: int) -> float:
+    """δ, or 1/n where it is not given."""
+    return 1.0 / horizon if delta is None else delta

@@ -1,0 +1,146 @@
+"""A bandit's state as a file's content, and back.
+
+Everything is stored as it is: packed evidence, the transfer's state, and the beliefs of live tasks
+with their roots, so that a loaded bandit continues exactly, Thompson draws included.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import files, settings
+from headstart.belief import Belief
+from headstart.contexts import Features
+from headstart.errors import FileError, HeadstartError
+from headstart.ledger import Entry, Ledger
+from headstart.prior import Prior
+from headstart.records import flatten, unflatten
+from headstart.rules import Rule
+from headstart.transfer import Transfer
+
+__all__ = ["Content", "pack", "unpack", "write"]
+
+
+class Content(NamedTuple):
+    """What goes into a file."""
+
+    header: dict[str, Any]
+    tensors: dict[str, npt.NDArray[Any]]
+
+
+def write(path: files.PathLike, content: Content) -> None:
+    """Write it, atomically."""
+    files.write(path, content.header, content.tensors)
+
+
+def pack(ledger: Ledger, rule: Rule, features: Features, other: dict[str, Any]) -> Content:
+    """A bandit's books and settings, as a header and arrays."""
+    entries = ledger.entries
+    priors: dict[int, Prior] = {}
+    beliefs = [(name, entry.belief) for name, entry in ledger.live.items() if entry.belief]
+    for _, belief in beliefs:
+        priors.setdefault(id(belief.prior), belief.prior)
+    places = {key: place for place, key in enumerate(priors)}
+    header = {
+        "kind": "bandit",
+        "transfer": settings.encode(ledger.transfer),
+        "rule": settings.encode(rule),
+        "noise": ledger.noise,
+        "features": features._asdict(),
+        "capacity": ledger.capacity,
+        "stale": ledger.stale,
+        "reversals": ledger.reversals,
+        "first_number": ledger.first_number,
+        "tasks": list(entries),
+        "closed": list(ledger.closed),
+        "unfolded": list(ledger.unfolded),
+        "learned": {name: hex(entry.learned) for name, entry in entries.items() if entry.learned},
+        "live": [name for name, _ in beliefs],
+        "prior_of": [places[id(belief.prior)] for _, belief in beliefs],
+        "unsure": [name for name, _ in beliefs if entries[name].unsure],
+        **other,
+    }
+    tensors: dict[str, npt.NDArray[Any]] = {
+        "base": np.array([entry.base for entry in entries.values()], dtype=np.int64),
+        "number": np.array([entry.number for entry in entries.values()], dtype=np.int64),
+    }
+    rows = [
+        entry.packed if entry.packed is not None else ledger.evidence(entry).pack()
+        for entry in entries.values()
+    ]
+    tensors["evidence"] = np.array(rows) if rows else np.empty((0, 0))
+    for name, array in flatten(ledger.state).items():
+        tensors[f"state.{name}"] = array
+    for place, prior in enumerate(priors.values()):
+        for name, array in flatten(prior).items():
+            tensors[f"prior.{place}.{name}"] = array
+    for place, (_, belief) in enumerate(beliefs):
+        for name, array in flatten(belief.replace(prior=None)).items():
+            tensors[f"belief.{place}.{name}"] = array
+    return Content(header, tensors)
+
+
+def unpack(
+    path: files.PathLike, transfer: Transfer | None, rule: Rule | None
+) -> tuple[Ledger, Rule, Features, dict[str, Any]]:
+    """The books and settings of a saved bandit."""
+    header, tensors = files.read(path)
+    if header.get("kind") != "bandit":
+        raise FileError(f"path {str(path)!r} must hold a bandit; it holds {header.get('kind')!r}")
+    try:
+        transfer = transfer or settings.decode(header["transfer"], "transfer")
+        rule = rule or settings.decode(header["rule"], "rule")
+        names = header["features"]["names"]
+        features = Features(**header["features"] | {"names": names and tuple(names)})
+        ledger = Ledger(features.dim, transfer, header["noise"], header["capacity"])
+        fill(ledger, header, tensors)
+    except HeadstartError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise FileError(
+            f"path {str(path)!r} does not fit the transfer or rule it is loaded with "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return ledger, rule, features, header
+
+
+def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
+    """Write a file's content into empty books."""
+    for place, name in enumerate(header["tasks"]):
+        entry = Entry(tensors["evidence"][place].copy(), int(tensors["number"][place]))
+        entry.base = int(tensors["base"][place])
+        entry.learned = int(header["learned"].get(name, "0x0"), 16)
+        ledger.entries[name] = entry
+    for name in header["closed"]:
+        ledger.closed[name] = None
+        ledger.entries[name].closed = True
+    ledger.unfolded = dict.fromkeys(header["unfolded"])
+    ledger.state = unflatten(ledger.state, section(tensors, "state."))
+    ledger.stale, ledger.reversals = header["stale"], header["reversals"]
+    ledger.first_number = header["first_number"]
+    blank = Prior.isotropic(ledger.dim)
+    priors = [
+        unflatten(blank, section(tensors, f"prior.{place}."))
+        for place in range(1 + max(header["prior_of"], default=-1))
+    ]
+    for place, name in enumerate(header["live"]):
+        entry = ledger.entries[name]
+        template = Belief.start(blank).replace(prior=None)
+        belief: Belief = unflatten(template, section(tensors, f"belief.{place}."))
+        entry.belief = belief.replace(prior=priors[header["prior_of"][place]])
+        entry.evidence = ledger.evidence(entry)
+        entry.unsure = name in header["unsure"]
+        entry.packed = None
+        ledger.live[name] = entry
+
+
+def section(tensors: dict[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays whose names start so, without that start."""
+    return {
+        name.removeprefix(prefix): array
+        for name, array in tensors.items()
+        if name.startswith(prefix)
+    }

@@ -1,0 +1,17 @@
+"""Learning a subspace, one vector at a time: principal components and how many to keep."""
+
+from headstart.subspace.base import PCA, Components
+from headstart.subspace.ccipca import CCIPCA
+from headstart.subspace.exact import ExactPCA, Moments
+from headstart.subspace.rank import gated_log_gap, log_gap, raw_gap
+
+__all__ = [
+    "CCIPCA",
+    "PCA",
+    "Components",
+    "ExactPCA",
+    "Moments",
+    "gated_log_gap",
+    "log_gap",
+    "raw_gap",
+]

@@ -1,0 +1,155 @@
+"""Candid covariance-free incremental PCA (Weng, Zhang and Hwang 2003), the paper's choice."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.records import Array, Record, rebuild
+from headstart.subspace.base import PCA, Components, checked_vector, with_fixed_signs
+from headstart.subspace.exact import Moments, eigen
+
+__all__ = ["CCIPCA"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CCIPCAState(Record):
+    """``scaled`` holds v_j = σ_j u_j as rows; ``moments`` counts, centres and feeds a batch start.
+
+    ``started`` is 1 once the v_j are in use.
+    """
+
+    moments: Moments
+    scaled: Array
+    started: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class CCIPCA(PCA):
+    """Principal components without a covariance matrix.
+
+    The i-th vector, centred by the running mean, is z₁; component by component::
+
+        v_j ← (i−1−l)/i · v_j + (1+l)/i · z_j (z_jᵀv_j)/‖v_j‖
+        z_{j+1} = z_j − (z_jᵀû_j) û_j        û_j = v_j/‖v_j‖        σ_j = ‖v_j‖
+
+    Parameters
+    ----------
+    start
+        ``"batch"``: from the eigenvectors and eigenvalues of the first ``begin`` vectors (the
+        paper's). ``"weng"``: from nothing, v_j ← z_j the first time a residual reaches j; its σ_j
+        begin as lengths, not variances, and need hundreds of vectors to forget it.
+    begin
+        How many vectors a batch start waits for; the dimension unless given.
+    amnesia
+        l ≥ 0: how much more the newest vector counts than an old one.
+    deflate
+        Take û_j for the deflation ``"before"`` its update (the paper's equation) or ``"after"``
+        (Weng's).
+
+    Notes
+    -----
+    The v_j are never exactly orthogonal and can change places: they are sorted and orthonormalised
+    when :meth:`components` is asked. An update cannot be taken back.
+    """
+
+    start: str = "batch"
+    begin: int | None = None
+    amnesia: float = 0.0
+    deflate: str = "before"
+
+    def __post_init__(self) -> None:
+        checks.one_of("start", self.start, ("batch", "weng"))
+        if self.begin is not None:
+            checks.integer("begin", self.begin, 2)
+        checks.non_negative("amnesia", self.amnesia)
+        checks.one_of("deflate", self.deflate, ("before", "after"))
+
+    def init(self, dim: int, batch: tuple[int, ...] = ()) -> CCIPCAState:
+        """The state before any vector."""
+        started = np.zeros(batch) if batch else 0.0
+        return state_of(Moments.zero(dim, batch), np.zeros((*batch, dim, dim)), started)
+
+    def update(self, state: CCIPCAState, vector: npt.ArrayLike, weight: Any = 1.0) -> CCIPCAState:
+        """The state after one more vector, which counts ``weight`` times."""
+        new = checked_vector(vector, state.moments.mean)
+        if (np.asarray(weight) < 0).any():
+            raise InputError("weight must be 0 or more: CCIPCA cannot take an update back")
+        moments = state.moments.add(new, weight)
+        scaled = np.array(state.scaled)
+        batch = new.shape[:-1]
+        started = np.array(np.broadcast_to(state.started, batch))
+        weights = np.broadcast_to(np.asarray(weight, dtype=float), batch)
+        counts = np.broadcast_to(moments.count, batch)
+        for at in np.ndindex(batch):
+            if weights[at] == 0:
+                continue
+            if started[at] or self.start == "weng":
+                started[at] = 1.0
+                centred = new[at] - moments.mean[at]
+                self.step(scaled[at], centred, float(counts[at]), float(weights[at]))
+            elif counts[at] >= (self.begin or new.shape[-1]):
+                started[at] = 1.0
+                values, vectors = eigen(moments.covariance[at])
+                scaled[at] = values[:, None] * vectors.T
+        return state_of(moments, scaled, started if batch else float(started))
+
+    def step(self, scaled: Array, residual: Array, count: float, weight: float) -> None:
+        """One vector's update of all v_j (rows of ``scaled``), in place."""
+        new_share = min((1.0 + self.amnesia) * weight / count, 1.0)  # old weights stay ≥ 0
+        tiny = 1e-14 * np.linalg.norm(residual)
+        for row in scaled:
+            size = float(np.linalg.norm(residual))
+            if size <= tiny:
+                return
+            length = float(np.linalg.norm(row))
+            if length == 0.0:
+                # No component here yet. Weng's rule takes the residual itself; after a batch start
+                # it enters with the variance that this one vector contributes.
+                row[:] = residual if self.start == "weng" else residual * size * new_share
+                return
+            unit = row / length
+            row[:] = (1.0 - new_share) * row + new_share * residual * float(residual @ unit)
+            if self.deflate == "after":
+                updated = float(np.linalg.norm(row))
+                unit = row / updated if updated > 0.0 else unit
+            residual = residual - float(residual @ unit) * unit
+
+    def components(self, state: CCIPCAState) -> Components:
+        """Mean, eigenvalues and eigenvectors: exact while a batch start still gathers."""
+        batch = state.moments.mean.shape[:-1]
+        values = np.empty(state.moments.mean.shape)
+        vectors = np.empty(state.scaled.shape)
+        started = np.broadcast_to(state.started, batch)
+        for at in np.ndindex(batch):
+            if started[at]:
+                values[at], vectors[at] = orthonormal(state.scaled[at])
+            else:
+                values[at], vectors[at] = eigen(state.moments.covariance[at])
+        return Components(state.moments.mean, values, vectors)
+
+
+def orthonormal(scaled: Array) -> tuple[Array, Array]:
+    """Sort the v_j by length and make them an orthonormal basis, completed where some are zero."""
+    lengths = np.linalg.norm(scaled, axis=1)
+    order = np.argsort(-lengths, kind="stable")
+    values = lengths[order]
+    kept = int((values > 1e-14 * max(values[0], 1e-300)).sum())
+    units = (scaled[order[:kept]] / values[:kept, None]).T
+    values = np.where(np.arange(len(values)) < kept, values, 0.0)
+    basis, triangle = np.linalg.qr(np.hstack([units, np.eye(len(values))]))
+    signs = np.sign(np.diagonal(triangle))
+    return values, with_fixed_signs(basis * np.where(signs == 0, 1.0, signs))
+
+
+def state_of(moments: Moments, scaled: Array, started: Any) -> CCIPCAState:
+    """A state from fresh arrays."""
+    state: CCIPCAState = rebuild(
+        CCIPCAState, {"moments": moments, "scaled": scaled, "started": started}
+    )
+    return state

@@ -1,0 +1,90 @@
+"""Exact principal components from a running mean and scatter matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.records import Array, Record, rebuild
+from headstart.subspace.base import PCA, Components, checked_vector, with_fixed_signs
+
+__all__ = ["ExactPCA", "Moments"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Moments(Record):
+    """Count, mean and scatter Σ (v − mean)(v − mean)ᵀ of weighted vectors.
+
+    Updated by Welford's recursion, which does not lose digits to a large mean and runs backwards
+    with a negative weight::
+
+        δ = v − mean    N' = N + w    mean ← mean + (w/N') δ    scatter ← scatter + w (N/N') δδᵀ
+    """
+
+    count: Any
+    mean: Array
+    scatter: Array
+
+    @classmethod
+    def zero(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
+        """No vector yet."""
+        count = np.zeros(batch) if batch else 0.0
+        fields = {"mean": np.zeros((*batch, dim)), "scatter": np.zeros((*batch, dim, dim))}
+        moments: Self = rebuild(cls, {"count": count, **fields})
+        return moments
+
+    @property
+    def covariance(self) -> Array:
+        """Scatter / N; zero before the first vector."""
+        covariance: Array = self.scatter / np.maximum(self.count, 1e-300)[..., None, None]
+        return covariance
+
+    def add(self, vector: Array, weight: Any) -> Self:
+        """The moments with one more vector."""
+        total = np.asarray(self.count + weight)
+        # A total that rounding leaves just off zero is the empty state again.
+        empty = total <= 1e-9
+        share = np.where(empty, 0.0, weight / np.where(empty, 1.0, total))
+        delta = vector - self.mean
+        outer = delta[..., :, None] * delta[..., None, :]
+        keep = np.where(empty, 0.0, 1.0)
+        fields = {
+            "count": np.where(empty, 0.0, total) if total.ndim else float(total * keep),
+            "mean": (self.mean + share[..., None] * delta) * keep[..., None],
+            "scatter": (self.scatter + (self.count * share)[..., None, None] * outer)
+            * keep[..., None, None],
+        }
+        moments: Self = rebuild(type(self), fields)
+        return moments
+
+
+@dataclasses.dataclass(frozen=True)
+class ExactPCA(PCA):
+    """Eigenvectors of the running covariance: O(d²) a vector, O(d³) when asked.
+
+    For d up to a few hundred this costs nothing next to the rounds of a task, and it has no
+    approximation to worry about: the default.
+    """
+
+    reversible: ClassVar[bool] = True
+
+    def init(self, dim: int, batch: tuple[int, ...] = ()) -> Moments:
+        """The state before any vector."""
+        return Moments.zero(dim, batch)
+
+    def update(self, state: Moments, vector: npt.ArrayLike, weight: Any = 1.0) -> Moments:
+        """The state after one more vector, which counts ``weight`` times."""
+        return state.add(checked_vector(vector, state.mean), weight)
+
+    def components(self, state: Moments) -> Components:
+        """Mean, eigenvalues and eigenvectors of all vectors so far."""
+        return Components(state.mean, *eigen(state.covariance))
+
+
+def eigen(covariance: Array) -> tuple[Array, Array]:
+    """Eigenvalues, largest first and none negative, and eigenvectors with fixed signs."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.maximum(values[..., ::-1], 0.0), with_fixed_signs(vectors[..., ::-1])

@@ -1,0 +1,107 @@
+"""How many components to keep: the paper's gap, the log gap, and the log gap behind a gate.
+
+All take eigenvalues, largest first, with any leading batch axes.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.records import Array
+
+__all__ = ["gated_log_gap", "log_gap", "raw_gap", "white_log_gap"]
+
+Ranks = npt.NDArray[np.intp]
+
+FLOOR = 1e-12  # eigenvalues below this share of the largest are rounding
+
+
+def raw_gap(values: Array) -> Ranks:
+    """The paper's rule: p = argmax σ_p − σ_{p+1}.
+
+    With few tasks it often answers 1, which leaves most of what distinguishes tasks outside.
+
+    >>> raw_gap(np.array([9.0, 4.0, 3.9, 0.1]))
+    array(1)
+    """
+    if values.shape[-1] == 1:
+        return np.ones(values.shape[:-1], dtype=np.intp)
+    gaps = values[..., :-1] - values[..., 1:]
+    return np.asarray(gaps.argmax(-1) + 1)
+
+
+def log_gap(values: Array, count: Any) -> Ranks:
+    """The largest drop in ratio: p = argmax log(σ_p/σ_{p+1}), p ≤ 0.8·min(d, count−1).
+
+    Answers d (no projection) while there are too few tasks to say anything. It can never answer d
+    otherwise: where there is no structure it still finds some.
+
+    >>> log_gap(np.array([9.0, 4.0, 3.9, 0.1]), 100)
+    array(3)
+    """
+    return best_log_gap(values, count)[0]
+
+
+def gated_log_gap(values: Array, count: Any) -> Ranks:
+    """The log gap where it is larger than noise would show; d (no projection) otherwise.
+
+    The gate is the 99 % point of the largest log gap of ``count`` white vectors (parallel
+    analysis), so that tasks without structure are left alone.
+
+    >>> gated_log_gap(np.array([9.0, 4.0, 3.9, 0.1]), 100)
+    array(3)
+    >>> gated_log_gap(np.array([1.3, 1.1, 0.9, 0.7]), 100)
+    array(4)
+    """
+    rank, gap = best_log_gap(values, count)
+    dim = values.shape[-1]
+    return np.asarray(np.where(gap > white_log_gap(dim, count), rank, dim))
+
+
+def best_log_gap(values: Array, count: Any) -> tuple[Ranks, Array]:
+    """The rank with the largest admissible log gap, and that gap; (d, 0) where none is."""
+    dim = values.shape[-1]
+    batch = np.broadcast_shapes(values.shape[:-1], np.shape(count))
+    top = np.floor(0.8 * np.minimum(dim, np.asarray(count) - 1))
+    if dim == 1:
+        return np.full(batch, dim, dtype=np.intp), np.zeros(batch)
+    largest = np.maximum(values[..., :1], 1e-300)
+    logs = np.log(np.maximum(values, FLOOR * largest))
+    gaps = np.broadcast_to(logs[..., :-1] - logs[..., 1:], (*batch, dim - 1))
+    gaps = np.where(np.arange(1, dim) <= top[..., None], gaps, -1.0)
+    best = gaps.max(-1)
+    rank = np.where(best > 0.0, gaps.argmax(-1) + 1, dim)
+    return np.asarray(rank), np.maximum(best, 0.0)
+
+
+def white_log_gap(dim: int, count: Any) -> Array:
+    """The log gap that ``count`` white vectors exceed once in a hundred times.
+
+    Interpolated in a table made by simulation (``tools/white_gap_table.py``), on logarithmic axes;
+    beyond the largest count it falls like 1/√count, beyond the largest dimension it is kept.
+    """
+    dims, counts, table = white_table()
+    along = np.log(np.clip(np.asarray(count, dtype=float), counts[0], counts[-1]))
+    row = np.interp(np.log(dim), np.log(dims), np.arange(len(dims)))
+    low = int(row)
+    high = min(low + 1, len(dims) - 1)
+    lower, upper = (np.interp(along, np.log(counts), np.log(table[at])) for at in (low, high))
+    log_gap_ = lower + (row - low) * (upper - lower)
+    beyond = np.sqrt(np.maximum(np.asarray(count, dtype=float), counts[-1]) / counts[-1])
+    return np.asarray(np.exp(log_gap_) / beyond)
+
+
+@functools.cache
+def white_table() -> tuple[Array, Array, Array]:
+    """Dimensions (rows), counts (columns) and the table."""
+    text = resources.files("headstart.subspace").joinpath("white_gap.csv").read_text()
+    header, *rows = csv.reader(text.splitlines())
+    counts = np.array([float(name) for name in header[1:]])
+    body = np.array([[float(cell) for cell in row] for row in rows])
+    return body[:, 0], counts, body[:, 1:]

@@ -1,0 +1,10 @@
+"""Ways to learn a prior from finished tasks, one file each."""
+
+from headstart.transfer.base import Explanation, Transfer
+from headstart.transfer.bias import Bias
+from headstart.transfer.gaussian import Gaussian
+from headstart.transfer.independent import Independent
+from headstart.transfer.oracle import Oracle
+from headstart.transfer.projected import Subspace
+
+__all__ = ["Bias", "Explanation", "Gaussian", "Independent", "Oracle", "Subspace", "Transfer"]

@@ -1,0 +1,79 @@
+"""The interface of every way to learn a prior from finished tasks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from headstart.errors import InputError
+from headstart.evidence import Evidence
+from headstart.prior import Prior
+from headstart.records import Array
+
+__all__ = ["Explanation", "Transfer"]
+
+
+class Explanation(NamedTuple):
+    """What a transfer can say of the structure it has found."""
+
+    rank: int | None = None
+    eigenvalues: Array | None = None
+    explained: float | None = None
+    note: str = ""
+
+
+class Transfer(ABC):
+    """A way to turn the evidence of many tasks into the prior of the next.
+
+    A transfer holds settings, never state: the state goes in and comes out. To write one, implement
+    :meth:`init`, :meth:`fold` and :meth:`prior`. The state may be any nesting of dataclasses,
+    (named) tuples, dicts, arrays and numbers; it is saved and loaded as it is.
+    """
+
+    @property
+    def reversible(self) -> bool:
+        """Whether folding with weight −w takes back a fold with weight w.
+
+        If so, a finished task that changes is taken out and folded in again; otherwise the state is
+        folded anew from all finished tasks.
+        """
+        return False
+
+    @property
+    def keeps_forced(self) -> bool:
+        """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
+        return False
+
+    @abstractmethod
+    def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
+        """The state before any task; ``noise`` is R, ``None`` to estimate it from residuals."""
+
+    @abstractmethod
+    def fold(self, state: Any, evidence: Evidence, weight: float = 1.0) -> Any:
+        """The state after one more finished task, which counts ``weight`` times."""
+
+    @abstractmethod
+    def prior(self, state: Any) -> Prior:
+        """Where a new task starts."""
+
+    def refit(
+        self,
+        evidences: Iterable[Evidence],
+        noise: float | None = None,
+        weights: Sequence[float] | None = None,
+    ) -> Any:
+        """The state of these finished tasks, from nothing: exact and in order."""
+        state: Any = None
+        for position, evidence in enumerate(evidences):
+            if state is None:
+                state = self.init(evidence.dim, noise, evidence.batch)
+            weight = 1.0 if weights is None else weights[position]
+            state = self.fold(state, evidence, weight)
+        if state is None:
+            raise InputError("evidences must hold at least one task; got none")
+        return state
+
+    def explain(self, state: Any) -> Explanation:
+        """What was found, for a report."""
+        return Explanation()

@@ -1,0 +1,140 @@
+"""A shared mean: tasks scatter around one vector (B-OFUL, Cella, Lazaric and Pontil 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.evidence import Evidence
+from headstart.prior import Prior
+from headstart.records import Array, Record, rebuild
+from headstart.transfer.base import Explanation, Transfer
+from headstart.transfer.estimates import Estimates, isotropic_root, ratio
+
+__all__ = ["Bias"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BiasState(Record):
+    """The tasks' estimates, and their pooled gram and moment."""
+
+    estimates: Estimates
+    gram: Array
+    moment: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias(Transfer):
+    """θ ~ N(h, (R²/λ) I) with h learned from past tasks.
+
+    Parameters
+    ----------
+    method
+        ``"average"``: h is the mean of the tasks' ridge estimates. ``"pooled"``: h is one ridge
+        regression over all tasks' rounds, which long tasks dominate.
+    lam
+        λ: a number; ``"plug-in"`` for R²d/Var, Var the tasks' variance around h; or ``"theory"``
+        for R²/(n·Var), as Cella's analysis has it.
+    ridge
+        The λ of the estimates that h is made from; 1/(nV²) unless given.
+    horizon
+        n, the number of rounds a task is expected to last.
+    bound
+        V, a bound on ‖θ*‖.
+    min_rounds
+        Tasks with fewer rounds do not count.
+
+    Examples
+    --------
+    >>> transfer = Bias(lam=1.0, ridge=1.0)
+    >>> state = transfer.init(dim=2)
+    >>> state = transfer.fold(state, Evidence.of([[1.0, 0.0]], [4.0]))
+    >>> transfer.prior(state).mean
+    array([2., 0.])
+    """
+
+    method: str = "average"
+    lam: float | str = "plug-in"
+    ridge: float | None = None
+    horizon: int = 250
+    bound: float = 1.0
+    min_rounds: int = 1
+
+    def __post_init__(self) -> None:
+        checks.one_of("method", self.method, ("average", "pooled"))
+        if isinstance(self.lam, str):
+            checks.one_of("lam", self.lam, ("plug-in", "theory"))
+        else:
+            checks.positive("lam", self.lam)
+        if self.ridge is not None:
+            checks.positive("ridge", self.ridge)
+        checks.integer("horizon", self.horizon, 2)
+        checks.positive("bound", self.bound)
+        checks.integer("min_rounds", self.min_rounds, 1)
+
+    @property
+    def reversible(self) -> bool:
+        """Sums can be taken back."""
+        return True
+
+    def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> BiasState:
+        """The state before any task."""
+        estimates = Estimates.start(dim, noise, batch)
+        return state_of(estimates, np.zeros((*batch, dim, dim)), np.zeros((*batch, dim)))
+
+    def fold(self, state: BiasState, evidence: Evidence, weight: float = 1.0) -> BiasState:
+        """Add a task's estimate, and its sums to the pool."""
+        estimates, _, used = state.estimates.fold(
+            evidence, weight, ridge=self.ridge_used(), min_rounds=self.min_rounds
+        )
+        share = np.asarray(used)
+        gram = state.gram + share[..., None, None] * evidence.gram
+        return state_of(estimates, gram, state.moment + share[..., None] * evidence.moment)
+
+    def prior(self, state: BiasState) -> Prior:
+        """N(h, (R²/λ) I); the bias is √λ W, W the spread of the estimates around their mean."""
+        estimates, dim = state.estimates, state.estimates.dim
+        noise, eye = estimates.noise.value, np.eye(dim)
+        # One task shows no spread: until there are two, only its size is used.
+        settled = np.asarray(estimates.count) >= (2 if isinstance(self.lam, str) else 1)
+        mean = np.where(settled[..., None], self.centre(state), 0.0)
+        variance = np.where(settled, estimates.variance(eye), estimates.second_moment(eye))
+        lam: Any = self.lam
+        if self.lam == "plug-in":
+            lam = ratio(noise, variance)
+        elif self.lam == "theory":
+            lam = ratio(noise, variance * dim * self.horizon)
+        spread = np.where(settled, estimates.residual(eye), self.bound)
+        root = isotropic_root(lam, dim, estimates.batch)
+        return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * spread)
+
+    def centre(self, state: BiasState) -> Array:
+        """h, by either method."""
+        if self.method == "average":
+            return state.estimates.mean
+        regularised = state.gram + self.ridge_used() * np.eye(state.estimates.dim)
+        pooled: Array = np.linalg.solve(regularised, state.moment[..., None])[..., 0]
+        return pooled
+
+    def ridge_used(self) -> float:
+        """The λ of the estimates: given, or 1/(nV²)."""
+        return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+
+    def explain(self, state: BiasState) -> Explanation:
+        """How far the tasks' mean is from zero, next to their spread."""
+        eye = np.eye(state.estimates.dim)
+        square = float(state.estimates.second_moment(eye))
+        variance = float(state.estimates.variance(eye))
+        if state.estimates.count < 2 or square <= 0:
+            return Explanation(note="too few tasks to tell their mean from their spread")
+        share = max(0.0, 1.0 - variance / square)
+        return Explanation(note=f"a shared mean explains {share:.0%} of the tasks' mean square")
+
+
+def state_of(estimates: Estimates, gram: Array, moment: Array) -> BiasState:
+    """A state from fresh arrays."""
+    state: BiasState = rebuild(BiasState, {"estimates": estimates, "gram": gram, "moment": moment})
+    return state

@@ -1,0 +1,162 @@
+"""What most transfers remember of the past: the tasks' estimates, and how wrong those are.
+
+A task's ridge estimate θ(i) = (λI + gram)⁻¹ moment scatters around its true θ* with covariance
+R² N_i, N_i = A⁻¹ gram A⁻¹. The scatter of the estimates is that of the tasks plus the mean of this
+noise, and is corrected for it wherever a variance is wanted::
+
+    variance of tasks  =  covariance of estimates − R² · mean N_i
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.evidence import Evidence
+from headstart.records import Array, Record, rebuild
+from headstart.subspace import Moments
+from headstart.transfer.noise import NoiseScale, Spectrum
+
+__all__ = ["Estimates", "isotropic_root", "one_over_root"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Estimates(Record):
+    """Moments of the tasks' estimates, the sum of their error matrices N_i, and the noise."""
+
+    moments: Moments
+    errors: Array
+    noise: NoiseScale
+
+    @classmethod
+    def start(cls, dim: int, noise: float | None, batch: tuple[int, ...]) -> Estimates:
+        """Before any task."""
+        dim = checks.integer("dim", dim, 1)
+        errors = np.zeros((*batch, dim, dim))
+        return state_of(Moments.zero(dim, batch), errors, NoiseScale.start(noise, batch))
+
+    def fold(
+        self,
+        evidence: Evidence,
+        weight: float,
+        *,
+        ridge: float,
+        min_rounds: int = 1,
+        estimate_from: Evidence | None = None,
+    ) -> tuple[Estimates, Array, Any]:
+        """Add one task; also its estimate, and the weight it was given.
+
+        A task of fewer than ``min_rounds`` rounds says something of the noise but is given no
+        weight as an estimate. ``estimate_from`` is the evidence to estimate θ from, if not all.
+        """
+        if evidence.moment.shape != self.moments.mean.shape:
+            want = f"Evidence with a moment of shape {self.moments.mean.shape}"
+            raise checks.refuse("evidence", want, evidence.moment)
+        weight = checks.real("weight", weight)
+        spectrum = Spectrum.of(evidence)
+        noise = self.noise.fold(evidence, spectrum, weight)
+        source = evidence if estimate_from is None else estimate_from
+        if estimate_from is not None:
+            spectrum = Spectrum.of(estimate_from)
+        counts = np.asarray(source.rounds) >= max(min_rounds, 1)
+        used: Any = np.where(counts, weight, 0.0) if counts.ndim else weight * float(counts)
+        theta = spectrum.estimate(ridge)
+        errors = self.errors + np.asarray(used)[..., None, None] * spectrum.error(ridge)
+        moments = self.moments.add(theta, used)
+        errors = errors * (np.asarray(moments.count) > 0)[..., None, None]
+        return state_of(moments, errors, noise), theta, used
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return int(self.moments.mean.shape[-1])
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return self.moments.mean.shape[:-1]
+
+    @property
+    def count(self) -> Any:
+        """N, the (weighted) number of tasks with an estimate."""
+        return self.moments.count
+
+    @property
+    def mean(self) -> Array:
+        """θ̄, the mean estimate."""
+        return self.moments.mean
+
+    @property
+    def error(self) -> Array:
+        """R² · mean N_i: the covariance of the estimates' own noise."""
+        variance = np.asarray(self.noise.value) ** 2 / np.maximum(self.count, 1e-300)
+        error: Array = variance[..., None, None] * self.errors
+        return error
+
+    def variance(self, projection: Array, fitted: Any = 0) -> Any:
+        """The variance of a new task around θ̄, per dimension of the projection.
+
+        Unbiased for the mean and the ``fitted`` directions that were estimated from the same tasks,
+        corrected for estimation noise, never below what the correction itself is uncertain by, and
+        widened by what the mean and those directions are uncertain by.
+        """
+        size = np.maximum(trace(projection), 1.0)
+        count = np.maximum(self.count, 1.0)
+        freedom = np.maximum(count - 1.0 - fitted, 1.0)
+        raw = within(projection, self.moments.covariance) * count / freedom / size
+        corrected = raw - within(projection, self.error) / size
+        least = raw * np.minimum(np.sqrt(2.0 / (size * freedom)), 1.0)
+        return np.maximum(corrected, least) + raw * (1.0 + fitted) / count
+
+    def second_moment(self, projection: Array) -> Any:
+        """The mean square of a task's parameter, per dimension of the projection; likewise."""
+        size = np.maximum(trace(projection), 1.0)
+        count = np.maximum(self.count, 1.0)
+        outer = self.mean[..., :, None] * self.mean[..., None, :]
+        raw = within(projection, self.moments.covariance + outer) / size
+        corrected = raw - within(projection, self.error) / size
+        least = raw * np.minimum(np.sqrt(2.0 / (size * count)), 1.0)
+        return np.maximum(corrected, least)
+
+    def residual(self, projection: Array) -> Any:
+        """W: the root mean square of ‖P(θ(i) − θ̄)‖ over past tasks."""
+        return np.sqrt(np.maximum(within(projection, self.moments.covariance), 0.0))
+
+
+def state_of(moments: Moments, errors: Array, noise: NoiseScale) -> Estimates:
+    """Estimates from fresh arrays."""
+    estimates: Estimates = rebuild(
+        Estimates, {"moments": moments, "errors": errors, "noise": noise}
+    )
+    return estimates
+
+
+def trace(matrix: Array) -> Any:
+    """The trace over the last two axes."""
+    return np.trace(matrix, axis1=-2, axis2=-1)
+
+
+def within(projection: Array, matrix: Array) -> Any:
+    """tr(P M), for symmetric matrices."""
+    return np.einsum("...ij,...ij->...", projection, matrix)
+
+
+def one_over_root(lam: Any) -> Array:
+    """λ^-½ with two axes more, to scale matrices by."""
+    inverse: Array = 1.0 / np.sqrt(np.asarray(lam, dtype=float))[..., None, None]
+    return inverse
+
+
+def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:
+    """λ^-½ I for one λ, or one per batch element."""
+    return np.broadcast_to(one_over_root(lam) * np.eye(dim), (*batch, dim, dim))
+
+
+def ratio(noise: Any, variance: Any, default: float = 1.0) -> Any:
+    """λ = R²/variance, or ``default`` where there is no variance to speak of."""
+    variance = np.asarray(variance)
+    known = variance > 1e-300
+    return np.where(known, np.asarray(noise) ** 2 / np.where(known, variance, 1.0), default)

@@ -1,0 +1,134 @@
+"""A learned Gaussian prior from unbiased estimates (M-TS; Peleg, Pearl and Meir 2022)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.evidence import Evidence
+from headstart.prior import Prior, symmetric_root
+from headstart.records import Array
+from headstart.subspace.exact import eigen
+from headstart.transfer.base import Explanation, Transfer
+from headstart.transfer.estimates import Estimates, isotropic_root, trace
+
+__all__ = ["Gaussian"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian(Transfer):
+    """θ ~ N(μ̂, Σ̂), both from the tasks' estimates.
+
+    Each task begins with forced, uniformly random rounds (:class:`~headstart.rules.Forced`), and
+    its θ is estimated by least squares from those alone, which no choosing has biased. With D_i
+    the contexts of those rounds::
+
+        Σ̂ = sample covariance − R² · mean (DᵀD)⁻¹        (noise correction)
+        eigenvalues of Σ̂ floored at ``floor`` × their mean
+        Σ̂ ← Σ̂ + widen · (tr Σ̂ / d) √(d/t) · I             (not too sure too early)
+
+    Parameters
+    ----------
+    forced
+        Estimate from the forced rounds alone. ``False`` is the control: ridge estimates from all
+        rounds, no forcing needed.
+    estimate
+        ``"least-squares"`` (by pseudo-inverse, so a singular DᵀD is no error) or ``"ridge"``.
+    ridge
+        The λ of ridge estimates.
+    widen, floor
+        As above.
+    warmup
+        N(0, (R²/λ) I) until so many tasks have finished; the dimension unless given.
+    lam
+        That λ.
+    """
+
+    forced: bool = True
+    estimate: str = "least-squares"
+    ridge: float = 0.004
+    widen: float = 0.1
+    floor: float = 1e-3
+    warmup: int | None = None
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.forced, bool):
+            raise checks.refuse("forced", "True or False", self.forced)
+        checks.one_of("estimate", self.estimate, ("least-squares", "ridge"))
+        checks.positive("ridge", self.ridge)
+        checks.non_negative("widen", self.widen)
+        checks.fraction("floor", self.floor, open_ends=True)
+        if self.warmup is not None:
+            checks.integer("warmup", self.warmup, 2)
+        checks.positive("lam", self.lam)
+
+    @property
+    def reversible(self) -> bool:
+        """Sums can be taken back."""
+        return True
+
+    @property
+    def keeps_forced(self) -> bool:
+        """Forced rounds apart, unless this is the control."""
+        return self.forced
+
+    def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Estimates:
+        """The state before any task."""
+        return Estimates.start(dim, noise, batch)
+
+    def fold(self, state: Estimates, evidence: Evidence, weight: float = 1.0) -> Estimates:
+        """Add a task's estimate and its error matrix."""
+        source = None
+        if self.forced:
+            source = evidence.forced
+            if source is None:
+                raise InputError(
+                    "evidence must keep its forced rounds apart (Evidence.zero(dim, forced=True)) "
+                    "for Gaussian(forced=True); got evidence that does not"
+                )
+        exact = self.forced and self.estimate == "least-squares"
+        ridge = 0.0 if exact else self.ridge
+        return state.fold(evidence, weight, ridge=ridge, estimate_from=source)[0]
+
+    def prior(self, state: Estimates) -> Prior:
+        """N(μ̂, Σ̂); the bias is R√d, the root mean square of ‖θ − μ̂‖ in the norm of R²Σ̂⁻¹."""
+        dim = state.dim
+        noise = np.asarray(state.noise.value)
+        ready = self.ready(state)
+        root = symmetric_root(self.covariance(state)) / noise[..., None, None]
+        start = isotropic_root(self.lam, dim, state.batch)
+        return Prior(
+            np.where(ready[..., None], state.mean, 0.0),
+            np.where(ready[..., None, None], root, start),
+            noise=noise,
+            bias=noise * np.sqrt(dim),
+        )
+
+    def ready(self, state: Estimates) -> Array:
+        """Whether the warm-up is over."""
+        need = max(state.dim, 2) if self.warmup is None else self.warmup
+        return np.asarray(np.asarray(state.count) >= need)
+
+    def covariance(self, state: Estimates) -> Array:
+        """Σ̂: corrected, floored, widened."""
+        dim = state.dim
+        count = np.maximum(state.count, 2.0)
+        sample = state.moments.covariance * (count / (count - 1.0))[..., None, None]
+        values, vectors = np.linalg.eigh(sample - state.error)
+        # Where the correction ate everything, a sliver of the raw variance is left.
+        mean = np.maximum(values.mean(-1), self.floor * trace(sample) / dim)
+        floored = np.maximum(values, np.maximum(self.floor * mean, 1e-300)[..., None])
+        widened = floored + (self.widen * floored.mean(-1) * np.sqrt(dim / count))[..., None]
+        sigma: Array = (vectors * widened[..., None, :]) @ vectors.swapaxes(-1, -2)
+        return sigma
+
+    def explain(self, state: Estimates) -> Explanation:
+        """Eigenvalues of Σ̂ once there is one."""
+        if not self.ready(state):
+            need = max(state.dim, 2) if self.warmup is None else self.warmup
+            return Explanation(note=f"{state.count:g} of the {need} tasks needed for a covariance")
+        return Explanation(eigenvalues=eigen(self.covariance(state))[0])

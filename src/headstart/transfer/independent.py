@@ -1,0 +1,76 @@
+"""No transfer: every task starts from the same isotropic prior (LinUCB, LinTS)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.evidence import Evidence
+from headstart.prior import Prior
+from headstart.transfer.base import Transfer
+from headstart.transfer.estimates import Estimates, isotropic_root, ratio
+
+__all__ = ["Independent"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Independent(Transfer):
+    """θ ~ N(0, (R²/λ) I) for every task.
+
+    Parameters
+    ----------
+    lam
+        λ: a number; ``"theory"`` for R²/V²; or ``"plug-in"`` for R² over the tasks' mean square per
+        dimension, the one thing then learned from past tasks (1 until there is one).
+    bound
+        V, a bound on ‖θ*‖, for the theory.
+    ridge
+        The λ of the past tasks' estimates that ``"plug-in"`` looks at.
+
+    Examples
+    --------
+    >>> transfer = Independent(lam=4.0)
+    >>> transfer.prior(transfer.init(dim=2, noise=0.1)).root
+    array([[0.5, 0. ],
+           [0. , 0.5]])
+    """
+
+    lam: float | str = 1.0
+    bound: float = 1.0
+    ridge: float = 0.004
+
+    def __post_init__(self) -> None:
+        if isinstance(self.lam, str):
+            checks.one_of("lam", self.lam, ("theory", "plug-in"))
+        else:
+            checks.positive("lam", self.lam)
+        checks.positive("bound", self.bound)
+        checks.positive("ridge", self.ridge)
+
+    @property
+    def reversible(self) -> bool:
+        """Sums can be taken back."""
+        return True
+
+    def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Estimates:
+        """The state before any task."""
+        return Estimates.start(dim, noise, batch)
+
+    def fold(self, state: Estimates, evidence: Evidence, weight: float = 1.0) -> Estimates:
+        """Only the noise scale and the tasks' mean square are remembered."""
+        return state.fold(evidence, weight, ridge=self.ridge, min_rounds=state.dim)[0]
+
+    def prior(self, state: Estimates) -> Prior:
+        """N(0, (R²/λ) I); the bias is √λ V."""
+        noise = state.noise.value
+        lam: Any = self.lam
+        if self.lam == "theory":
+            lam = np.asarray(noise) ** 2 / self.bound**2
+        elif self.lam == "plug-in":
+            lam = ratio(noise, state.second_moment(np.eye(state.dim)))
+        mean = np.zeros((*state.batch, state.dim))
+        root = isotropic_root(lam, state.dim, state.batch)
+        return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * self.bound)

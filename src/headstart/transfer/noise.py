@@ -1,0 +1,156 @@
+"""The noise scale R, given or estimated from what past tasks leave unexplained.
+
+With each task fitted by least squares, the residuals estimate the noise without assuming anything
+of θ::
+
+    R² = Σ_i RSS_i / Σ_i (rounds_i − rank gram_i)
+
+Tasks shorter than their dimension leave no residuals. While there are only such tasks, R² is the
+maximum of the marginal likelihood under θ ~ N(0, R² I), which cannot tell the spread of tasks from
+noise entirely and errs on the large side. R is never taken to be less than a thousandth of the
+rewards' own scale: rewards without any noise must not make a prior infinitely sure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.evidence import Evidence
+from headstart.records import Array, Record, rebuild
+
+__all__ = ["NoiseScale", "Spectrum", "own_noise"]
+
+ENOUGH = 20.0  # residual degrees of freedom at which least squares is trusted
+FLOOR = 1e-6  # the least R², as a share of the marginal estimate
+RANK = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Spectrum(Record):
+    """The eigendecomposition of a task's gram, from which its estimates follow cheaply.
+
+    ``values`` are the eigenvalues, ``vectors`` the eigenvectors as columns, ``moment`` the moment
+    in their coordinates.
+    """
+
+    values: Array
+    vectors: Array
+    moment: Array
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Spectrum:
+        """Decompose, O(d³)."""
+        values, vectors = np.linalg.eigh(evidence.gram)
+        moment = (vectors.swapaxes(-1, -2) @ evidence.moment[..., None])[..., 0]
+        return cls(np.maximum(values, 0.0), vectors, moment)
+
+    def present(self) -> Any:
+        """Which directions were seen at all."""
+        return self.values > RANK * np.maximum(self.values.max(-1, keepdims=True), 1e-300)
+
+    def inverse(self, lam: float) -> Array:
+        """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
+        if lam > 0:
+            inverse: Array = 1.0 / (self.values + lam)
+            return inverse
+        seen = self.present()
+        return np.where(seen, 1.0 / np.where(seen, self.values, 1.0), 0.0)
+
+    def estimate(self, lam: float) -> Array:
+        """The ridge (λ > 0) or least-squares (λ = 0) estimate of θ."""
+        theta: Array = (self.vectors @ (self.moment * self.inverse(lam))[..., None])[..., 0]
+        return theta
+
+    def error(self, lam: float) -> Array:
+        """The covariance of that estimate's noise in units of R²: A⁻¹ gram A⁻¹, A = gram + λI."""
+        scaled = self.vectors * (self.values * self.inverse(lam) ** 2)[..., None, :]
+        error: Array = scaled @ self.vectors.swapaxes(-1, -2)
+        return error
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NoiseScale(Record):
+    """What the finished tasks say of R; additive, so that a task can be taken out again.
+
+    ``given`` is R where the caller knows it, else 0. ``residual`` and ``freedom`` sum the
+    least-squares residuals and their degrees of freedom; ``marginal`` and ``rounds`` sum the
+    quadratic form of the marginal likelihood and the rounds.
+    """
+
+    given: float
+    residual: Any
+    freedom: Any
+    marginal: Any
+    rounds: Any
+
+    @classmethod
+    def start(cls, noise: float | None, batch: tuple[int, ...] = ()) -> NoiseScale:
+        """Before any task."""
+        given = 0.0 if noise is None else checks.positive("noise", noise)
+        sums = {name: np.zeros(batch) if batch else 0.0 for name in SUMS}
+        scale: NoiseScale = rebuild(cls, {"given": given, **sums})
+        return scale
+
+    def fold(self, evidence: Evidence, spectrum: Spectrum, weight: Any) -> NoiseScale:
+        """Add (or with a negative weight take out) one task."""
+        fitted = (spectrum.moment**2 * spectrum.inverse(0.0)).sum(-1)
+        shrunk = (spectrum.moment**2 * spectrum.inverse(1.0)).sum(-1)
+        freedom = np.maximum(evidence.rounds - spectrum.present().sum(-1), 0.0)
+        # Where a task leaves no freedom its residual is rounding: it must not count either.
+        residual = np.where(freedom > 0, np.maximum(evidence.squares - fitted, 0.0), 0.0)
+        added = {
+            "residual": residual,
+            "freedom": freedom,
+            "marginal": np.maximum(evidence.squares - shrunk, 0.0),
+            "rounds": evidence.rounds,
+        }
+        sums: dict[str, Any] = {}
+        for name, value in added.items():
+            total = np.asarray(getattr(self, name) + weight * value)
+            sums[name] = total if total.ndim else float(total)
+        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
+        return scale
+
+    @property
+    def known(self) -> Any:
+        """Whether there is anything to tell R from."""
+        return (self.given > 0) | (np.asarray(self.rounds) >= 0.5)
+
+    @property
+    def value(self) -> Any:
+        """R: given, estimated, or 1 while nothing is known (then no decision depends on it)."""
+        if self.given > 0:
+            return self.given
+        clean = np.asarray(self.freedom) >= ENOUGH
+        residual = self.residual / np.maximum(self.freedom, 1.0)
+        marginal = self.marginal / np.maximum(self.rounds, 1.0)
+        variance = np.where(clean, np.maximum(residual, FLOOR * marginal), marginal)
+        # Sums from which the last task was taken out leave rounding behind, not knowledge.
+        noise = np.sqrt(np.where((variance > 0) & self.known, variance, 1.0))
+        return noise if noise.ndim else float(noise)
+
+
+SUMS = ("residual", "freedom", "marginal", "rounds")
+
+
+def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> float:
+    """R of one running task by its marginal likelihood under the prior it started from.
+
+    With θ ~ N(θ̂₀, R² F₀F₀ᵀ) and the posterior mean θ̂, the residuals' quadratic form is ::
+
+        n R² = Σ(r − xᵀθ̂₀)² − (θ̂ − θ̂₀)ᵀ (moment − gram θ̂₀)
+
+    Zero where nothing is left unexplained. O(d²).
+    """
+    if evidence.rounds == 0:
+        return 0.0
+    pulled = evidence.gram @ prior_mean
+    raw = evidence.squares - 2.0 * float(prior_mean @ evidence.moment) + float(prior_mean @ pulled)
+    explained = float((mean - prior_mean) @ (evidence.moment - pulled))
+    # Below this share of the rewards' energy the difference is rounding.
+    floor = 1e-12 * evidence.squares
+    return float(np.sqrt(max(raw - explained, floor) / evidence.rounds))
