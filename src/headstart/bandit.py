@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from headstart import checks, snapshot
+from headstart import checks
 from headstart.belief import Belief
 from headstart.choice import Choice
 from headstart.contexts import LARGEST, Features, allowed_arms
 from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.evidence import Evidence
-from headstart.files import PathLike
 from headstart.ledger import Entry, Ledger
 from headstart.prior import Prior
-from headstart.randomness import Seed, Streams, entropy_of
+from headstart.randomness import Streams, entropy_of
 from headstart.records import Array
 from headstart.report import Report, rounds_saved
 from headstart.rules import UCB, Propensities, Rule
 from headstart.transfer import Subspace, Transfer
+
+if TYPE_CHECKING:
+    from headstart.files import PathLike
+    from headstart.randomness import Seed
 
 __all__ = ["Bandit", "Prediction", "Task", "load"]
 
@@ -214,6 +217,8 @@ class Bandit:
 
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""
+        from headstart import snapshot  # here, because importing headstart must stay cheap
+
         with self._lock:
             content = snapshot.pack(
                 self._ledger,
@@ -233,6 +238,8 @@ class Bandit:
         cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
     ) -> Self:
         """The bandit that was saved; pass ``transfer`` or ``rule`` if they are of your own kind."""
+        from headstart import snapshot
+
         ledger, rule, features, other = snapshot.unpack(path, transfer, rule)
         bandit = cls.__new__(cls)
         bandit._features = features

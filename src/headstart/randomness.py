@@ -10,7 +10,7 @@ seed gives the same decisions however the tasks are interleaved.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ from headstart import checks
 
 __all__ = ["Streams", "entropy_of"]
 
-Seed = int | np.random.Generator | np.random.SeedSequence | None
+if TYPE_CHECKING:
+    Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
 
 
 def entropy_of(seed: Seed) -> int:

@@ -5,9 +5,7 @@ All take eigenvalues, largest first, with any leading batch axes.
 
 from __future__ import annotations
 
-import csv
 import functools
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -100,6 +98,9 @@ def white_log_gap(dim: int, count: Any) -> Array:
 @functools.cache
 def white_table() -> tuple[Array, Array, Array]:
     """Dimensions (rows), counts (columns) and the table."""
+    import csv
+    from importlib import resources
+
     text = resources.files("headstart.subspace").joinpath("white_gap.csv").read_text()
     header, *rows = csv.reader(text.splitlines())
     counts = np.array([float(name) for name in header[1:]])
