@@ -51,7 +51,7 @@ format: .venv/.ready ## Put the code into the house style
 	@$(RUN) ruff format .
 
 demo: .venv/.ready ## See what a head start is worth
-	@.venv/bin/python examples/starting_ahead.py
+	@.venv/bin/python examples/starting_ahead.py --figure results/starting-ahead.png
 
 docs: .venv/.ready ## Build the documentation
 	@$(RUN) sphinx -q -W --keep-going -b html docs docs/_build/html
@@ -68,5 +68,5 @@ lock: ## Bring every version in dev.lock up to date
 
 clean: ## Remove all that these commands made
 	@rm -rf .venv .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@rm -rf build dist docs/_build
+	@rm -rf build dist docs/_build results
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

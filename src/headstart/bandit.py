@@ -47,8 +47,8 @@ class Bandit:
     dim
         The number of features of a context.
     transfer
-        How to learn a prior from finished tasks; :class:`~headstart.transfer.Subspace` unless
-        given.
+        How to learn a prior from finished tasks; ``Subspace(shrink="mean")`` unless given: a
+        shared affine subspace if one stands out, a shared mean in any case.
     rule
         How to choose; :class:`~headstart.rules.UCB` unless given.
     noise
@@ -99,7 +99,7 @@ class Bandit:
         if not isinstance(intercept, (bool, np.bool_)):
             raise checks.refuse("intercept", "True or False", intercept)
         features = Features(dim, intercept=bool(intercept))
-        transfer = Subspace() if transfer is None else transfer
+        transfer = Subspace(shrink="mean") if transfer is None else transfer
         rule = UCB() if rule is None else rule
         if not isinstance(transfer, Transfer):
             raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
@@ -264,6 +264,7 @@ class Bandit:
                 total = total + evidence.replace(forced=None)
             rounds = sum(ledger.rounds(name) for name in ledger.entries)
             gram = total.gram / max(total.rounds, 1.0)
+            usual = total.rounds / max(len(ledger.closed), 1)  # the length of a task
             return Report(
                 transfer=repr(ledger.transfer),
                 rule=repr(self._rule),
@@ -275,7 +276,7 @@ class Bandit:
                 rank=explained.rank,
                 eigenvalues=explained.eigenvalues,
                 explained=explained.explained,
-                rounds_saved=rounds_saved(prior, gram),
+                rounds_saved=rounds_saved(prior, gram, usual),
                 note=explained.note,
             )
 

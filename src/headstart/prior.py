@@ -125,7 +125,7 @@ class Prior(Record):
 
     @property
     def log_det(self) -> Any:
-        """Log det B₀ = −2 log |det F₀|; infinite for a prior that is certain of a direction."""
+        """Log det B₀ = −2 log abs det F₀; infinite for a prior that is certain of a direction."""
         log_det = -2.0 * np.linalg.slogdet(self.root)[1]
         return float(log_det) if log_det.ndim == 0 else log_det
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Record", "flatten", "frozen", "unflatten"]
+__all__ = ["Array", "Record", "Settings", "flatten", "frozen", "unflatten"]
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -47,9 +47,7 @@ class Record:
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        return all(same(getattr(self, name), getattr(other, name)) for name in field_names(self))
+        return same_fields(self, other) if type(self) is type(other) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -65,6 +63,26 @@ class Record:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild, (type(self), {name: getattr(self, name) for name in field_names(self)})
+
+
+class Settings:
+    """Base of rules, transfers and PCAs: frozen dataclasses that print what is not the default.
+
+    >>> import headstart as hs
+    >>> hs.UCB(), hs.UCB(2.0, explore=0.1)
+    (UCB(), UCB(radius=2.0, explore=0.1))
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        known: dict[str, dataclasses.Field[Any]] = getattr(self, "__dataclass_fields__", {})
+        shown = [
+            f"{field.name}={show(getattr(self, field.name))}"
+            for field in sorted(known.values(), key=lambda field: bool(field.kw_only))
+            if not same(getattr(self, field.name), field.default)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def field_names(record: object) -> list[str]:
@@ -85,6 +103,11 @@ def same(left: object, right: object) -> bool:
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True)
     return bool(left == right) or (left != left and right != right)
+
+
+def same_fields(left: object, right: object) -> bool:
+    """Equality of two dataclasses of one kind, field by field."""
+    return all(same(getattr(left, name), getattr(right, name)) for name in field_names(left))
 
 
 def show(value: object) -> str:

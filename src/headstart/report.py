@@ -29,8 +29,8 @@ class Report(Record):
     explained
         The share of the tasks' variance inside the subspace.
     rounds_saved
-        The gain expected for a new task: how many rounds a learner that knew only the tasks' size
-        would have to play to be as sure as a new task is at its start.
+        The gain expected for a new task: how many rounds ahead it gets of a learner that knows
+        only the tasks' size (:func:`rounds_saved`).
     """
 
     transfer: str
@@ -61,47 +61,64 @@ class Report(Record):
             shown = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
             lines.append(f"eigenvalues     {shown}{' …' if len(self.eigenvalues) > 8 else ''}")
         if self.closed_tasks > 0:
-            saved = f"about {self.rounds_saved:.0f} rounds" if self.rounds_saved else "nothing yet"
-            lines.append(f"a new task      starts ahead by {saved}")
+            ahead = f"gets about {self.rounds_saved:.0f} rounds ahead of a lone one"
+            lines.append(f"a new task      {ahead if self.rounds_saved else 'is not ahead yet'}")
         if self.note:
             lines.append(f"note            {self.note}")
         return "\n".join(lines)
 
 
-def rounds_saved(prior: Prior, mean_gram: Array) -> float:
-    """How many rounds an uninformed learner needs to be as sure as this prior.
+def rounds_saved(prior: Prior, mean_gram: Array, rounds: float = 0.0) -> float:
+    """How far ahead of a lone learner a new task is, in rounds.
 
-    The uninformed learner starts from N(0, s² I) with the same mean square, s² = E‖θ‖²/d. After n
-    rounds with contexts of mean gram M, its mean square width δ = E tr M(λI + Σxxᵀ)⁻¹, λ = R²/s²,
-    solves (to leading order in d, for random contexts) ::
+    The lone learner starts from N(0, s² I) with the same mean square, s² = E‖θ‖²/d. Both see
+    contexts of mean gram M. After n rounds a learner's doubt, the mean square width of a context
+    δ = E tr M B_n⁻¹, solves (to leading order in d, for random contexts) ::
 
-        δ = Σ_j m_j / (λ + n m_j/(1+δ))        m_j the eigenvalues of M
+        δ = Σ_j w_j / (1 + n w_j/(1+δ))        w_j the eigenvalues of F₀ᵀ M F₀
 
-    The prior starts at δ = tr M F₀F₀ᵀ; solved for n that is how far ahead it is.
+    The lead after n rounds is how many rounds more the lone learner needs for the same δ; this is
+    the largest lead over a task of ``rounds`` rounds, its start included.
 
-    >>> flat = Prior.isotropic(2, lam=4.0)                 # knows nothing: as sure as itself
-    >>> rounds_saved(flat, np.eye(2) / 2)
+    >>> flat = Prior.isotropic(2, lam=4.0)  # knows nothing: no lead
+    >>> rounds_saved(flat, np.eye(2) / 2, rounds=100)
     0.0
     >>> sure = Prior.gaussian([1.0, 1.0], np.eye(2) / 10)  # spread 0.1 around a mean of size √2
     >>> round(rounds_saved(sure, np.eye(2) / 2), 6)
     20.0
     """
-    target = float(np.einsum("ij,jk,ik->", mean_gram, prior.root, prior.root))
     square = float((prior.mean**2).sum() + np.trace(prior.covariance))
-    values = np.maximum(np.linalg.eigvalsh(mean_gram), 0.0)
-    if target <= 0.0 or square <= 0.0 or values[-1] <= 0.0:
+    contexts = np.maximum(np.linalg.eigvalsh(mean_gram), 0.0)
+    if square <= 0.0 or contexts[-1] <= 0.0:
         return 0.0
-    lam = prior.noise**2 * prior.dim / square
-    low, high = 0.0, 1.0
+    informed = np.maximum(np.linalg.eigvalsh(prior.root.T @ mean_gram @ prior.root), 0.0)
+    lone = contexts * square / (prior.dim * prior.noise**2)
+    lengths = [0.0]
+    while lengths[-1] < rounds:
+        lengths.append(min(max(1.0, 1.25 * lengths[-1]), rounds))
+    lead = max(rounds_to(lone, doubt_after(informed, n)) - n for n in lengths)
+    return lead if lead > 1e-6 else 0.0
 
-    def doubt(rounds: float) -> float:
-        return float((values / (lam + rounds * values)).sum())
 
-    if doubt(low) <= target * (1 + 1e-9):
-        return 0.0
-    while doubt(high) > target and high < 1e9:
-        low, high = high, 2.0 * high
-    for _ in range(60):
+def doubt_after(widths: Array, rounds: float) -> float:
+    """δ after so many rounds, from the eigenvalues of F₀ᵀ M F₀."""
+    low, high = 0.0, float(widths.sum())
+    for _ in range(80):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if doubt(middle) > target else (low, middle)
-    return high * (1.0 + target)
+        above = float((widths / (1.0 + rounds * widths / (1.0 + middle))).sum()) > middle
+        low, high = (middle, high) if above else (low, middle)
+    return high
+
+
+def rounds_to(widths: Array, doubt: float) -> float:
+    """The inverse of :func:`doubt_after`: after how many rounds the doubt is as small."""
+    if float(widths.sum()) <= doubt:
+        return 0.0
+    low, high = 0.0, 1.0
+    while float((widths / (1.0 + high * widths)).sum()) > doubt and high < 1e12:
+        high *= 2.0
+    for _ in range(80):
+        middle = (low + high) / 2.0
+        above = float((widths / (1.0 + middle * widths)).sum()) > doubt
+        low, high = (middle, high) if above else (low, middle)
+    return high * (1.0 + doubt)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array
+from headstart.records import Array, Settings
 
 __all__ = [
     "UCB",
@@ -81,7 +81,7 @@ class Propensities(NamedTuple):
     draws: int | None = None
 
 
-class Rule(ABC):
+class Rule(Settings, ABC):
     """A way to choose. Rules hold settings, never state."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Rule(ABC):
         """The probability with which :meth:`choose` picks each row."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Indexed(Rule):
     """Base of the rules that give each arm an index and pick the largest.
 
@@ -163,7 +163,7 @@ class Indexed(Rule):
         return mixed
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class UCB(Indexed):
     """Optimism: the arm with the largest xᵀθ̂ + γ‖x‖_{B⁻¹}.
 
@@ -230,7 +230,7 @@ class UCB(Indexed):
         return belief.noise * np.sqrt(certainty) + prior.bias
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Thompson(Indexed):
     """Thompson sampling: draw θ̃ = θ̂ + v F z, pick the largest xᵀθ̃.
 
@@ -300,7 +300,7 @@ class Thompson(Indexed):
         return Propensities(self.with_exploration(values, allowed), self.draws)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Greedy(Indexed):
     """No exploration beyond ``explore``: the arm with the largest expected reward xᵀθ̂."""
 
@@ -309,7 +309,7 @@ class Greedy(Indexed):
         return belief.predict(contexts)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Uniform(Rule):
     """Any arm, with equal probability; the score is the expected reward."""
 
@@ -342,7 +342,7 @@ class Uniform(Rule):
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Forced(Rule):
     """Uniformly random until ``rounds`` rewards have been seen, then another rule.
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.records import Array
+from headstart.records import Array, Settings
 
 __all__ = ["PCA", "Components"]
 
@@ -31,7 +31,7 @@ class Components(NamedTuple):
         return np.where(everything, np.eye(self.values.shape[-1]), projection)
 
 
-class PCA(ABC):
+class PCA(Settings, ABC):
     """Settings of an incremental PCA. The state is passed in and out, never held.
 
     Examples

@@ -29,7 +29,7 @@ class CCIPCAState(Record):
     started: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CCIPCA(PCA):
     """Principal components without a covariance matrix.
 

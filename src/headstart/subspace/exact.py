@@ -61,7 +61,7 @@ class Moments(Record):
         return moments
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ExactPCA(PCA):
     """Eigenvectors of the running covariance: O(d²) a vector, O(d³) when asked.
 

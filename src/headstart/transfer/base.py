@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior
-from headstart.records import Array
+from headstart.records import Array, Settings
 
 __all__ = ["Explanation", "Transfer"]
 
@@ -23,7 +23,7 @@ class Explanation(NamedTuple):
     note: str = ""
 
 
-class Transfer(ABC):
+class Transfer(Settings, ABC):
     """A way to turn the evidence of many tasks into the prior of the next.
 
     A transfer holds settings, never state: the state goes in and comes out. To write one, implement

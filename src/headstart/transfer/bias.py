@@ -26,7 +26,7 @@ class BiasState(Record):
     moment: Array
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Bias(Transfer):
     """θ ~ N(h, (R²/λ) I) with h learned from past tasks.
 

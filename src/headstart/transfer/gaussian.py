@@ -18,7 +18,7 @@ from headstart.transfer.estimates import Estimates, isotropic_root, trace
 __all__ = ["Gaussian"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Gaussian(Transfer):
     """θ ~ N(μ̂, Σ̂), both from the tasks' estimates.
 

@@ -16,7 +16,7 @@ from headstart.transfer.estimates import Estimates, isotropic_root, ratio
 __all__ = ["Independent"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Independent(Transfer):
     """θ ~ N(0, (R²/λ) I) for every task.
 

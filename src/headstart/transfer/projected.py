@@ -32,7 +32,7 @@ class SubspaceState(Record):
     smallest: Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Subspace(Transfer):
     """θ lies near an affine subspace: explore inside it, hardly outside.
 
