@@ -63,7 +63,7 @@ lock: ## Bring every version in dev.lock up to date
 	@.venv-lock/bin/python -m pip install -qq 'uv>=0.9,<1'
 	@.venv-lock/bin/uv pip compile -q --no-config --cache-dir .venv-lock/cache --python .venv-lock/bin/python \
 	  --universal --python-version 3.11 --fork-strategy fewest --upgrade --generate-hashes \
-	  --custom-compile-command "make lock" --group dev -o dev.lock pyproject.toml >/dev/null
+	  --custom-compile-command "make lock" --extra lab --group dev -o dev.lock pyproject.toml >/dev/null
 	@rm -rf .venv-lock
 
 clean: ## Remove all that these commands made

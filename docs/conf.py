@@ -1,5 +1,8 @@
 from importlib.metadata import version as installed_version
 
+import latex2mathml.converter
+from docutils import nodes
+
 project = "headstart"
 author = "The headstart developers"
 copyright = "The headstart developers"
@@ -9,7 +12,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -30,3 +32,20 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = f"headstart {release}"
+html_math_renderer = "mathml"
+
+
+def inline_maths(writer, node):
+    writer.body.append(latex2mathml.converter.convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed_maths(writer, node):
+    maths = latex2mathml.converter.convert(node.astext(), display="block")
+    writer.body.append(f'<div style="margin: 1em 0">{maths}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    # MathML, which browsers draw by themselves: pages must be readable offline.
+    app.add_html_math_renderer("mathml", (inline_maths, None), (displayed_maths, None))
