@@ -137,20 +137,19 @@ class NoiseScale(Record):
 SUMS = ("residual", "freedom", "marginal", "rounds")
 
 
-def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> float:
+def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> Any:
     """R of one running task by its marginal likelihood under the prior it started from.
 
     With θ ~ N(θ̂₀, R² F₀F₀ᵀ) and the posterior mean θ̂, the residuals' quadratic form is ::
 
         n R² = Σ(r − xᵀθ̂₀)² − (θ̂ − θ̂₀)ᵀ (moment − gram θ̂₀)
 
-    Zero where nothing is left unexplained. O(d²).
+    Zero before the first round. O(d²).
     """
-    if evidence.rounds == 0:
-        return 0.0
-    pulled = evidence.gram @ prior_mean
-    raw = evidence.squares - 2.0 * float(prior_mean @ evidence.moment) + float(prior_mean @ pulled)
-    explained = float((mean - prior_mean) @ (evidence.moment - pulled))
+    pulled = (evidence.gram @ prior_mean[..., None])[..., 0]
+    raw = evidence.squares - (prior_mean * (2.0 * evidence.moment - pulled)).sum(-1)
+    explained = ((mean - prior_mean) * (evidence.moment - pulled)).sum(-1)
     # Below this share of the rewards' energy the difference is rounding.
-    floor = 1e-12 * evidence.squares
-    return float(np.sqrt(max(raw - explained, floor) / evidence.rounds))
+    square = np.maximum(raw - explained, 1e-12 * np.asarray(evidence.squares))
+    noise = np.sqrt(square / np.maximum(evidence.rounds, 1.0))
+    return noise if noise.ndim else float(noise)

@@ -23,7 +23,7 @@ __all__ = ["Oracle"]
 class Oracle(Transfer):
     """The true prior, given; only the noise scale is learned, unless that is given too.
 
-    Make one with :meth:`subspace` or :meth:`gaussian`.
+    Make one with :meth:`subspace` or :meth:`gaussian`; leading batch axes give one truth each.
 
     Examples
     --------
@@ -43,25 +43,28 @@ class Oracle(Transfer):
     residual: float = 0.0
 
     def __post_init__(self) -> None:
-        mean = checks.finite_array("mean", self.mean, "a vector", ndim=1)
-        dim = len(mean)
+        mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
+        if mean.ndim < 1:
+            raise checks.refuse("mean", "an array of shape (..., d)", mean)
         object.__setattr__(self, "mean", mean)
+        dim, batch = mean.shape[-1], mean.shape[:-1]
         if (self.covariance is None) == (self.basis is None):
             raise InputError("an Oracle needs either a covariance or a basis, and not both")
         if self.covariance is not None:
-            sigma = checks.finite_array("covariance", self.covariance, "a matrix", ndim=2)
-            if sigma.shape != (dim, dim) or not np.allclose(sigma, sigma.T):
-                raise checks.refuse("covariance", f"a symmetric {dim} × {dim} matrix", sigma)
-            if np.linalg.eigvalsh(sigma)[0] < -1e-10 * max(np.trace(sigma), 1e-300):
-                raise InputError("covariance must be positive semi-definite; got one that is not")
+            want = f"symmetric, positive semi-definite and of shape {(*batch, dim, dim)}"
+            sigma = checks.finite_array("covariance", self.covariance, want)
+            symmetric = sigma.shape == (*batch, dim, dim) and np.allclose(sigma, turned(sigma))
+            if not symmetric or (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max()).any():
+                raise checks.refuse("covariance", want, sigma)
             object.__setattr__(self, "covariance", sigma)
         else:
-            basis = checks.finite_array("basis", self.basis, "a matrix", ndim=2)
-            orthonormal = basis.shape[0] == dim and np.allclose(
-                basis.T @ basis, np.eye(basis.shape[1]), atol=1e-8
-            )
-            if not orthonormal:
-                raise checks.refuse("basis", f"a {dim} × p matrix with orthonormal columns", basis)
+            want = f"orthonormal columns, of shape {(*batch, dim, 'p')}"
+            basis = checks.finite_array("basis", self.basis, want)
+            fits = basis.ndim == mean.ndim + 1 and basis.shape[:-1] == mean.shape
+            if not fits or not np.allclose(
+                turned(basis) @ basis, np.eye(basis.shape[-1]), atol=1e-8
+            ):
+                raise checks.refuse("basis", want, basis)
             object.__setattr__(self, "basis", basis)
         checks.positive("lam1", self.lam1)
         checks.positive("lam2", self.lam2)
@@ -111,28 +114,35 @@ class Oracle(Transfer):
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> NoiseScale:
         """The state before any task."""
-        if dim != len(np.asarray(self.mean)):
-            raise checks.refuse("dim", f"the oracle's dimension {len(np.asarray(self.mean))}", dim)
+        if dim != np.shape(self.mean)[-1]:
+            raise checks.refuse("dim", f"the oracle's dimension {np.shape(self.mean)[-1]}", dim)
         return NoiseScale.start(noise, batch)
 
     def fold(self, state: NoiseScale, evidence: Evidence, weight: float = 1.0) -> NoiseScale:
         """Nothing to learn but the noise."""
-        if evidence.dim != len(np.asarray(self.mean)):
-            raise checks.refuse("evidence", f"of dimension {len(np.asarray(self.mean))}", evidence)
+        if evidence.dim != np.shape(self.mean)[-1]:
+            want = f"Evidence of dimension {np.shape(self.mean)[-1]}"
+            raise checks.refuse("evidence", want, evidence.moment)
         return state.fold(evidence, Spectrum.of(evidence), checks.real("weight", weight))
 
     def prior(self, state: NoiseScale) -> Prior:
         """The truth."""
         noise = np.asarray(state.value)
-        mean, root = np.asarray(self.mean), self.root(noise)
-        batch = np.shape(state.rounds)
-        dim = len(mean)
-        rank = 0 if self.basis is None else np.shape(self.basis)[1]
-        bias: Any = noise * np.sqrt(dim)
-        if self.basis is not None:
-            outside = self.lam1 * self.residual**2 * (rank < dim)
-            bias = np.sqrt(outside + self.lam2 * self.bound**2 * (rank > 0))
-            mean = mean - np.asarray(self.basis) @ (np.asarray(self.basis).T @ mean)
+        mean = np.asarray(self.mean)
+        dim = mean.shape[-1]
+        if self.basis is None:
+            bias: Any = noise * np.sqrt(dim)
+            root = symmetric_root(np.asarray(self.covariance)) / noise[..., None, None]
+        else:
+            basis = np.asarray(self.basis)
+            rank = basis.shape[-1]
+            inside = basis @ turned(basis)
+            outside = np.eye(dim) - inside
+            root = self.lam1**-0.5 * outside + self.lam2**-0.5 * inside
+            mean = (outside @ mean[..., None])[..., 0]
+            squares = self.lam1 * self.residual**2 * (rank < dim)
+            bias = np.sqrt(squares + self.lam2 * self.bound**2 * (rank > 0))
+        batch = np.broadcast_shapes(mean.shape[:-1], np.shape(state.rounds))
         return Prior(
             np.broadcast_to(mean, (*batch, dim)),
             np.broadcast_to(root, (*batch, dim, dim)),
@@ -140,20 +150,14 @@ class Oracle(Transfer):
             bias=bias,
         )
 
-    def root(self, noise: Array) -> Array:
-        """F₀ of either oracle."""
-        if self.basis is None:
-            root: Array = symmetric_root(np.asarray(self.covariance)) / noise[..., None, None]
-            return root
-        inside = np.asarray(self.basis) @ np.asarray(self.basis).T
-        projected: Array = (
-            self.lam1**-0.5 * (np.eye(len(inside)) - inside) + self.lam2**-0.5 * inside
-        )
-        return projected
-
     def explain(self, state: NoiseScale) -> Explanation:
         """The truth, as given."""
         if self.basis is not None:
-            return Explanation(rank=np.shape(self.basis)[1], note="the true subspace, given")
-        values = np.linalg.eigvalsh(np.asarray(self.covariance))[::-1]
+            return Explanation(rank=np.shape(self.basis)[-1], note="the true subspace, given")
+        values = np.linalg.eigvalsh(np.asarray(self.covariance))[..., ::-1]
         return Explanation(eigenvalues=values, note="the true covariance, given")
+
+
+def turned(matrix: Array) -> Array:
+    """The transpose, over the last two axes."""
+    return matrix.swapaxes(-1, -2)
