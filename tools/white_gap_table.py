@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
-DIMS = [*range(2, 13), 14, 16, 18, 20, 24, 28, 30, 32, 40, 48, 64, 96, 128, 192, 256]
-COUNTS = [*range(3, 21), 22, 24, 26, 28, 30, 32, 34, 37, 40, 44, 48, 56, 68, 80, 96, 112, 136, 160]
+DIMS = [*range(2, 17), 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 48, 56, 64, 80, 96, 128, 192, 256]
+COUNTS = [3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 48, 56, 68, 80, 96, 112, 136, 160]
 COUNTS += [192, 224, 272, 320, 400, 512, 640, 832, 1024, 1448, 2048, 4096]
+NEAR = [-4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 7, 9]  # counts around the dimension, where the gap peaks
 LEVEL = 0.99
 SEED = 20240
 TARGET = Path(__file__).parents[1] / "src" / "headstart" / "subspace" / "white_gap.csv"
@@ -52,13 +53,13 @@ def main() -> None:
     rows = []
     for dim in DIMS:
         draws = 4000 if dim <= 64 else 1500
-        rows.append([quantile(dim, count, draws, rng) for count in COUNTS])
+        for count in sorted({*COUNTS, *(dim + near for near in NEAR if dim + near > 2)}):
+            rows.append([dim, count, f"{quantile(dim, count, draws, rng):.4f}"])
         print(f"dim {dim} done", file=sys.stderr, flush=True)
     with TARGET.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["dim", *COUNTS])
-        for dim, row in zip(DIMS, rows, strict=True):
-            writer.writerow([dim, *(f"{value:.5f}" for value in row)])
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["dim", "count", "gap"])
+        writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,10 @@ class Bandit:
         return len(self._ledger.entries)
 
     def __contains__(self, task: object) -> bool:
-        return (str(task) if type(task) is int else task) in self._ledger.entries
+        try:
+            return task_name(task) in self._ledger.entries
+        except InputError:
+            return False
 
     def __iter__(self) -> Iterator[str]:
         """The ids of all tasks, in the order they were made."""
@@ -490,6 +493,8 @@ def task_name(id: object) -> str:
     """A task id as text: 1 to 1,000 characters."""
     want = "text of 1 to 1000 characters, or a whole number"
     if isinstance(id, (int, np.integer)) and not isinstance(id, bool):
+        if abs(int(id)) >= 10**999:
+            raise checks.refuse("id", want, id)
         return str(int(id))
     if not isinstance(id, str) or not 1 <= len(id) <= 1000:
         raise checks.refuse("id", want, id)
@@ -502,7 +507,8 @@ def task_name(id: object) -> str:
 
 def pair_up(choices: Any, rewards: Any) -> tuple[list[Any], list[Any]]:
     """As many rewards as choices, both as lists."""
-    if not isinstance(choices, Sequence) and not isinstance(choices, np.ndarray):
+    sequence = isinstance(choices, (list, tuple, Sequence)) and not isinstance(choices, bytes)
+    if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
         raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
     try:
         listed = list(rewards)

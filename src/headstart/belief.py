@@ -98,17 +98,18 @@ class Belief(Record):
             )
         start = prior.root
         inner = np.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
-        factor = np.linalg.cholesky((inner + inner.swapaxes(-1, -2)) / 2)
-        root = np.linalg.solve(factor, start.swapaxes(-1, -2)).swapaxes(-1, -2)
+        inverse, information = inverse_root((inner + inner.swapaxes(-1, -2)) / 2)
+        root = start @ inverse
         surprise = evidence.moment - (evidence.gram @ prior.mean[..., None])[..., 0]
         step = root @ (root.swapaxes(-1, -2) @ surprise[..., None])
-        diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
-        information = 2.0 * np.log(diagonal).sum(-1)
+        rounds = evidence.rounds
+        if information.ndim:
+            rounds = np.array(np.broadcast_to(rounds, information.shape))
         return unchecked(
             prior.mean + step[..., 0],
-            np.ascontiguousarray(root),
+            root,
             information if information.ndim else float(information),
-            evidence.rounds,
+            rounds,
             prior.noise,
             prior,
         )
@@ -208,6 +209,23 @@ class Belief(Record):
         step = (self.root @ z[..., None])[..., 0]
         draws: Array = self.mean + np.asarray(scale)[..., None] * step
         return draws
+
+
+def inverse_root(matrix: Array) -> tuple[Array, Array]:
+    """L⁻ᵀ of a matrix I + (positive semi-definite) = L Lᵀ, and the log of its determinant.
+
+    Where rounding has pushed the smallest eigenvalues of a huge matrix below zero there is no L;
+    they are 1 or more, and any other root will do.
+    """
+    try:
+        factor = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        values = np.maximum(values, 1.0)
+        return vectors / np.sqrt(values)[..., None, :], np.log(values).sum(-1)
+    inverse = np.linalg.solve(factor, np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape))
+    diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
+    return inverse.swapaxes(-1, -2), 2.0 * np.log(diagonal).sum(-1)
 
 
 def unchecked(

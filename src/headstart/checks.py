@@ -26,6 +26,8 @@ def describe(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
     if value is None or isinstance(value, (bool, str, bytes, numbers.Number)):
+        if isinstance(value, int) and value.bit_length() > 1000:
+            return "a whole number of hundreds of digits"
         text = repr(value)
         return text if len(text) <= 60 else text[:57] + "…"
     kind = type(value).__name__
@@ -48,7 +50,10 @@ def real(name: str, value: object, want: str = "a finite number") -> float:
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise refuse(name, want, value)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number):
         raise refuse(name, want, value)
     return number
@@ -108,12 +113,17 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
     """
     try:
         array = np.asarray(value)
-        if array.dtype.kind in "iub":
-            array = array.astype(np.float64)
-        elif array.dtype.kind != "f":
-            array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be {want}; got {describe(value)} ({error})") from None
+    if array.dtype.kind == "O" and all(isinstance(item, numbers.Real) for item in array.flat):
+        array = np.array([real(name, item) for item in array.flat]).reshape(array.shape)
+    if array.dtype.kind not in "fiub":
+        raise InputError(
+            f"{name} must be {want}; got {describe(value)} of type {array.dtype}, not numbers"
+        )
+    if array.dtype != np.float32:
+        with np.errstate(over="ignore"):  # a long double too large becomes infinite: refused below
+            array = array.astype(np.float64, copy=False)
     if ndim is not None and array.ndim != ndim:
         raise InputError(f"{name} must be {want}; got an array of shape {array.shape}")
     if not np.isfinite(array).all():

@@ -14,7 +14,7 @@ from headstart.records import Array
 
 __all__ = ["Features", "allowed_arms"]
 
-LARGEST = 1e100  # beyond this, squares overflow
+LARGEST = 1e50  # fourth powers and their products must not overflow
 
 
 class Features(NamedTuple):

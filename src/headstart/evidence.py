@@ -78,8 +78,10 @@ class Evidence(Record):
             if array.shape != batch or (array < 0).any():
                 raise checks.refuse(name, f"0 or more, of shape {batch}", getattr(self, name))
             values[name] = private(array) if batch else float(array)  # type: ignore[assignment]
-        if self.forced is not None and self.forced.moment.shape != moment.shape:
-            raise checks.refuse("forced", f"Evidence of shape {moment.shape}", self.forced)
+        part: object = self.forced
+        fits = isinstance(part, Evidence) and part.moment.shape == moment.shape
+        if part is not None and not fits:
+            raise checks.refuse("forced", f"Evidence with a moment of shape {moment.shape}", part)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -208,9 +210,9 @@ class Evidence(Record):
     @classmethod
     def unpack(cls, vector: npt.ArrayLike, dim: int) -> Evidence:
         """The inverse of :meth:`pack`."""
-        packed = np.asarray(vector, dtype=np.float64)
         dim = checks.integer("dim", dim, 1)
         size = packed_size(dim)
+        packed = checks.finite_array("vector", vector, f"{size} or {2 * size} numbers")
         if packed.ndim < 1 or packed.shape[-1] not in (size, 2 * size):
             raise checks.refuse("vector", f"{size} or {2 * size} numbers for dim {dim}", packed)
         forced = cls.unpack(packed[..., size:], dim) if packed.shape[-1] == 2 * size else None

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from headstart.belief import Belief
 from headstart.evidence import Evidence
 from headstart.prior import Prior
-from headstart.records import Array
+from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 from headstart.transfer.noise import own_noise
 
@@ -155,24 +155,38 @@ class Ledger:
         if task not in self.closed or not self.rounds(task):
             return self.prior()
         self.settle()
-        others = [other for other in self.closed if other != task]
-        if not others or not self.transfer.reversible:
-            return self.transfer.prior(self.folded(others))
-        evidence = self.evidence(self.entries[task])
-        return self.transfer.prior(self.transfer.fold(self.state, evidence, -1.0))
+        state = self.state_without(task) if self.transfer.reversible else None
+        if state is None:
+            state = self.folded(other for other in self.closed if other != task)
+        return self.transfer.prior(state)
+
+    def state_without(self, task: str) -> Any:
+        """The state with a folded task taken back; ``None`` if that would lose digits.
+
+        Where a task made up most of a sum, what is left after subtracting it is mostly rounding.
+        """
+        state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
+        before, after = flatten(self.state), flatten(state)
+        for name, array in after.items():
+            if size(array) < 1e-3 * size(before.get(name, array)):
+                return None
+        return state
 
     def take_out(self, task: str) -> None:
         """Take a closed task's evidence out of the transfer's state."""
         self.cached_prior = None
+        if not self.transfer.reversible:
+            self.stale = True
         if self.stale or task in self.unfolded:
             return
         # Sums taken back leave rounding behind: start afresh before it can add up.
         self.reversals += 1
-        if not self.transfer.reversible or self.reversals > max(64, len(self.closed)):
+        state = self.state_without(task)
+        if state is None or self.reversals > max(64, len(self.closed)):
             self.stale = True
-            return
-        self.state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
-        self.unfolded[task] = None
+        else:
+            self.state = state
+            self.unfolded[task] = None
 
     def close(self, task: str) -> None:
         """Fold a task into the prior, exactly once however often it is called."""
@@ -278,6 +292,11 @@ class Ledger:
         entry.evidence = entry.belief = entry.key = None
         entry.unsure = False
         self.live.pop(task, None)
+
+
+def size(array: npt.NDArray[Any]) -> float:
+    """The largest entry of an array, in absolute value."""
+    return float(np.abs(array).max(initial=0.0))
 
 
 def with_own_noise(belief: Belief, evidence: Evidence) -> Belief:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.errors import InputError
 from headstart.records import Array, Record, frozen, private
 
 __all__ = ["Prior"]
@@ -87,7 +88,11 @@ class Prior(Record):
     ) -> Self:
         """Ridge regression's prior: N(mean, R²/λ · I)."""
         dim = checks.integer("dim", dim, 1)
-        centre = np.zeros(dim) if mean is None else np.asarray(mean)
+        centre: Array = np.zeros(dim)
+        if mean is not None:
+            centre = checks.finite_array("mean", mean, f"a vector of {dim} numbers", ndim=1)
+            if len(centre) != dim:
+                raise checks.refuse("mean", f"a vector of {dim} numbers", centre)
         root = np.eye(dim) / np.sqrt(checks.positive("lam", lam))
         return cls(centre, root, noise=noise, bias=bias)
 
@@ -101,10 +106,9 @@ class Prior(Record):
         it repeat from machine to machine.
         """
         noise = checks.positive("noise", noise)
-        sigma = checks.finite_array("covariance", covariance, "an array of shape (..., d, d)")
-        if sigma.ndim < 2 or sigma.shape[-1] != sigma.shape[-2]:
-            raise checks.refuse("covariance", "an array of shape (..., d, d)", sigma)
-        return cls(np.asarray(mean), symmetric_root(sigma) / noise, noise=noise, bias=bias)
+        centre = checks.finite_array("mean", mean, "an array of shape (..., d)")
+        sigma = checked_covariance(covariance, (*centre.shape, *centre.shape[-1:]))
+        return cls(centre, symmetric_root(sigma) / noise, noise=noise, bias=bias)
 
     @property
     def dim(self) -> int:
@@ -128,6 +132,17 @@ class Prior(Record):
         """Log det B₀ = −2 log abs det F₀; infinite for a prior that is certain of a direction."""
         log_det = -2.0 * np.linalg.slogdet(self.root)[1]
         return float(log_det) if log_det.ndim == 0 else log_det
+
+
+def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
+    """A finite, symmetric, positive semi-definite matrix of this shape."""
+    want = f"symmetric, positive semi-definite and of shape {shape}"
+    sigma = checks.finite_array("covariance", covariance, want)
+    if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
+        raise checks.refuse("covariance", want, sigma)
+    if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
+        raise InputError(f"covariance must be {want}; got one with a negative eigenvalue")
+    return sigma
 
 
 def symmetric_root(matrix: Array) -> Array:

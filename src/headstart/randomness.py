@@ -36,7 +36,7 @@ def entropy_of(seed: Seed) -> int:
     if isinstance(seed, np.random.SeedSequence):
         return int.from_bytes(seed.generate_state(4).tobytes(), "little")
     want = "a whole number 0 or more, a numpy Generator or SeedSequence, or None"
-    if isinstance(seed, bool) or not hasattr(seed, "__index__") or int(seed) < 0:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
         raise checks.refuse("seed", want, seed)
     return int(seed)
 

@@ -132,7 +132,7 @@ class Indexed(Rule):
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
         scores = self.index(belief, contexts, rng)
-        best = leaders(scores, allowed)
+        best = leaders(scores, allowed, belief.noise)
         if best.ndim == 1:
             if self.explore and rng.random() < self.explore:
                 best = open_arms(best, allowed)
@@ -152,7 +152,7 @@ class Indexed(Rule):
         allowed: Mask | None = None,
     ) -> Propensities:
         """Exact: the leaders share 1 − ε, all arms share ε."""
-        best = leaders(self.index(belief, contexts, rng), allowed)
+        best = leaders(self.index(belief, contexts, rng), allowed, belief.noise)
         return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
 
     def with_exploration(self, values: Array, allowed: Mask | None) -> Array:
@@ -294,7 +294,7 @@ class Thompson(Indexed):
             return Propensities(everyone.astype(float))
         thetas = belief.draw(rng, self.spread(belief), size=self.draws)
         scores = (contexts @ thetas[..., None])[..., 0]
-        wins = leaders(scores, allowed)
+        wins = leaders(scores, allowed, belief.noise)
         counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
         values = counts / counts.sum(-1, keepdims=True)
         return Propensities(self.with_exploration(values, allowed), self.draws)
@@ -391,16 +391,17 @@ class Forced(Rule):
         return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
 
 
-def leaders(scores: Array, allowed: Mask | None) -> Mask:
+def leaders(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
     """The arms whose score is the largest up to rounding.
 
     Equal contexts can differ in the last bits of their scores, depending on where they stand in the
-    matrix; a few ulps must not decide between them.
+    matrix; a few ulps, of the score or of R where scores cancel to nothing, must not decide.
     """
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
     top = scores.max(-1, keepdims=True)
-    slack = 64 * np.finfo(scores.dtype).eps * np.abs(top)
+    scale = np.asarray(noise)[..., None] if np.ndim(noise) else noise
+    slack = 64 * np.finfo(scores.dtype).eps * (np.abs(top) + scale)
     best: Mask = scores >= top - slack
     return best
 

@@ -70,6 +70,11 @@ def checked_vector(vector: npt.ArrayLike, like: Array) -> Array:
     return array
 
 
+def checked_weight(weight: Any) -> Array:
+    """A finite weight, or one per batch element."""
+    return checks.finite_array("weight", weight, "a finite number")
+
+
 def with_fixed_signs(vectors: Array) -> Array:
     """Flip each column so that its largest entry (in absolute value) is positive."""
     at = np.abs(vectors).argmax(-2)

@@ -11,7 +11,13 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, Record, rebuild
-from headstart.subspace.base import PCA, Components, checked_vector, with_fixed_signs
+from headstart.subspace.base import (
+    PCA,
+    Components,
+    checked_vector,
+    checked_weight,
+    with_fixed_signs,
+)
 from headstart.subspace.exact import Moments, eigen
 
 __all__ = ["CCIPCA"]
@@ -72,13 +78,14 @@ class CCIPCA(PCA):
 
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> CCIPCAState:
         """The state before any vector."""
+        dim = checks.integer("dim", dim, 1)
         started = np.zeros(batch) if batch else 0.0
         return state_of(Moments.zero(dim, batch), np.zeros((*batch, dim, dim)), started)
 
     def update(self, state: CCIPCAState, vector: npt.ArrayLike, weight: Any = 1.0) -> CCIPCAState:
         """The state after one more vector, which counts ``weight`` times."""
         new = checked_vector(vector, state.moments.mean)
-        if (np.asarray(weight) < 0).any():
+        if (checked_weight(weight) < 0).any():
             raise InputError("weight must be 0 or more: CCIPCA cannot take an update back")
         moments = state.moments.add(new, weight)
         scaled = np.array(state.scaled)
@@ -96,7 +103,9 @@ class CCIPCA(PCA):
             elif counts[at] >= (self.begin or new.shape[-1]):
                 started[at] = 1.0
                 values, vectors = eigen(moments.covariance[at])
-                scaled[at] = values[:, None] * vectors.T
+                # With fewer vectors than directions the last eigenvalues are rounding.
+                seen = values > 1e-12 * max(values[0], 1e-300)
+                scaled[at] = np.where(seen, values, 0.0)[:, None] * vectors.T
         return state_of(moments, scaled, started if batch else float(started))
 
     def step(self, scaled: Array, residual: Array, count: float, weight: float) -> None:
@@ -105,9 +114,10 @@ class CCIPCA(PCA):
         tiny = 1e-14 * np.linalg.norm(residual)
         for row in scaled:
             size = float(np.linalg.norm(residual))
-            if size <= tiny:
-                return
             length = float(np.linalg.norm(row))
+            if size <= tiny:  # nothing left to share out: this and the others only shrink
+                row *= 1.0 - new_share
+                continue
             if length == 0.0:
                 # No component here yet. Weng's rule takes the residual itself; after a batch start
                 # it enters with the variance that this one vector contributes.

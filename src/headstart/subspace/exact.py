@@ -8,8 +8,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from headstart import checks
 from headstart.records import Array, Record, rebuild
-from headstart.subspace.base import PCA, Components, checked_vector, with_fixed_signs
+from headstart.subspace.base import (
+    PCA,
+    Components,
+    checked_vector,
+    checked_weight,
+    with_fixed_signs,
+)
 
 __all__ = ["ExactPCA", "Moments"]
 
@@ -73,10 +80,11 @@ class ExactPCA(PCA):
 
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> Moments:
         """The state before any vector."""
-        return Moments.zero(dim, batch)
+        return Moments.zero(checks.integer("dim", dim, 1), batch)
 
     def update(self, state: Moments, vector: npt.ArrayLike, weight: Any = 1.0) -> Moments:
         """The state after one more vector, which counts ``weight`` times."""
+        checked_weight(weight)
         return state.add(checked_vector(vector, state.mean), weight)
 
     def components(self, state: Moments) -> Components:

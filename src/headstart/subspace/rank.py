@@ -81,28 +81,42 @@ def best_log_gap(values: Array, count: Any) -> tuple[Ranks, Array]:
 def white_log_gap(dim: int, count: Any) -> Array:
     """The log gap that ``count`` white vectors exceed once in a hundred times.
 
-    Interpolated in a table made by simulation (``tools/white_gap_table.py``), on logarithmic axes;
-    beyond the largest count it falls like 1/√count, beyond the largest dimension it is kept.
+    Interpolated in a table made by simulation (``tools/white_gap_table.py``). The gap peaks where
+    there are as many vectors as dimensions, so rows of the table are compared at equal
+    (count − 1)/dim. Beyond the largest count it falls like 1/√count; beyond the largest dimension
+    that dimension's row is used, which errs on the side of no projection.
     """
-    dims, counts, table = white_table()
-    along = np.log(np.clip(np.asarray(count, dtype=float), counts[0], counts[-1]))
-    row = np.interp(np.log(dim), np.log(dims), np.arange(len(dims)))
-    low = int(row)
+    table = white_table()
+    dims = np.array(sorted(table))
+    at = float(np.interp(np.log(dim), np.log(dims), np.arange(len(dims))))
+    low = int(at)
     high = min(low + 1, len(dims) - 1)
-    lower, upper = (np.interp(along, np.log(counts), np.log(table[at])) for at in (low, high))
-    log_gap_ = lower + (row - low) * (upper - lower)
-    beyond = np.sqrt(np.maximum(np.asarray(count, dtype=float), counts[-1]) / counts[-1])
-    return np.asarray(np.exp(log_gap_) / beyond)
+    vectors = np.asarray(count, dtype=float)
+    lower, upper = (
+        row_gap(*table[row], 1.0 + (vectors - 1.0) * row / dim) for row in (dims[low], dims[high])
+    )
+    return np.asarray(np.exp(lower + (at - low) * (upper - lower)))
+
+
+def row_gap(counts: Array, logs: Array, count: Array) -> Array:
+    """The logarithm of the tabulated gap at any count, for one dimension."""
+    inside = np.clip(count, counts[0], counts[-1])
+    beyond = np.maximum(count, counts[-1]) / counts[-1]
+    return np.asarray(np.interp(np.log(inside), np.log(counts), logs) - 0.5 * np.log(beyond))
 
 
 @functools.cache
-def white_table() -> tuple[Array, Array, Array]:
-    """Dimensions (rows), counts (columns) and the table."""
+def white_table() -> dict[int, tuple[Array, Array]]:
+    """By dimension: counts, and the logarithms of the gaps there."""
     import csv
     from importlib import resources
 
     text = resources.files("headstart.subspace").joinpath("white_gap.csv").read_text()
-    header, *rows = csv.reader(text.splitlines())
-    counts = np.array([float(name) for name in header[1:]])
-    body = np.array([[float(cell) for cell in row] for row in rows])
-    return body[:, 0], counts, body[:, 1:]
+    rows: dict[int, list[tuple[float, float]]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        rows.setdefault(int(row["dim"]), []).append((float(row["count"]), float(row["gap"])))
+    table = {}
+    for dim, cells in rows.items():
+        counts, gaps = np.array(cells).T
+        table[dim] = (counts, np.log(gaps))
+    return table

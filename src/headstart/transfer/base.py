@@ -6,12 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior
 from headstart.records import Array, Settings
 
 __all__ = ["Explanation", "Transfer"]
+
+
+def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
+    """Evidence whose moment has this shape."""
+    want = f"Evidence with a moment of shape {shape}"
+    if not isinstance(evidence, Evidence):
+        raise checks.refuse("evidence", want, evidence)
+    if evidence.moment.shape != shape:
+        raise checks.refuse("evidence", want, evidence.moment)
+    return evidence
 
 
 class Explanation(NamedTuple):

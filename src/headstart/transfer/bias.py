@@ -107,7 +107,7 @@ class Bias(Transfer):
             lam = ratio(noise, variance)
         elif self.lam == "theory":
             lam = ratio(noise, variance * dim * self.horizon)
-        spread = np.where(settled, estimates.residual(eye), self.bound)
+        spread = np.where(settled, estimates.residual(eye), 2.0 * self.bound)
         root = isotropic_root(lam, dim, estimates.batch)
         return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * spread)
 

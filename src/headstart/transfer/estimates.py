@@ -4,7 +4,11 @@ A task's ridge estimate θ(i) = (λI + gram)⁻¹ moment scatters around its tru
 R² N_i, N_i = A⁻¹ gram A⁻¹. The scatter of the estimates is that of the tasks plus the mean of this
 noise, and is corrected for it wherever a variance is wanted::
 
-    variance of tasks  =  covariance of estimates − R² · mean N_i
+    variance of tasks  =  covariance of estimates − R² · mean N_i + s² · mean U_i²
+
+The last term is what the estimates cannot show. A direction that a task's contexts never pointed
+in has an estimate of exactly 0, which says nothing: U_i = I − A⁻¹ gram is 1 there (and about 0
+where it was seen), and s², the mean square of θ per dimension that was seen, takes its place.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from headstart import checks
 from headstart.evidence import Evidence
 from headstart.records import Array, Record, rebuild
 from headstart.subspace import Moments
+from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
 __all__ = ["Estimates", "isotropic_root", "one_over_root"]
@@ -25,18 +30,19 @@ __all__ = ["Estimates", "isotropic_root", "one_over_root"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Estimates(Record):
-    """Moments of the tasks' estimates, the sum of their error matrices N_i, and the noise."""
+    """Moments of the tasks' estimates, the sums of their N_i and U_i², and the noise."""
 
     moments: Moments
     errors: Array
+    blanks: Array
     noise: NoiseScale
 
     @classmethod
     def start(cls, dim: int, noise: float | None, batch: tuple[int, ...]) -> Estimates:
         """Before any task."""
         dim = checks.integer("dim", dim, 1)
-        errors = np.zeros((*batch, dim, dim))
-        return state_of(Moments.zero(dim, batch), errors, NoiseScale.start(noise, batch))
+        zero = np.zeros((*batch, dim, dim))
+        return state_of(Moments.zero(dim, batch), zero, zero, NoiseScale.start(noise, batch))
 
     def fold(
         self,
@@ -52,9 +58,7 @@ class Estimates(Record):
         A task of fewer than ``min_rounds`` rounds says something of the noise but is given no
         weight as an estimate. ``estimate_from`` is the evidence to estimate θ from, if not all.
         """
-        if evidence.moment.shape != self.moments.mean.shape:
-            want = f"Evidence with a moment of shape {self.moments.mean.shape}"
-            raise checks.refuse("evidence", want, evidence.moment)
+        evidence = checked_evidence(evidence, self.moments.mean.shape)
         weight = checks.real("weight", weight)
         spectrum = Spectrum.of(evidence)
         noise = self.noise.fold(evidence, spectrum, weight)
@@ -64,10 +68,12 @@ class Estimates(Record):
         counts = np.asarray(source.rounds) >= max(min_rounds, 1)
         used: Any = np.where(counts, weight, 0.0) if counts.ndim else weight * float(counts)
         theta = spectrum.estimate(ridge)
-        errors = self.errors + np.asarray(used)[..., None, None] * spectrum.error(ridge)
         moments = self.moments.add(theta, used)
-        errors = errors * (np.asarray(moments.count) > 0)[..., None, None]
-        return state_of(moments, errors, noise), theta, used
+        share = np.asarray(used)[..., None, None]
+        left = (np.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing
+        errors = (self.errors + share * spectrum.error(ridge)) * left
+        blanks = (self.blanks + share * spectrum.unseen(ridge)) * left
+        return state_of(moments, errors, blanks, noise), theta, used
 
     @property
     def dim(self) -> int:
@@ -96,6 +102,15 @@ class Estimates(Record):
         error: Array = variance[..., None, None] * self.errors
         return error
 
+    @property
+    def unseen(self) -> Array:
+        """s² · mean U_i²: what the estimates leave out, taken to be like the rest."""
+        blank = self.blanks / np.maximum(self.count, 1e-300)[..., None, None]
+        square = trace(self.moments.covariance) + (self.mean**2).sum(-1) - trace(self.error)
+        size = np.maximum(square, 0.0) / np.maximum(self.dim - trace(blank), 1e-9)
+        unseen: Array = size[..., None, None] * blank
+        return unseen
+
     def variance(self, projection: Array, fitted: Any = 0) -> Any:
         """The variance of a new task around θ̄, per dimension of the projection.
 
@@ -109,7 +124,8 @@ class Estimates(Record):
         raw = within(projection, self.moments.covariance) * count / freedom / size
         corrected = raw - within(projection, self.error) / size
         least = raw * np.minimum(np.sqrt(2.0 / (size * freedom)), 1.0)
-        return np.maximum(corrected, least) + raw * (1.0 + fitted) / count
+        unseen = within(projection, self.unseen) / size
+        return np.maximum(corrected, least) + raw * (1.0 + fitted) / count + unseen
 
     def second_moment(self, projection: Array) -> Any:
         """The mean square of a task's parameter, per dimension of the projection; likewise."""
@@ -119,18 +135,17 @@ class Estimates(Record):
         raw = within(projection, self.moments.covariance + outer) / size
         corrected = raw - within(projection, self.error) / size
         least = raw * np.minimum(np.sqrt(2.0 / (size * count)), 1.0)
-        return np.maximum(corrected, least)
+        return np.maximum(corrected, least) + within(projection, self.unseen) / size
 
     def residual(self, projection: Array) -> Any:
         """W: the root mean square of ‖P(θ(i) − θ̄)‖ over past tasks."""
         return np.sqrt(np.maximum(within(projection, self.moments.covariance), 0.0))
 
 
-def state_of(moments: Moments, errors: Array, noise: NoiseScale) -> Estimates:
+def state_of(moments: Moments, errors: Array, blanks: Array, noise: NoiseScale) -> Estimates:
     """Estimates from fresh arrays."""
-    estimates: Estimates = rebuild(
-        Estimates, {"moments": moments, "errors": errors, "noise": noise}
-    )
+    fields = {"moments": moments, "errors": errors, "blanks": blanks, "noise": noise}
+    estimates: Estimates = rebuild(Estimates, fields)
     return estimates
 
 

@@ -12,7 +12,7 @@ from headstart.evidence import Evidence
 from headstart.prior import Prior, symmetric_root
 from headstart.records import Array
 from headstart.subspace.exact import eigen
-from headstart.transfer.base import Explanation, Transfer
+from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.estimates import Estimates, isotropic_root, trace
 
 __all__ = ["Gaussian"]
@@ -26,7 +26,8 @@ class Gaussian(Transfer):
     its θ is estimated by least squares from those alone, which no choosing has biased. With D_i
     the contexts of those rounds::
 
-        Σ̂ = sample covariance − R² · mean (DᵀD)⁻¹        (noise correction)
+        Σ̂ = sample covariance − R² · mean (DᵀD)⁻¹        (noise correction; directions that a
+                                                          task never saw count as average)
         eigenvalues of Σ̂ floored at ``floor`` × their mean
         Σ̂ ← Σ̂ + widen · (tr Σ̂ / d) √(d/t) · I             (not too sure too early)
 
@@ -82,6 +83,7 @@ class Gaussian(Transfer):
 
     def fold(self, state: Estimates, evidence: Evidence, weight: float = 1.0) -> Estimates:
         """Add a task's estimate and its error matrix."""
+        evidence = checked_evidence(evidence, state.moments.mean.shape)
         source = None
         if self.forced:
             source = evidence.forced
@@ -109,16 +111,17 @@ class Gaussian(Transfer):
         )
 
     def ready(self, state: Estimates) -> Array:
-        """Whether the warm-up is over."""
+        """Whether the warm-up is over, and the tasks have shown any spread at all."""
         need = max(state.dim, 2) if self.warmup is None else self.warmup
-        return np.asarray(np.asarray(state.count) >= need)
+        spread = trace(state.moments.scatter) > 1e-300
+        return np.asarray((np.asarray(state.count) >= need) & spread)
 
     def covariance(self, state: Estimates) -> Array:
         """Σ̂: corrected, floored, widened."""
         dim = state.dim
         count = np.maximum(state.count, 2.0)
         sample = state.moments.covariance * (count / (count - 1.0))[..., None, None]
-        values, vectors = np.linalg.eigh(sample - state.error)
+        values, vectors = np.linalg.eigh(sample - state.error + state.unseen)
         # Where the correction ate everything, a sliver of the raw variance is left.
         mean = np.maximum(values.mean(-1), self.floor * trace(sample) / dim)
         floored = np.maximum(values, np.maximum(self.floor * mean, 1e-300)[..., None])

@@ -65,10 +65,16 @@ class Spectrum(Record):
         theta: Array = (self.vectors @ (self.moment * self.inverse(lam))[..., None])[..., 0]
         return theta
 
+    def unseen(self, lam: float) -> Array:
+        """U² with U = I − A⁻¹ gram: how much of θ the estimate leaves out, squared."""
+        left_out = 1.0 - self.values * self.inverse(lam)
+        unseen: Array = (self.vectors * (left_out**2)[..., None, :]) @ turned(self.vectors)
+        return unseen
+
     def error(self, lam: float) -> Array:
         """The covariance of that estimate's noise in units of R²: A⁻¹ gram A⁻¹, A = gram + λI."""
         scaled = self.vectors * (self.values * self.inverse(lam) ** 2)[..., None, :]
-        error: Array = scaled @ self.vectors.swapaxes(-1, -2)
+        error: Array = scaled @ turned(self.vectors)
         return error
 
 
@@ -135,6 +141,11 @@ class NoiseScale(Record):
 
 
 SUMS = ("residual", "freedom", "marginal", "rounds")
+
+
+def turned(matrix: Array) -> Array:
+    """The transpose, over the last two axes."""
+    return matrix.swapaxes(-1, -2)
 
 
 def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> Any:

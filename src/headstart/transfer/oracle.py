@@ -11,10 +11,10 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
-from headstart.prior import Prior, symmetric_root
-from headstart.records import Array, same_fields
-from headstart.transfer.base import Explanation, Transfer
-from headstart.transfer.noise import NoiseScale, Spectrum
+from headstart.prior import Prior, checked_covariance, symmetric_root
+from headstart.records import private, same_fields
+from headstart.transfer.base import Explanation, Transfer, checked_evidence
+from headstart.transfer.noise import NoiseScale, Spectrum, turned
 
 __all__ = ["Oracle"]
 
@@ -46,17 +46,13 @@ class Oracle(Transfer):
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
-        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "mean", private(mean))
         dim, batch = mean.shape[-1], mean.shape[:-1]
         if (self.covariance is None) == (self.basis is None):
             raise InputError("an Oracle needs either a covariance or a basis, and not both")
         if self.covariance is not None:
-            want = f"symmetric, positive semi-definite and of shape {(*batch, dim, dim)}"
-            sigma = checks.finite_array("covariance", self.covariance, want)
-            symmetric = sigma.shape == (*batch, dim, dim) and np.allclose(sigma, turned(sigma))
-            if not symmetric or (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max()).any():
-                raise checks.refuse("covariance", want, sigma)
-            object.__setattr__(self, "covariance", sigma)
+            sigma = checked_covariance(self.covariance, (*batch, dim, dim))
+            object.__setattr__(self, "covariance", private(sigma))
         else:
             want = f"orthonormal columns, of shape {(*batch, dim, 'p')}"
             basis = checks.finite_array("basis", self.basis, want)
@@ -65,7 +61,7 @@ class Oracle(Transfer):
                 turned(basis) @ basis, np.eye(basis.shape[-1]), atol=1e-8
             ):
                 raise checks.refuse("basis", want, basis)
-            object.__setattr__(self, "basis", basis)
+            object.__setattr__(self, "basis", private(basis))
         checks.positive("lam1", self.lam1)
         checks.positive("lam2", self.lam2)
         checks.positive("bound", self.bound)
@@ -120,9 +116,7 @@ class Oracle(Transfer):
 
     def fold(self, state: NoiseScale, evidence: Evidence, weight: float = 1.0) -> NoiseScale:
         """Nothing to learn but the noise."""
-        if evidence.dim != np.shape(self.mean)[-1]:
-            want = f"Evidence of dimension {np.shape(self.mean)[-1]}"
-            raise checks.refuse("evidence", want, evidence.moment)
+        evidence = checked_evidence(evidence, (*np.shape(state.rounds), np.shape(self.mean)[-1]))
         return state.fold(evidence, Spectrum.of(evidence), checks.real("weight", weight))
 
     def prior(self, state: NoiseScale) -> Prior:
@@ -132,6 +126,7 @@ class Oracle(Transfer):
         dim = mean.shape[-1]
         if self.basis is None:
             bias: Any = noise * np.sqrt(dim)
+            printed = bias
             root = symmetric_root(np.asarray(self.covariance)) / noise[..., None, None]
         else:
             basis = np.asarray(self.basis)
@@ -140,14 +135,17 @@ class Oracle(Transfer):
             outside = np.eye(dim) - inside
             root = self.lam1**-0.5 * outside + self.lam2**-0.5 * inside
             mean = (outside @ mean[..., None])[..., 0]
-            squares = self.lam1 * self.residual**2 * (rank < dim)
-            bias = np.sqrt(squares + self.lam2 * self.bound**2 * (rank > 0))
+            w, v = self.residual * (rank < dim), self.bound * (rank > 0)
+            bias = np.sqrt(self.lam1 * w**2 + self.lam2 * v**2)
+            loose = self.lam1 / np.sqrt(self.lam2 if rank > 0 else self.lam1)
+            printed = np.sqrt(self.lam2) * v + loose * w
         batch = np.broadcast_shapes(mean.shape[:-1], np.shape(state.rounds))
         return Prior(
             np.broadcast_to(mean, (*batch, dim)),
             np.broadcast_to(root, (*batch, dim, dim)),
             noise=noise,
             bias=bias,
+            printed_bias=printed,
         )
 
     def explain(self, state: NoiseScale) -> Explanation:
@@ -156,8 +154,3 @@ class Oracle(Transfer):
             return Explanation(rank=np.shape(self.basis)[-1], note="the true subspace, given")
         values = np.linalg.eigvalsh(np.asarray(self.covariance))[..., ::-1]
         return Explanation(eigenvalues=values, note="the true covariance, given")
-
-
-def turned(matrix: Array) -> Array:
-    """The transpose, over the last two axes."""
-    return matrix.swapaxes(-1, -2)

@@ -1,0 +1,354 @@
+"""Experiments: a plan is split into jobs, the jobs run on all cores, and results go to disk.
+
+A job is some seeds and some policies of a plan. Its result is written as soon as it is done, under
+a name that follows from what it computed; a run that is interrupted and started again does only the
+jobs that are missing. In a script of your own, call :func:`run` under ``if __name__ ==
+"__main__":``, because worker processes import the script anew (or pass ``workers=1``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import FileError, InputError
+from headstart.lab.engine import Probe, Trace, check_plan, simulate
+from headstart.lab.policies import Policy
+from headstart.records import Settings
+from headstart.worlds.base import World
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Plan", "Results", "run"]
+
+#: Called with the policy-rounds done so far and in all.
+Progress = Callable[[float, float], None]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan(Settings):
+    """Which policies play how many tasks of which world.
+
+    Parameters
+    ----------
+    world
+        Where tasks come from.
+    policies
+        Who plays. All see the same tasks, contexts and noise.
+    seeds
+        One population each.
+    tasks, rounds
+        How many tasks, and rounds in each.
+    checkpoints
+        Rounds at which regret is recorded; the last one unless given.
+    probe
+        A function of the library or of a module of yours that measures something at each task's
+        start.
+    """
+
+    world: World
+    policies: tuple[Policy, ...]
+    seeds: tuple[int, ...]
+    tasks: int = 400
+    rounds: int = 250
+    checkpoints: tuple[int, ...] = ()
+    probe: Probe | None = None
+
+    def __post_init__(self) -> None:
+        if not self.policies or not self.seeds:
+            raise InputError("a plan needs at least one policy and one seed")
+        check_plan(self.tasks, self.rounds, self.checkpoints or None)
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The rounds at which regret is recorded."""
+        return self.checkpoints or (self.rounds,)
+
+    @property
+    def work(self) -> int:
+        """How many policy-rounds it takes."""
+        return len(self.policies) * len(self.seeds) * self.tasks * self.rounds
+
+    @property
+    def key(self) -> str:
+        """A name that follows from everything that decides the result."""
+        probe = getattr(self.probe, "__qualname__", None)
+        text = repr((self.world, self.policies, self.seeds, self.tasks, self.rounds, self.marks))
+        text = f"{text} {probe} {version('headstart')}"
+        return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+    def jobs(self, workers: int) -> list[Plan]:
+        """The plan in parts: by seeds, and by policies where there are many.
+
+        About ten seeds a batch make the best use of a core; every job repeats the drawing of
+        contexts, so policies are split only in large sweeps.
+        """
+        size = max(1, min(10, -(-len(self.seeds) // workers)))
+        parts = [self.seeds[at : at + size] for at in range(0, len(self.seeds), size)]
+        groups = [self.policies[at : at + 16] for at in range(0, len(self.policies), 16)]
+        return [
+            dataclasses.replace(self, seeds=seeds, policies=policies)
+            for seeds in parts
+            for policies in groups
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a plan measured, as tidy tables.
+
+    ``regret`` has the columns seed, policy, task, round and regret (since the task's start);
+    ``probes`` has seed, policy, task, name and value.
+    """
+
+    plan: Plan
+    regret: pl.DataFrame
+    probes: pl.DataFrame
+
+    def totals(self) -> pl.DataFrame:
+        """Total regret of every seed and policy."""
+        import polars as pl
+
+        last = self.regret.filter(pl.col("round") == self.plan.rounds)
+        return last.group_by("policy", "seed").agg(total=pl.col("regret").sum()).sort("seed")
+
+
+def run(
+    plan: Plan,
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Run a plan on all cores, or on ``workers`` of them.
+
+    With a ``folder``, finished jobs are kept there and not run again, and a manifest says what was
+    run. ``KeyboardInterrupt`` leaves what was finished.
+    """
+    workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
+    store = None if folder is None else Store(Path(folder))
+    jobs = plan.jobs(workers)
+    done: dict[int, dict[str, Trace]] = {}
+    if store is not None:
+        for place, job in enumerate(jobs):
+            found = store.find(job)
+            if found is not None:
+                done[place] = found
+    finished = float(sum(jobs[place].work for place in done))
+
+    def tell(more: float) -> None:
+        if progress is not None:
+            progress(finished + more, float(plan.work))
+
+    tell(0.0)
+    start = time.perf_counter()
+    missing = [place for place in range(len(jobs)) if place not in done]
+    for at, traces in play_all([jobs[place] for place in missing], workers, tell):
+        place = missing[at]
+        done[place] = traces
+        if store is not None:
+            store.keep(jobs[place], traces)
+    results = gather(plan, [(jobs[place], done[place]) for place in range(len(jobs))])
+    if store is not None:
+        store.finish(results, time.perf_counter() - start, len(missing))
+    return results
+
+
+def play_all(
+    jobs: Sequence[Plan], workers: int, tell: Callable[[float], None]
+) -> Iterator[tuple[int, dict[str, Trace]]]:
+    """Run jobs, in this process or in others, and give each result as it comes."""
+    if workers == 1 or len(jobs) <= 1:
+        played = 0.0
+
+        def count(rounds: int) -> None:
+            nonlocal played
+            played += rounds
+            tell(played)
+
+        for place, job in enumerate(jobs):
+            yield place, play(job, count)
+        return
+    context = multiprocessing.get_context("spawn")
+    counter = context.Value("d", 0.0)
+    with one_thread_each(), context.Pool(workers, begin_worker, (counter,)) as pool:
+        waiting = {place: pool.apply_async(play, (job,)) for place, job in enumerate(jobs)}
+        while waiting:
+            for place in [place for place, result in waiting.items() if result.ready()]:
+                yield place, waiting.pop(place).get()
+            tell(counter.value)
+            time.sleep(0.05)
+
+
+SHARED: list[Any] = []  # a worker's view of the counter
+
+
+def begin_worker(counter: Any) -> None:
+    """Set a worker process up: the parent handles Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    SHARED[:] = [counter]
+
+
+def play(job: Plan, count: Callable[[int], None] | None = None) -> dict[str, Trace]:
+    """Run one job."""
+
+    def shared(rounds: int) -> None:
+        if SHARED:
+            with SHARED[0].get_lock():
+                SHARED[0].value += rounds
+
+    return simulate(
+        job.world,
+        job.policies,
+        job.seeds,
+        job.tasks,
+        job.rounds,
+        job.marks,
+        job.probe,
+        count or shared,
+    )
+
+
+@contextlib.contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Workers use one BLAS thread: they are as many as there are cores."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def gather(plan: Plan, parts: Sequence[tuple[Plan, dict[str, Trace]]]) -> Results:
+    """All jobs' results as two tidy tables."""
+    import polars as pl
+
+    marks = np.asarray(plan.marks)
+    regrets, probes = [empty_regret()], [empty_probes()]
+    for job, traces in parts:
+        seeds = np.asarray(job.seeds)
+        tasks = np.arange(job.tasks)
+        for name, trace in traces.items():
+            seed, task, mark = np.meshgrid(seeds, tasks, marks, indexing="ij")
+            columns = {"seed": seed, "task": task, "round": mark, "regret": trace.regret}
+            frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
+            regrets.append(frame.with_columns(policy=pl.lit(name)).select(regrets[0].columns))
+            for key, values in trace.probed.items():
+                seed, task = np.meshgrid(seeds, tasks, indexing="ij")
+                columns = {"seed": seed, "task": task, "value": values}
+                frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
+                frame = frame.with_columns(policy=pl.lit(name), name=pl.lit(key))
+                probes.append(frame.select(probes[0].columns))
+    return Results(plan, pl.concat(regrets), pl.concat(probes))
+
+
+def empty_regret() -> pl.DataFrame:
+    """The regret table without rows."""
+    import polars as pl
+
+    whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64, "round": pl.Int64}
+    return pl.DataFrame(schema={**whole, "regret": pl.Float64})
+
+
+def empty_probes() -> pl.DataFrame:
+    """The table of probes without rows."""
+    import polars as pl
+
+    whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64}
+    return pl.DataFrame(schema={**whole, "name": pl.String, "value": pl.Float64})
+
+
+class Store:
+    """A folder with the finished jobs of a plan, its tables and its manifest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts = folder / "parts"
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
+
+    def find(self, job: Plan) -> dict[str, Trace] | None:
+        """A finished job's result, if it is there and whole."""
+        path = self.parts / f"{job.key}.npz"
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as saved:
+                traces = {
+                    policy.name: Trace(
+                        saved[f"{at}.regret"],
+                        {
+                            key.split(".", 2)[2]: saved[key]
+                            for key in saved.files
+                            if key.startswith(f"{at}.probe.")
+                        },
+                    )
+                    for at, policy in enumerate(job.policies)
+                }
+        except (OSError, ValueError, KeyError):
+            return None  # cut short while it was written: run it again
+        return traces
+
+    def keep(self, job: Plan, traces: dict[str, Trace]) -> None:
+        """Write a finished job's result, atomically."""
+        arrays: dict[str, Any] = {}
+        for at, policy in enumerate(job.policies):
+            arrays[f"{at}.regret"] = traces[policy.name].regret
+            for key, value in traces[policy.name].probed.items():
+                arrays[f"{at}.probe.{key}"] = value
+        target = self.parts / f"{job.key}.npz"
+        temporary = target.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)
+            temporary.replace(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise FileError(f"folder {str(self.folder)!r} cannot be written ({error})") from error
+
+    def finish(self, results: Results, seconds: float, jobs: int) -> None:
+        """Write the tables and the manifest."""
+        plan = results.plan
+        manifest = {
+            "plan": repr(plan),
+            "key": plan.key,
+            "world": repr(plan.world),
+            "policies": {policy.name: repr(policy) for policy in plan.policies},
+            "seeds": list(plan.seeds),
+            "tasks": plan.tasks,
+            "rounds": plan.rounds,
+            "checkpoints": list(plan.marks),
+            "policy_rounds": plan.work,
+            "jobs_run": jobs,
+            "seconds": round(seconds, 3),
+            "versions": {
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
+            },
+        }
+        results.regret.write_parquet(self.folder / "regret.parquet")
+        results.probes.write_parquet(self.folder / "probes.parquet")
+        (self.folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")

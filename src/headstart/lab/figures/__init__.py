@@ -1,0 +1,30 @@
+"""The figures of the paper, and a few more: each for print, to explore, and as numbers.
+
+Every function takes tidy Polars tables and gives a :class:`Figure`: ``draw()`` for a paper,
+``explore()`` for a screen, ``table`` for the numbers, ``save(folder)`` for files. Matplotlib,
+Plotly and Polars are imported when they are needed, not before.
+"""
+
+from headstart.lab.figures.base import Figure
+from headstart.lab.figures.bound import with_bound
+from headstart.lab.figures.looks import Look, looks
+from headstart.lab.figures.ratios import totals
+from headstart.lab.figures.regret import cumulative_regret, per_task_regret, transfer_regret
+from headstart.lab.figures.scatter import scatter
+from headstart.lab.figures.subspace import rank_sweep, subspace_error
+from headstart.lab.figures.tuning import tuning
+
+__all__ = [
+    "Figure",
+    "Look",
+    "cumulative_regret",
+    "looks",
+    "per_task_regret",
+    "rank_sweep",
+    "scatter",
+    "subspace_error",
+    "totals",
+    "transfer_regret",
+    "tuning",
+    "with_bound",
+]

@@ -1,0 +1,134 @@
+"""What every figure is: a drawing for paper, one to explore, and the numbers behind both."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headstart.errors import FileError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["DOUBLE", "SINGLE", "Figure", "plotly_layout", "style"]
+
+#: Widths of one and of two columns of a paper, in inches.
+SINGLE, DOUBLE = 3.5, 7.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure and what is behind it.
+
+    Attributes
+    ----------
+    name
+        The stem of its files.
+    title, caption
+        What it shows: in a few words, and in a sentence or two.
+    table
+        The numbers behind it, all of them.
+    brief
+        The same for reading: fewer rows, intervals written out.
+    paint, plot
+        Functions that make the two drawings.
+    """
+
+    name: str
+    title: str
+    caption: str
+    table: pl.DataFrame
+    brief: pl.DataFrame
+    paint: Callable[[], Drawing] = dataclasses.field(repr=False)
+    plot: Callable[[], Any] = dataclasses.field(repr=False)
+
+    def draw(self) -> Drawing:
+        """The figure for a paper, by Matplotlib."""
+        with style():
+            return self.paint()
+
+    def explore(self) -> Any:
+        """The figure to explore, by Plotly: values under the pointer, click a name to hide it."""
+        return self.plot()
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write PNG (300 dpi), SVG and the table as CSV, the same bytes for the same numbers."""
+        target = Path(folder)
+        paths = [target / f"{self.name}.{kind}" for kind in ("png", "svg", "csv")]
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            with style():
+                drawing = self.paint()
+                drawing.savefig(paths[0], metadata={"Software": None})
+                drawing.savefig(paths[1], metadata={"Date": None, "Creator": None})
+            self.table.write_csv(paths[2])
+        except OSError as error:
+            raise FileError(f"folder {str(target)!r} cannot be written ({error})") from error
+        return paths
+
+
+def style() -> AbstractContextManager[None]:
+    """Matplotlib's settings for a paper, whatever the user's own are."""
+    from matplotlib import style as styles
+
+    ours = {
+        "axes.axisbelow": True,
+        "axes.edgecolor": "0.3",
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.labelsize": 8,
+        "axes.linewidth": 0.6,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 8,
+        "figure.constrained_layout.h_pad": 0.03,
+        "figure.constrained_layout.w_pad": 0.03,
+        "figure.dpi": 150,
+        "font.size": 8,
+        "grid.color": "0.9",
+        "grid.linewidth": 0.5,
+        "legend.fontsize": 7.5,
+        "legend.frameon": False,
+        "legend.handlelength": 2.6,
+        "lines.linewidth": 1.2,
+        "lines.markersize": 3.5,
+        "savefig.dpi": 300,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "headstart",
+        "xtick.labelsize": 7.5,
+        "xtick.major.width": 0.6,
+        "xtick.minor.width": 0.4,
+        "ytick.labelsize": 7.5,
+        "ytick.major.width": 0.6,
+        "ytick.minor.width": 0.4,
+    }
+    context: AbstractContextManager[None] = styles.context(["default", ours])
+    return context
+
+
+def plotly_layout(**more: Any) -> dict[str, Any]:
+    """What all figures to explore share. Backgrounds are clear: the page decides."""
+    shared: dict[str, Any] = {
+        "template": "none",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 13, "family": "system-ui, sans-serif"},
+        "margin": {"l": 70, "r": 15, "t": 30, "b": 60},
+        "height": 460,
+        "legend": {
+            "orientation": "h",
+            "x": 0.5,
+            "xanchor": "center",
+            "y": -0.2,
+            "yanchor": "top",
+            "itemwidth": 40,
+        },
+        "hovermode": "closest",
+        "hoverlabel": {"font": {"size": 12}},
+    }
+    return {**shared, **more}

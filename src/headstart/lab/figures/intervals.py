@@ -1,0 +1,118 @@
+"""The statistics behind the figures: means and 95 % intervals over seeds.
+
+Seeds are the independent repetitions, so an interval is always over seeds, never over tasks or
+rounds of one seed, which share a population.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headstart.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+__all__ = ["need", "over_seeds", "paired_ratios", "seeds_of", "student"]
+
+LEVEL = 0.95
+
+
+def student(seeds: int) -> float:
+    """The factor that turns a standard error over seeds into a 95 % interval's half-width.
+
+    >>> round(student(20), 3)
+    2.093
+    """
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + LEVEL / 2, seeds - 1))
+
+
+def need(frame: pl.DataFrame, name: str, columns: Sequence[str], key: Sequence[str]) -> None:
+    """Refuse a table that lacks columns or rows, or has two rows where there must be one."""
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise InputError(
+            f"{name} must have the columns {', '.join(columns)}; it lacks {', '.join(missing)}"
+        )
+    if frame.is_empty():
+        raise InputError(f"{name} has no rows")
+    if frame.select(key).is_duplicated().any():
+        raise InputError(f"{name} must have one row for each {', '.join(key)}; some have several")
+
+
+def over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
+    """Mean over seeds with its 95 % interval (Student's t), one row per group.
+
+    ``frame`` has one row per group and seed. One seed alone has no interval: ``low`` and ``high``
+    are null.
+    """
+    import polars as pl
+
+    found = frame.group_by(by).agg(
+        mean=pl.col(value).mean(), sd=pl.col(value).std(), seeds=pl.len().cast(pl.Int64)
+    )
+    factors = {n: student(n) if n > 1 else None for n in found["seeds"].unique().to_list()}
+    factor = pl.col("seeds").replace_strict(factors, return_dtype=pl.Float64)
+    half = factor * pl.col("sd") / pl.col("seeds").sqrt()
+    return (
+        found.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half)
+        .select(*by, "mean", "low", "high", "seeds")
+        .sort(by)
+    )
+
+
+def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
+    """Each policy's mean total ÷ the baseline's on the same seeds, with a paired 95 % interval.
+
+    The ratio r = ā/b̄ is of means; its standard error comes from the delta method on pairs,
+    sd(aᵢ − r bᵢ)/(√n b̄), so that what makes a seed hard for both cancels.
+
+    Parameters
+    ----------
+    totals
+        Columns policy, seed and total.
+    baseline
+        The policy to divide by. Seeds that it did not play are left out.
+    """
+    import polars as pl
+
+    below = totals.filter(pl.col("policy") == baseline).select("seed", below="total")
+    if below.is_empty():
+        known = ", ".join(sorted(totals["policy"].unique().to_list()))
+        raise InputError(f"baseline must be one of the policies played ({known}); got {baseline!r}")
+    pairs = totals.join(below, on="seed").with_columns(own=pl.col("total") / pl.col("below"))
+    rows = []
+    for (policy,), part in pairs.sort("policy", "seed").group_by("policy", maintain_order=True):
+        a, b = part["total"].to_numpy(), part["below"].to_numpy()
+        ratio, n = float(a.mean() / b.mean()), len(a)
+        half = None
+        if n > 1:
+            half = student(n) * float((a - ratio * b).std(ddof=1)) / (n**0.5 * float(b.mean()))
+        worst = part.row(int(part["own"].arg_max() or 0), named=True)
+        rows.append(
+            {
+                "policy": policy,
+                "ratio": ratio,
+                "low": None if half is None else ratio - half,
+                "high": None if half is None else ratio + half,
+                "worst": worst["own"],
+                "worst_seed": worst["seed"],
+                "mean_total": float(a.mean()),
+                "seeds": n,
+            }
+        )
+    numbers = dict.fromkeys(("ratio", "low", "high", "worst", "mean_total"), pl.Float64)
+    return pl.DataFrame(rows, schema_overrides=numbers).sort("ratio", "policy")
+
+
+def seeds_of(table: pl.DataFrame) -> tuple[str, bool]:
+    """How many seeds a table of intervals rests on, in words, and whether there are intervals."""
+    from headstart.lab.figures.text import count
+
+    least, most = int(table["seeds"].min()), int(table["seeds"].max())  # type: ignore[arg-type]
+    words = count(most, "seed") if least == most else f"{least} to {most} seeds"
+    return words, most > 1

@@ -1,0 +1,115 @@
+"""Regret against rounds, against tasks, and in total."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headstart import checks
+from headstart.lab.figures.base import SINGLE, Figure
+from headstart.lab.figures.curves import Mark, Panel, brief_table, draw_panels, explore_panels
+from headstart.lab.figures.intervals import need, over_seeds, seeds_of
+from headstart.lab.figures.text import count
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["cumulative_regret", "per_task_regret", "transfer_regret"]
+
+COLUMNS = ("seed", "policy", "task", "round", "regret")
+KEY = COLUMNS[:-1]
+PAIRED = "All policies met the same tasks and noise, so differences are surer than bands suggest."
+
+
+def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figure:
+    """Expected transfer regret against rounds: the mean over tasks of the regret in a task so far.
+
+    Parameters
+    ----------
+    regret
+        Columns seed, policy, task, round (the checkpoints) and regret (since the task's start).
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    need(regret, "regret", COLUMNS, KEY)
+    each = regret.group_by("policy", "round", "seed").agg(pl.col("regret").mean())
+    table = over_seeds(each, ["policy", "round"], "regret")
+    tasks = regret["task"].n_unique()
+    panel = Panel(table, "round", "round in the task", "expected transfer regret (reward)")
+    what = f"Regret in a task so far, averaged over {count(tasks, 'task')}"
+    return curves(name, "Expected transfer regret against rounds", what, panel)
+
+
+def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> Figure:
+    """Cumulative regret against tasks; see :func:`transfer_regret` for the parameters."""
+    import polars as pl
+
+    each = whole_tasks(regret).with_columns(pl.col("regret").cum_sum().over("policy", "seed"))
+    table = over_seeds(each, ["policy", "task"], "regret")
+    panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)")
+    what = f"Regret summed over all tasks so far, each of {rounds_of(regret)}"
+    return curves(name, "Cumulative regret against tasks", what, panel)
+
+
+def per_task_regret(
+    regret: pl.DataFrame,
+    window: int = 10,
+    warmup: int | None = None,
+    name: str = "per_task_regret",
+) -> Figure:
+    """Regret of each task against its number: shows where transfer starts to help.
+
+    Parameters
+    ----------
+    regret
+        As for :func:`transfer_regret`.
+    window
+        Each point is the mean of so many tasks up to this one (of fewer at the start).
+    warmup
+        If given, a line marks where policies that wait for so many tasks begin to transfer.
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    checks.integer("window", window, 1)
+    mean = pl.col("regret").rolling_mean(window, min_samples=1)
+    each = whole_tasks(regret).with_columns(mean.over("policy", "seed"))
+    table = over_seeds(each, ["policy", "task"], "regret")
+    marks = () if warmup is None else (Mark("projection begins", x=warmup + 1),)
+    panel = Panel(table, "task", "task number", "regret of a task (reward)", marks=marks)
+    what = f"Regret of a task of {rounds_of(regret)}, as the mean of the last {window} tasks"
+    if window == 1:
+        what = f"Regret of each task of {rounds_of(regret)}"
+    return curves(name, "Regret of each task", what, panel)
+
+
+def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
+    """The regret of whole tasks, in order; tasks are counted from 1."""
+    import polars as pl
+
+    need(regret, "regret", COLUMNS, KEY)
+    last = regret.filter(pl.col("round") == pl.col("round").max())
+    return last.with_columns(pl.col("task") + 1).sort("policy", "seed", "task")
+
+
+def rounds_of(regret: pl.DataFrame) -> str:
+    """How long a task is, in words."""
+    last: Any = regret["round"].max()
+    return count(int(last), "round")
+
+
+def curves(name: str, title: str, what: str, panel: Panel) -> Figure:
+    """A figure of one panel of regret."""
+    seeds, bands = seeds_of(panel.table)
+    shown = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
+    return Figure(
+        name,
+        title,
+        f"{what}: mean over {seeds}, {shown}",
+        panel.table,
+        brief_table(panel),
+        lambda: draw_panels([panel], (SINGLE, 3.0), 3),
+        lambda: explore_panels([panel]),
+    )

@@ -1,0 +1,201 @@
+"""Tasks around a plane: the paper's first figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
+from headstart.lab.figures.looks import KNOWN
+from headstart.lab.figures.text import count, number
+from headstart.records import Array
+from headstart.worlds.base import World
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["scatter"]
+
+POINTS = KNOWN["P-LinUCB"].colour
+PLANE = KNOWN["projection oracle"].colour
+ARROW = KNOWN["empirical Bayes"].colour
+AXES = ("θ₁", "θ₂", "θ₃")
+
+
+class Scene(NamedTuple):
+    """Points, the corners of the true plane's patch, and the direction of least variance."""
+
+    points: Array
+    corners: Array
+    centre: Array
+    tip: Array
+
+
+def scatter(world: World, seed: int = 0, tasks: int = 200, name: str = "scatter") -> Figure:
+    """Task parameters around a plane in three dimensions.
+
+    Parameters
+    ----------
+    world
+        A world of dimension 3 with a plane, such as ``Synthetic(dim=3, rank=2)``.
+    seed, tasks
+        Which population, and how many of its tasks.
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    checks.integer("tasks", tasks, 4)
+    population = world.population(seed)
+    truth = population.truth
+    if population.dim != 3 or truth is None or truth.basis is None or truth.basis.shape[1] != 2:
+        raise InputError(f"world must have 3 dimensions and a plane in them; got {world!r}")
+    drawn = [population.episode(task, 1).theta for task in range(tasks)]
+    thetas = np.stack([theta for theta in drawn if theta is not None])
+    normal = np.linalg.svd(truth.basis)[0][:, 2]
+    values, vectors = np.linalg.eigh(np.cov(thetas.T))
+    angle = float(np.degrees(np.arccos(min(1.0, abs(float(normal @ vectors[:, 0]))))))
+    scene = compose(thetas, truth.mean, truth.basis, vectors[:, 0])
+    table = pl.DataFrame({"task": range(1, tasks + 1)} | dict(zip(AXES, thetas.T, strict=True)))
+    brief = pl.DataFrame(
+        {
+            "direction": ["1st", "2nd", "3rd (least variance)"],
+            "standard deviation": [number(float(value) ** 0.5) for value in values[::-1]],
+        }
+    )
+    return Figure(
+        name,
+        "Task parameters around a plane",
+        f"Parameters of {count(tasks, 'task')} of one population (seed {seed}), the true plane, "
+        f"and the direction in which these tasks vary least, {angle:.1f}° from the plane's normal. "
+        "A single draw: no intervals.",
+        table,
+        brief,
+        lambda: draw(scene),
+        lambda: explore(scene),
+    )
+
+
+def compose(points: Array, mean: Array, basis: Array, least: Array) -> Scene:
+    """What is drawn: a patch of plane that holds all points, and an arrow out of it."""
+    inside = (points - mean) @ basis
+    low, high = inside.min(0), inside.max(0)
+    pad = 0.08 * (high - low)
+    low, high = low - pad, high + pad
+    corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
+    up = least if least[2] >= 0 else -least
+    centre = points.mean(0)
+    return Scene(points, mean + corners @ basis.T, centre, centre + up * 0.32 * np.ptp(points))
+
+
+def draw(scene: Scene) -> Drawing:
+    """In perspective, from a side on which the plane is seen from above at a slant."""
+    from matplotlib.figure import Figure as Drawing
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
+
+    drawing = Drawing(figsize=(SINGLE, 3.1))
+    axes: Any = drawing.add_axes((0.0, 0.06, 0.92, 0.98), projection="3d")
+    axes.computed_zorder = False
+    # Points below the plane first, so that it lies over them.
+    up = scene.tip - scene.centre
+    view = view_from(up)
+    above = (scene.points - scene.corners[0]) @ up > 0
+    for part, order in ((~above, 1), (above, 3)):
+        axes.scatter(*scene.points[part].T, s=7, color=POINTS, linewidth=0, zorder=order, alpha=0.9)
+    patch = Poly3DCollection([scene.corners], facecolor=PLANE, edgecolor=PLANE, alpha=0.35)
+    patch.set_zorder(2)
+    axes.add_collection3d(patch)
+    axes.quiver(*scene.centre, *up, color=ARROW, linewidth=1.6, arrow_length_ratio=0.18, zorder=4)
+    axes.text(*(scene.centre + 1.08 * up), "least variance", color=ARROW, fontsize=8, zorder=5)
+    shown = np.concatenate([scene.points, scene.corners, scene.tip[None]])
+    low, high = shown.min(0), shown.max(0)
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
+    axes.set_box_aspect(high - low)
+    axes.view_init(elev=view[0], azim=view[1])
+    for axis, label in zip((axes.xaxis, axes.yaxis, axes.zaxis), AXES, strict=True):
+        axis.set_label_text(label)
+        axis.set_pane_color((1, 1, 1, 0))
+        axis.set_major_locator(few_ticks())
+        axis.labelpad = -6
+        axis._axinfo["grid"].update(color="0.9", linewidth=0.4)
+    axes.tick_params(labelsize=7, pad=-2)
+    return drawing
+
+
+def few_ticks() -> Any:
+    """Three or four round numbers along an axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4)
+
+
+def view_from(up: Array) -> tuple[float, float]:
+    """Elevation and azimuth, in degrees, from which a plane with this normal looks slanted."""
+    azimuth = float(np.degrees(np.arctan2(up[1], up[0])))
+    tilt = float(np.degrees(np.arcsin(up[2] / np.linalg.norm(up))))
+    # 65° away from the normal: the plane is neither face on nor edge on.
+    return (tilt - 65.0, azimuth) if tilt > 75 else (max(12.0, tilt - 30.0), azimuth + 60.0)
+
+
+def explore(scene: Scene) -> Any:
+    """The same to turn around."""
+    import plotly.graph_objects as go  # type: ignore[import-untyped]
+
+    x, y, z = scene.corners.T
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter3d(
+            **dict(zip("xyz", scene.points.T, strict=True)),
+            mode="markers",
+            name="tasks",
+            marker={"size": 3, "color": POINTS},
+            hovertemplate="task %{pointNumber}<br>%{x:.3f}, %{y:.3f}, %{z:.3f}<extra></extra>",
+        )
+    )
+    figure.add_trace(
+        go.Mesh3d(
+            x=x,
+            y=y,
+            z=z,
+            i=[0, 0],
+            j=[1, 2],
+            k=[2, 3],
+            color=PLANE,
+            opacity=0.35,
+            name="true plane",
+            showlegend=True,
+            hoverinfo="skip",
+        )
+    )
+    ends = np.stack([scene.centre, scene.tip])
+    figure.add_trace(
+        go.Scatter3d(
+            **dict(zip("xyz", ends.T, strict=True)),
+            mode="lines+markers",
+            name="direction of least variance",
+            line={"color": ARROW, "width": 6},
+            marker={"size": [0, 5], "color": ARROW, "symbol": "diamond"},
+            hoverinfo="skip",
+        )
+    )
+    axes = {
+        f"{letter}axis": {"title": label, "backgroundcolor": "rgba(0,0,0,0)", "nticks": 5}
+        for letter, label in zip("xyz", AXES, strict=True)
+    }
+    elevation, azimuth = (np.radians(angle) for angle in view_from(scene.tip - scene.centre))
+    eye = 1.7 * np.array(
+        [
+            np.cos(elevation) * np.cos(azimuth),
+            np.cos(elevation) * np.sin(azimuth),
+            np.sin(elevation),
+        ]
+    )
+    figure.update_layout(
+        **plotly_layout(height=520, margin={"l": 0, "r": 0, "t": 10, "b": 30}),
+        scene={**axes, "aspectmode": "data", "camera_eye": dict(zip("xyz", eye, strict=True))},
+    )
+    figure.update_layout(legend={"y": 0})
+    return figure

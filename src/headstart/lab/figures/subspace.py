@@ -1,0 +1,180 @@
+"""How much the learned subspace is worth: regret against its rank, and its error against tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.lab.figures.base import DOUBLE, SINGLE, Figure
+from headstart.lab.figures.curves import Mark, Panel, brief_table, draw_panels, explore_panels
+from headstart.lab.figures.intervals import need, over_seeds, seeds_of
+from headstart.lab.figures.looks import looks
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["rank_sweep", "subspace_error"]
+
+# What a projection policy is when it projects nothing away.
+PLAIN = {"P-LinUCB": "LinUCB", "P-TS": "LinTS"}
+
+
+def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_sweep") -> Figure:
+    """Total regret against q = rank P̂⊥, the number of directions projected away.
+
+    Parameters
+    ----------
+    totals
+        Columns q, seed and total, and policy if there are several lines.
+    true
+        The true q, marked by a line.
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    if "policy" not in totals.columns:
+        totals = totals.with_columns(policy=pl.lit("P-LinUCB"))
+    need(totals, "totals", ("policy", "q", "seed", "total"), ("policy", "q", "seed"))
+    table = over_seeds(totals, ["policy", "q"], "total")
+    style = looks(table["policy"].to_list())
+    marks, best = [], []
+    for policy, look in style.items():
+        line = table.filter(pl.col("policy") == policy)
+        least = line.row(int(line["mean"].arg_min() or 0), named=True)
+        own = totals.filter(pl.col("policy") == policy)
+        wins = own.sort("total", "q").group_by("seed").first()["q"] == least["q"]
+        ratio = ""
+        plain = line.filter(pl.col("q") == 0)
+        if len(plain):
+            level = plain["mean"].item()
+            label = PLAIN.get(policy, policy)
+            marks.append(Mark(f"{label} (q = 0)", y=level, colour=look.colour))
+            ratio = f", {least['mean'] / level:.2f} × that at q = 0"
+        marks.append(Mark(f"q = {least['q']}", least["q"], least["mean"], look.colour))
+        best.append(
+            f"{policy}'s mean is least at q = {least['q']}{ratio} "
+            f"(and in {wins.sum()} of {len(wins)} seeds one by one)"
+        )
+    if true is not None:
+        marks.append(Mark("true q", x=true))
+    seeds, bands = seeds_of(table)
+    shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
+    panel = Panel(table, "q", "q = rank of P̂⊥", "total regret (reward)", marks=tuple(marks))
+    return Figure(
+        name,
+        "Total regret against the rank of the projection",
+        f"Total regret when q directions are projected away: mean over {seeds}, {shown}; "
+        f"q = 0 is no projection. {'; '.join(best)}.",
+        table,
+        brief_table(panel, 8),
+        lambda: draw_panels([panel], (SINGLE, 2.6 if len(style) == 1 else 2.9), 3),
+        lambda: explore_panels([panel]),
+    )
+
+
+def subspace_error(
+    probes: pl.DataFrame,
+    variance: pl.DataFrame | float,
+    window: int | None = 20,
+    codimension: int | None = None,
+    name: str = "subspace_error",
+) -> Figure:
+    """|E[W]²/Var_ρ − 1| and |E[W²]/Var_ρ − 1| against tasks, on a log scale.
+
+    W is how far a new task is from the learned subspace, and Var_ρ is the variance outside the true
+    one: 0 says that the subspace is as good as the true one. Both expectations are over tasks and
+    seeds: the mean of the last ``window`` tasks, then the mean over seeds; the interval is found
+    for the mean and carried through the formula.
+
+    Parameters
+    ----------
+    probes
+        Columns seed, policy, task, name and value, with rows named ``"W"`` and ``"W2"``.
+    variance
+        Var_ρ: a number, or a table with columns seed and variance.
+    window
+        How many tasks are averaged over; ``None`` for all so far.
+    codimension
+        If given, q: a line marks 1/(2q), what E[W] squared misses even with a perfect subspace.
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    need(probes, "probes", ("seed", "policy", "task", "name", "value"), probes.columns[:-1])
+    squared = averaged(probes.filter(pl.col("name") == "W"), variance, 0.5, window)
+    second = averaged(probes.filter(pl.col("name") == "W2"), variance, 1.0, window)
+    squared = error(squared, pl.col("mean", "low", "high") ** 2)
+    second = error(second, pl.col("mean", "low", "high"))
+    marks: tuple[Mark, ...] = ()
+    if codimension is not None:
+        checks.integer("codimension", codimension, 1)
+        label = f"1/(2q) = {1 / (2 * codimension):.2g}: a perfect subspace"
+        marks = (Mark(label, y=1 / (2 * codimension)),)
+    panels = [
+        Panel(squared, "task", "task number", "relative error", True, "|E[W]² / Var − 1|", marks),
+        Panel(second, "task", "task number", "relative error", True, "|E[W²] / Var − 1|"),
+    ]
+    seeds, bands = seeds_of(squared)
+    shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
+    over = "all tasks so far" if window is None else f"the last {window} tasks"
+    table = pl.concat(
+        part.with_columns(quantity=pl.lit(quantity))
+        for part, quantity in ((squared, "E[W]²"), (second, "E[W²]"))
+    )
+    brief = pl.concat(
+        brief_table(panel).select(pl.lit(quantity).alias("quantity"), pl.all())
+        for panel, quantity in zip(panels, ("E[W]²", "E[W²]"), strict=True)
+    )
+    return Figure(
+        name,
+        "Error of the learned subspace against tasks",
+        f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
+        f"the learned subspace: mean over {over} and {seeds}, {shown} (a band that reaches the "
+        "bottom includes 0).",
+        table,
+        brief,
+        lambda: draw_panels(panels, (DOUBLE, 2.7), 6, same_y=True),
+        lambda: explore_panels(panels, same_y=True),
+    )
+
+
+def averaged(
+    probes: pl.DataFrame, variance: pl.DataFrame | float, power: float, window: int | None
+) -> pl.DataFrame:
+    """Mean over the last tasks and over seeds of a probe ÷ a power of Var_ρ, with its interval."""
+    import polars as pl
+
+    if probes.is_empty():
+        raise InputError("probes must have rows named 'W' and 'W2'")
+    if not isinstance(variance, pl.DataFrame):
+        own = checks.positive("variance", variance)
+        probes = probes.with_columns(variance=pl.lit(own))
+    else:
+        need(variance, "variance", ("seed", "variance"), ("seed",))
+        probes = probes.join(variance.select("seed", "variance"), on="seed")
+        if probes.is_empty():
+            raise InputError("variance must cover the seeds of probes; it has none of them")
+    scaled = pl.col("value") / pl.col("variance") ** power
+    known = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
+        pl.col("value").is_finite()
+    )
+    mean = pl.col("value").rolling_mean(window or len(known), min_samples=1)
+    smooth = known.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
+    return over_seeds(smooth, ["policy", "task"], "value")
+
+
+def error(table: pl.DataFrame, ratio: Any) -> pl.DataFrame:
+    """|ratio − 1|, with the interval of the ratio carried over: down to 0 if it includes 1."""
+    import polars as pl
+
+    bent = table.with_columns(ratio - 1)
+    low, high = pl.col("low"), pl.col("high")
+    nearest = pl.min_horizontal(low.abs(), high.abs())
+    return bent.with_columns(
+        mean=pl.col("mean").abs(),
+        low=pl.when(low.is_null()).then(None).when(low * high <= 0).then(0.0).otherwise(nearest),
+        high=pl.when(low.is_null()).then(None).otherwise(pl.max_horizontal(low.abs(), high.abs())),
+    )

@@ -1,0 +1,78 @@
+"""Numbers and names as a reader sees them."""
+
+from __future__ import annotations
+
+import html
+import math
+
+__all__ = ["count", "for_matplotlib", "for_plotly", "listing", "number", "with_interval"]
+
+
+def number(value: float | int | None, digits: int = 3) -> str:
+    """A number with as many digits as a reader needs.
+
+    >>> number(0.63456), number(15432.1), number(0.0000123), number(12), number(None)
+    ('0.635', '15,432', '1.23e-05', '12', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return "–" if value is None or math.isnan(value) else ("∞" if value > 0 else "−∞")
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    size = abs(value)
+    if size >= 10**digits:
+        return f"{value:,.0f}".replace("-", "−")
+    if size and size < 1e-3:
+        return f"{value:.{digits - 1}e}".replace("-", "−", int(value < 0))
+    places = digits - 1 - (math.floor(math.log10(size)) if size else digits - 1)
+    return f"{value:.{places}f}".replace("-", "−")
+
+
+def with_interval(mean: float | None, low: float | None, high: float | None) -> str:
+    """A mean and its interval: ``±`` where the interval is symmetric, ``[low, high]`` elsewhere.
+
+    >>> with_interval(12.3456, 12.1, 12.5912), with_interval(0.5, 0.2, 1.5)
+    ('12.35 ± 0.25', '0.500 [0.200, 1.50]')
+    >>> with_interval(12.3456, None, None)
+    '12.3'
+    """
+    if mean is None or not math.isfinite(mean):
+        return "–"
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return number(float(mean))
+    half = (high - low) / 2
+    if abs(high + low - 2 * mean) > 1e-6 * max(abs(mean), half):
+        return f"{number(float(mean))} [{number(float(low))}, {number(float(high))}]"
+    if half == 0:
+        return number(float(mean))
+    # Two digits of the half-width; the mean to the same place.
+    places = min(8, max(0, 1 - math.floor(math.log10(half))))
+    return f"{mean:,.{places}f} ± {half:,.{places}f}".replace("-", "−")
+
+
+def count(how_many: int, thing: str) -> str:
+    """A number of things.
+
+    >>> count(1, "seed"), count(20, "seed")
+    ('1 seed', '20 seeds')
+    """
+    return f"{how_many} {thing}" if how_many == 1 else f"{how_many:,} {thing}s"
+
+
+def listing(words: list[str]) -> str:
+    """Words as part of a sentence.
+
+    >>> listing(["a"]), listing(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def for_matplotlib(name: str) -> str:
+    """A name that Matplotlib draws as it is: no maths in it, and never left out of a legend."""
+    text = name.replace("\\", "\\\\").replace("$", r"\$") if "$" in name else name
+    return " " + text if text.startswith("_") else text
+
+
+def for_plotly(name: str) -> str:
+    """A name that Plotly draws as it is: no markup in it."""
+    return html.escape(name, quote=False)

@@ -1,0 +1,99 @@
+"""What users would say of movies they never rated: a low-rank model of the ratings."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from headstart.records import Array
+from headstart.worlds.offers import Indices
+from headstart.worlds.ratings import Ratings
+
+__all__ = ["Completion", "complete"]
+
+# With these, ratings that are held out (a tenth of MovieLens-1M) are missed by 0.84 stars; with a
+# ridge of 1 or 4 it is 0.85.
+RANK = 10
+RIDGE = 2.0
+STEPS = 20
+
+
+class Completion(NamedTuple):
+    """What every movie is worth to every user: m + b(u) + c(i) + p(u)ᵀq(i), cut to [0, 1].
+
+    Attributes
+    ----------
+    mean
+        m, the mean of all rewards.
+    users, movies
+        (b, p) of every user and (c, q) of every movie, in rows.
+    noise
+        The standard deviation of the known rewards around the model.
+    """
+
+    mean: float
+    users: Array
+    movies: Array
+    noise: float
+
+    def values(self, user: int, movies: Indices) -> Array:
+        """What some movies are worth to a user."""
+        own, other = self.users[user], self.movies[movies]
+        raw = self.mean + own[0] + other[..., 0] + other[..., 1:] @ own[1:]
+        values: Array = np.clip(raw, 0.0, 1.0)
+        return values
+
+
+@functools.lru_cache(maxsize=2)
+def complete(ratings: Ratings) -> Completion:
+    """Fit the model to all ratings, once.
+
+    Alternating ridge regressions: given the movies' (c, q), each user's (b, p) has a closed form,
+    and the other way round. They minimise the squared error plus ``RIDGE`` times the squares of
+    b, c, p and q, so that users and movies with few ratings stay near the mean.
+    """
+    count = len(ratings.reward)
+    of_user = np.repeat(np.arange(len(ratings.users)), ratings.counts)
+    by_movie = np.argsort(ratings.movie, kind="stable")
+    per_movie = np.bincount(ratings.movie, minlength=len(ratings.genres))
+    first = np.append(0, np.cumsum(per_movie))
+    mean = float(ratings.reward.mean()) if count else 0.5
+    rest = ratings.reward - mean
+    # The start breaks the symmetry between the ten directions; which one is of no consequence.
+    movies: Array = 0.1 * np.random.default_rng(0).standard_normal((len(ratings.genres), RANK + 1))
+    movies[:, 0] = 0.0
+    for _ in range(STEPS):
+        users = regress(ratings.first, ratings.movie, rest, movies)
+        movies = regress(first, of_user[by_movie], rest[by_movie], users)
+    model = Completion(mean, users, movies, 0.0)
+    spans = zip(ratings.first[:-1], ratings.first[1:], strict=True)
+    fitted = [
+        model.values(user, ratings.movie[start:stop]) for user, (start, stop) in enumerate(spans)
+    ]
+    noise = float(np.sqrt(np.mean((np.concatenate(fitted) - ratings.reward) ** 2)))
+    return model._replace(noise=noise)
+
+
+def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
+    """(b, p) of every row by ridge regression on the (c, q) of the columns.
+
+    Row r has the entries from ``first[r]`` to ``first[r + 1]``: their columns are in ``other``, and
+    their rewards, less the mean, in ``rest``.
+    """
+    from scipy.sparse import csr_array
+
+    shape = (len(first) - 1, len(sides))
+    factors = sides.copy()
+    factors[:, 0] = 1.0  # the row's own constant, b
+    width = factors.shape[1]
+    upper, right = np.triu_indices(width)
+    known = csr_array((np.ones(len(rest)), other, first), shape=shape)
+    errors = csr_array((rest - sides[other, 0], other, first), shape=shape)
+    products = np.asarray(known @ (factors[:, upper] * factors[:, right]))
+    grams = np.empty((shape[0], width, width))
+    grams[:, upper, right] = grams[:, right, upper] = products
+    grams += RIDGE * np.eye(width)
+    solved: Array = np.linalg.solve(grams, np.asarray(errors @ factors)[..., None])[..., 0]
+    return solved

@@ -1,0 +1,281 @@
+"""Finding the MovieLens files: in a folder, in the cache, or at GroupLens.
+
+The data may not be passed on, so it is no part of headstart. The first use downloads it from
+GroupLens, checks it and keeps it in the platform's cache directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import http.client
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from headstart import checks
+from headstart.errors import FileError, MissingFileError
+from headstart.worlds import web
+
+__all__ = ["RELEASES", "Release", "cache_folder", "fetch"]
+
+GROUPLENS = "https://files.grouplens.org/datasets/movielens"
+TERMS = (
+    "MovieLens (GroupLens, University of Minnesota) is for research: it may not be passed on, nor "
+    "used commercially without permission, and what you publish with it must cite F. M. Harper and "
+    "J. A. Konstan, 2015, The MovieLens Datasets: History and Context, doi:10.1145/2827872."
+)
+
+
+class Release(NamedTuple):
+    """One MovieLens data set: its archive, the folder in it, the files in that, and their md5."""
+
+    archive: str
+    folder: str
+    ratings: str
+    movies: str
+    users: str
+    checksums: Mapping[str, str]
+
+    @property
+    def files(self) -> tuple[str, str, str]:
+        """The files that are read."""
+        return self.ratings, self.movies, self.users
+
+
+RELEASES = {
+    "1m": Release(
+        archive="ml-1m.zip",
+        folder="ml-1m",
+        ratings="ratings.dat",
+        movies="movies.dat",
+        users="users.dat",
+        checksums={
+            "ml-1m.zip": "c4d9eecfca2ab87c1945afe126590906",
+            "ratings.dat": "a89aa3591bc97d6d4e0c89459ff39362",
+            "movies.dat": "ef9fd9ff8d1b33faf73e2122c371e910",
+            "users.dat": "681c0711d0d4548cd3d4718a49c2dcd8",
+        },
+    ),
+    "100k": Release(
+        archive="ml-100k.zip",
+        folder="ml-100k",
+        ratings="u.data",
+        movies="u.item",
+        users="u.user",
+        # Only the archive's is published: a folder of these files is taken as it is.
+        checksums={"ml-100k.zip": "0e33842e24a9c977be4e0107933c0723"},
+    ),
+}
+
+
+def fetch(
+    version: str = "1m",
+    folder: str | os.PathLike[str] | None = None,
+    progress: web.Progress | None = None,
+    *,
+    checksums: Mapping[str, str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    base: str = GROUPLENS,
+) -> Path:
+    """The folder that holds the files of a MovieLens release, downloaded if need be.
+
+    The licence's terms are shown on the standard error stream the first time, and never again.
+
+    Parameters
+    ----------
+    version
+        ``"1m"`` or ``"100k"``.
+    folder
+        A folder that has the files, or that has them in a folder ``ml-1m`` or ``ml-100k``; then
+        nothing is downloaded. By default the cache is looked into, then GroupLens is asked.
+    progress
+        Called with the bytes so far and in all (``None`` if not known); by default, a bar.
+    checksums
+        md5 by file name, of the archive and of the files in it. By default those published; ``{}``
+        checks nothing.
+    cache
+        Where downloads are kept; by default the platform's cache directory.
+    base
+        The address that has the archives.
+    """
+    release = RELEASES[checks.one_of("version", version, RELEASES)]
+    known = release.checksums if checksums is None else checksums
+    genuine = checksums is None  # files of one's own making come under no terms
+    if folder is not None:
+        found = look_into(Path(folder).expanduser(), release)
+        if found is None:
+            raise missing(Path(folder), release)
+        problem = wrong_file(found, release, known)
+        if problem:
+            raise FileError(f"{problem}; to read it all the same, pass verify=False")
+        if genuine:
+            show_terms(cache)
+        return found
+    kept = cache_folder() if cache is None else Path(cache)
+    if genuine:
+        show_terms(kept)
+    found = look_into(kept, release)
+    if found is None:
+        with contextlib.nullcontext(progress) if progress else web.bar(release.archive) as show:
+            return download(release, kept, base, known, show)
+    problem = wrong_file(found, release, known)
+    if problem:
+        raise FileError(f"{problem}; delete the folder {found}, and it is downloaded again")
+    return found
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept: the platform's cache directory."""
+    try:
+        import platformdirs
+    except ImportError as error:
+        raise ImportError(
+            "finding the cache directory needs platformdirs: pip install 'headstart[lab]', or say "
+            "where the files are with data=FOLDER"
+        ) from error
+    return Path(platformdirs.user_cache_dir("headstart", appauthor=False))
+
+
+def look_into(folder: Path, release: Release) -> Path | None:
+    """The folder itself or the release's folder in it, whichever has all the files."""
+    for candidate in (folder, folder / release.folder):
+        if all((candidate / name).is_file() for name in release.files):
+            return candidate
+    return None
+
+
+def missing(folder: Path, release: Release) -> MissingFileError:
+    """The error for a given folder without the files."""
+    got = "does not have them all"
+    if not folder.expanduser().is_dir():
+        got = "is not a folder"
+    for version, other in RELEASES.items():
+        if other is not release and look_into(folder.expanduser(), other):
+            got = f"has those of version={version!r}"
+    return MissingFileError(
+        f"data must be a folder with {', '.join(release.files)}, or with a folder {release.folder} "
+        f"that has them; {str(folder)!r} {got}. They are in {GROUPLENS}/{release.archive}"
+    )
+
+
+def wrong_file(folder: Path, release: Release, known: Mapping[str, str]) -> str:
+    """Which file is not the one published; empty if all are."""
+    for name in release.files:
+        got = md5(folder / name) if name in known else None
+        if got is not None and got != known[name]:
+            return (
+                f"{folder / name} is not the file that GroupLens published: its md5 must be "
+                f"{known[name]}; got {got}"
+            )
+    return ""
+
+
+def wrong_archive(part: Path, release: Release, known: Mapping[str, str]) -> str:
+    """What is wrong with the checksum of a downloaded archive; empty if nothing is."""
+    want = known.get(release.archive)
+    got = None if want is None else md5(part)
+    return "" if got == want else f"the md5 of what came must be {want}; got {got}"
+
+
+def md5(path: Path) -> str:
+    """The md5 of a file, remembered until the file changes."""
+    try:
+        stamp = path.stat()
+        return compute_md5(path, stamp.st_mtime_ns, stamp.st_size)
+    except OSError as error:
+        raise FileError(f"{path} could not be read ({error.strerror or error})") from error
+
+
+@functools.lru_cache(maxsize=64)
+def compute_md5(path: Path, changed: int, size: int) -> str:
+    """The md5 of a file that was last changed then and has that size."""
+    hasher = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+def show_terms(cache: str | os.PathLike[str] | None) -> None:
+    """Show the licence's terms, the first time only."""
+    # Where nothing can be remembered, too often is better than never.
+    with contextlib.suppress(ImportError, OSError):
+        folder = cache_folder() if cache is None else Path(cache)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / "movielens-terms-shown").touch(exist_ok=False)
+        except FileExistsError:
+            return
+    print(TERMS, file=sys.stderr)
+
+
+def download(
+    release: Release, cache: Path, base: str, known: Mapping[str, str], progress: web.Progress
+) -> Path:
+    """Download, check and unpack a release, going on from what an interrupted download left."""
+    url = f"{base.rstrip('/')}/{release.archive}"
+    part = cache / f"{release.archive}.part"
+    cause: Exception | None = None
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with web.alone(cache / f"{release.archive}.lock"):
+            if found := look_into(cache, release):  # another process was first
+                return found
+            begun = part.exists()
+            web.transfer(url, part, progress)
+            if begun and wrong_archive(part, release, known):
+                part.unlink()  # it began as another file: once more, from the start
+                web.transfer(url, part, progress)
+            problem = wrong_archive(part, release, known) or unpack(part, release, cache, known)
+            part.unlink()
+            if not problem:
+                return cache / release.folder
+    except (OSError, http.client.HTTPException) as error:
+        cause, problem = error, web.reason(error)
+    raise FileError(
+        f"MovieLens could not be downloaded from {url}: {problem}. Try again (a download goes on "
+        f"where it stopped), or get {release.archive} by other means, unpack it, and either put "
+        f"the folder {release.folder} into {cache}, or say where it is: data=FOLDER (on the "
+        f"command line, --data FOLDER)"
+    ) from cause
+
+
+def unpack(part: Path, release: Release, cache: Path, known: Mapping[str, str]) -> str:
+    """Put an archive's files into the cache; gives what is wrong with it, or an empty string.
+
+    Only files named here are taken out, to names chosen here, so that no archive can write anywhere
+    else. They are put in place when all of them are there and right.
+    """
+    try:
+        with (
+            zipfile.ZipFile(part) as archive,
+            tempfile.TemporaryDirectory(prefix=".unpack-", dir=cache) as temporary,
+        ):
+            names = [*release.files]
+            if f"{release.folder}/README" in archive.namelist():
+                names.insert(0, "README")  # the licence is in it
+            for name in names:
+                with (
+                    archive.open(f"{release.folder}/{name}") as source,
+                    Path(temporary, name).open("wb") as target,
+                ):
+                    shutil.copyfileobj(source, target)
+            problem = wrong_file(Path(temporary), release, known)
+            if problem:
+                return problem
+            (cache / release.folder).mkdir(exist_ok=True)
+            for name in names:
+                os.replace(Path(temporary, name), cache / release.folder / name)
+    except KeyError as error:
+        return f"the archive is incomplete ({error.args[0]})"
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        return f"the archive is truncated or damaged ({error})"
+    return ""

@@ -1,0 +1,245 @@
+"""Movie ratings: every user is a task, every movie an arm, its genres the context."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.records import Array
+from headstart.worlds import ratings as reading
+from headstart.worlds.base import Episode, Population, World
+from headstart.worlds.completion import complete
+from headstart.worlds.download import RELEASES, fetch
+from headstart.worlds.offers import distinct
+
+__all__ = ["MovieLens"]
+
+GENDERS = {"men": "M", "women": "F"}
+AGES = {f"age:{age}": age for age in reading.AGES}
+KINDS = ("gender", "age", "occupation")
+MOST_GENRES = 6
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class MovieLens(World):
+    """The paper's MovieLens setting: users are tasks, and movies are offered by their genres.
+
+    Contexts are 18 genre flags, scaled so that ‖x‖ ≤ 1. The reward of a movie is (stars − 1)/4. No
+    parameter θ* is true of a user: genres explain little of a rating.
+
+    Parameters
+    ----------
+    version
+        ``"1m"`` or ``"100k"``. Of the 19 flags in version 100k the first, "unknown", is left out,
+        and so are the two movies that have no other.
+    group
+        Whose ratings: ``"everybody"``, ``"men"``, ``"women"``, an occupation by its name or number
+        (see :meth:`groups`), or an age bracket such as ``"age:25"``.
+    normalise
+        A movie's flags are divided by their norm (``"l2"``), by the number of its genres
+        (``"l1"``), or by √6, six being the most genres a movie has (``"sqrt6"``).
+    intercept
+        Appends a constant feature. All features are then divided by √2, so that ‖x‖ ≤ 1 still
+        holds: x = (flags, 1)/√2.
+    arms
+        K, how many movies a round offers; no movie twice in a round.
+    min_ratings
+        Users with fewer ratings are left out.
+    candidates
+        ``"rated"``: rounds offer movies that the user rated; the rating is both value and reward.
+        ``"completed"``: rounds offer any movies. Values are those of a low-rank model fitted to all
+        ratings (user and movie means and ten factors, cut to [0, 1]), also where a rating is known;
+        rewards are values + N(0, s²), with s the model's residual standard deviation.
+    noise
+        R, as policies are told it: what a linear model of genres leaves unexplained.
+    data
+        A folder with the files. By default they are looked for in the platform's cache directory,
+        and downloaded into it the first time.
+    verify
+        Whether files must be those that GroupLens published.
+    """
+
+    version: str = "1m"
+    group: str | int = "everybody"
+    normalise: str = "l2"
+    intercept: bool = False
+    arms: int = 10
+    min_ratings: int = 250
+    candidates: str = "rated"
+    noise: float = 0.25
+    data: str | os.PathLike[str] | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        checks.one_of("version", self.version, RELEASES)
+        find_group(self.version, self.group)
+        checks.one_of("normalise", self.normalise, ("l2", "l1", "sqrt6"))
+        checks.one_of("candidates", self.candidates, ("rated", "completed"))
+        checks.integer("arms", self.arms, 1)
+        checks.integer("min_ratings", self.min_ratings, 1)
+        checks.positive("noise", self.noise)
+        for name in ("intercept", "verify"):
+            if not isinstance(getattr(self, name), bool):
+                raise checks.refuse(name, "True or False", getattr(self, name))
+        if self.data is not None and not isinstance(self.data, (str, os.PathLike)):
+            raise checks.refuse("data", "a folder", self.data)
+        if self.candidates == "rated" and self.min_ratings < self.arms:
+            raise checks.refuse(
+                "min_ratings", f"{self.arms} or more, as many as arms={self.arms}", self.min_ratings
+            )
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and figures."""
+        return "movielens" if self.group == "everybody" else f"movielens {self.describe_group()}"
+
+    def describe_group(self) -> str:
+        """The group, with an occupation's number replaced by its name."""
+        kind, value = find_group(self.version, self.group)
+        return reading.OCCUPATIONS[self.version][value] if kind == "occupation" else str(self.group)
+
+    def ratings(self) -> reading.Ratings:
+        """All ratings, downloaded if need be, read once."""
+        folder = fetch(self.version, self.data, checksums=None if self.verify else {})
+        return reading.read(folder, self.version)
+
+    def groups(self, kind: str = "occupation") -> dict[str, int]:
+        """How many users with enough ratings each group has, the largest first.
+
+        Parameters
+        ----------
+        kind
+            ``"occupation"``, ``"gender"`` or ``"age"``. The names are those that ``group`` takes.
+        """
+        checks.one_of("kind", kind, KINDS)
+        ratings = self.ratings()
+        enough = ratings.counts >= self.min_ratings
+        names: dict[str, tuple[str, ...]] = {
+            "gender": tuple(GENDERS),
+            "age": tuple(AGES),
+            "occupation": reading.OCCUPATIONS[self.version],
+        }
+        counts = {}
+        for name in names[kind]:
+            members = getattr(ratings, kind) == find_group(self.version, name)[1]
+            counts[name] = int((enough & members).sum())
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    def population(self, seed: int) -> MovieLensPopulation:
+        """The population of a seed: the group's users, in an order of its own."""
+        return MovieLensPopulation(self, checks.integer("seed", seed))
+
+
+class MovieLensPopulation(Population):
+    """Users in the order in which they come as tasks.
+
+    Attributes
+    ----------
+    users
+        Their ids in the files.
+    """
+
+    def __init__(self, world: MovieLens, seed: int) -> None:
+        self.world = world
+        self.seed = seed
+        self.noise = world.noise
+        self.data = world.ratings()
+        self.features = make_features(self.data.genres, world.normalise, world.intercept)
+        self.dim = self.features.shape[1]
+        members = self.find_members()
+        if world.candidates == "completed" and world.arms > len(self.features):
+            raise checks.refuse(
+                "arms", f"{len(self.features)} or fewer, as there are movies", world.arms
+            )
+        self.rows = np.random.default_rng([seed, 0]).permutation(members)
+        self.users = self.data.users[self.rows]
+        self.tasks = len(self.rows)
+
+    def find_members(self) -> npt.NDArray[np.int64]:
+        """The rows of the users who are in the group and have enough ratings."""
+        world = self.world
+        kind, value = find_group(world.version, world.group)
+        wanted = self.data.counts >= world.min_ratings
+        if kind != "everybody":
+            wanted = wanted & (getattr(self.data, kind) == value)
+        if not wanted.any():
+            most = int(self.data.counts.max(initial=0))
+            raise InputError(
+                f"group {world.group!r} must have users with min_ratings={world.min_ratings} "
+                f"ratings or more; it has none (nobody has more than {most})"
+            )
+        return np.flatnonzero(wanted)
+
+    def episode(self, task: int, rounds: int) -> Episode:
+        """The episode of a task."""
+        checks.integer("task", task, 0, len(self.rows) - 1)
+        checks.integer("rounds", rounds, 1)
+        world = self.world
+        user = int(self.rows[task])
+        rng = np.random.default_rng([self.seed, 1, task])
+        if world.candidates == "rated":
+            movies, ratings = self.data.of_user(user)
+            offers = distinct(rng, rounds, len(movies), world.arms)
+            values = ratings[offers]
+            return Episode(self.features[movies[offers]], values, values.copy())
+        model = complete(self.data)
+        offers = distinct(rng, rounds, len(self.features), world.arms)
+        values = model.values(user, offers)
+        # One draw a round, whichever movie is picked: policies that pick alike see the same.
+        rewards = values + model.noise * rng.standard_normal((rounds, 1))
+        return Episode(self.features[offers], values, rewards)
+
+
+def make_features(flags: Array, normalise: str, intercept: bool) -> Array:
+    """Genre flags as contexts.
+
+    >>> make_features(np.array([[1.0, 0.0], [1.0, 1.0]]), "l1", intercept=False)
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    genres = flags.sum(axis=1, keepdims=True)
+    scale = {
+        "l2": np.sqrt(genres),
+        "l1": genres,
+        "sqrt6": np.sqrt(max(float(MOST_GENRES), float(genres.max()))),
+    }[normalise]
+    features: Array = flags / scale
+    if intercept:
+        features = np.hstack([features, np.ones((len(features), 1))]) / np.sqrt(2.0)
+    return features
+
+
+def find_group(version: str, group: object) -> tuple[str, Any]:
+    """What is known of a group's members: a kind of knowledge, and its value.
+
+    >>> find_group("1m", "women"), find_group("1m", "age:25"), find_group("1m", "programmer")
+    (('gender', 'F'), ('age', 25), ('occupation', 12))
+    """
+    occupations = reading.OCCUPATIONS[version]
+    if group == "everybody":
+        return "everybody", None
+    if isinstance(group, str):
+        if group in GENDERS:
+            return "gender", GENDERS[group]
+        if group in AGES:
+            return "age", AGES[group]
+        names = {name.casefold(): number for number, name in enumerate(occupations)}
+        if group.casefold() in names:
+            return "occupation", names[group.casefold()]
+        if not group.isdecimal():
+            known = ["everybody", *GENDERS, *AGES, *occupations]
+            close = difflib.get_close_matches(group, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise InputError(
+                f"group must be 'everybody', 'men', 'women', an age ({', '.join(AGES)}), or an "
+                f"occupation's number or name ({', '.join(occupations)}); got {group!r}{hint}"
+            )
+        group = int(group)
+    return "occupation", checks.integer("group", group, 0, len(occupations) - 1)

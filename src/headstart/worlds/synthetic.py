@@ -1,0 +1,178 @@
+"""Worlds made of random numbers: tasks near affine subspaces, clusters of them, or a curve."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from headstart import checks
+from headstart.records import Array
+from headstart.worlds.base import Episode, Population, Truth, World
+
+__all__ = ["Synthetic"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Synthetic(World):
+    """The paper's synthetic setting, with what it leaves open as parameters.
+
+    θ* = μ + U z + U⊥ e, with z ~ N(0, ``inside``² I_p) and e ~ N(0, ``outside``² I_q). Contexts are
+    N(0, diag(c)), redrawn every round and divided by max(1, ‖x‖), with c ~ U(0, 1) drawn once per
+    population. Rewards are xᵀθ* + N(0, ``noise``²).
+
+    Parameters
+    ----------
+    dim, rank, arms
+        d, p and K. ``rank=dim`` with ``offset=0`` is a world without structure.
+    noise
+        R.
+    inside, outside
+        The standard deviation of tasks inside the plane and outside it.
+    offset, mean
+        ‖μ‖, and where μ points: ``"off"`` the plane (at right angles to it: that makes the subspace
+        affine), ``"on"`` it, or ``"anywhere"``.
+    clusters, apart
+        Several affine subspaces, each with its own mean and directions; means are ``apart`` from
+        each other.
+    curve
+        If above 0, tasks lie on a closed curve of this radius that winds through four dimensions,
+        and ``rank`` and ``inside`` do not matter.
+    drift
+        How far the directions and the mean turn from one task to the next, in radians.
+    logistic
+        Rewards are 0 or 1 with probability 1/(1 + exp(−``logistic``·xᵀθ*)), if above 0.
+    """
+
+    dim: int = 30
+    rank: int = 15
+    arms: int = 20
+    noise: float = 0.1
+    inside: float = 0.25
+    outside: float = 0.02
+    offset: float = 0.5
+    mean: str = "off"
+    clusters: int = 1
+    apart: float = 1.0
+    curve: float = 0.0
+    drift: float = 0.0
+    logistic: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.integer("dim", self.dim, 1)
+        checks.integer("rank", self.rank, 0, self.dim)
+        checks.integer("arms", self.arms, 1)
+        checks.integer("clusters", self.clusters, 1)
+        checks.one_of("mean", self.mean, ("off", "on", "anywhere"))
+        checks.positive("noise", self.noise)
+        for name in ("inside", "outside", "offset", "apart", "curve", "drift", "logistic"):
+            checks.non_negative(name, getattr(self, name))
+        if self.curve > 0 and self.dim < 4:
+            raise checks.refuse("dim", "4 or more for a curve", self.dim)
+        if self.mean == "off" and self.rank == self.dim and self.offset > 0 and not self.curve:
+            raise checks.refuse("offset", "0 where no direction is off the plane", self.offset)
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and figures."""
+        if self.curve:
+            return "curve"
+        return "clusters" if self.clusters > 1 else "synthetic"
+
+    def population(self, seed: int) -> SyntheticPopulation:
+        """The population of a seed."""
+        return SyntheticPopulation(self, checks.integer("seed", seed))
+
+
+class SyntheticPopulation(Population):
+    """Directions, means and context variances, drawn once."""
+
+    def __init__(self, world: Synthetic, seed: int) -> None:
+        self.world = world
+        self.seed = seed
+        self.dim = world.dim
+        self.noise = world.noise if not world.logistic else None
+        rng = np.random.default_rng([seed, 0])
+        self.frames = [orthogonal(world.dim, rng) for _ in range(world.clusters)]
+        self.means = [self.draw_mean(frame, rng) for frame in self.frames]
+        self.context_sd = np.sqrt(rng.random(world.dim))
+        skew = rng.standard_normal((world.dim, world.dim))
+        self.turn = (skew - skew.T) / np.linalg.norm(skew - skew.T, 2)
+        # A direction in which everything is a little different from task to task has no truth.
+        self.truth = None if world.drift else self.find_truth()
+
+    def draw_mean(self, frame: Array, rng: np.random.Generator) -> Array:
+        """μ of one subspace."""
+        world = self.world
+        raw = rng.standard_normal(world.dim)
+        plane = frame[:, : 4 if world.curve else world.rank]
+        on = plane @ (plane.T @ raw)
+        mean = {"off": raw - on, "on": on, "anywhere": raw}[world.mean]
+        length = float(np.linalg.norm(mean))
+        mean = mean * (world.offset / length) if length > 0 else np.zeros(world.dim)
+        if world.clusters > 1:
+            # Random directions in many dimensions are nearly at right angles: √2 × length apart.
+            centre = rng.standard_normal(world.dim)
+            mean = mean + centre * (world.apart / np.sqrt(2.0) / np.linalg.norm(centre))
+        return mean
+
+    def spreads(self) -> Array:
+        """Standard deviations along the frame's directions."""
+        world = self.world
+        if world.curve:
+            radii = np.array([1.0, 1.0, 0.5, 0.5]) * world.curve / np.sqrt(2.0)
+            return np.append(radii, np.full(world.dim - 4, world.outside))
+        return np.where(np.arange(world.dim) < world.rank, world.inside, world.outside)
+
+    def find_truth(self) -> Truth:
+        """Mean and covariance over all clusters; the plane, if there is one."""
+        spreads = self.spreads()
+        within = [(frame * spreads**2) @ frame.T for frame in self.frames]
+        mean = np.mean(self.means, axis=0)
+        between = [np.outer(centre - mean, centre - mean) for centre in self.means]
+        covariance = np.mean(np.array(within) + np.array(between), axis=0)
+        basis = None
+        if len(self.frames) == 1:
+            basis = self.frames[0][:, : 4 if self.world.curve else self.world.rank]
+        return Truth(mean, covariance, basis)
+
+    def draw_task(self, task: int, rng: np.random.Generator) -> Array:
+        """θ* of one task."""
+        world = self.world
+        cluster = int(rng.integers(world.clusters))
+        frame = self.frames[cluster]
+        coordinates = self.spreads() * rng.standard_normal(world.dim)
+        if world.curve:
+            angle = rng.uniform(0.0, 2.0 * np.pi)
+            winding = [np.cos(angle), np.sin(angle), np.cos(2 * angle) / 2, np.sin(2 * angle) / 2]
+            coordinates[:4] = world.curve * np.array(winding)
+        theta: Array = self.means[cluster] + frame @ coordinates
+        if world.drift:
+            from scipy.linalg import expm
+
+            theta = expm(world.drift * task * self.turn) @ theta
+        return theta
+
+    def episode(self, task: int, rounds: int) -> Episode:
+        """The episode of a task."""
+        world = self.world
+        rng = np.random.default_rng([self.seed, 1, task])
+        theta = self.draw_task(task, rng)
+        contexts = rng.standard_normal((rounds, world.arms, world.dim)) * self.context_sd
+        lengths = np.linalg.norm(contexts, axis=-1, keepdims=True)
+        contexts /= np.maximum(1.0, lengths)
+        values = contexts @ theta
+        if world.logistic:
+            values = 1.0 / (1.0 + np.exp(-world.logistic * values))
+            rewards = (rng.random((rounds, 1)) < values).astype(float)
+            return Episode(contexts, values, rewards, theta)
+        rewards = values + world.noise * rng.standard_normal((rounds, 1))
+        return Episode(contexts, values, rewards, theta)
+
+
+def orthogonal(dim: int, rng: np.random.Generator) -> Array:
+    """A random orthogonal matrix (Haar): QR with the signs fixed (Mezzadri 2006)."""
+    q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
+    signs = np.sign(np.diagonal(r))
+    frame: Array = q * np.where(signs == 0, 1.0, signs)
+    return frame

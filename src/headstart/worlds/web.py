@@ -1,0 +1,107 @@
+"""One file from the web: gone on from where it stopped, by one process at a time, with a bar."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+__all__ = ["Progress", "alone", "bar", "reason", "transfer"]
+
+CHUNK = 1 << 16
+PATIENCE = 30.0  # seconds without a byte
+ATTEMPTS = 3  # how often a broken connection is taken up again before giving up
+
+#: Called with the bytes there are so far, and the bytes there will be (``None`` if not known).
+Progress = Callable[[int, int | None], None]
+
+
+def transfer(url: str, part: Path, progress: Progress) -> None:
+    """Download into ``part``, going on from its end, also when the connection breaks."""
+    for left in reversed(range(ATTEMPTS)):
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            transfer_once(url, part, before, progress)
+            return
+        except urllib.error.URLError:  # no connection, or nothing there: asking again is vain
+            raise
+        except (ConnectionError, TimeoutError, http.client.HTTPException):
+            if not left or not part.exists() or part.stat().st_size == before:
+                raise
+
+
+def transfer_once(url: str, part: Path, done: int, progress: Progress) -> None:
+    """One request, for what is missing after the first ``done`` bytes."""
+    headers = {"User-Agent": "headstart"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        response = urllib.request.urlopen(request, timeout=PATIENCE)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if done and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # all of it is there, or too much: the checksum will tell
+        raise
+    with response:
+        goes_on = response.status == HTTPStatus.PARTIAL_CONTENT
+        done = done if goes_on else 0
+        length = response.headers.get("Content-Length")
+        total = done + int(length) if length else None
+        with part.open("ab" if goes_on else "wb") as file:
+            while chunk := response.read(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                progress(done, total)
+    if total is not None and done < total:
+        raise ConnectionError(f"the connection broke after {done} of {total} bytes")
+
+
+def reason(error: Exception) -> str:
+    """Why a download failed, in a few words."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answered {error.code} {error.reason}"
+    if isinstance(error, urllib.error.URLError):
+        return f"there is no connection ({error.reason})"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f" ({error.filename})" if error.filename else "")
+    return str(error) or type(error).__name__
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let one process at a time go on; ``path`` is the file they meet at."""
+    with path.open("w") as file:
+        # Windows has no such lock. Two first runs at once spoil each other's download there, which
+        # the checksum finds.
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def bar(name: str) -> Iterator[Progress]:
+    """A progress bar, if there is a terminal to draw it on."""
+    try:
+        from rich import console, progress
+    except ImportError:
+        yield lambda done, total: None
+        return
+    terminal = console.Console(stderr=True)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    silent = not terminal.is_terminal
+    with progress.Progress(*columns, console=terminal, disable=silent) as shown:
+        row = shown.add_task(name, total=None)
+        yield lambda done, total: shown.update(row, completed=done, total=total)
