@@ -9,6 +9,8 @@ unexport MYPYPATH PYTHONHOME PYTHONPATH PYTHONWARNINGS VIRTUAL_ENV
 unexport PIP_CONSTRAINT PIP_PREFIX PIP_REQUIRE_HASHES PIP_REQUIRE_VIRTUALENV PIP_TARGET
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_USER := 0
+# The matrices are small, and tests and experiments use the cores themselves.
+export OPENBLAS_NUM_THREADS ?= 1
 
 RUN := .venv/bin/python -m
 PIP := .venv/bin/python -m pip install -qq

@@ -28,10 +28,12 @@ def raw_gap(values: Array) -> Ranks:
     >>> raw_gap(np.array([9.0, 4.0, 3.9, 0.1]))
     array(1)
     """
-    if values.shape[-1] == 1:
+    dim = values.shape[-1]
+    if dim == 1:
         return np.ones(values.shape[:-1], dtype=np.intp)
     gaps = values[..., :-1] - values[..., 1:]
-    return np.asarray(gaps.argmax(-1) + 1)
+    # Where no variance was seen at all there is no gap, and nothing to project.
+    return np.asarray(np.where(values[..., 0] > 0.0, gaps.argmax(-1) + 1, dim))
 
 
 def log_gap(values: Array, count: Any) -> Ranks:

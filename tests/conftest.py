@@ -1,0 +1,118 @@
+"""What several test files share: a settled Hypothesis, and a few ways to look at a bandit."""
+
+import contextlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import headstart as hs
+from headstart import files
+
+settings.register_profile(
+    "headstart",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("headstart")
+
+
+def content_of(bandit, path):
+    """All that a bandit's file holds, in a form that ``==`` compares exactly."""
+    bandit.save(path)
+    header, tensors = files.read(path)
+    arrays = {
+        name: (array.dtype.str, array.shape, array.tobytes()) for name, array in tensors.items()
+    }
+    return header, arrays
+
+
+@pytest.fixture
+def content(tmp_path):
+    """``content(bandit)``: everything it would save, to be compared before and after."""
+    return lambda bandit: content_of(bandit, tmp_path / "content.headstart")
+
+
+@pytest.fixture
+def refused(content):
+    """``with refused(bandit, "argument", …)``: the call is refused, and has changed nothing."""
+
+    @contextlib.contextmanager
+    def check(bandit, *words, error=hs.InputError):
+        before = content(bandit)
+        with pytest.raises(error) as caught:
+            yield caught
+        assert isinstance(caught.value, hs.HeadstartError)
+        assert isinstance(caught.value, ValueError)
+        for word in words:
+            assert word in str(caught.value)
+        assert content(bandit) == before
+
+    return check
+
+
+def rounds_of(seed, rounds, dim, arms=4, theta=None, noise=0.1):
+    """Contexts of a task, and a way to reward them: fixed by the seed, whatever is chosen."""
+    rng = np.random.default_rng(seed)
+    theta = rng.standard_normal(dim) if theta is None else np.asarray(theta)
+    offers = rng.standard_normal((rounds, arms, dim))
+    errors = noise * rng.standard_normal(rounds)
+    return SimpleNamespace(
+        theta=theta,
+        offers=offers,
+        rewards=offers @ theta + errors[:, None],
+        regrets=(offers @ theta).max(1)[:, None] - offers @ theta,
+    )
+
+
+@pytest.fixture
+def world():
+    """``world(seed, rounds, dim)``: the rounds of one task."""
+    return rounds_of
+
+
+@pytest.fixture
+def play():
+    """``play(bandit, id, world)``: choose and learn every round of a task; gives the arms."""
+
+    def through(bandit, id, rounds):
+        task, arms = bandit.task(id), []
+        for offer, rewards in zip(rounds.offers, rounds.rewards, strict=True):
+            choice = task.choose(offer)
+            task.learn(choice, rewards[choice.arm])
+            arms.append(choice.arm)
+        return arms
+
+    return through
+
+
+@pytest.fixture
+def same_prior():
+    """``same_prior(a, b)``: one starting point, up to rounding."""
+
+    def check(left, right, tolerance=1e-9):
+        scale = max(1e-300, float(np.abs(right.mean).max()), float(right.noise))
+        np.testing.assert_allclose(left.mean, right.mean, rtol=tolerance, atol=tolerance * scale)
+        spread = max(1e-300, float(np.abs(right.covariance).max()))
+        np.testing.assert_allclose(
+            left.covariance, right.covariance, rtol=tolerance, atol=tolerance * spread
+        )
+        for name in ("noise", "bias", "printed_bias"):
+            np.testing.assert_allclose(getattr(left, name), getattr(right, name), rtol=tolerance)
+
+    return check
+
+
+@pytest.fixture
+def same_belief():
+    """``same_belief(a, b)``: equal mean and covariance (roots are not unique), up to rounding."""
+
+    def check(left, right, tolerance=1e-9):
+        np.testing.assert_allclose(left.mean, right.mean, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(left.covariance, right.covariance, rtol=tolerance, atol=1e-12)
+        np.testing.assert_allclose(left.noise, right.noise, rtol=tolerance)
+        assert left.rounds == right.rounds
+
+    return check

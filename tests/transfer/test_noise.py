@@ -1,0 +1,173 @@
+"""The noise scale R: from residuals, in the rewards' unit, and never quite zero."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headstart as hs
+from headstart.transfer.noise import NoiseScale, Spectrum, own_noise
+
+seeds = st.integers(0, 2**32 - 1)
+on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def estimate(evidences, weights=None, noise=None):
+    """R after these tasks."""
+    scale = NoiseScale.start(noise)
+    for at, evidence in enumerate(evidences):
+        scale = scale.fold(evidence, Spectrum.of(evidence), 1.0 if weights is None else weights[at])
+    return scale.value
+
+
+def simulated(rng, tasks, rounds, dim, noise=0.3, spread=1.0):
+    contexts = rng.standard_normal((tasks, rounds, dim))
+    thetas = spread * rng.standard_normal((tasks, dim))
+    rewards = (contexts @ thetas[..., None])[..., 0] + noise * rng.standard_normal((tasks, rounds))
+    return [hs.Evidence.of(x, r) for x, r in zip(contexts, rewards, strict=True)]
+
+
+def test_residual_estimate_by_hand():
+    # One feature, always 1: each task is a mean ± s. 12 rounds leave RSS = 12 s² and 11 degrees of
+    # freedom; s = 1 around 5 and s = 2 around −3 give R² = (12 + 48)/22.
+    first = hs.Evidence.of(np.ones((12, 1)), 5.0 + np.tile([1.0, -1.0], 6))
+    second = hs.Evidence.of(np.ones((12, 1)), -3.0 + np.tile([2.0, -2.0], 6))
+    assert estimate([first, second]) == pytest.approx(math.sqrt(60 / 22))
+
+
+def test_weights_count_tasks():
+    first = hs.Evidence.of(np.ones((12, 1)), 5.0 + np.tile([1.0, -1.0], 6))
+    second = hs.Evidence.of(np.ones((12, 1)), -3.0 + np.tile([2.0, -2.0], 6))
+    weighted = estimate([first, second], weights=[1.0, 3.0])
+    assert weighted == pytest.approx(math.sqrt((12 + 3 * 48) / 44))
+    assert estimate([first, second, second], [1.0, 3.0, -2.0]) == pytest.approx(
+        estimate([first, second])
+    )
+
+
+@on_random_instances
+@given(seeds)
+def test_residual_estimate_is_least_squares(seed):
+    rng = np.random.default_rng(seed)
+    squares, freedom, evidences = 0.0, 0, []
+    for _ in range(4):
+        contexts, rewards = rng.standard_normal((12, 4)), rng.standard_normal(12)
+        theta = np.linalg.lstsq(contexts, rewards, rcond=None)[0]
+        squares += ((rewards - contexts @ theta) ** 2).sum()
+        freedom += 12 - 4
+        evidences.append(hs.Evidence.of(contexts, rewards))
+    assert estimate(evidences) == pytest.approx(math.sqrt(squares / freedom), rel=1e-8)
+
+
+def test_a_singular_gram_leaves_more_freedom():
+    # The second feature is never shown: rank 1, so 24 − 1 degrees of freedom.
+    contexts = np.column_stack([np.ones(24), np.zeros(24)])
+    evidence = hs.Evidence.of(contexts, 5.0 + np.tile([1.0, -1.0], 12))
+    assert estimate([evidence]) == pytest.approx(math.sqrt(24 / 23))
+
+
+def test_short_tasks_use_the_marginal_likelihood_by_hand():
+    # One feature, 1; rewards 1 and 3. θ ~ N(0, R²): n R² = Σr² − moment²/(gram + 1) = 10 − 16/3.
+    evidence = hs.Evidence.of([[1.0], [1.0]], [1.0, 3.0])
+    assert estimate([evidence]) == pytest.approx(math.sqrt((10 - 16 / 3) / 2))
+
+
+@on_random_instances
+@given(seeds)
+def test_marginal_estimate_is_the_quadratic_form_of_the_marginal(seed):
+    rng = np.random.default_rng(seed)
+    total, rounds, evidences = 0.0, 0, []
+    for _ in range(3):
+        contexts, rewards = rng.standard_normal((3, 5)), rng.standard_normal(3)
+        marginal = np.eye(3) + contexts @ contexts.T
+        total += rewards @ np.linalg.solve(marginal, rewards)
+        rounds += 3
+        evidences.append(hs.Evidence.of(contexts, rewards))
+    assert estimate(evidences) == pytest.approx(math.sqrt(total / rounds), rel=1e-7)
+
+
+def test_tasks_as_long_as_their_dimension_leave_no_residuals_to_trust():
+    rng = np.random.default_rng(0)
+    found = estimate(simulated(rng, tasks=50, rounds=5, dim=5))
+    assert 0.3 <= found < 1.5  # errs on the large side
+
+
+def test_close_to_the_truth():
+    rng = np.random.default_rng(1)
+    for noise in (0.05, 0.3, 2.0):
+        assert estimate(simulated(rng, 60, 30, 5, noise)) == pytest.approx(noise, rel=0.06)
+        # Two rounds more than dimensions are enough if there are many tasks, and no bias is left.
+        assert estimate(simulated(rng, 1500, 7, 5, noise)) == pytest.approx(noise, rel=0.06)
+
+
+@on_random_instances
+@given(seeds, st.floats(1e-5, 1e5), st.integers(1, 12))
+def test_the_unit_of_rewards_is_the_unit_of_noise(seed, unit, rounds):
+    rng = np.random.default_rng(seed)
+    contexts, rewards = rng.standard_normal((6, rounds, 3)), rng.standard_normal((6, rounds))
+    one = estimate([hs.Evidence.of(x, r) for x, r in zip(contexts, rewards, strict=True)])
+    other = estimate([hs.Evidence.of(x, unit * r) for x, r in zip(contexts, rewards, strict=True)])
+    assert other == pytest.approx(unit * one, rel=1e-8)
+
+
+def test_rewards_without_noise_do_not_make_it_zero():
+    rng = np.random.default_rng(2)
+    contexts = rng.standard_normal((100, 3))
+    found = estimate([hs.Evidence.of(contexts, contexts @ [1.0, 2.0, 3.0])])
+    marginal = estimate([hs.Evidence.of(contexts[:10], contexts[:10] @ [1.0, 2.0, 3.0])])
+    assert 0 < found < 0.01 * marginal
+
+
+def test_nothing_known_is_one():
+    assert estimate([]) == 1.0
+    assert estimate([hs.Evidence.of(np.ones((9, 1)), np.zeros(9))]) == 1.0
+
+
+def test_given_noise_is_kept():
+    rng = np.random.default_rng(3)
+    assert estimate(simulated(rng, 5, 30, 3), noise=0.7) == 0.7
+
+
+def test_batch_axes_are_a_loop():
+    rng = np.random.default_rng(4)
+    contexts, rewards = rng.standard_normal((3, 2, 25, 4)), rng.standard_normal((3, 2, 25))
+    scale = NoiseScale.start(None, (2,))
+    for x, r in zip(contexts, rewards, strict=True):
+        evidence = hs.Evidence.of(x, r)
+        scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
+    for at in range(2):
+        alone = estimate([hs.Evidence.of(contexts[k, at], rewards[k, at]) for k in range(3)])
+        assert scale.value[at] == pytest.approx(alone)
+
+
+@on_random_instances
+@given(seeds, st.integers(1, 12))
+def test_a_running_tasks_own_noise_is_its_marginal_likelihoods(seed, rounds):
+    """θ ~ N(θ̂₀, R² F₀F₀ᵀ), so rewards ~ N(Xθ̂₀, R² (I + X F₀F₀ᵀ Xᵀ)); R² at its maximum."""
+    rng = np.random.default_rng(seed)
+    prior = hs.Prior(rng.standard_normal(4), rng.standard_normal((4, 4)))
+    contexts, rewards = rng.standard_normal((rounds, 4)), rng.standard_normal(rounds)
+    evidence = hs.Evidence.of(contexts, rewards)
+    marginal = np.eye(rounds) + contexts @ prior.root @ prior.root.T @ contexts.T
+    surprise = rewards - contexts @ prior.mean
+    expected = math.sqrt(surprise @ np.linalg.solve(marginal, surprise) / rounds)
+    mean = hs.Belief.of(prior, evidence).mean
+    assert own_noise(evidence, prior.mean, mean) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_running_task_says_nothing_of_noise_before_its_first_round():
+    assert own_noise(hs.Evidence.zero(2), np.zeros(2), np.zeros(2)) == 0.0
+
+
+def test_spectrum_gives_estimate_error_and_blanks_of_dense_algebra():
+    rng = np.random.default_rng(5)
+    evidence = hs.Evidence.of(rng.standard_normal((9, 3)), rng.standard_normal(9))
+    spectrum = Spectrum.of(evidence)
+    for lam in (0.0, 0.3):
+        inverse = np.linalg.inv(evidence.gram + lam * np.eye(3))
+        np.testing.assert_allclose(spectrum.estimate(lam), inverse @ evidence.moment)
+        np.testing.assert_allclose(spectrum.error(lam), inverse @ evidence.gram @ inverse)
+        blank = np.eye(3) - inverse @ evidence.gram
+        np.testing.assert_allclose(spectrum.unseen(lam), blank @ blank, atol=1e-12)
