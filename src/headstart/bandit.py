@@ -18,7 +18,7 @@ from headstart.evidence import Evidence
 from headstart.ledger import Entry, Ledger
 from headstart.prior import Prior
 from headstart.randomness import Streams, entropy_of
-from headstart.records import Array
+from headstart.records import Array, frozen
 from headstart.report import Report, rounds_saved
 from headstart.rules import UCB, Propensities, Rule
 from headstart.transfer import Subspace, Transfer
@@ -79,7 +79,9 @@ class Bandit:
     Notes
     -----
     Every method may be called from several threads: each call is atomic. Decisions do not depend
-    on how calls for *different* tasks interleave, as long as none of them is closed meanwhile.
+    on how calls for *different* tasks interleave, as long as none of them is closed meanwhile and
+    no more than ``live`` are in use (a task that comes back has a new root of the same covariance,
+    and Thompson draws go through the root).
     Contexts longer than 1 are fine; the bound ‖x‖ ≤ 1 matters to the theory radius only.
     """
 
@@ -224,15 +226,15 @@ class Bandit:
 
         with self._lock:
             content = snapshot.pack(
-                self._ledger,
-                self._rule,
-                self._features,
-                {
-                    "seed": str(self._streams.seed),
-                    "origin": self._origin.hex(),
-                    "memory": self._memory,
-                    "frozen": self._frozen,
-                },
+                snapshot.Saved(
+                    self._ledger,
+                    self._rule,
+                    self._features,
+                    self._streams.seed,
+                    self._origin,
+                    self._memory,
+                    self._frozen,
+                )
             )
         snapshot.write(path, content)
 
@@ -243,15 +245,19 @@ class Bandit:
         """The bandit that was saved; pass ``transfer`` or ``rule`` if they are of your own kind."""
         from headstart import snapshot
 
-        ledger, rule, features, other = snapshot.unpack(path, transfer, rule)
+        if transfer is not None and not isinstance(transfer, Transfer):
+            raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+        if rule is not None and not isinstance(rule, Rule):
+            raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        found = snapshot.unpack(path, transfer, rule)
         bandit = cls.__new__(cls)
-        bandit._features = features
-        bandit._rule = rule
-        bandit._memory = int(other["memory"])
-        bandit._streams = Streams(int(other["seed"]))
-        bandit._origin = bytes.fromhex(other["origin"])
-        bandit._frozen = bool(other["frozen"])
-        bandit._ledger = ledger
+        bandit._features = found.features
+        bandit._rule = found.rule
+        bandit._memory = found.memory
+        bandit._streams = Streams(found.seed)
+        bandit._origin = found.origin
+        bandit._frozen = found.frozen
+        bandit._ledger = found.ledger
         bandit._lock = threading.RLock()
         return bandit
 
@@ -295,14 +301,16 @@ class Bandit:
             entry = self._entry(name)
             table, names = self._features.read(contexts)
             allowed = allowed_arms(exclude, len(table))
-            if entry.closed and not self._frozen:
-                self._ledger.reopen(name)
-            belief = self._ledger.belief(name)
-            if entry.key is None:
-                entry.key = self._streams.key(name)
-            number, key = entry.number, entry.key
-            rng = self._streams.at(key, number)
+            belief, unsure = self._ledger.belief(name)
+            key = self._streams.key(name) if entry.key is None else entry.key
+            number, position = entry.number, entry.number - entry.start
+            rng = self._streams.at(key, position)
             pick = self._rule.choose(belief, table, rng, allowed)
+            # Nothing can be refused any more: from here on, things change.
+            if not (entry.closed and self._frozen):
+                self._ledger.reopen(name)
+                self._ledger.enliven(name, belief, unsure)
+                entry.key = key
             entry.next_number(self._memory)
             self._features = self._features._replace(names=names)
         rule, seed = self._rule, self._streams.seed
@@ -310,10 +318,10 @@ class Bandit:
 
         def odds() -> Propensities:
             # A stream of its own, so that asking for propensities changes no decision.
-            stream = Streams(seed).at(key, number, stream=1)
+            stream = Streams(seed).at(key, position, stream=1)
             return rule.propensities(belief, table, stream, allowed)
 
-        context = table[pick.arm].copy()
+        context = frozen(table[pick.arm].copy())
         forced = bool(pick.forced)
         return Choice(pick.arm, pick.score, name, number, forced, context, self._origin, odds)
 
@@ -363,7 +371,7 @@ class Bandit:
         with self._lock:
             self._entry(name)
             table, _ = self._features.read(contexts)
-            belief = self._ledger.belief(name)
+            belief, _ = self._ledger.belief(name)
         mean, width = belief.predict(table), belief.width(table)
         spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
         from scipy.special import ndtri
@@ -416,7 +424,7 @@ class Task:
         """What is believed of it: a prior without its own evidence, plus its evidence."""
         with self._bandit._lock:
             self._bandit._entry(self._id)
-            return self._bandit._ledger.belief(self._id)
+            return self._bandit._ledger.belief(self._id)[0]
 
     def choose(self, contexts: Any, exclude: Any = None) -> Choice:
         """Choose among the arms on offer; a closed task runs on from here.

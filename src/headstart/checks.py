@@ -115,6 +115,8 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be {want}; got {describe(value)} ({error})") from None
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(f"{name} must be {want}; got a masked array with values missing")
     if array.dtype.kind == "O" and all(isinstance(item, numbers.Real) for item in array.flat):
         array = np.array([real(name, item) for item in array.flat]).reshape(array.shape)
     if array.dtype.kind not in "fiub":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from headstart.records import Array
 
 __all__ = ["Features", "allowed_arms"]
 
-LARGEST = 1e50  # fourth powers and their products must not overflow
+LARGEST = 1e60  # fourth powers and their products must not overflow
 
 
 class Features(NamedTuple):
@@ -40,7 +41,7 @@ class Features(NamedTuple):
         array([[1., 2., 1.]])
         """
         names = self.names
-        if isinstance(contexts, np.ndarray) and contexts.dtype == np.float64:
+        if type(contexts) is np.ndarray and contexts.dtype == np.float64:
             table = contexts
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
@@ -105,14 +106,21 @@ class Features(NamedTuple):
             )
         columns = []
         for name in expected:
-            column = frame[frame.columns[names.index(name)]].to_numpy()
-            try:
-                columns.append(np.asarray(column, dtype=np.float64))
-            except (TypeError, ValueError):
-                raise InputError(
-                    f"contexts must be numbers; column {name!r} has type {column.dtype}"
-                ) from None
+            columns.append(numbers_of(frame[frame.columns[names.index(name)]], name))
         return np.column_stack(columns) if len(frame) else np.empty((0, self.given)), expected
+
+
+def numbers_of(column: Any, name: str) -> Array:
+    """A frame's column as floats (missing ones as NaN), refused by name if it is no numbers."""
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind == "O":
+        blank = np.array([value is None or value != value for value in values])
+        real = np.array([isinstance(value, numbers.Real) for value in values])
+        if (blank | real).all():
+            values = np.where(blank, np.nan, values).astype(np.float64)
+    if values.dtype.kind not in "fiub" or values.ndim != 1:
+        raise InputError(f"contexts must be numbers; column {name!r} has type {column.dtype}")
+    return values.astype(np.float64)
 
 
 def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
@@ -126,7 +134,10 @@ def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
     want = f"row numbers from 0 to {arms - 1}, or a mask of {arms} booleans"
     if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
         raise checks.refuse("exclude", want, exclude)
-    listed = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
+    try:
+        listed = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
+    except ValueError:
+        raise checks.refuse("exclude", want, exclude) from None
     if listed.size == 0:
         return None
     allowed = np.ones(arms, dtype=bool)

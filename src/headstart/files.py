@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart import checks
 from headstart.errors import FileError, MissingFileError
 
 __all__ = ["read", "write"]
@@ -34,14 +36,14 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
     """Write a file atomically: to a name of its own, flushed to disk, then renamed."""
     from safetensors.numpy import save
 
-    target = Path(path)
+    target = checked_path(path)
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    text = json.dumps(header, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(header, ensure_ascii=False)
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
         "header": text,
-        "digest": digest(text, arrays),
+        "digest": digest(str(VERSION) + text, arrays),
     }
     content = save(arrays, metadata)
     temporary = None
@@ -54,10 +56,12 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
         os.chmod(temporary, usual_mode(target))
         os.replace(temporary, target)
         flush_folder(target.parent)
-    except OSError as error:
+    except BaseException as error:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        if not isinstance(error, OSError):
+            raise
         reason = error.strerror or str(error)
         raise FileError(
             f"path {str(target)!r} could not be written ({reason}); what was there is unchanged"
@@ -68,12 +72,12 @@ def read(path: PathLike) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Read a file: its header and arrays, checked against the digest."""
     from safetensors import SafetensorError, safe_open
 
-    source = Path(path)
-    if not source.exists():
-        raise MissingFileError(f"path {str(source)!r} must be a headstart file; nothing is there")
-    if source.is_dir():
-        raise FileError(f"path {str(source)!r} must be a headstart file; it is a folder")
+    source = checked_path(path)
     try:
+        if stat.S_ISDIR(os.stat(source).st_mode):
+            raise FileError(f"path {str(source)!r} must be a headstart file; it is a folder")
+        with source.open("rb"):  # says why not, where safe_open would say that nothing is there
+            pass
         with safe_open(source, framework="numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
@@ -85,6 +89,10 @@ def read(path: PathLike) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileError:
         raise
+    except FileNotFoundError as error:
+        raise MissingFileError(
+            f"path {str(source)!r} must be a headstart file; nothing is there"
+        ) from error
     except (SafetensorError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
         raise FileError(
             f"path {str(source)!r} must be a headstart file; it is truncated, corrupted or of "
@@ -94,16 +102,26 @@ def read(path: PathLike) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         reason = error.strerror or str(error)
         raise FileError(f"path {str(source)!r} could not be read ({reason})") from error
     text = metadata.get("header", "")
-    if metadata.get("digest") != digest(text, tensors):
+    if metadata.get("digest") != digest(metadata["version"] + text, tensors):
         raise FileError(f"path {str(source)!r} is corrupted: its content does not match its digest")
-    header: dict[str, Any] = json.loads(text)
+    try:
+        header: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise FileError(f"path {str(source)!r} is corrupted: its header is no JSON") from error
     return header, tensors
+
+
+def checked_path(path: PathLike) -> Path:
+    """A path, refused by name if it is none."""
+    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+        raise checks.refuse("path", "a path, as text or pathlib.Path", path)
+    return Path(path)
 
 
 def check_version(source: Path, metadata: Mapping[str, str]) -> None:
     """Refuse files that a newer headstart has written."""
     version = metadata.get("version", "")
-    if not version.isdigit():
+    if not version.isdigit() or int(version) < 1:
         raise FileError(f"path {str(source)!r} is corrupted: it has no format version")
     if int(version) > VERSION:
         raise FileError(

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.belief import Belief
-from headstart.evidence import Evidence
+from headstart.evidence import Evidence, packed_size
 from headstart.prior import Prior
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
@@ -34,8 +34,8 @@ class Entry:
     """One task in the books.
 
     ``packed`` holds its evidence while it is idle; ``evidence`` and ``belief`` while it is live.
-    Choices are numbered: those below ``base`` are settled, bit i of ``learned`` tells whether
-    number ``base + i`` was learned from, ``number`` is the next to be made.
+    Choices are numbered from ``start``: those below ``base`` are settled, bit i of ``learned``
+    tells whether number ``base + i`` was learned from, ``number`` is the next to be made.
     """
 
     __slots__ = (
@@ -47,6 +47,7 @@ class Entry:
         "learned",
         "number",
         "packed",
+        "start",
         "unsure",
     )
 
@@ -55,6 +56,7 @@ class Entry:
         self.evidence: Evidence | None = None
         self.belief: Belief | None = None
         self.key: npt.NDArray[np.uint64] | None = None
+        self.start = number
         self.base = number
         self.learned = 0
         self.number = number
@@ -148,7 +150,15 @@ class Ledger:
         if entry.evidence is not None:
             return float(entry.evidence.rounds)
         assert entry.packed is not None
-        return float(entry.packed[self.dim * (self.dim + 1) // 2 + self.dim])
+        return float(entry.packed[packed_size(self.dim) - 2])
+
+    def has_rewards(self, task: str) -> bool:
+        """Whether any reward of a task was not zero: without one, nothing tells the noise."""
+        entry = self.entries[task]
+        if entry.evidence is not None:
+            return bool(entry.evidence.squares > 0)
+        assert entry.packed is not None
+        return bool(entry.packed[packed_size(self.dim) - 1] > 0)
 
     def prior_without(self, task: str) -> Prior:
         """The prior from all closed tasks but this one."""
@@ -244,42 +254,35 @@ class Ledger:
             return
         entry.evidence = evidence = entry.evidence.add_unchecked(context, reward, forced)
         entry.belief = entry.belief.learn_unchecked(context, reward)
-        rounds = int(evidence.rounds)
-        if entry.unsure and rounds & (rounds - 1) == 0:  # 1, 2, 4, 8, …
+        if entry.unsure:
             entry.belief = with_own_noise(entry.belief, evidence)
 
-    def belief(self, task: str) -> Belief:
-        """What is believed of a task, which is live from then on (unless it is closed)."""
+    def belief(self, task: str) -> tuple[Belief, bool]:
+        """What is believed of a task, and whether only the task itself can tell the noise."""
         entry = self.entries[task]
-        if entry.belief is not None:
-            self.live.move_to_end(task)
-            return entry.belief
-        belief, unsure = self.build(task, self.prior_without(task))
-        if not entry.closed:
-            self.enliven(task, belief, unsure)
-        return belief
+        return (entry.belief, entry.unsure) if entry.belief is not None else self.build(task)
+
+    def build(self, task: str) -> tuple[Belief, bool]:
+        """Newest prior (without the task's own evidence) ⊕ evidence."""
+        prior = self.prior_without(task)
+        evidence = self.evidence(self.entries[task])
+        belief = Belief.of(prior, evidence) if evidence.rounds else Belief.start(prior)
+        others = (other for other in self.closed if other != task)
+        unsure = self.noise is None and not any(self.has_rewards(other) for other in others)
+        return (with_own_noise(belief, evidence) if unsure else belief), unsure
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
-        belief, unsure = self.build(task, self.prior_without(task))
         if not self.entries[task].closed:
-            self.enliven(task, belief, unsure)
-
-    def build(self, task: str, prior: Prior) -> tuple[Belief, bool]:
-        """Prior ⊕ evidence; and whether only the task itself can tell the noise."""
-        evidence = self.evidence(self.entries[task])
-        belief = Belief.of(prior, evidence) if evidence.rounds else Belief.start(prior)
-        folded = len(self.closed) - len(self.unfolded)
-        others = folded - (task in self.closed and task not in self.unfolded)
-        unsure = self.noise is None and others == 0
-        return (with_own_noise(belief, evidence) if unsure else belief), unsure
+            self.enliven(task, *self.build(task))
 
     def enliven(self, task: str, belief: Belief, unsure: bool) -> None:
         """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
         entry = self.entries[task]
-        entry.evidence = self.evidence(entry)
-        entry.belief, entry.unsure, entry.packed = belief, unsure, None
-        self.live[task] = entry
+        if entry.belief is not belief:
+            entry.evidence = self.evidence(entry)
+            entry.belief, entry.unsure, entry.packed = belief, unsure, None
+            self.live[task] = entry
         self.live.move_to_end(task)
         while len(self.live) > self.capacity:
             self.idle(next(iter(self.live)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from headstart import checks
 from headstart.bandit import Bandit
 from headstart.rules import UCB, Forced, Thompson
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
@@ -109,6 +110,7 @@ def projected(
     """The transfer of P-LinUCB and P-TS."""
     if not paper:
         return Subspace(rank=rank, lam1=lam1, lam2=lam2)
+    dim = checks.integer("dim", dim, 1)
     # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones.
     return Subspace(rank="paper", pca="ccipca", lam1=100.0, lam2="paper", warmup=max(dim - 1, 1))
 
@@ -131,7 +133,7 @@ def meta_ts(
     transfer = Gaussian(forced=forced, estimate=estimate)
     rule: Any = Thompson(scale)
     if forced:
-        features = dim + bool(other.get("intercept", False))
+        features = checks.integer("dim", dim, 1) + bool(other.get("intercept", False))
         rule = Forced(2 * features if forced_rounds is None else forced_rounds, rule)
     return Bandit(dim, transfer, rule, seed=seed, **other)
 

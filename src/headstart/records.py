@@ -1,20 +1,20 @@
 """What every record shares: immutable, compared by content, readable when printed.
 
 Records hold arrays. Their arrays are made read-only, so a record can be shared between threads and
-between tasks without copying. :func:`flatten` and :func:`unflatten` turn nested records into flat
+between tasks without copying. :func:`flatten` and :func:`restore` turn nested records into flat
 tables of arrays and back, which is how they are stored.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Record", "Settings", "flatten", "frozen", "unflatten"]
+__all__ = ["Array", "Record", "Settings", "flatten", "frozen", "outline", "restore"]
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -129,7 +129,7 @@ def flatten(state: object, path: str = "") -> dict[str, npt.NDArray[Any]]:
     if state is None:
         return {}
     children = list(child_items(state))
-    if children:
+    if children or isinstance(state, (Mapping, tuple, list)):
         table: dict[str, npt.NDArray[Any]] = {}
         for name, child in children:
             table |= flatten(child, f"{path}.{name}" if path else name)
@@ -149,27 +149,76 @@ def child_items(state: object) -> Iterator[tuple[str, object]]:
         yield from ((str(index), child) for index, child in enumerate(state))
 
 
-def unflatten(template: Any, table: Mapping[str, npt.NDArray[Any]], path: str = "") -> Any:
-    """The inverse of :func:`flatten`, shaped like ``template``.
+def outline(state: object) -> Any:
+    """The shape of a nested state as plain data: which parts it has, and of what kind.
 
-    >>> unflatten({"a": (1.0, None), "b": np.zeros(2)}, {"a.0": np.array(3.0), "b": np.ones(2)})
-    {'a': (3.0, None), 'b': array([1., 1.])}
+    >>> outline({"a": (1.0, None), "b": np.zeros(2)})
+    {'kind': 'dict', 'keys': ['a', 'b'], 'parts': {'a': {'kind': 'tuple', \
+'parts': {'0': 'number', '1': 'none'}}, 'b': 'array'}}
     """
-    if template is None and path not in table:
+    if state is None:
+        return "none"
+    if isinstance(state, (np.ndarray, np.generic)):
+        return "array" if np.ndim(state) else "number"
+    if dataclasses.is_dataclass(state) or hasattr(state, "_fields"):
+        kind = type(state).__name__
+    elif isinstance(state, (Mapping, tuple, list)):
+        kind = "dict" if isinstance(state, Mapping) else type(state).__name__
+    else:
+        return "number"
+    noted: dict[str, Any] = {"kind": kind}
+    if isinstance(state, Mapping):
+        noted["keys"] = list(state)  # as they are: JSON would turn numbers into text
+    return noted | {"parts": {name: outline(child) for name, child in child_items(state)}}
+
+
+def restore(
+    shape: Any,
+    template: Any,
+    table: Mapping[str, npt.NDArray[Any]],
+    known: Sequence[type[Any]] = (),
+) -> Any:
+    """The inverse of :func:`flatten`, in the shape that :func:`outline` noted.
+
+    ``template`` is any state of the same owner: records are of the types found in it, or of those
+    ``known``, so that no type is ever looked up by a name that a file gives.
+
+    >>> state = {"a": (1.0, None), "b": np.ones(2)}
+    >>> restore(outline(state), {}, flatten(state))
+    {'a': (1.0, None), 'b': array([1., 1.])}
+    """
+    types = {kind.__name__: kind for kind in known} | types_in(template)
+    return restore_part(shape, types, table, "")
+
+
+def restore_part(
+    shape: Any, types: Mapping[str, type[Any]], table: Mapping[str, npt.NDArray[Any]], path: str
+) -> Any:
+    """One part of a nested state."""
+    if shape == "none":
         return None
+    if shape == "number":
+        return table[path].item()
+    if shape == "array":
+        return table[path]
     parts = {
-        name: unflatten(child, table, f"{path}.{name}" if path else name)
-        for name, child in child_items(template)
+        name: restore_part(part, types, table, f"{path}.{name}" if path else name)
+        for name, part in shape["parts"].items()
     }
-    if parts:
-        if dataclasses.is_dataclass(template):
-            return rebuild(type(template), parts)
-        if isinstance(template, Mapping):
-            return parts
-        if hasattr(template, "_fields"):
-            return type(template)(**parts)
-        return type(template)(parts.values())
-    value = table[path]
-    if isinstance(template, (float, int, np.generic)) and not isinstance(template, bool):
-        return value.item()
-    return value
+    kind = shape["kind"]
+    if kind == "dict":
+        return dict(zip(shape["keys"], parts.values(), strict=True))
+    if kind in ("tuple", "list"):
+        return tuple(parts.values()) if kind == "tuple" else list(parts.values())
+    owner = types[kind]
+    return rebuild(owner, parts) if dataclasses.is_dataclass(owner) else owner(**parts)
+
+
+def types_in(state: object) -> dict[str, type[Any]]:
+    """The record types that a nested state is made of, by name."""
+    found: dict[str, type[Any]] = {}
+    if dataclasses.is_dataclass(state) or hasattr(state, "_fields"):
+        found[type(state).__name__] = type(state)
+    for _, child in child_items(state):
+        found |= types_in(child)
+    return found

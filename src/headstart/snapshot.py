@@ -15,13 +15,27 @@ from headstart import files, settings
 from headstart.belief import Belief
 from headstart.contexts import Features
 from headstart.errors import FileError, HeadstartError
+from headstart.evidence import Evidence
 from headstart.ledger import Entry, Ledger
 from headstart.prior import Prior
-from headstart.records import flatten, unflatten
+from headstart.records import flatten, outline, restore
 from headstart.rules import Rule
+from headstart.subspace import Moments
 from headstart.transfer import Transfer
 
-__all__ = ["Content", "pack", "unpack", "write"]
+__all__ = ["Content", "Saved", "pack", "unpack", "write"]
+
+
+class Saved(NamedTuple):
+    """What makes up a bandit."""
+
+    ledger: Ledger
+    rule: Rule
+    features: Features
+    seed: int
+    origin: bytes
+    memory: int
+    frozen: bool
 
 
 class Content(NamedTuple):
@@ -36,8 +50,9 @@ def write(path: files.PathLike, content: Content) -> None:
     files.write(path, content.header, content.tensors)
 
 
-def pack(ledger: Ledger, rule: Rule, features: Features, other: dict[str, Any]) -> Content:
+def pack(saved: Saved) -> Content:
     """A bandit's books and settings, as a header and arrays."""
+    ledger = saved.ledger
     entries = ledger.entries
     priors: dict[int, Prior] = {}
     beliefs = [(name, entry.belief) for name, entry in ledger.live.items() if entry.belief]
@@ -47,9 +62,14 @@ def pack(ledger: Ledger, rule: Rule, features: Features, other: dict[str, Any]) 
     header = {
         "kind": "bandit",
         "transfer": settings.encode(ledger.transfer),
-        "rule": settings.encode(rule),
+        "rule": settings.encode(saved.rule),
         "noise": ledger.noise,
-        "features": features._asdict(),
+        "features": saved.features._asdict(),
+        "seed": str(saved.seed),
+        "origin": saved.origin.hex(),
+        "memory": saved.memory,
+        "frozen": saved.frozen,
+        "state": outline(ledger.state),
         "capacity": ledger.capacity,
         "stale": ledger.stale,
         "reversals": ledger.reversals,
@@ -61,11 +81,11 @@ def pack(ledger: Ledger, rule: Rule, features: Features, other: dict[str, Any]) 
         "live": [name for name, _ in beliefs],
         "prior_of": [places[id(belief.prior)] for _, belief in beliefs],
         "unsure": [name for name, _ in beliefs if entries[name].unsure],
-        **other,
     }
     tensors: dict[str, npt.NDArray[Any]] = {
         "base": np.array([entry.base for entry in entries.values()], dtype=np.int64),
         "number": np.array([entry.number for entry in entries.values()], dtype=np.int64),
+        "start": np.array([entry.start for entry in entries.values()], dtype=np.int64),
     }
     rows = [
         entry.packed if entry.packed is not None else ledger.evidence(entry).pack()
@@ -83,13 +103,12 @@ def pack(ledger: Ledger, rule: Rule, features: Features, other: dict[str, Any]) 
     return Content(header, tensors)
 
 
-def unpack(
-    path: files.PathLike, transfer: Transfer | None, rule: Rule | None
-) -> tuple[Ledger, Rule, Features, dict[str, Any]]:
-    """The books and settings of a saved bandit."""
+def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -> Saved:
+    """The bandit that a file holds."""
     header, tensors = files.read(path)
-    if header.get("kind") != "bandit":
-        raise FileError(f"path {str(path)!r} must hold a bandit; it holds {header.get('kind')!r}")
+    kind = header.get("kind") if isinstance(header, dict) else type(header).__name__
+    if kind != "bandit":
+        raise FileError(f"path {str(path)!r} must hold a bandit; it holds {kind!r}")
     try:
         transfer = transfer or settings.decode(header["transfer"], "transfer")
         rule = rule or settings.decode(header["rule"], "rule")
@@ -97,14 +116,22 @@ def unpack(
         features = Features(**header["features"] | {"names": names and tuple(names)})
         ledger = Ledger(features.dim, transfer, header["noise"], header["capacity"])
         fill(ledger, header, tensors)
+        return Saved(
+            ledger,
+            rule,
+            features,
+            int(header["seed"]),
+            bytes.fromhex(header["origin"]),
+            int(header["memory"]),
+            bool(header["frozen"]),
+        )
     except HeadstartError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FileError(
-            f"path {str(path)!r} does not fit the transfer or rule it is loaded with "
-            f"({type(error).__name__}: {error})"
+            f"path {str(path)!r} does not fit the transfer or rule it is loaded with, or lacks "
+            f"something ({type(error).__name__}: {error})"
         ) from error
-    return ledger, rule, features, header
 
 
 def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
@@ -112,24 +139,27 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[
     for place, name in enumerate(header["tasks"]):
         entry = Entry(tensors["evidence"][place].copy(), int(tensors["number"][place]))
         entry.base = int(tensors["base"][place])
+        entry.start = int(tensors["start"][place])
         entry.learned = int(header["learned"].get(name, "0x0"), 16)
         ledger.entries[name] = entry
     for name in header["closed"]:
         ledger.closed[name] = None
         ledger.entries[name].closed = True
     ledger.unfolded = dict.fromkeys(header["unfolded"])
-    ledger.state = unflatten(ledger.state, section(tensors, "state."))
+    known = (Evidence, Prior, Belief, Moments)  # what a state of one's own may well hold
+    ledger.state = restore(header["state"], ledger.state, section(tensors, "state."), known)
     ledger.stale, ledger.reversals = header["stale"], header["reversals"]
     ledger.first_number = header["first_number"]
     blank = Prior.isotropic(ledger.dim)
     priors = [
-        unflatten(blank, section(tensors, f"prior.{place}."))
+        restore(outline(blank), blank, section(tensors, f"prior.{place}."))
         for place in range(1 + max(header["prior_of"], default=-1))
     ]
     for place, name in enumerate(header["live"]):
         entry = ledger.entries[name]
         template = Belief.start(blank).replace(prior=None)
-        belief: Belief = unflatten(template, section(tensors, f"belief.{place}."))
+        arrays = section(tensors, f"belief.{place}.")
+        belief: Belief = restore(outline(template), template, arrays)
         entry.belief = belief.replace(prior=priors[header["prior_of"][place]])
         entry.evidence = ledger.evidence(entry)
         entry.unsure = name in header["unsure"]

@@ -78,7 +78,7 @@ def elliptical_bound(
 
         Σ min(1, ‖x‖²_{B⁻¹}) ≤ 2 S                       always
         Σ ‖x‖²_{B⁻¹} ≤ S u / log(1 + u),  u = 1/λ_min    with λ_min = λ_min(B_0) given
-        Σ ‖x‖²_{B⁻¹} ≤ 2 S                               as printed (Lemma 8 of the appendix)
+        Σ ‖x‖²_{B⁻¹} ≤ 2 S                               as printed
 
     Corrected: the printed form needs λ_min ≥ 1 (Lemma 11 of Abbasi-Yadkori et al. has it as a
     condition). A single round at λ = 0.01 has width² 100, where 2 S = 9.2. The second line is exact

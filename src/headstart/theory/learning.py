@@ -97,8 +97,8 @@ def covariance_error(tasks: float, constant: float = 1.0) -> float:
         ε_Σ = √(C log(2t)/t)
 
     The paper calls C an absolute constant. It cannot be one: it has the unit of V⁴, and grows with
-    the dimension (at C = 1 and d = 30 standard normal tasks have 7 times this error).
-    :func:`bernstein_covariance_error` has no hidden constant.
+    the dimension: at C = 1 and t = 200, tasks with unit variances in d = 2, 10, 50 directions have
+    0.6, 2 and 7 times this error. :func:`bernstein_covariance_error` has no hidden constant.
 
     Parameters
     ----------

@@ -17,18 +17,9 @@ __all__ = ["Variances", "perfect_projection_ratio", "sample_variances", "task_va
 class Variances(NamedTuple):
     """The four second moments that Assumption 1 compares.
 
-    The assumption is that ``outside`` is much smaller than ``inside`` and than ``on_plane``.
-
-    Attributes
-    ----------
-    outside
-        Var_ρ = E‖(I − P)(θ* − μ)‖².
-    inside
-        E‖P(θ* − μ)‖².
-    total
-        Var_max = E‖θ* − μ‖², which is ``outside + inside``.
-    on_plane
-        E‖Pθ*‖², which is ``inside + ‖Pμ‖²``.
+    ``outside`` is Var_ρ = E‖(I − P)(θ* − μ)‖², ``inside`` E‖P(θ* − μ)‖², ``total`` their sum
+    Var_max = E‖θ* − μ‖², and ``on_plane`` E‖Pθ*‖² = ``inside`` + ‖Pμ‖². The assumption is that
+    ``outside`` is much smaller than ``inside`` and than ``on_plane``.
     """
 
     outside: float

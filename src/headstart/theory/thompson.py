@@ -97,8 +97,8 @@ def thompson_scale(
 
         v = 4R √(log(1/δ) (d+2)/α),    α = 1/log n unless given
 
-    Corrected: R, which is not printed. In a direction x the draw has standard deviation
-    v ‖x‖_{B⁻¹}; the proof's "variance v ‖x‖" is its square root's.
+    Corrected: R, which is not printed. In a direction x the draw has variance v² ‖x‖²_{B⁻¹}; the
+    proof prints v ‖x‖_{B⁻¹}.
 
     Parameters
     ----------

@@ -115,7 +115,7 @@ def fetch(
             raise missing(Path(folder), release)
         problem = wrong_file(found, release, known)
         if problem:
-            raise FileError(f"{problem}; to read it all the same, pass verify=False")
+            raise FileError(f"in {found}, {problem}; to read it all the same, pass verify=False")
         if genuine:
             show_terms(cache)
         return found
@@ -128,7 +128,7 @@ def fetch(
             return download(release, kept, base, known, show)
     problem = wrong_file(found, release, known)
     if problem:
-        raise FileError(f"{problem}; delete the folder {found}, and it is downloaded again")
+        raise FileError(f"in {found}, {problem}; delete that folder, and it is downloaded again")
     return found
 
 
@@ -172,7 +172,7 @@ def wrong_file(folder: Path, release: Release, known: Mapping[str, str]) -> str:
         got = md5(folder / name) if name in known else None
         if got is not None and got != known[name]:
             return (
-                f"{folder / name} is not the file that GroupLens published: its md5 must be "
+                f"{name} is not the file that GroupLens published: its md5 must be "
                 f"{known[name]}; got {got}"
             )
     return ""

@@ -64,6 +64,8 @@ class MovieLens(World):
         and downloaded into it the first time.
     verify
         Whether files must be those that GroupLens published.
+    max_ratings
+        Users with more ratings are left out, if given: to tune on users that are not reported on.
     """
 
     version: str = "1m"
@@ -76,6 +78,7 @@ class MovieLens(World):
     noise: float = 0.25
     data: str | os.PathLike[str] | None = None
     verify: bool = True
+    max_ratings: int | None = None
 
     def __post_init__(self) -> None:
         checks.one_of("version", self.version, RELEASES)
@@ -84,6 +87,8 @@ class MovieLens(World):
         checks.one_of("candidates", self.candidates, ("rated", "completed"))
         checks.integer("arms", self.arms, 1)
         checks.integer("min_ratings", self.min_ratings, 1)
+        if self.max_ratings is not None:
+            checks.integer("max_ratings", self.max_ratings, self.min_ratings)
         checks.positive("noise", self.noise)
         for name in ("intercept", "verify"):
             if not isinstance(getattr(self, name), bool):
@@ -110,8 +115,13 @@ class MovieLens(World):
         folder = fetch(self.version, self.data, checksums=None if self.verify else {})
         return reading.read(folder, self.version)
 
+    def fitting(self, ratings: reading.Ratings) -> npt.NDArray[np.bool_]:
+        """Who has as many ratings as are asked for."""
+        most = np.inf if self.max_ratings is None else self.max_ratings
+        return (ratings.counts >= self.min_ratings) & (ratings.counts <= most)
+
     def groups(self, kind: str = "occupation") -> dict[str, int]:
-        """How many users with enough ratings each group has, the largest first.
+        """How many users with so many ratings each group has, the largest first.
 
         Parameters
         ----------
@@ -120,7 +130,7 @@ class MovieLens(World):
         """
         checks.one_of("kind", kind, KINDS)
         ratings = self.ratings()
-        enough = ratings.counts >= self.min_ratings
+        fitting = self.fitting(ratings)
         names: dict[str, tuple[str, ...]] = {
             "gender": tuple(GENDERS),
             "age": tuple(AGES),
@@ -129,7 +139,7 @@ class MovieLens(World):
         counts = {}
         for name in names[kind]:
             members = getattr(ratings, kind) == find_group(self.version, name)[1]
-            counts[name] = int((enough & members).sum())
+            counts[name] = int((fitting & members).sum())
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def population(self, seed: int) -> MovieLensPopulation:
@@ -166,14 +176,15 @@ class MovieLensPopulation(Population):
         """The rows of the users who are in the group and have enough ratings."""
         world = self.world
         kind, value = find_group(world.version, world.group)
-        wanted = self.data.counts >= world.min_ratings
+        wanted = world.fitting(self.data)
         if kind != "everybody":
             wanted = wanted & (getattr(self.data, kind) == value)
         if not wanted.any():
+            limit = "" if world.max_ratings is None else f" and max_ratings={world.max_ratings}"
             most = int(self.data.counts.max(initial=0))
             raise InputError(
-                f"group {world.group!r} must have users with min_ratings={world.min_ratings} "
-                f"ratings or more; it has none (nobody has more than {most})"
+                f"group {world.group!r} must have users with min_ratings={world.min_ratings}"
+                f"{limit}; it has none (the most that anybody has is {most})"
             )
         return np.flatnonzero(wanted)
 

@@ -106,11 +106,19 @@ def parse(folder: Path, version: str, stamps: tuple[tuple[int, int], ...]) -> Ra
     users, gender, age, occupation = read_users(folder / release.users, version)
     path = folder / release.ratings
     text = path.read_bytes().replace(b"::", b"\t").decode("latin-1")
+    if not text.strip():
+        raise FileError(f"{path} must not be empty")
     try:
-        table = np.loadtxt(io.StringIO(text), dtype=np.int64, delimiter="\t", ndmin=2)
-        user, movie_id, stars = table[:, 0], table[:, 1], table[:, 2]
-    except (ValueError, IndexError) as error:
-        raise FileError(f"{path} must hold user, movie, stars and time; {error}") from error
+        user, movie_id, stars = np.loadtxt(
+            io.StringIO(text),
+            dtype=np.int64,
+            delimiter="\t",
+            usecols=(0, 1, 2),
+            unpack=True,
+            ndmin=2,
+        )
+    except ValueError as error:
+        raise FileError(f"{path} must have user, movie and stars in every line; {error}") from error
     user_row = rows_of(path, "user", user, users)
     movie_row = rows_of(path, "movie", movie_id, movie_ids)
     refuse_line(path, "1 to 5 stars", stars, (stars < 1) | (stars > 5))

@@ -41,14 +41,22 @@ def column_names(table: Any) -> list[str]:
     """The names of a table's columns; of a file only the beginning is read."""
     if is_path(table):
         return list(load(table, None).columns)
-    if not hasattr(table, "columns") or not hasattr(table, "__getitem__"):
+    # A lazy frame has columns too, but no rows yet.
+    if hasattr(table, "collect") or not hasattr(table, "columns"):
         raise checks.refuse("table", WANT, table)
-    return [str(name) for name in table.columns]
+    names = [str(name) for name in table.columns]
+    if len(set(names)) < len(names):
+        raise InputError(f"table must have distinct column names; got {names}")
+    return names
 
 
 def take(table: Any, names: Sequence[str]) -> Any:
     """A frame with at least these columns."""
-    return load(table, tuple(names)) if is_path(table) else table
+    if is_path(table):
+        return load(table, tuple(names))
+    if all(isinstance(name, str) for name in table.columns):
+        return table
+    return table.set_axis(column_names(table), axis=1)  # in pandas, names may be numbers
 
 
 def load(table: str | os.PathLike[str], names: tuple[str, ...] | None) -> Any:

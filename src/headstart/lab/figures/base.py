@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import FileError
+from headstart.lab.figures.text import for_plotly
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["DOUBLE", "SINGLE", "Figure", "plotly_layout", "style"]
+__all__ = ["DOUBLE", "SINGLE", "Figure", "axis_title", "plotly_layout", "style"]
 
 #: Widths of one and of two columns of a paper, in inches.
 SINGLE, DOUBLE = 3.5, 7.0
@@ -111,6 +112,11 @@ def style() -> AbstractContextManager[None]:
     return context
 
 
+def axis_title(text: str) -> dict[str, Any]:
+    """An axis's title for Plotly, no larger than the rest."""
+    return {"text": for_plotly(text), "font": {"size": 13}}
+
+
 def plotly_layout(**more: Any) -> dict[str, Any]:
     """What all figures to explore share. Backgrounds are clear: the page decides."""
     shared: dict[str, Any] = {
@@ -118,13 +124,20 @@ def plotly_layout(**more: Any) -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 13, "family": "system-ui, sans-serif"},
-        "margin": {"l": 70, "r": 15, "t": 30, "b": 60},
+        "margin": {"l": 70, "r": 15, "t": 40, "b": 70},
+        # Plotly offers to upload the data of every figure; nobody asked for that.
+        "modebar": {
+            "remove": ["sendChartToCloud"],
+            "bgcolor": "rgba(0,0,0,0)",
+            "color": "#999",
+            "activecolor": "#3b82c4",
+        },
         "height": 460,
         "legend": {
             "orientation": "h",
             "x": 0.5,
             "xanchor": "center",
-            "y": -0.2,
+            "y": -0.18,
             "yanchor": "top",
             "itemwidth": 40,
         },

@@ -9,10 +9,12 @@ import numpy as np
 
 from headstart import checks
 from headstart.lab.figures.base import SINGLE, Figure
-from headstart.lab.figures.curves import Panel, brief_table, draw_panels, explore_panels
+from headstart.lab.figures.curves import Panel, brief_table
 from headstart.lab.figures.intervals import need
 from headstart.lab.figures.looks import looks
-from headstart.lab.figures.text import count, listing, number
+from headstart.lab.figures.on_paper import draw_panels
+from headstart.lab.figures.on_screen import explore_panels
+from headstart.lab.figures.text import count, number
 from headstart.records import Array
 
 if TYPE_CHECKING:
@@ -50,38 +52,37 @@ def with_bound(
     curve = curve.sort("round")
     if seeds is None and "seeds" in curve.columns:
         seeds = int(curve["seeds"].item(-1))
-    measured = f"{policy}, measured"
     numbers = pl.col("mean", "low", "high").cast(pl.Float64)
-    parts = [curve.select(pl.lit(measured).alias("policy"), pl.col("round"), numbers)]
-    final, loose = float(curve["mean"].item(-1)), []
-    for label, values in bounds.items():
+    parts = [curve.select(pl.lit("measured").alias("line"), pl.col("round"), numbers)]
+    # The curve keeps its policy's look; bounds have colours of their own and are never solid.
+    shown, loose = {"measured": f"{policy}, measured"}, []
+    known = {shown["measured"]: looks([policy])[policy]}
+    spare = looks(bounds)
+    for place, (label, values) in enumerate(bounds.items()):
         array = checks.finite_array(f"bounds[{label!r}]", values, "a vector", ndim=1)
         if len(array) != len(curve):
             raise checks.refuse(f"bounds[{label!r}]", f"{len(curve)} numbers", np.asarray(values))
         nothing = pl.lit(None, dtype=pl.Float64)
         line = curve.select(
-            pl.lit(label).alias("policy"),
+            pl.lit(label).alias("line"),
             pl.col("round"),
             pl.Series("mean", array.astype(np.float64)),
             nothing.alias("low"),
             nothing.alias("high"),
         )
         parts.append(line)
-        loose.append(f"{label} is {number(float(array[-1]) / final)} × the measured regret")
+        factor = number(float(array[-1]) / float(curve["mean"].item(-1)))
+        shown[label] = f"{label} ({factor} × at the end)"
+        known[shown[label]] = spare[label]._replace(line=("--", ":", "-.")[place % 3])
+        loose.append(f"{label} {factor}")
     table = pl.concat(parts)
-    # The curve keeps its policy's look; bounds are dotted and dashed in colours of their own.
-    known = {measured: looks([policy])[policy]}
-    panel = Panel(
-        table,
-        "round",
-        "round in the task",
-        "transfer regret (reward, log scale)",
-        True,
-        known=known,
-    )
+    named = table.select(pl.col("line").replace_strict(shown).alias("policy"), pl.exclude("line"))
+    title = "transfer regret (reward)"
+    panel = Panel(named, "round", "round in the task", title, log=True, known=known)
     last = curve["round"].item(-1)
     over = "" if seeds is None else f" over {count(seeds, 'seed')}"
-    how = f" After {count(int(last), 'round')}, {listing(loose)}." if loose else ""
+    after = f"Bound ÷ measured regret after {count(int(last), 'round')}"
+    how = f" {after}: {'; '.join(loose)}." if loose else ""
     return Figure(
         name,
         "The bound beside the measured regret",
@@ -89,6 +90,6 @@ def with_bound(
         f"the theory promises.{how}",
         table,
         brief_table(panel),
-        lambda: draw_panels([panel], (SINGLE, 2.8), 2),
+        lambda: draw_panels([panel], (SINGLE, 2.4 + 0.15 * len(known)), 1),
         lambda: explore_panels([panel]),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
+from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
 from headstart.lab.figures.intervals import paired_ratios, seeds_of
 from headstart.lab.figures.looks import looks
 from headstart.lab.figures.regret import whole_tasks
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["totals"]
 
-TICKS = [0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 100]
+# Round numbers for a logarithmic axis, from coarse to fine: within a decade, then at even steps.
+DECADES = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+STEPS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
 def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals") -> Figure:
@@ -74,13 +77,14 @@ def draw(table: pl.DataFrame, baseline: str) -> Drawing:
     axes.axvline(1, color="0.5", linewidth=0.8)
     for place, row in enumerate(table.iter_rows(named=True)):
         look = style[row["policy"]]
-        axes.plot([row["ratio"], row["worst"]], [place] * 2, "-", color="0.85", linewidth=0.8)
+        axes.plot([row["ratio"], row["worst"]], [place] * 2, "-", color="0.8", linewidth=0.8)
         if row["low"] is not None:
-            axes.plot([row["low"], row["high"]], [place] * 2, "-", color=look.colour, linewidth=2.5)
+            ends = [row["low"], row["high"]]
+            axes.plot(ends, [place] * 2, "|-", color=look.colour, linewidth=1.2, markersize=8)
         axes.plot(row["worst"], place, "x", color=look.colour, markersize=4)
-        axes.plot(row["ratio"], place, look.marker, color=look.colour, markersize=4.5)
+        axes.plot(row["ratio"], place, look.marker, color=look.colour, markersize=3.5)
         axes.annotate(
-            f"{row['ratio']:.3f}",
+            with_interval(row["ratio"], row["low"], row["high"]),
             (1.01, place),
             xycoords=("axes fraction", "data"),
             va="center",
@@ -100,7 +104,7 @@ def draw(table: pl.DataFrame, baseline: str) -> Drawing:
     grey = "0.35"
     drawing.legend(
         [
-            Line2D([], [], color=grey, marker="o", linewidth=2.5, markersize=4.5),
+            Line2D([], [], color=grey, marker="o", linewidth=1.2, markersize=3.5),
             Line2D([], [], color=grey, marker="x", linewidth=0, markersize=4),
         ],
         ["mean, 95 % interval", "worst seed"],
@@ -111,13 +115,31 @@ def draw(table: pl.DataFrame, baseline: str) -> Drawing:
 
 
 def ticks(table: pl.DataFrame) -> list[float]:
-    """Round numbers around the ratios, few enough to be read."""
+    """Round numbers around the ratios."""
     least: Any = table.select("ratio", "low").min_horizontal().min()
     most: Any = table.select("worst", "high").max_horizontal().max()
-    inside = [tick for tick in TICKS if 0.95 * least <= tick <= 1.05 * most]
-    if len(inside) > 7:
-        inside = [tick for tick in inside if f"{tick:g}"[-1] in "125" and tick != 1.5]
-    return inside or [1.0]
+    return log_ticks(float(least), float(most))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers on a logarithmic axis from ``low`` to ``high``: about four to seven.
+
+    >>> log_ticks(0.47, 3.1), log_ticks(0.88, 1.04), log_ticks(1, 40)
+    ([0.5, 0.7, 1.0, 1.5, 2.0, 3.0], [0.9, 0.95, 1.0, 1.05], [1.0, 2.0, 5.0, 10.0, 20.0])
+    """
+    low, high = 0.98 * low, 1.02 * high
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    sets = [[digit * 10.0**power for power in powers for digit in digits] for digits in DECADES]
+    sets += [
+        [step * at for at in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        for step in STEPS
+        if (high - low) / step < 20
+    ]
+    for places in sets:
+        inside = [round(place, 10) for place in places if low <= place <= high]
+        if len(inside) >= 4:
+            return inside if len(inside) <= 8 else inside[::2]
+    return [low, high]
 
 
 def explore(table: pl.DataFrame, baseline: str) -> Any:
@@ -161,11 +183,11 @@ def explore(table: pl.DataFrame, baseline: str) -> Any:
     places = ticks(table)
     figure.update_xaxes(
         type="log",
-        title=f"total regret ÷ {for_plotly(baseline)}'s (log scale)",
+        title=axis_title(f"total regret ÷ {baseline}'s (log scale)"),
         tickvals=places,
         ticktext=[f"{place:g}" for place in places],
         zeroline=False,
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, automargin=True)
-    figure.update_layout(**plotly_layout(height=170 + 34 * len(table)), showlegend=False)
+    figure.update_layout(**plotly_layout(height=180 + 34 * len(table)), showlegend=False)
     return figure

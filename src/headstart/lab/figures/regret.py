@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from headstart import checks
 from headstart.lab.figures.base import SINGLE, Figure
-from headstart.lab.figures.curves import Mark, Panel, brief_table, draw_panels, explore_panels
+from headstart.lab.figures.curves import Mark, Panel, brief_table
 from headstart.lab.figures.intervals import need, over_seeds, seeds_of
+from headstart.lab.figures.on_paper import draw_panels
+from headstart.lab.figures.on_screen import explore_panels
 from headstart.lab.figures.text import count
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figu
     each = regret.group_by("policy", "round", "seed").agg(pl.col("regret").mean())
     table = over_seeds(each, ["policy", "round"], "regret")
     tasks = regret["task"].n_unique()
-    panel = Panel(table, "round", "round in the task", "expected transfer regret (reward)")
+    title = "expected transfer regret (reward)"
+    panel = Panel(table, "round", "round in the task", title, zero=True)
     what = f"Regret in a task so far, averaged over {count(tasks, 'task')}"
     return curves(name, "Expected transfer regret against rounds", what, panel)
 
@@ -47,7 +50,7 @@ def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> 
 
     each = whole_tasks(regret).with_columns(pl.col("regret").cum_sum().over("policy", "seed"))
     table = over_seeds(each, ["policy", "task"], "regret")
-    panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)")
+    panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)", zero=True)
     what = f"Regret summed over all tasks so far, each of {rounds_of(regret)}"
     return curves(name, "Cumulative regret against tasks", what, panel)
 
@@ -78,7 +81,8 @@ def per_task_regret(
     each = whole_tasks(regret).with_columns(mean.over("policy", "seed"))
     table = over_seeds(each, ["policy", "task"], "regret")
     marks = () if warmup is None else (Mark("projection begins", x=warmup + 1),)
-    panel = Panel(table, "task", "task number", "regret of a task (reward)", marks=marks)
+    title = "regret of a task (reward)"
+    panel = Panel(table, "task", "task number", title, zero=True, marks=marks)
     what = f"Regret of a task of {rounds_of(regret)}, as the mean of the last {window} tasks"
     if window == 1:
         what = f"Regret of each task of {rounds_of(regret)}"

@@ -86,22 +86,24 @@ def compose(points: Array, mean: Array, basis: Array, least: Array) -> Scene:
     pad = 0.08 * (high - low)
     low, high = low - pad, high + pad
     corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
-    up = least if least[2] >= 0 else -least
+    # Upwards along the axis that it is nearest to, which the drawings stand upright.
+    up = least * np.sign(least[np.abs(least).argmax()])
     centre = points.mean(0)
     return Scene(points, mean + corners @ basis.T, centre, centre + up * 0.32 * np.ptp(points))
 
 
 def draw(scene: Scene) -> Drawing:
-    """In perspective, from a side on which the plane is seen from above at a slant."""
+    """In perspective, the plane seen from above at a slant."""
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
 
-    drawing = Drawing(figsize=(SINGLE, 3.1))
-    axes: Any = drawing.add_axes((0.0, 0.06, 0.92, 0.98), projection="3d")
+    drawing = Drawing(figsize=(SINGLE, 2.8))
+    axes: Any = drawing.add_axes((0.02, 0.1, 0.9, 0.92), projection="3d")
     axes.computed_zorder = False
     # Points below the plane first, so that it lies over them.
     up = scene.tip - scene.centre
-    view = view_from(up)
     above = (scene.points - scene.corners[0]) @ up > 0
     for part, order in ((~above, 1), (above, 3)):
         axes.scatter(*scene.points[part].T, s=7, color=POINTS, linewidth=0, zorder=order, alpha=0.9)
@@ -109,19 +111,31 @@ def draw(scene: Scene) -> Drawing:
     patch.set_zorder(2)
     axes.add_collection3d(patch)
     axes.quiver(*scene.centre, *up, color=ARROW, linewidth=1.6, arrow_length_ratio=0.18, zorder=4)
-    axes.text(*(scene.centre + 1.08 * up), "least variance", color=ARROW, fontsize=8, zorder=5)
     shown = np.concatenate([scene.points, scene.corners, scene.tip[None]])
     low, high = shown.min(0), shown.max(0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-    axes.set_box_aspect(high - low)
-    axes.view_init(elev=view[0], azim=view[1])
+    upright, elevation, azimuth = view(up)
+    axes.view_init(elev=elevation, azim=azimuth, vertical_axis="xyz"[upright])
+    axes.set_box_aspect(high - low, zoom=0.98)  # after view_init, which says which axis is which
     for axis, label in zip((axes.xaxis, axes.yaxis, axes.zaxis), AXES, strict=True):
         axis.set_label_text(label)
         axis.set_pane_color((1, 1, 1, 0))
         axis.set_major_locator(few_ticks())
-        axis.labelpad = -6
+        axis.labelpad = -2.5 if axis.axis_name == "xyz"[upright] else -4.5
         axis._axinfo["grid"].update(color="0.9", linewidth=0.4)
     axes.tick_params(labelsize=7, pad=-2)
+    drawing.legend(
+        [
+            Line2D([], [], color=POINTS, marker="o", linewidth=0, markersize=3),
+            Patch(facecolor=PLANE, edgecolor=PLANE, alpha=0.35),
+            Line2D([], [], color=ARROW, linewidth=1.6),
+        ],
+        ["tasks", "true plane", "direction of least variance"],
+        loc="lower center",
+        ncols=3,
+        columnspacing=1.2,
+        handlelength=1.6,
+    )
     return drawing
 
 
@@ -132,12 +146,25 @@ def few_ticks() -> Any:
     return MaxNLocator(4)
 
 
-def view_from(up: Array) -> tuple[float, float]:
-    """Elevation and azimuth, in degrees, from which a plane with this normal looks slanted."""
-    azimuth = float(np.degrees(np.arctan2(up[1], up[0])))
-    tilt = float(np.degrees(np.arcsin(up[2] / np.linalg.norm(up))))
-    # 65° away from the normal: the plane is neither face on nor edge on.
-    return (tilt - 65.0, azimuth) if tilt > 75 else (max(12.0, tilt - 30.0), azimuth + 60.0)
+def view(normal: Array) -> tuple[int, float, float]:
+    """The axis to stand upright, and the elevation and azimuth of the eye, in degrees.
+
+    The upright axis is the one nearest to the plane's normal. The eye is where the plane is neither
+    face on nor edge on: about 60° from its normal, which leans to the side.
+    """
+    upright = int(np.abs(normal).argmax())
+    unit = np.roll(normal / np.linalg.norm(normal), 2 - upright)
+    azimuth = float(np.degrees(np.arctan2(unit[1], unit[0]))) - 65.0
+    wanted = np.cos(np.radians(60.0))
+    tried = np.arange(12.0, 46.0)
+    seen = [abs(float(direction(elevation, azimuth) @ unit) - wanted) for elevation in tried]
+    return upright, float(tried[int(np.argmin(seen))]), azimuth
+
+
+def direction(elevation: float, azimuth: float) -> Array:
+    """The unit vector towards the eye, the upright axis last."""
+    up, around = np.radians(elevation), np.radians(azimuth)
+    return np.array([np.cos(up) * np.cos(around), np.cos(up) * np.sin(around), np.sin(up)])
 
 
 def explore(scene: Scene) -> Any:
@@ -182,20 +209,20 @@ def explore(scene: Scene) -> Any:
         )
     )
     axes = {
-        f"{letter}axis": {"title": label, "backgroundcolor": "rgba(0,0,0,0)", "nticks": 5}
+        f"{letter}axis": {"title": label, "nticks": 5, "zeroline": False, "showspikes": False}
         for letter, label in zip("xyz", AXES, strict=True)
     }
-    elevation, azimuth = (np.radians(angle) for angle in view_from(scene.tip - scene.centre))
-    eye = 1.7 * np.array(
-        [
-            np.cos(elevation) * np.cos(azimuth),
-            np.cos(elevation) * np.sin(azimuth),
-            np.sin(elevation),
-        ]
-    )
+    upright, elevation, azimuth = view(scene.tip - scene.centre)
+    eye = 2.3 * np.roll(direction(elevation, azimuth), upright - 2)
+    up = np.roll([0, 0, 1], upright - 2)
+    # A little below the middle: the axes' labels need room.
+    camera = {
+        name: dict(zip("xyz", place.tolist(), strict=True))
+        for name, place in (("eye", eye), ("up", up), ("center", -0.1 * up))
+    }
     figure.update_layout(
         **plotly_layout(height=520, margin={"l": 0, "r": 0, "t": 10, "b": 30}),
-        scene={**axes, "aspectmode": "data", "camera_eye": dict(zip("xyz", eye, strict=True))},
+        scene={**axes, "aspectmode": "data", "camera": camera},
     )
     figure.update_layout(legend={"y": 0})
     return figure

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.figures.base import DOUBLE, SINGLE, Figure
-from headstart.lab.figures.curves import Mark, Panel, brief_table, draw_panels, explore_panels
+from headstart.lab.figures.curves import Mark, Panel, brief_table
 from headstart.lab.figures.intervals import need, over_seeds, seeds_of
 from headstart.lab.figures.looks import looks
+from headstart.lab.figures.on_paper import draw_panels
+from headstart.lab.figures.on_screen import explore_panels
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,7 +54,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
             label = PLAIN.get(policy, policy)
             marks.append(Mark(f"{label} (q = 0)", y=level, colour=look.colour))
             ratio = f", {least['mean'] / level:.2f} × that at q = 0"
-        marks.append(Mark(f"q = {least['q']}", least["q"], least["mean"], look.colour))
+        marks.append(Mark(f"least: q = {least['q']}", least["q"], least["mean"], look.colour))
         best.append(
             f"{policy}'s mean is least at q = {least['q']}{ratio} "
             f"(and in {wins.sum()} of {len(wins)} seeds one by one)"
@@ -61,14 +63,20 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         marks.append(Mark("true q", x=true))
     seeds, bands = seeds_of(table)
     shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
-    panel = Panel(table, "q", "q = rank of P̂⊥", "total regret (reward)", marks=tuple(marks))
+    panel = Panel(
+        table,
+        "q",
+        "q = rank P̂⊥, directions projected away",
+        "total regret (reward)",
+        marks=tuple(marks),
+    )
     return Figure(
         name,
         "Total regret against the rank of the projection",
         f"Total regret when q directions are projected away: mean over {seeds}, {shown}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
         table,
-        brief_table(panel, 8),
+        brief_table(panel, 7),
         lambda: draw_panels([panel], (SINGLE, 2.6 if len(style) == 1 else 2.9), 3),
         lambda: explore_panels([panel]),
     )
@@ -86,7 +94,8 @@ def subspace_error(
     W is how far a new task is from the learned subspace, and Var_ρ is the variance outside the true
     one: 0 says that the subspace is as good as the true one. Both expectations are over tasks and
     seeds: the mean of the last ``window`` tasks, then the mean over seeds; the interval is found
-    for the mean and carried through the formula.
+    for the mean and carried through the formula. Tasks with W = 0 are left out: nothing is
+    projected away yet.
 
     Parameters
     ----------
@@ -114,8 +123,11 @@ def subspace_error(
         label = f"1/(2q) = {1 / (2 * codimension):.2g}: a perfect subspace"
         marks = (Mark(label, y=1 / (2 * codimension)),)
     panels = [
-        Panel(squared, "task", "task number", "relative error", True, "|E[W]² / Var − 1|", marks),
-        Panel(second, "task", "task number", "relative error", True, "|E[W²] / Var − 1|"),
+        Panel(part, "task", "task number", "relative error", log=True, heading=heading, marks=lines)
+        for part, heading, lines in (
+            (squared, "|E[W]² / Var − 1|", marks),
+            (second, "|E[W²] / Var − 1|", ()),
+        )
     ]
     seeds, bands = seeds_of(squared)
     shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
@@ -132,8 +144,8 @@ def subspace_error(
         name,
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
-        f"the learned subspace: mean over {over} and {seeds}, {shown} (a band that reaches the "
-        "bottom includes 0).",
+        f"the learned subspace, where there is one yet: mean over {over} and {seeds}, {shown} (a "
+        "band that reaches the bottom includes 0).",
         table,
         brief,
         lambda: draw_panels(panels, (DOUBLE, 2.7), 6, same_y=True),
@@ -158,9 +170,13 @@ def averaged(
         if probes.is_empty():
             raise InputError("variance must cover the seeds of probes; it has none of them")
     scaled = pl.col("value") / pl.col("variance") ** power
+    # A projection onto everything leaves 0 up to rounding.
+    nothing = 1e-9 ** (2 * power)
     known = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
-        pl.col("value").is_finite()
+        pl.col("value").is_finite() & (pl.col("value") > nothing)
     )
+    if known.is_empty():
+        raise InputError("probes must have values above 0: no policy projects anything away")
     mean = pl.col("value").rolling_mean(window or len(known), min_samples=1)
     smooth = known.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
     return over_seeds(smooth, ["policy", "task"], "value")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import InputError
-from headstart.lab.figures.base import DOUBLE, Figure, plotly_layout
+from headstart.lab.figures.base import DOUBLE, Figure, axis_title, plotly_layout
 from headstart.lab.figures.intervals import need
 from headstart.lab.figures.looks import looks
-from headstart.lab.figures.ratios import TICKS
+from headstart.lab.figures.ratios import log_ticks
 from headstart.lab.figures.text import count, for_matplotlib, for_plotly, listing, number
 
 if TYPE_CHECKING:
@@ -86,14 +86,23 @@ def tuning(
 def setting(row: dict[str, Any], options: Sequence[str]) -> str:
     """A setting in words: the options that the policy has.
 
-    >>> setting({"lam": 0.5, "radius": None, "rank": "log-gap"}, ["lam", "radius", "rank"])
-    'lam 0.5, rank log-gap'
+    >>> setting({"lam": "1.0", "radius": None, "rank": "log-gap"}, ["lam", "radius", "rank"])
+    'lam 1, rank log-gap'
     """
-    parts = [(option, row[option]) for option in options if row[option] is not None]
-    return ", ".join(
-        f"{option} {value:g}" if isinstance(value, (int, float)) else f"{option} {value}"
-        for option, value in parts
-    )
+    parts = []
+    for option in options:
+        if row[option] is not None:
+            value = number_in(row[option])
+            parts.append(f"{option} {row[option] if value is None else format(value, 'g')}")
+    return ", ".join(parts)
+
+
+def number_in(value: Any) -> float | None:
+    """The number that a setting is or spells; a name such as "plug-in" is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def summary(part: pl.DataFrame, options: Sequence[str]) -> dict[str, Any]:
@@ -102,13 +111,12 @@ def summary(part: pl.DataFrame, options: Sequence[str]) -> dict[str, Any]:
 
     chosen = part.filter(pl.col("chosen")).row(0, named=True)
     median: Any = part["ratio"].median()
-    worst: Any = part["ratio"].max()
     return {
         "policy": chosen["policy"],
         "settings tried": len(part),
         "chosen": chosen["setting"],
         "median ÷ best": number(float(median)),
-        "worst ÷ best": number(float(worst)),
+        "worst ÷ best": number(worst(part)),
         "at the edge": ", ".join(edges_of(part, chosen, options)) or "–",
     }
 
@@ -117,18 +125,11 @@ def edges_of(part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str])
     """Options whose chosen value is the least or the greatest tried: the best may lie beyond."""
     found = []
     for option in options:
-        tried = []
-        for value in part[option].drop_nulls().unique().to_list():
-            try:
-                tried.append(float(value))
-            except (TypeError, ValueError):
-                continue  # a name such as "plug-in" has no neighbours
-        try:
-            own = float(chosen[option])
-        except (TypeError, ValueError):
-            continue
-        if len(tried) > 1 and own in (min(tried), max(tried)):
-            found.append(f"{option} {'lowest' if own == min(tried) else 'highest'}")
+        tried = [number_in(value) for value in part[option].drop_nulls().unique().to_list()]
+        numbers = [value for value in tried if value is not None]
+        own = number_in(chosen[option])
+        if own is not None and len(numbers) > 1 and own in (min(numbers), max(numbers)):
+            found.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
     return found
 
 
@@ -162,7 +163,7 @@ def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:
     axes.grid(axis="x")
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-    places = ticks(table)
+    places = log_ticks(1.0, worst(table))
     axes.set_xticks(places, [f"{place:g}" for place in places])
     axes.set_xticks([], minor=True)
     axes.set_xlabel("mean total regret ÷ that of the policy's best setting (log scale)")
@@ -170,16 +171,10 @@ def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:
     return drawing
 
 
-def ticks(table: pl.DataFrame) -> list[float]:
-    """Round numbers from 1 to the worst ratio."""
-    worst: Any = table["ratio"].max()
-    fine = [1, 1.02, 1.05, 1.1, 1.2, 1.3, *[tick for tick in TICKS if tick >= 1.5]]
-    inside = [tick for tick in fine if tick <= 1.02 * worst]
-    if worst > 1.5:
-        inside = [tick for tick in inside if tick == 1 or tick >= 1.2]
-    if worst > 4:
-        inside = [tick for tick in inside if tick in (1, 1.5, 2, 3, 5, 10, 20, 30, 50, 100)]
-    return inside
+def worst(table: pl.DataFrame) -> float:
+    """The largest ratio."""
+    most: Any = table["ratio"].max()
+    return float(most)
 
 
 def explore(table: pl.DataFrame, order: Sequence[str], value: str) -> Any:
@@ -211,14 +206,14 @@ def explore(table: pl.DataFrame, order: Sequence[str], value: str) -> Any:
                 hovertemplate="%{text}<extra>%{fullData.name}</extra>",
             )
         )
-    places = ticks(table)
+    places = log_ticks(1.0, worst(table))
     figure.update_xaxes(
         type="log",
-        title="mean total regret ÷ the best setting's (log scale)",
+        title=axis_title("mean total regret ÷ the best setting's (log scale)"),
         tickvals=places,
         ticktext=[f"{place:g}" for place in places],
         zeroline=False,
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, automargin=True)
-    figure.update_layout(**plotly_layout(height=150 + 40 * len(order)), showlegend=False)
+    figure.update_layout(**plotly_layout(height=170 + 40 * len(order)), showlegend=False)
     return figure

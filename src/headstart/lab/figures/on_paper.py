@@ -1,0 +1,136 @@
+"""Panels of lines and bands for a paper, by Matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headstart.lab.figures.curves import Mark, Panel
+from headstart.lab.figures.text import for_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["draw_panels"]
+
+
+def draw_panels(
+    panels: Sequence[Panel], size: tuple[float, float], columns: int, same_y: bool = False
+) -> Drawing:
+    """Panels side by side with one legend below, for a paper."""
+    from matplotlib.figure import Figure as Drawing
+
+    drawing = Drawing(figsize=size, layout="constrained")
+    places = drawing.subplots(1, len(panels), squeeze=False, sharey=same_y)[0]
+    handles: dict[str, Any] = {}
+    floor = min(panel.floor for panel in panels)
+    for panel, axes in zip(panels, places, strict=True):
+        for name, handle in draw_panel(panel, axes, floor).items():
+            handles.setdefault(name, handle)
+    if same_y:
+        for axes in places[1:]:
+            axes.set_ylabel("")
+    drawing.legend(
+        list(handles.values()),
+        [for_matplotlib(name) for name in handles],
+        loc="outside lower center",
+        ncols=min(columns, len(handles)),
+        columnspacing=1.2,
+    )
+    return drawing
+
+
+def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
+    """One panel; gives the legend's handles."""
+    handles = {}
+    if panel.log:
+        axes.set_yscale("log")
+    total = len(panel.looks)
+    for place, (name, look, points) in enumerate(panel.lines(floor)):
+        x, mean = points[panel.x].to_numpy(), points["mean"].to_numpy()
+        known = points.drop_nulls(["low", "high"])
+        axes.fill_between(
+            known[panel.x].to_numpy(),
+            known["low"].to_numpy(),
+            known["high"].to_numpy(),
+            color=look.colour,
+            alpha=0.2,
+            linewidth=0,
+        )
+        # A handful of markers a line, at other places than its neighbours'.
+        step = max(1, len(x) // 6)
+        (handles[name],) = axes.plot(
+            x,
+            mean,
+            look.line,
+            color=look.colour,
+            marker=look.marker,
+            markevery=(place * step // max(1, total), step),
+            markeredgewidth=0,
+        )
+    for mark in panel.marks:
+        draw_mark(mark, axes)
+    axes.margins(x=0.02)
+    if panel.log:
+        axes.set_ylim(bottom=floor)
+    if panel.zero:
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(panel.x_title)
+    axes.set_ylabel(panel.y_title)
+    if panel.heading:
+        axes.set_title(panel.heading)
+    return handles
+
+
+def draw_mark(mark: Mark, axes: Axes) -> None:
+    """A point with its label, or a thin line with its label at the end."""
+    label = for_matplotlib(mark.label)
+    if mark.x is None and mark.y is not None:
+        axes.axhline(mark.y, color=mark.colour, linewidth=0.8, linestyle=(0, (1, 1.5)))
+        axes.annotate(
+            label,
+            (1, mark.y),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            fontsize=7,
+            color="0.25",
+        )
+    elif mark.y is None and mark.x is not None:
+        axes.axvline(mark.x, color=mark.colour, linewidth=0.8, linestyle=(0, (1, 1.5)))
+        axes.annotate(
+            label,
+            (mark.x, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -1),
+            textcoords="offset points",
+            va="top",
+            fontsize=7,
+            color="0.25",
+        )
+    elif mark.x is not None and mark.y is not None:
+        axes.plot(
+            [mark.x],
+            [mark.y],
+            "o",
+            color=mark.colour,
+            markersize=7,
+            fillstyle="none",
+            markeredgewidth=1.2,
+            zorder=5,
+        )
+        axes.annotate(
+            label,
+            (mark.x, mark.y),
+            xytext=(0, -8),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=7,
+            color="0.15",
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 1},
+            zorder=6,
+        )

@@ -1,0 +1,6 @@
+"""The report: one HTML file with prose, plots to explore, the numbers behind them, and claims."""
+
+from headstart.lab.report.page import write_report
+from headstart.lab.report.sections import VERDICTS, Claim, Section
+
+__all__ = ["VERDICTS", "Claim", "Section", "write_report"]

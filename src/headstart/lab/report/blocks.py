@@ -1,0 +1,212 @@
+"""The pieces of a report as HTML. Everything that comes from outside is escaped."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from headstart.lab.figures.text import count, listing, number
+from headstart.lab.report.sections import VERDICTS, Claim
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headstart.lab.figures import Figure
+
+__all__ = ["claims_table", "figure_block", "prose", "settings_table", "slug", "table_block"]
+
+MOST_ROWS = 200
+NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( ± .*| \[.*| \(.*)?|–|∞")
+
+
+def prose(text: str) -> str:
+    r"""Markdown as HTML. Raw HTML is escaped; only links within the page are links.
+
+    >>> prose("*so* <b> [here](#there) [out](http://x)")
+    '<p><em>so</em> &lt;b&gt; <a href="#there">here</a> [out](http://x)</p>\n'
+    """
+    from markdown_it import MarkdownIt
+
+    reader = (
+        MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
+    )
+    reader.validateLink = lambda url: url.startswith("#")  # type: ignore[method-assign]
+    return str(reader.render(text))
+
+
+def slug(title: str, taken: set[str]) -> str:
+    """A short unique name for an anchor.
+
+    >>> taken = set()
+    >>> slug("What holds?", taken), slug("What holds!", taken)
+    ('what-holds', 'what-holds-2')
+    """
+    stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
+    found, at = stem, 1
+    while found in taken:
+        at += 1
+        found = f"{stem}-{at}"
+    taken.add(found)
+    return found
+
+
+def cell(value: Any) -> str:
+    """A value in a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, (int, float)):
+        return number(value, 4)
+    return escape(str(value))
+
+
+def table_block(frame: pl.DataFrame) -> str:
+    """A table; a very long one is cut, and says so."""
+    shown = frame.head(MOST_ROWS)
+    columns = [[cell(value) for value in shown[name].to_list()] for name in shown.columns]
+    kinds = [
+        ' class="number"' if values and all(NUMERIC.fullmatch(value) for value in values) else ""
+        for values in columns
+    ]
+    head = "".join(
+        f"<th{kind}>{escape(name)}</th>" for name, kind in zip(frame.columns, kinds, strict=True)
+    )
+    rows = (
+        "".join(f"<td{kind}>{value}</td>" for value, kind in zip(row, kinds, strict=True))
+        for row in zip(*columns, strict=True)
+    )
+    body = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    rest = len(frame) - len(shown)
+    more = f'<p class="note">… and {count(rest, "more row")}.</p>' if rest else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+    return f'<div class="wide">{table}</div>{more}\n'
+
+
+def figure_block(figure: Figure, place: int) -> tuple[str, str]:
+    """A figure with its caption and numbers; and its data, which go to the end of the page."""
+    drawing = figure.explore()
+    height = int(drawing.layout.height or 450)
+    # "<" cannot occur in the JSON, or a name could close the script element it sits in.
+    data = drawing.to_json().replace("<", "\\u003c")
+    label = f"Figure {place}"
+    html = (
+        f'<figure id="figure-{place}">\n'
+        f'<div class="plot" data-place="{place}" data-name="{escape(figure.name)}" role="img" '
+        f'aria-label="{escape(figure.title)}" style="height:{height}px"></div>\n'
+        f"<figcaption><b>{label}. {escape(figure.title)}.</b> {escape(figure.caption)}"
+        f"</figcaption>\n</figure>\n"
+        f"<details><summary>The numbers behind {label}</summary>\n{table_block(figure.brief)}"
+        f"<p>{download(figure)}</p></details>\n"
+    )
+    script = f'<script type="application/json" id="plot-{place}">{data}</script>\n'
+    return html, script
+
+
+def download(figure: Figure) -> str:
+    """A link that saves a figure's whole table, which the link itself holds."""
+    import polars as pl
+
+    floats = pl.selectors.float()
+    text = figure.table.with_columns(floats.round_sig_figs(5)).write_csv().encode()
+    kind, ending = "text/csv", "csv"
+    if len(text) > 40_000:  # a page must stay small enough to send
+        text, kind, ending = gzip.compress(text, mtime=0), "application/gzip", "csv.gz"
+    held = base64.b64encode(text).decode()
+    name = escape(f"{figure.name}.{ending}")
+    rows = count(len(figure.table), "row")
+    return f'<a download="{name}" href="data:{kind};base64,{held}">All {rows} ({name})</a>'
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Claims with their verdicts, by colour and symbol, and how many there are of each."""
+    parts = []
+    for name, verdict in VERDICTS.items():
+        found = sum(claim.verdict == name for claim in claims)
+        if found:
+            parts.append(f"{found} {verdict.one if found == 1 else verdict.many}")
+    summary = f"{count(len(claims), 'claim')}: {listing(parts)}." if parts else "No claims."
+    titles = ("Claim", "Where", "What we measured", "Verdict", "Remark")
+    rows = []
+    for claim in claims:
+        verdict = VERDICTS[claim.verdict]
+        badge = (
+            f'<span class="verdict {verdict.kind}">'
+            f'<span aria-hidden="true">{verdict.symbol}</span> {escape(claim.verdict)}</span>'
+        )
+        texts = [inline(text) for text in (claim.claim, claim.where, claim.measured)]
+        cells = [*texts, badge, inline(claim.remark)]
+        rows.append(
+            "<tr>"
+            + "".join(
+                f'<td data-title="{title}">{text}</td>'
+                for title, text in zip(titles, cells, strict=True)
+            )
+            + "</tr>\n"
+        )
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    return (
+        f"<p>{summary}</p>\n"
+        f'<table class="claims"><thead><tr>{head}</tr></thead>'
+        f"<tbody>\n{''.join(rows)}</tbody></table>\n"
+    )
+
+
+def inline(text: str) -> str:
+    """A line of Markdown without a paragraph around it."""
+    html = prose(text).strip()
+    if html.count("<p>") == 1 and html.startswith("<p>") and html.endswith("</p>"):
+        return html[3:-4]
+    return html
+
+
+def settings_table(settings: Mapping[str, Any]) -> str:
+    """Settings by name; mappings inside become tables inside."""
+    rows = "".join(
+        f"<tr><th>{escape(str(name).replace('_', ' '))}</th><td>{setting(value)}</td></tr>\n"
+        for name, value in settings.items()
+    )
+    return f'<table class="settings"><tbody>\n{rows}</tbody></table>\n'
+
+
+def setting(value: Any) -> str:
+    """One setting: a table, a list of numbers, lines of code, or a word."""
+    if isinstance(value, Mapping):
+        return settings_table(value)
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        items = sorted(value) if isinstance(value, (set, frozenset)) else list(value)
+        if items and all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+            return runs(items)
+        if items and any(isinstance(item, (str, Mapping)) for item in items):
+            return "<ul>" + "".join(f"<li>{setting(item)}</li>" for item in items) + "</ul>"
+        return ", ".join(cell(item) for item in items) or "–"
+    if isinstance(value, str):
+        return (
+            f"<code>{escape(value)}</code>" if re.search(r"[(=\n$/]| -", value) else escape(value)
+        )
+    return cell(value)
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Whole numbers, those that follow each other as a range.
+
+    >>> runs([1, 2, 3, 7, 100, 110, 120, 130])
+    '1 to 3, 7, 100 to 130 by 10'
+    """
+    items, parts, at = list(numbers), [], 0
+    while at < len(items):
+        end, step = at + 1, 0
+        if end < len(items):
+            step = items[end] - items[at]
+            while end + 1 < len(items) and items[end + 1] - items[end] == step:
+                end += 1
+        if step and end - at >= 2:
+            by = "" if step == 1 else f" by {step}"
+            parts.append(f"{items[at]} to {items[end]}{by}")
+            at = end + 1
+        else:
+            parts.append(str(items[at]))
+            at += 1
+    return ", ".join(parts) or "–"

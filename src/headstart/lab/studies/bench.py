@@ -1,0 +1,170 @@
+"""What all studies share: where results go, how large they are, and how progress is told."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from headstart.lab.experiment import Plan, Progress, Results, run
+from headstart.lab.policies import Policy, make_policy
+from headstart.lab.tuning import Tuning, tune
+from headstart.worlds.base import World
+
+__all__ = ["FULL", "QUICK", "Bench", "Scale"]
+
+#: The policies of the paper's comparison, in the order tables show them.
+KINDS = (
+    "linucb",
+    "lints",
+    "bias_oful",
+    "projected_linucb",
+    "projected_ts",
+    "meta_ts",
+    "projection_oracle",
+    "bayes_oracle",
+)
+
+REPORTED, TUNED_ON = 1000, 9000  # where the seeds start; no seed is both
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How large a study is."""
+
+    seeds: int
+    tasks: int
+    rounds: int = 250
+    tuning_seeds: int = 4
+    tuning_tasks: int = 120
+    sweep: int = 1  # every so many points of a sweep
+
+    @property
+    def reported(self) -> tuple[int, ...]:
+        """The seeds that results are reported on."""
+        return tuple(range(REPORTED, REPORTED + self.seeds))
+
+    @property
+    def tuned_on(self) -> tuple[int, ...]:
+        """The seeds that settings are tuned on."""
+        return tuple(range(TUNED_ON, TUNED_ON + self.tuning_seeds))
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """Twenty-five rounds at which regret is recorded."""
+        step = max(1, self.rounds // 25)
+        return tuple(range(step, self.rounds + 1, step))
+
+
+FULL = Scale(seeds=20, tasks=400)
+QUICK = Scale(seeds=4, tasks=80, sweep=5)
+
+
+def no_bar(label: str) -> contextlib.AbstractContextManager[Progress | None]:
+    """Progress that nobody watches."""
+    return contextlib.nullcontext(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Where a study works.
+
+    Parameters
+    ----------
+    folder
+        Where everything is written; what is there already is not computed again.
+    scale
+        How large it is; :data:`QUICK` skips tuning and takes the settings that come with headstart.
+    workers
+        Processes; all cores unless given.
+    bar
+        Makes a progress bar for a label.
+    data
+        A folder with MovieLens, if it should not be downloaded.
+    """
+
+    folder: Path
+    scale: Scale = FULL
+    workers: int | None = None
+    bar: Callable[[str], contextlib.AbstractContextManager[Progress | None]] = no_bar
+    data: Path | None = None
+
+    @property
+    def quick(self) -> bool:
+        """Whether this is a quick look."""
+        return self.scale.seeds < FULL.seeds
+
+    def run(
+        self,
+        name: str,
+        world: World,
+        policies: Sequence[Policy],
+        **changes: Any,
+    ) -> Results:
+        """Run policies on the reported seeds; the results are kept under ``name``."""
+        options: dict[str, Any] = {
+            "seeds": self.scale.reported,
+            "tasks": self.scale.tasks,
+            "rounds": self.scale.rounds,
+            "checkpoints": self.scale.checkpoints,
+        }
+        plan = Plan(world, tuple(policies), **{**options, **changes})
+        with self.bar(name) as progress:
+            return run(plan, self.folder / name, workers=self.workers, progress=progress)
+
+    def tuned(
+        self,
+        name: str,
+        world: World,
+        kinds: Sequence[str] = KINDS,
+        fixed: Mapping[str, Mapping[str, Any]] | None = None,
+        tasks: int | None = None,
+    ) -> tuple[tuple[Policy, ...], Tuning | None]:
+        """Policies tuned on other seeds, and how; in a quick study, the settings that come along."""
+        if self.quick:
+            known = shipped()[name]
+            return tuple(make_policy(kind, known[kind]) for kind in kinds), None
+        with self.bar(f"{name}, tuning") as progress:
+            tuning = tune(
+                world,
+                kinds,
+                self.scale.tuned_on,
+                tasks or self.scale.tuning_tasks,
+                self.scale.rounds,
+                fixed=fixed,
+                folder=self.folder / f"{name}-tuning",
+                workers=self.workers,
+                progress=progress,
+            )
+        (self.folder / f"{name}-tuning" / "best.json").write_text(
+            json.dumps(tuning.best, indent=2) + "\n"
+        )
+        return tuning.policies(), tuning
+
+
+def shipped() -> dict[str, dict[str, dict[str, Any]]]:
+    """Settings tuned by a full run (``headstart reproduce all``), by study and policy."""
+    text = resources.files("headstart.lab.studies").joinpath("tuned.json").read_text()
+    known: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
+    return known
+
+
+@contextlib.contextmanager
+def every_second(progress: Progress) -> Iterator[Progress]:
+    """A progress callback that is not called more than ten times a second."""
+    import time
+
+    last = 0.0
+
+    def calm(done: float, total: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done >= total or now - last > 0.1:
+            last = now
+            progress(done, total)
+
+    yield calm

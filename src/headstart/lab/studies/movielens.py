@@ -1,0 +1,101 @@
+"""The paper's MovieLens experiments: men, women, and the largest occupations."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from headstart.lab import figures
+from headstart.lab.experiment import Results
+from headstart.lab.policies import meta_ts
+from headstart.lab.report import Section
+from headstart.lab.studies.bench import Bench
+from headstart.worlds.movielens import MovieLens
+
+__all__ = ["comparison", "singular_share"]
+
+KINDS = (
+    "linucb",
+    "lints",
+    "bias_oful",
+    "projected_linucb",
+    "projected_ts",
+    "meta_ts",
+    "meta_ts_unforced",
+)
+GENRES = 18
+
+
+def world_of(bench: Bench, group: str | int) -> MovieLens:
+    """Users of a group with 250 ratings or more."""
+    return MovieLens(group=group, data=bench.data)
+
+
+def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
+    """Regret curves for each group of users."""
+    # Users with fewer ratings than any that is reported on.
+    others = MovieLens(min_ratings=150, max_ratings=249, data=bench.data)
+    fixed = {"meta_ts": {"forced_rounds": 2 * GENRES}}
+    tuned, tuning = bench.tuned("movielens", others, KINDS, fixed)
+    scale = next(policy for policy in tuned if policy.name == "M-TS").rule
+    ridge = dataclasses.replace(
+        meta_ts(estimate="ridge", forced_rounds=2 * GENRES), name="M-TS, ridge", rule=scale
+    )
+    policies = (*tuned, ridge)
+    occupations = list(world_of(bench, "everybody").groups("occupation"))
+    groups: list[str] = ["men", "women", *occupations[: 1 if bench.quick else 3]]
+    results, sections = {}, []
+    for group in groups:
+        world = world_of(bench, group)
+        users = world.population(0).tasks or bench.scale.tasks
+        tasks = min(bench.scale.tasks, users)
+        seeds = bench.scale.reported[:5]
+        slug = "".join(letter if letter.isalnum() else "-" for letter in group)
+        found = bench.run(f"movielens-{slug}", world, policies, tasks=tasks, seeds=seeds)
+        results[group] = found
+        about = f"{tasks} users with 250 ratings or more ({users} there are), 10 rated movies a round"
+        sections += [
+            Section(
+                f"MovieLens, {group}: expected transfer regret",
+                f"{about}; contexts are {GENRES} genre flags divided by their norm; regret is the "
+                "best rating on offer minus that of the pick, ratings scaled to [0, 1]. "
+                + (
+                    "Settings come with headstart."
+                    if tuning is None
+                    else "Tuned on users with 150 to 249 ratings."
+                ),
+                figures.transfer_regret(found.regret, f"movielens-{slug}-rounds"),
+            ),
+            Section(
+                f"MovieLens, {group}: cumulative regret against users",
+                "",
+                figures.cumulative_regret(found.regret, f"movielens-{slug}-tasks"),
+            ),
+            Section(
+                f"MovieLens, {group}: total regret against LinUCB's",
+                "",
+                figures.totals(found.regret, name=f"movielens-{slug}-totals"),
+            ),
+        ]
+    if tuning is not None:
+        table = tuning.table.drop("kind", "label")
+        sections.append(
+            Section(
+                "MovieLens: how much tuning mattered",
+                "Tried on users that no figure shows.",
+                figures.tuning(table, name="movielens-tuning"),
+            )
+        )
+    return results, sections
+
+
+def singular_share(bench: Bench, rounds: int = 2 * GENRES, users: int = 400) -> float:
+    """The share of users whose DᵀD is singular after so many random rounds."""
+    population = world_of(bench, "everybody").population(0)
+    users = min(users, population.tasks or users)
+    singular = 0
+    for user in range(users):
+        contexts = population.episode(user, rounds).contexts[:, 0]  # any arm: they are in random order
+        singular += int(np.linalg.matrix_rank(contexts) < GENRES)
+    return singular / users

@@ -1,0 +1,163 @@
+"""Memory: an idle task is its evidence and little more, and forgotten choices leave nothing."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headstart as hs
+
+DIM = 30
+LIMIT = 1.2 * (DIM * (DIM + 1) / 2 + DIM + 8) * 8  # bytes
+
+
+@pytest.fixture
+def traced():
+    """``traced()``: bytes in use by Python and NumPy now."""
+    gc.collect()
+    tracemalloc.start()
+
+    def now():
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    yield now
+    tracemalloc.stop()
+
+
+def play_many(bandit, ids, rng, close):
+    """250 choices in every task, one in ten of them never rewarded, the first one among these."""
+    offers = rng.standard_normal((25, 5, DIM))
+    for id in ids:
+        task = bandit.task(id)
+        for _ in range(10):
+            choices = [task.choose(offer) for offer in offers]
+            task.learn(choices[1:-2], rng.standard_normal(len(choices) - 3))
+            task.learn(choices[-2:], [0.0, 1.0])
+        if close:
+            task.close()
+
+
+@pytest.mark.parametrize("close", [False, True], ids=["open", "closed"])
+def test_bytes_of_an_idle_task(close, traced, record_property):
+    rng = np.random.default_rng(0)
+    bandit = hs.Bandit(dim=DIM, seed=0, live=1)
+    for n in range(20):  # so that what is only needed once is there
+        task = bandit.task(n)
+        task.learn([task.choose(np.eye(DIM)) for _ in range(DIM)], np.ones(DIM))
+        if close:
+            task.close()
+    before = traced()
+    play_many(bandit, (f"user-{n:06}" for n in range(50)), rng, close)
+    each = (traced() - before) / 50
+    record_property("bytes_per_idle_task", each)
+    print(f"\n{each:.0f} bytes for each idle task at d = {DIM}; at most {LIMIT:.0f} are allowed")
+    assert bandit.report().rounds == 50 * 240 + 20 * DIM
+    assert (DIM * (DIM + 1) / 2 + DIM + 2) * 8 < each <= LIMIT
+
+
+def test_tasks_that_were_only_made_are_no_larger(traced):
+    bandit = hs.Bandit(dim=DIM, seed=0)
+    before = traced()
+    for n in range(500):
+        bandit.task(f"user-{n:06}")
+    assert (traced() - before) / 500 <= LIMIT
+
+
+def test_a_loaded_bandit_is_no_larger_than_the_saved_one(traced, tmp_path):
+    sizes = {}
+    for tasks in (10, 60):
+        bandit = hs.Bandit(dim=DIM, seed=0, live=1)
+        for n in range(tasks):
+            bandit.learn(bandit.task(f"user-{n:06}").choose(np.eye(DIM)), 1.0)
+        bandit.save(tmp_path / "b")
+        hs.load(tmp_path / "b")
+        before = traced()
+        loaded = hs.load(tmp_path / "b")
+        sizes[tasks] = traced() - before
+        assert len(loaded) == tasks
+    assert (sizes[60] - sizes[10]) / 50 <= LIMIT
+
+
+def test_a_hundred_thousand_choices_that_are_never_rewarded_do_not_pile_up():
+    resident = pytest.importorskip("resource").getpagesize()
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("reads memory in use as Linux tells it")
+
+    def in_use():
+        gc.collect()
+        return int(statm.read_text().split()[1]) * resident
+
+    bandit = hs.Bandit(dim=3, seed=0)
+    task, offer = bandit.task("a"), np.eye(3)
+    for _ in range(10_000):
+        task.choose(offer)
+    before = in_use()
+    for _ in range(90_000):
+        task.choose(offer)
+    assert in_use() - before < 2_000_000  # 22 bytes a choice: less than any object
+
+
+def test_choices_that_are_never_rewarded_do_not_pile_up(traced):
+    bandit = hs.Bandit(dim=3, seed=0)
+    task, offer = bandit.task("a"), np.eye(3)
+    for _ in range(1_000):
+        task.choose(offer)
+    before = traced()
+    for _ in range(7_000):
+        task.choose(offer)
+    assert traced() - before < 30_000  # 4 bytes a choice
+
+
+def test_nor_do_they_where_some_are_rewarded(traced, tmp_path):
+    bandit = hs.Bandit(dim=3, seed=0, memory=500)
+    task, offer = bandit.task("a"), np.eye(3)
+
+    def go_on(rounds):
+        for at in range(rounds):
+            choice = task.choose(offer)
+            if at % 3:
+                task.learn(choice, 1.0)
+        bandit.save(tmp_path / "b")
+        return (tmp_path / "b").stat().st_size
+
+    early = go_on(1_000)
+    before = traced()
+    late = go_on(4_000)
+    assert traced() - before < 12_000  # 9 bytes for each that was not rewarded
+    assert late < early + 500
+
+
+def test_deleted_tasks_leave_nothing(traced):
+    bandit = hs.Bandit(dim=3, seed=0)
+
+    def come_and_go(count):
+        for n in range(count):
+            task = bandit.task(f"visitor-{n}")
+            task.learn(task.choose(np.eye(3)), 1.0)
+            if n % 2:
+                task.close()
+            task.delete()
+
+    come_and_go(200)
+    before = traced()
+    come_and_go(200)
+    assert traced() - before < 12_000  # 60 bytes each
+
+
+def test_only_so_many_beliefs_are_kept_at_hand(traced):
+    """A live task also holds its belief, about 2 d² numbers more: there are at most ``live``."""
+    offer = np.eye(DIM)
+    sizes = {}
+    for live in (1, 60):
+        bandit = hs.Bandit(dim=DIM, seed=0, live=live)
+        bandit.task("first").choose(offer)
+        before = traced()
+        for n in range(60):
+            bandit.learn(bandit.task(f"user-{n:06}").choose(offer), 1.0)
+        sizes[live] = (traced() - before) / 60
+    assert sizes[1] <= LIMIT
+    assert sizes[60] > 2 * sizes[1]

@@ -1,0 +1,171 @@
+"""The report says what was learned, in numbers that can be checked and words that can be read."""
+
+import numpy as np
+import pytest
+
+import headstart as hs
+from headstart.report import rounds_saved
+
+DIM, RANK, NOISE = 8, 2, 0.1
+BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
+MEAN = 2.0 * BASIS[:, -1]  # off the plane: that is what makes it affine
+
+
+def theta_of(seed):
+    """A task in the plane of the first two directions, shifted by the mean."""
+    rng = np.random.default_rng(1000 + seed)
+    return MEAN + BASIS[:, :RANK] @ rng.standard_normal(RANK)
+
+
+@pytest.fixture
+def shared_plane(world, play):
+    """``shared_plane(tasks, …)``: a bandit that has finished so many tasks of that plane."""
+
+    def make(tasks, rounds=40, **options):
+        bandit = hs.Bandit(DIM, seed=0, **options)
+        for id in range(tasks):
+            task_world = world(id, rounds, DIM, theta=theta_of(id), noise=NOISE)
+            play(bandit, id, task_world)
+            bandit.task(id).close()
+        return bandit
+
+    return make
+
+
+def test_counts(shared_plane, world, play):
+    bandit = shared_plane(3, rounds=10)
+    play(bandit, "running", world(9, 7, DIM))
+    bandit.task("made")
+    bandit.task("closed without rewards").close()
+    report = bandit.report()
+    assert (report.closed_tasks, report.open_tasks, report.rounds) == (4, 2, 37)
+    assert report.dim == DIM
+    assert report.transfer == repr(bandit.transfer)
+    assert report.rule == repr(bandit.rule)
+
+
+def test_rank_variance_and_noise_of_a_shared_plane(shared_plane):
+    report = shared_plane(40).report()
+    assert report.rank == RANK
+    assert report.explained > 0.95
+    assert report.noise == pytest.approx(NOISE, rel=0.1)
+    assert report.eigenvalues.shape == (DIM,)
+    assert (np.diff(report.eigenvalues) <= 0).all()
+    thetas = np.array([theta_of(id) for id in range(40)])
+    truth = np.linalg.eigvalsh(np.cov(thetas.T, bias=True))[::-1][:RANK]
+    np.testing.assert_allclose(report.eigenvalues[:RANK], truth, rtol=0.1)
+    assert report.eigenvalues[RANK] < 0.05 * report.eigenvalues[RANK - 1]
+
+
+def test_a_new_task_is_expected_to_gain_more_with_every_task(shared_plane):
+    few, many = shared_plane(10).report(), shared_plane(40).report()
+    assert 0 <= few.rounds_saved <= many.rounds_saved
+    assert many.rounds_saved > 5
+
+
+def test_the_gain_is_about_the_lead_that_is_measured(shared_plane):
+    """After how many rounds more a lone learner predicts as well as a new task, at best."""
+    bandit = shared_plane(40)
+    rng = np.random.default_rng(5)
+    size = np.mean([theta_of(id) @ theta_of(id) for id in range(40)]) / DIM
+    lone = hs.Prior.isotropic(DIM, lam=NOISE**2 / size, noise=NOISE)
+    errors = {"new": np.zeros(41), "lone": np.zeros(401)}
+    for repeat in range(40):
+        theta = theta_of(500 + repeat)
+        for name, prior in (("new", bandit.prior), ("lone", lone)):
+            belief = hs.Belief.start(prior)
+            for at in range(len(errors[name])):
+                errors[name][at] += ((belief.mean - theta) ** 2).sum()
+                x = rng.standard_normal(DIM)
+                belief = belief.learn(x, float(x @ theta + NOISE * rng.standard_normal()))
+    as_good = [int(np.argmax(errors["lone"] <= error)) for error in errors["new"]]
+    lead = max(there - here for here, there in enumerate(as_good))
+    assert lead > 10
+    assert lead / 2.5 < bandit.report().rounds_saved < 2.5 * lead
+
+
+def test_a_bandit_that_knows_nothing_promises_nothing():
+    report = hs.Bandit(dim=4, seed=0).report()
+    assert (report.closed_tasks, report.open_tasks, report.rounds) == (0, 0, 0)
+    assert report.rounds_saved == 0.0
+    assert "0 tasks finished" in str(report)
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2, 8, 20])
+@pytest.mark.parametrize(
+    "transfer",
+    [
+        hs.Subspace(),
+        hs.Subspace(pca="ccipca", rank="paper"),
+        hs.Bias(),
+        hs.Independent("plug-in"),
+        hs.Gaussian(forced=False),
+        hs.Oracle.gaussian(MEAN, np.eye(DIM)),
+        hs.Oracle.subspace(MEAN, BASIS[:, :RANK]),
+    ],
+    ids=lambda transfer: type(transfer).__name__,
+)
+def test_it_can_be_asked_for_at_any_time_and_printed(shared_plane, tasks, transfer):
+    report = shared_plane(tasks, rounds=DIM, transfer=transfer).report()
+    text = str(report)
+    assert f"{tasks} tasks finished" in text
+    assert type(transfer).__name__ in text
+    assert "nan" not in text
+    assert report.rounds_saved >= 0.0
+    assert np.isfinite(report.rounds_saved)
+
+
+def test_the_words_name_what_the_numbers_say(shared_plane):
+    report = shared_plane(40).report()
+    text = str(report)
+    for words in (
+        "40 tasks finished, 0 running, 1600 rewards, 8 features",
+        "2 of 8 dimensions",
+        f"{report.noise:.4g}",
+        f"{report.rounds_saved:.0f} rounds ahead",
+        f"{report.eigenvalues[0]:.3g}",
+    ):
+        assert words in text
+
+
+def test_it_is_up_to_date_after_late_rewards_and_deletions(shared_plane):
+    bandit = shared_plane(12, rounds=10)
+    choice = bandit.task("late").choose(np.eye(DIM))
+    bandit.task("late").close()
+    bandit.learn(choice, 1.0)
+    assert bandit.report().rounds == 121
+    bandit.delete("late")
+    bandit.delete(3)
+    report = bandit.report()
+    assert (report.closed_tasks, report.rounds) == (11, 110)
+    assert report.noise == bandit.prior.noise
+
+
+def test_it_is_a_record_that_compares_by_content(shared_plane):
+    bandit = shared_plane(5, rounds=10)
+    assert bandit.report() == bandit.report()
+    before = bandit.report()
+    bandit.task("one more")
+    assert bandit.report() != before
+
+
+def test_the_gain_does_not_depend_on_the_rewards_unit(world, play):
+    gains = []
+    for unit in (1.0, 1000.0):
+        bandit = hs.Bandit(DIM, seed=0)
+        for id in range(20):
+            rounds = world(id, 30, DIM, theta=theta_of(id))
+            rounds.rewards *= unit
+            play(bandit, id, rounds)
+            bandit.task(id).close()
+        gains.append(bandit.report().rounds_saved)
+    assert gains[0] == pytest.approx(gains[1], rel=1e-6)
+
+
+def test_a_surer_prior_saves_more_rounds():
+    gram = np.eye(3) / 3
+    gains = [
+        rounds_saved(hs.Prior.gaussian([1.0, 1.0, 1.0], spread * np.eye(3)), gram)
+        for spread in (1.0, 0.1, 0.01)
+    ]
+    assert gains[0] < gains[1] < gains[2]
