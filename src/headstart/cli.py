@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 try:
     import typer
@@ -15,9 +15,6 @@ except ModuleNotFoundError:  # pragma: no cover - only without the extra
     sys.exit("The headstart command needs the lab extra: pip install 'headstart[lab]'")
 
 from headstart.errors import HeadstartError
-
-if TYPE_CHECKING:
-    from headstart.lab.experiment import Progress
 
 __all__ = ["app", "main"]
 
@@ -108,7 +105,8 @@ def compare(
             plan,
             world=world,
             policies=policy or ["linucb", "bias_oful", "projected_linucb"],
-            seeds=range(first_seed, first_seed + seeds),
+            seeds=seeds,
+            first_seed=first_seed,
             tasks=tasks,
             rounds=rounds,
             out=out,
@@ -175,13 +173,9 @@ def bars(quiet: bool) -> Iterator[Any]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
 
         @contextlib.contextmanager
-        def bar(label: str) -> Iterator[Progress]:
+        def bar(label: str) -> Iterator[Callable[[float, float], None]]:
             task = progress.add_task(label, total=None)
-
-            def update(done: float, total: float) -> None:
-                progress.update(task, completed=done, total=total)
-
-            yield update  # type: ignore[misc]
+            yield lambda done, total: progress.update(task, completed=done, total=total)
             progress.update(task, completed=1, total=1)
 
         yield bar

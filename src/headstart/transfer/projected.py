@@ -13,9 +13,9 @@ from headstart.evidence import Evidence
 from headstart.prior import Prior
 from headstart.records import Array, Record, rebuild
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
+from headstart.theory import projection_error
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.estimates import Estimates, one_over_root, ratio
-from headstart.transfer.theory import projection_error
 
 __all__ = ["Subspace"]
 

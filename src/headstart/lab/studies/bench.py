@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,9 @@ class Bench:
     folder
         Where everything is written; what is there already is not computed again.
     scale
-        How large it is; :data:`QUICK` skips tuning and takes the settings that come with headstart.
+        How large it is.
+    tune
+        Whether to tune, or to take the settings that come with headstart.
     workers
         Processes; all cores unless given.
     bar
@@ -89,14 +91,10 @@ class Bench:
 
     folder: Path
     scale: Scale = FULL
+    tune: bool = True
     workers: int | None = None
     bar: Callable[[str], contextlib.AbstractContextManager[Progress | None]] = no_bar
     data: Path | None = None
-
-    @property
-    def quick(self) -> bool:
-        """Whether this is a quick look."""
-        return self.scale.seeds < FULL.seeds
 
     def run(
         self,
@@ -124,8 +122,8 @@ class Bench:
         fixed: Mapping[str, Mapping[str, Any]] | None = None,
         tasks: int | None = None,
     ) -> tuple[tuple[Policy, ...], Tuning | None]:
-        """Policies tuned on other seeds, and how; in a quick study, the settings that come along."""
-        if self.quick:
+        """Policies tuned on other seeds, and how; or with the settings that come along."""
+        if not self.tune:
             known = shipped()[name]
             return tuple(make_policy(kind, known[kind]) for kind in kinds), None
         with self.bar(f"{name}, tuning") as progress:
@@ -151,20 +149,3 @@ def shipped() -> dict[str, dict[str, dict[str, Any]]]:
     text = resources.files("headstart.lab.studies").joinpath("tuned.json").read_text()
     known: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
     return known
-
-
-@contextlib.contextmanager
-def every_second(progress: Progress) -> Iterator[Progress]:
-    """A progress callback that is not called more than ten times a second."""
-    import time
-
-    last = 0.0
-
-    def calm(done: float, total: float) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if done >= total or now - last > 0.1:
-            last = now
-            progress(done, total)
-
-    yield calm

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def synthetic_claims(tuned: Results, printed: Results) -> list[Claim]:
     """What the comparison settles, tuned and with printed constants."""
     good, bad = Ratios(tuned.totals()), Ratios(printed.totals())
     order = ("projection oracle", "P-LinUCB", "B-OFUL", "LinUCB")
-    ordered = all(good[a] < good[b] for a, b in zip(order, order[1:], strict=False))
+    ordered = all(good[a] < good[b] for a, b in itertools.pairwise(order))
     printed_wins = bad["P-LinUCB"] < 1 and bad["P-LinUCB"] < bad["B-OFUL"]
     return [
         Claim(
@@ -123,8 +124,8 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
             "Numerical experiments, figure of regret against q",
             f"better than q = 0 for q in {min(better, default=0)}–{max(better, default=0)}",
             verdict(len(better) >= len(means) - 1, "holds with changes" if better else "fails"),
-            "Projecting away too much costs more than it saves when λ₁ is fixed and large; with λ's "
-            "from data it does not.",
+            "Projecting away too much costs more than it saves when λ₁ is fixed and large; with "
+            "λ's from data it does not.",
         ),
     ]
 
@@ -191,7 +192,7 @@ def named(policy: Policy, name: str) -> Policy:
 def more_claims(bench: Bench) -> list[Claim]:
     """Claims of the text that need experiments of their own."""
     plain = linucb()
-    fixed = {"lam1": 100.0, "lam2": 1.0}
+    fixed: dict[str, Any] = {"lam1": 100.0, "lam2": 1.0}
     seeds = bench.scale.reported[: max(4, bench.scale.seeds // 2)]
     few = {"checkpoints": (), "seeds": seeds}
     rank = WORLD.rank
@@ -228,7 +229,8 @@ def more_claims(bench: Bench) -> list[Claim]:
         Claim(
             "Choosing p by the largest eigengap works",
             "Remark on the choice of p",
-            ratios.say("raw gap", "gated", "p known") + f"; worst seed of the raw gap {worst_raw:.2f}",
+            ratios.say("raw gap", "gated", "p known")
+            + f"; worst seed of the raw gap {worst_raw:.2f}",
             verdict(ratios["raw gap"] < 1.0 and worst_raw < 1.05),
             "With few tasks the largest difference is between the first eigenvalues. The largest "
             "ratio, behind a gate, with λ's from data, mends it.",
@@ -287,8 +289,7 @@ def sweep_claims(bench: Bench, seeds: tuple[int, ...]) -> list[Claim]:
         Claim(
             "Larger eigengaps make the projection more reliable",
             "Analysis, Lemma 4",
-            "÷ LinUCB: "
-            + ", ".join(f"spread {s:g}: {by_gap[s]['gated']:.3f}" for s in by_gap),
+            "÷ LinUCB: " + ", ".join(f"spread {s:g}: {by_gap[s]['gated']:.3f}" for s in by_gap),
             verdict(gaps[-1] < gaps[0], "not settled"),
             "The spread inside the plane sets the gap; outside it is 0.02. A larger spread also "
             "makes every task harder to learn, so the ratio need not fall all the way.",

@@ -44,7 +44,7 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
     )
     policies = (*tuned, ridge)
     occupations = list(world_of(bench, "everybody").groups("occupation"))
-    groups: list[str] = ["men", "women", *occupations[: 1 if bench.quick else 3]]
+    groups: list[str] = ["men", "women", *occupations[: 1 if not bench.tune else 3]]
     results, sections = {}, []
     for group in groups:
         world = world_of(bench, group)
@@ -54,7 +54,7 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
         slug = "".join(letter if letter.isalnum() else "-" for letter in group)
         found = bench.run(f"movielens-{slug}", world, policies, tasks=tasks, seeds=seeds)
         results[group] = found
-        about = f"{tasks} users with 250 ratings or more ({users} there are), 10 rated movies a round"
+        about = f"{tasks} of {users} users with 250 ratings or more, 10 rated movies a round"
         sections += [
             Section(
                 f"MovieLens, {group}: expected transfer regret",
@@ -96,6 +96,7 @@ def singular_share(bench: Bench, rounds: int = 2 * GENRES, users: int = 400) -> 
     users = min(users, population.tasks or users)
     singular = 0
     for user in range(users):
-        contexts = population.episode(user, rounds).contexts[:, 0]  # any arm: they are in random order
+        # The arms of a round are in random order: the first is a random choice.
+        contexts = population.episode(user, rounds).contexts[:, 0]
         singular += int(np.linalg.matrix_rank(contexts) < GENRES)
     return singular / users

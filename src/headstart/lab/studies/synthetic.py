@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def rank_sweep(bench: Bench) -> tuple[pl.DataFrame, list[Section]]:
 
     dim = WORLD.dim
     ranks = sorted({dim - q for q in range(0, dim, bench.scale.sweep)} | {WORLD.rank})
-    styles = {
+    styles: dict[str, dict[str, Any]] = {
         "λ₁ = 100, λ₂ = 1": {"lam1": 100.0, "lam2": 1.0},
         "λ's from data": {},
     }

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.theory import projection_error
+from headstart.theory import projection_error
 
 some = settings(max_examples=60, deadline=None, derandomize=True)
 

@@ -1,0 +1,201 @@
+"""Any policies on any world: the study behind ``headstart compare``."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headstart import checks
+from headstart.errors import FileError, InputError
+from headstart.lab import figures
+from headstart.lab.experiment import Plan, run
+from headstart.lab.policies import POLICIES, make_policy, number_or_text, parse
+from headstart.lab.report import Section, write_report
+from headstart.lab.studies.bench import no_bar
+from headstart.lab.studies.reproduction import Made, ratios
+from headstart.worlds import Logged, MovieLens, Synthetic, World
+
+__all__ = ["PLAN", "compare", "list_policies", "list_worlds"]
+
+PLAN = "plan.toml"
+
+WORLDS: dict[str, Callable[..., World]] = {
+    "synthetic": Synthetic,
+    "movielens": MovieLens,
+    "logged": Logged,
+}
+
+SIZES = {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
+
+
+def compare(
+    plan: str | os.PathLike[str] | None = None,
+    *,
+    world: str = "synthetic",
+    policies: Sequence[str] = ("linucb", "bias_oful", "projected_linucb"),
+    seeds: int = 8,
+    first_seed: int = 0,
+    tasks: int = 100,
+    rounds: int = 250,
+    out: str | os.PathLike[str] = "results/comparison",
+    workers: int | None = None,
+    bar: Any = no_bar,
+) -> Made:
+    """Play policies on a world, given as text or in a TOML file, and write a report.
+
+    A file looks so (sizes, labels and options may be left out)::
+
+        tasks = 200
+        [world]
+        name = "synthetic"
+        rank = 3
+        [[policy]]
+        name = "projected_linucb"
+        label = "three directions"
+        rank = 3
+    """
+    if plan is None:
+        sizes = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
+        place = make_world(*split(world))
+        chosen = tuple(parse(text) for text in policies)
+        text = toml(sizes, world, policies)
+    else:
+        sizes, place, chosen, text = read_plan(Path(plan))
+    first = sizes["first_seed"]
+    step = max(1, sizes["rounds"] // 25)
+    full = Plan(
+        place,
+        chosen,
+        tuple(range(first, first + checks.integer("seeds", sizes["seeds"], 2))),
+        sizes["tasks"],
+        sizes["rounds"],
+        tuple(range(step, sizes["rounds"] + 1, step)),
+    )
+    folder = Path(out)
+    with bar(place.name) as progress:
+        results = run(full, folder, workers=workers, progress=progress)
+    (folder / PLAN).write_text(text)
+    baseline = chosen[0].name
+    drawn = [
+        figures.transfer_regret(results.regret),
+        figures.cumulative_regret(results.regret),
+        figures.per_task_regret(results.regret),
+        figures.totals(results.regret, baseline),
+    ]
+    for figure in drawn:
+        figure.save(folder / "figures")
+    sections = [Section(figure.title, "", figure) for figure in drawn]
+    title = f"{len(chosen)} policies on {place.name}"
+    manifest = {
+        "world": repr(place),
+        **{policy.name: repr(policy) for policy in chosen},
+        **{name: str(value) for name, value in sizes.items()},
+        "plan": text,
+    }
+    path = write_report(folder / "report.html", title, sections, manifest)
+    table = ratios(results, baseline)
+    return Made(f"{title}: total regret ÷ {baseline}'s", path, table)
+
+
+def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[Any, ...], str]:
+    """Sizes, world and policies of a TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        given = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"plan {str(path)!r} cannot be read ({error})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"plan {str(path)!r} is no TOML ({error})") from error
+    for key in given:
+        checks.one_of(f"key in {path.name}", key, (*SIZES, "world", "policy"))
+    place = dict(given.get("world", {"name": "synthetic"}))
+    rows = given.get("policy", [])
+    if not rows or not all(isinstance(row, dict) and "name" in row for row in rows):
+        raise InputError(f"plan {str(path)!r} must have [[policy]] tables, each with a name")
+    chosen = []
+    for row in rows:
+        options = {key: value for key, value in row.items() if key != "name"}
+        chosen.append(make_policy(row["name"], options))
+    sizes = {
+        name: checks.integer(name, given.get(name, usual), 0 if name == "first_seed" else 1)
+        for name, usual in SIZES.items()
+    }
+    return sizes, make_world(place.pop("name", "synthetic"), place), tuple(chosen), text
+
+
+def split(text: str) -> tuple[str, dict[str, Any]]:
+    """A name and its options from ``name:option=value,option=value``."""
+    name, _, rest = text.partition(":")
+    options = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise checks.refuse("world", "name:option=value,option=value", text)
+        options[key.strip()] = number_or_text(value.strip())
+    return name.strip(), options
+
+
+def make_world(name: str, options: dict[str, Any]) -> World:
+    """A world from its name and options."""
+    make = WORLDS[checks.one_of("world", name, tuple(WORLDS))]
+    known = inspect.signature(make).parameters
+    for key in options:
+        checks.one_of(f"option of {name}", key, tuple(known))
+    missing = [
+        key
+        for key, parameter in known.items()
+        if parameter.default is inspect.Parameter.empty and key not in options
+    ]
+    if missing:
+        raise InputError(f"world {name!r} needs the options {', '.join(missing)}")
+    return make(**{key: truth(value) for key, value in options.items()})
+
+
+def truth(value: Any) -> Any:
+    """``true`` and ``false`` as a command line spells them."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def toml(sizes: dict[str, int], world: str, policies: Sequence[str]) -> str:
+    """The plan of a command line as a file, to be run again."""
+
+    def table(text: str) -> list[str]:
+        name, options = split(text)
+        lines = [f'name = "{name}"']
+        for key, value in options.items():
+            quoted = isinstance(value, str) and value not in ("true", "false")
+            lines.append(f'{key} = "{value}"' if quoted else f"{key} = {value}")
+        return lines
+
+    lines = [f"{name} = {value}" for name, value in sizes.items()]
+    lines += ["", "[world]", *table(world)]
+    for policy in policies:
+        lines += ["", "[[policy]]", *table(policy)]
+    return "\n".join(lines) + "\n"
+
+
+def list_policies() -> list[dict[str, Any]]:
+    """What ``--policy`` takes: names, options with their defaults, and a line on each."""
+    return [described(name, make) for name, make in POLICIES.items()]
+
+
+def list_worlds() -> list[dict[str, Any]]:
+    """What ``--world`` takes, likewise."""
+    return [described(name, make) for name, make in WORLDS.items()]
+
+
+def described(name: str, make: Callable[..., Any]) -> dict[str, Any]:
+    """Name, options and first line of the documentation."""
+    parameters = inspect.signature(make).parameters.values()
+    options = {
+        parameter.name: "required"
+        if parameter.default is inspect.Parameter.empty
+        else parameter.default
+        for parameter in parameters
+    }
+    about = (inspect.getdoc(make) or "").splitlines()[0]
+    return {"name": name, "about": about, "options": options}

@@ -1,0 +1,218 @@
+"""The paper, reproduced: studies are run, figures drawn, claims settled, one report written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headstart import checks
+from headstart.errors import FileError
+from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.report import Claim, Section, write_report
+from headstart.lab.studies import bounds, claims, movielens, synthetic
+from headstart.lab.studies.bench import FULL, QUICK, Bench, no_bar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headstart.lab.experiment import Results
+
+__all__ = ["STUDIES", "Made", "rebuild", "reproduce"]
+
+STUDIES = ("synthetic", "ranks", "subspace", "movielens", "all")
+NOTE = "study.json"  # what was asked for, so that a report can be made again
+
+TITLE = "Meta Learning in Bandits within Shared Affine Subspaces, reproduced"
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What a study has made."""
+
+    title: str
+    path: Path
+    totals: pl.DataFrame
+    claims: Sequence[Claim] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "title": self.title,
+            "report": str(self.path),
+            "totals": self.totals.to_dicts(),
+            "claims": [dataclasses.asdict(claim) for claim in self.claims],
+        }
+
+
+def reproduce(
+    study: str = "all",
+    out: str | os.PathLike[str] = "results/reproduction",
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    tasks: int | None = None,
+    resume: bool = True,
+    workers: int | None = None,
+    bar: Any = no_bar,
+    data: str | os.PathLike[str] | None = None,
+) -> Made:
+    """Run the paper's experiments and write figures and report.
+
+    Parameters
+    ----------
+    study
+        ``"synthetic"`` (regret curves), ``"ranks"`` (regret against the projection's rank),
+        ``"subspace"`` (error of the learned subspace), ``"movielens"``, or ``"all"`` of them.
+    out
+        The folder for everything.
+    quick
+        Fewer seeds and tasks, and settings that come with headstart in place of tuning.
+    seeds, tasks
+        Other numbers than the study's own.
+    resume
+        Keep what an earlier, interrupted run has finished.
+    workers, bar, data
+        Processes, progress bars, and a folder with MovieLens (:class:`Bench`).
+    """
+    checks.one_of("study", study, STUDIES)
+    folder = Path(out)
+    if not resume and (folder / NOTE).exists():
+        shutil.rmtree(folder)
+    scale = QUICK if quick else FULL
+    if seeds is not None:
+        scale = dataclasses.replace(scale, seeds=checks.integer("seeds", seeds, 2))
+    if tasks is not None:
+        scale = dataclasses.replace(scale, tasks=checks.integer("tasks", tasks, 1))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
+    asked = {"study": study, "quick": quick, "seeds": seeds, "tasks": tasks}
+    (folder / NOTE).write_text(json.dumps({**asked, "data": data and str(data)}, indent=2) + "\n")
+    bench = Bench(folder, scale, not quick, workers, bar, None if data is None else Path(data))
+    return write(bench, *collect(bench, study), asked)
+
+
+def collect(bench: Bench, study: str) -> tuple[list[Section], list[Claim], dict[str, pl.DataFrame]]:
+    """Run what a study consists of."""
+    wanted = [name for name in STUDIES[:-1] if study in (name, "all")]
+    sections: list[Section] = []
+    settled: list[Claim] = []
+    totals: dict[str, pl.DataFrame] = {}
+    if "synthetic" in wanted:
+        tuned, found = synthetic.comparison(bench)
+        printed, more = synthetic.printed(bench)
+        sections += [*found, bounds.section(tuned), *more]
+        settled += claims.synthetic_claims(tuned, printed)
+        totals["synthetic, tuned"] = ratios(tuned)
+        totals["synthetic, as printed"] = ratios(printed)
+    if "ranks" in wanted:
+        swept, found = synthetic.rank_sweep(bench)
+        sections += found
+        settled += claims.rank_claims(swept)
+        totals.setdefault("ranks", best_ranks(swept))
+    if "subspace" in wanted:
+        learned, found = synthetic.subspace(bench)
+        sections += found
+        settled += claims.subspace_claims(learned)
+        totals.setdefault("subspace", ratios(learned, "B-OFUL"))
+    if "movielens" in wanted:
+        groups, found = movielens.comparison(bench)
+        sections += found
+        settled += claims.movielens_claims(groups, movielens.singular_share(bench))
+        totals |= {f"MovieLens, {name}": ratios(result) for name, result in groups.items()}
+    if study == "all":
+        settled += claims.more_claims(bench)
+    return sections, settled, totals
+
+
+def ratios(results: Results, baseline: str = "LinUCB") -> pl.DataFrame:
+    """Total regret against a baseline's, for a table on the terminal."""
+    return paired_ratios(results.totals(), baseline).select(
+        "policy", "ratio", "low", "high", "worst"
+    )
+
+
+def best_ranks(swept: pl.DataFrame) -> pl.DataFrame:
+    """Mean total regret by rank of the projection."""
+    import polars as pl
+
+    return swept.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("policy", "q")
+
+
+def write(
+    bench: Bench,
+    sections: list[Section],
+    settled: list[Claim],
+    totals: dict[str, pl.DataFrame],
+    asked: dict[str, Any],
+) -> Made:
+    """Figures as files, and the report."""
+    for section in sections:
+        for figure in section.figures:
+            figure.save(bench.folder / "figures")
+    scale = bench.scale
+    counted = {claim.verdict: 0 for claim in settled}
+    for claim in settled:
+        counted[claim.verdict] += 1
+    claims_section = Section(
+        "The paper's claims",
+        "Every claim that an experiment can settle: what we measured, and whether it holds. "
+        "Intervals are 95 %, paired over seeds.",
+        claims=settled,
+    )
+    manifest = {
+        "command": command(asked),
+        "size": f"{scale.seeds} seeds × {scale.tasks} tasks × {scale.rounds} rounds",
+        "reported seeds": f"{scale.reported[0]}–{scale.reported[-1]}",
+        "tuning seeds": f"{scale.tuned_on[0]}–{scale.tuned_on[-1]}" if bench.tune else "none",
+        "world": repr(synthetic.WORLD),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
+    }
+    intro = (
+        f"{scale.seeds} seeds, {scale.tasks} tasks, {scale.rounds} rounds. "
+        + ", ".join(f"{count} claims: {verdict}" for verdict, count in counted.items())
+        + "."
+    )
+    if not bench.tune:
+        intro = "A quick look: fewer seeds and tasks than the paper's, nothing tuned. " + intro
+    path = write_report(
+        bench.folder / "report.html", TITLE, [claims_section, *sections], manifest, intro
+    )
+    name, table = next(iter(totals.items()))
+    return Made(f"{name}: total regret ÷ baseline's, {scale.seeds} seeds", path, table, settled)
+
+
+def command(asked: dict[str, Any]) -> str:
+    """The command that does the same."""
+    words = ["headstart reproduce", asked["study"]]
+    words += ["--quick"] if asked["quick"] else []
+    words += [f"--{name} {asked[name]}" for name in ("seeds", "tasks") if asked[name] is not None]
+    return " ".join(words)
+
+
+def rebuild(
+    folder: str | os.PathLike[str], *, workers: int | None = None, bar: Any = no_bar
+) -> Made:
+    """Make a study's figures and report anew from what is on disk."""
+    from headstart.lab.studies.comparison import PLAN, compare
+
+    home = Path(folder)
+    if (home / PLAN).exists():
+        return compare(home / PLAN, out=home, workers=workers, bar=bar)
+    try:
+        asked = json.loads((home / NOTE).read_text())
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"folder {str(home)!r} must be one that 'headstart reproduce' or 'compare' filled; "
+            f"it has no readable {NOTE} or {PLAN}"
+        ) from error
+    return reproduce(**asked, out=home, workers=workers, bar=bar)
