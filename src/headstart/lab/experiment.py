@@ -98,9 +98,10 @@ class Plan(Settings):
         About ten seeds a batch make the best use of a core; every job repeats the drawing of
         contexts, so policies are split only in large sweeps.
         """
-        size = max(1, min(10, -(-len(self.seeds) // workers)))
-        parts = [self.seeds[at : at + size] for at in range(0, len(self.seeds), size)]
         groups = [self.policies[at : at + 16] for at in range(0, len(self.policies), 16)]
+        sharing = 1 if len(groups) >= workers else workers
+        size = max(1, min(10, -(-len(self.seeds) // sharing)))
+        parts = [self.seeds[at : at + size] for at in range(0, len(self.seeds), size)]
         return [
             dataclasses.replace(self, seeds=seeds, policies=policies)
             for seeds in parts
@@ -195,13 +196,13 @@ def play_all(
             time.sleep(0.05)
 
 
-SHARED: list[Any] = []  # a worker's view of the counter
+SHARED: list[Any] = []  # in a worker: the counter, and the process that started it
 
 
 def begin_worker(counter: Any) -> None:
     """Set a worker process up: the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    SHARED[:] = [counter]
+    SHARED[:] = [counter, os.getppid()]
 
 
 def play(job: Plan, count: Callable[[int], None] | None = None) -> dict[str, Trace]:
@@ -211,6 +212,8 @@ def play(job: Plan, count: Callable[[int], None] | None = None) -> dict[str, Tra
         if SHARED:
             with SHARED[0].get_lock():
                 SHARED[0].value += rounds
+            if os.getppid() != SHARED[1]:
+                os._exit(1)  # whoever wanted the result is gone
 
     return simulate(
         job.world,

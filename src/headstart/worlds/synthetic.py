@@ -60,7 +60,8 @@ class Synthetic(World):
 
     def __post_init__(self) -> None:
         checks.integer("dim", self.dim, 1)
-        checks.integer("rank", self.rank, 0, self.dim)
+        if not self.curve:
+            checks.integer("rank", self.rank, 0, self.dim)
         checks.integer("arms", self.arms, 1)
         checks.integer("clusters", self.clusters, 1)
         checks.one_of("mean", self.mean, ("off", "on", "anywhere"))
@@ -69,8 +70,15 @@ class Synthetic(World):
             checks.non_negative(name, getattr(self, name))
         if self.curve > 0 and self.dim < 4:
             raise checks.refuse("dim", "4 or more for a curve", self.dim)
-        if self.mean == "off" and self.rank == self.dim and self.offset > 0 and not self.curve:
-            raise checks.refuse("offset", "0 where no direction is off the plane", self.offset)
+        nowhere = {"off": self.plane == self.dim, "on": self.plane == 0, "anywhere": False}
+        if self.offset > 0 and nowhere[self.mean]:
+            want = f"0 where no direction is {self.mean} the plane"
+            raise checks.refuse("offset", want, self.offset)
+
+    @property
+    def plane(self) -> int:
+        """How many dimensions the tasks mostly lie in."""
+        return 4 if self.curve else self.rank
 
     @property
     def name(self) -> str:
@@ -105,7 +113,7 @@ class SyntheticPopulation(Population):
         """μ of one subspace."""
         world = self.world
         raw = rng.standard_normal(world.dim)
-        plane = frame[:, : 4 if world.curve else world.rank]
+        plane = frame[:, : world.plane]
         on = plane @ (plane.T @ raw)
         mean = {"off": raw - on, "on": on, "anywhere": raw}[world.mean]
         length = float(np.linalg.norm(mean))
@@ -133,7 +141,7 @@ class SyntheticPopulation(Population):
         covariance = np.mean(np.array(within) + np.array(between), axis=0)
         basis = None
         if len(self.frames) == 1:
-            basis = self.frames[0][:, : 4 if self.world.curve else self.world.rank]
+            basis = self.frames[0][:, : self.world.plane]
         return Truth(mean, covariance, basis)
 
     def draw_task(self, task: int, rng: np.random.Generator) -> Array:
