@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test demo docs lint format lock clean
+.PHONY: help setup test demo reproduce docs lint format lock clean
 
 PYTHON ?= python3
 
@@ -52,8 +52,11 @@ format: .venv/.ready ## Put the code into the house style
 	@$(RUN) ruff check -q --fix-only .
 	@$(RUN) ruff format .
 
-demo: .venv/.ready ## See what a head start is worth
-	@.venv/bin/python examples/starting_ahead.py --figure results/starting-ahead.png
+demo: .venv/.ready ## The paper's main comparison, small, in under a minute
+	@.venv/bin/headstart reproduce synthetic --quick --out results/demo
+
+reproduce: .venv/.ready ## The whole paper at full size: figures, claims, one report
+	@.venv/bin/headstart reproduce all --out results/reproduction
 
 docs: .venv/.ready ## Build the documentation
 	@$(RUN) sphinx -q -W --keep-going -b html docs docs/_build/html

@@ -26,6 +26,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_typehints_format = "short"
 napoleon_google_docstring = False
+napoleon_use_ivar = True
 python_maximum_signature_line_length = 80
 
 copybutton_exclude = ".linenos, .gp, .go"

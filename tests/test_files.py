@@ -102,6 +102,7 @@ def busy(seed=0, frozen=False, dim=DIM, **setup):
     bandit.task("closed without rewards").close()
     bandit.delete("täsk 4")
     pending = [choice for choice in pending if choice.task in bandit]
+    pending += [bandit.task(f"täsk {id}").choose(np.eye(dim)) for id in (8, 2, 5)]
     late = pending.pop(0)
     bandit.learn(late, 1.0)  # the transfer's state is behind now, if it cannot be taken back
     if frozen:
@@ -168,6 +169,20 @@ sys.stdout.buffer.write(pickle.dumps(trace))
             [sys.executable, "-c", script, tmp_path / "b", *tokens], capture_output=True, check=True
         )
         assert pickle.loads(done.stdout) == life_after(bandit, tokens)
+
+    @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson()], ids=repr)
+    def test_before_any_task_is_finished(self, rule, tmp_path, world, play):
+        """Then each task tells the noise by itself, and goes on doing so."""
+        bandit = hs.Bandit(DIM, rule=rule, seed=0)
+        for id in "cab":
+            play(bandit, id, world(seed=ord(id), rounds=3, dim=DIM, noise=2.0))
+        bandit.save(tmp_path / "b")
+        loaded = hs.load(tmp_path / "b")
+        for each in (bandit, loaded):
+            for id in "abc":
+                play(each, id, world(seed=ord(id) + 1, rounds=5, dim=DIM, noise=2.0))
+        for id in "abc":
+            assert loaded.task(id).belief == bandit.task(id).belief
 
     def test_saving_changes_nothing(self, tmp_path):
         plain, pending = busy(rule=hs.Thompson())

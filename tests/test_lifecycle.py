@@ -261,6 +261,15 @@ class TestBeliefs:
         play(bandit, "run", world(seed=4, rounds=6, dim=DIM))
         same_belief(task.belief, hs.Belief.of(newest, task.evidence))
 
+    def test_the_only_task_tells_its_noise_itself_closed_or_not(self, world, play, same_belief):
+        bandit = make()
+        play(bandit, "a", world(seed=3, rounds=12, dim=DIM, noise=5.0))
+        task = bandit.task("a")
+        running = task.belief
+        assert running.noise > 1.5
+        task.close()
+        same_belief(task.belief, running)
+
     def test_refreshing_a_resumed_task_leaves_its_own_evidence_out(self, world, play, same_belief):
         bandit = make(noise=0.5)
         finish(bandit, "abcde", world, play)

@@ -164,25 +164,22 @@ def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior
     assert "gone" not in bandit
 
 
-def test_asking_for_propensities_disturbs_no_decision_of_another_thread(world, play):
-    rounds = world(seed=1, rounds=150, dim=DIM)
-    alone = play(hs.Bandit(DIM, rule=hs.Thompson(draws=50), seed=0), "mine", rounds)
-    bandit = hs.Bandit(DIM, rule=hs.Thompson(draws=50), seed=0)
-    done = threading.Event()
+@pytest.mark.parametrize("seed", range(6))
+def test_asking_for_propensities_disturbs_no_decision_of_another_thread(seed, world, play):
+    rounds = world(seed=seed, rounds=300, dim=DIM)
+    rule = hs.Thompson(draws=2)
+    alone = play(hs.Bandit(DIM, rule=rule, seed=0), "mine", rounds)
+    bandit = hs.Bandit(DIM, rule=rule, seed=0)
+    choices = [[bandit.task(n).choose(np.eye(DIM)) for _ in range(500)] for n in range(3)]
 
-    def ask():
-        rng = np.random.default_rng(0)
-        while not done.is_set():
-            choice = bandit.task("other").choose(rng.standard_normal((4, DIM)))
-            assert choice.propensities.sum() == pytest.approx(1.0)
+    def ask(some):
+        return [choice.propensities.sum() for choice in some]
 
-    def decide():
-        try:
-            return play(bandit, "mine", rounds)
-        finally:
-            done.set()
-
-    assert together(decide, ask, ask)[0] == alone
+    answers = together(
+        lambda: play(bandit, "mine", rounds), *(lambda some=some: ask(some) for some in choices)
+    )
+    assert answers[0] == alone
+    np.testing.assert_allclose(answers[1:], 1.0)
 
 
 def test_choices_can_be_asked_for_propensities_from_any_thread():

@@ -17,9 +17,9 @@ __all__ = ["Synthetic"]
 class Synthetic(World):
     """The paper's synthetic setting, with what it leaves open as parameters.
 
-    θ* = μ + U z + U⊥ e, with z ~ N(0, ``inside``² I_p) and e ~ N(0, ``outside``² I_q). Contexts are
-    N(0, diag(c)), redrawn every round and divided by max(1, ‖x‖), with c ~ U(0, 1) drawn once per
-    population. Rewards are xᵀθ* + N(0, ``noise``²).
+    θ* = μ + U z + U⊥ e, with z ~ N(0, s² I_p), s the spread ``inside`` the plane, and e ~ N(0,
+    s'² I_q), s' the spread ``outside``. Contexts are N(0, diag(c)), redrawn every round and divided
+    by max(1, ‖x‖), with c ~ U(0, 1) drawn once per population. Rewards are xᵀθ* + N(0, R²).
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Synthetic(World):
     drift
         How far the directions and the mean turn from one task to the next, in radians.
     logistic
-        Rewards are 0 or 1 with probability 1/(1 + exp(−``logistic``·xᵀθ*)), if above 0.
+        If above 0, rewards are 1 with probability 1/(1 + exp(−a·xᵀθ*)), a this number, else 0.
     """
 
     dim: int = 30

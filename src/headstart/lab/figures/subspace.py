@@ -89,7 +89,7 @@ def subspace_error(
     codimension: int | None = None,
     name: str = "subspace_error",
 ) -> Figure:
-    """|E[W]²/Var_ρ − 1| and |E[W²]/Var_ρ − 1| against tasks, on a log scale.
+    """How far E[W]²/Var_ρ and E[W²]/Var_ρ are from 1, against tasks, on a log scale.
 
     W is how far a new task is from the learned subspace, and Var_ρ is the variance outside the true
     one: 0 says that the subspace is as good as the true one. Both expectations are over tasks and

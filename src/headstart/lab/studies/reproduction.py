@@ -159,9 +159,6 @@ def write(
         for figure in section.figures:
             figure.save(bench.folder / "figures")
     scale = bench.scale
-    counted = {claim.verdict: 0 for claim in settled}
-    for claim in settled:
-        counted[claim.verdict] += 1
     claims_section = Section(
         "The paper's claims",
         "Every claim that an experiment can settle: what we measured, and whether it holds. "
@@ -177,13 +174,9 @@ def write(
         "python": platform.python_version(),
         **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
     }
-    intro = (
-        f"{scale.seeds} seeds, {scale.tasks} tasks, {scale.rounds} rounds. "
-        + ", ".join(f"{count} claims: {verdict}" for verdict, count in counted.items())
-        + "."
-    )
+    intro = f"{scale.seeds} seeds, {scale.tasks} tasks, {scale.rounds} rounds."
     if not bench.tune:
-        intro = "A quick look: fewer seeds and tasks than the paper's, nothing tuned. " + intro
+        intro = "A quick look, with fewer seeds and tasks than the paper's: " + intro
     path = write_report(
         bench.folder / "report.html", TITLE, [claims_section, *sections], manifest, intro
     )
