@@ -236,6 +236,24 @@ class TestLooking:
 
         assert one_after_another(make(dim=DIM, seed=7), tasks, play_and_ask) == plain
 
+    def test_asking_in_the_middle_of_another_decision_changes_nothing(self, world, play):
+        """As a thread may do at any moment; here the rule itself does it, before it draws."""
+        earlier = []
+
+        class Nosy(hs.Thompson):
+            def choose(self, belief, contexts, rng, allowed=None):
+                if earlier:
+                    earlier.pop().propensities  # noqa: B018
+                return super().choose(belief, contexts, rng, allowed)
+
+        rounds = world(seed=1, rounds=20, dim=DIM)
+        plain = play(hs.lints(dim=DIM, seed=7), "mine", rounds)
+        bandit = hs.Bandit(DIM, hs.Independent(), Nosy(), seed=7)
+        asked = [bandit.task("other").choose(np.eye(DIM)) for _ in range(20)]
+        earlier.extend(asked)
+        assert play(bandit, "mine", rounds) == plain
+        assert not earlier
+
     def test_propensities_are_the_same_whenever_they_are_asked_for(self):
         choices = [
             hs.lints(dim=DIM, seed=7).task("a").choose(np.random.default_rng(0).normal(size=(4, 3)))

@@ -4,7 +4,7 @@ Many related decision problems, each too small to learn well alone; headstart le
 share, so that the next one needs a fraction of the exploration.
 """
 
-from headstart.bandit import Bandit, Prediction, Task, load
+from headstart.bandit import Bandit, load
 from headstart.belief import Belief
 from headstart.choice import Choice
 from headstart.errors import (
@@ -30,6 +30,7 @@ from headstart.prior import Prior
 from headstart.report import Report
 from headstart.rules import UCB, Forced, Greedy, Rule, Thompson, Uniform
 from headstart.subspace import CCIPCA, PCA, ExactPCA
+from headstart.task import Prediction, Task
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace, Transfer
 
 __version__ = "0.1.0"

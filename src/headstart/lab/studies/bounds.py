@@ -46,7 +46,8 @@ def section(results: Results) -> Section:
         "The bound beside the curve",
         "Theorem 1 with explicit constants (corrected as the documentation tells), for a known "
         "plane and mean, beside the regret of the oracle that knows them (with a tuned radius, "
-        "which is smaller than the theorem's); and the same bound without a plane. The bounds hold, and are loose: they show how regret grows, not how "
-        "much there is. With a learned plane the analysis promises nothing at this size.",
+        "which is smaller than the theorem's); and the same bound without a plane. The bounds "
+        "hold, and are loose: they show how regret grows, not how much there is. With a learned "
+        "plane the analysis promises nothing at this size.",
         figures.with_bound(oracle, lines, "projection oracle", name="bound"),
     )

@@ -1,0 +1,425 @@
+"""Experiments: plans, the same results however they are run, and runs that resume."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import headstart as hs
+from headstart.lab import probes
+from headstart.lab.engine import simulate
+from headstart.lab.experiment import Plan, run
+from headstart.lab.policies import (
+    Policy,
+    bias_oful,
+    lints,
+    linucb,
+    projected_linucb,
+    projection_oracle,
+)
+from headstart.rules import UCB
+from headstart.transfer import Oracle
+from headstart.worlds import Logged, Synthetic
+
+WORLD = Synthetic(dim=5, rank=2, arms=4)
+POLICIES = (linucb(), lints(), bias_oful())
+PLAN = Plan(WORLD, POLICIES, (4, 5, 6), tasks=4, rounds=10, checkpoints=(5, 10))
+#: Two jobs in one process: no more than ten seeds share a batch.
+LONG = dataclasses.replace(PLAN, seeds=tuple(range(12)), tasks=3)
+
+
+def parts(folder):
+    return sorted((folder / "parts").glob("*.npz"))
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def assert_same(left, right):
+    """The same rows, to the last bit."""
+    order = ["policy", "seed", "task", "round"]
+    assert_frame_equal(left.regret.sort(order), right.regret.sort(order), check_exact=True)
+    order[-1] = "name"
+    assert_frame_equal(left.probes.sort(order), right.probes.sort(order), check_exact=True)
+
+
+# --- Plans --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"policies": ()}, "policy"),
+        ({"seeds": ()}, "seed"),
+        ({"tasks": 0}, "tasks"),
+        ({"tasks": 2.0}, "tasks"),
+        ({"rounds": 0}, "rounds"),
+        ({"checkpoints": (11,)}, "checkpoints"),
+        ({"checkpoints": (0, 10)}, "checkpoints"),
+        ({"policies": (linucb(), linucb(2.0))}, "different names"),
+        ({"seeds": (1, 2, 1)}, "seed"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_refused_before_anything_runs(change, word):
+    with pytest.raises(hs.InputError, match=word):
+        dataclasses.replace(PLAN, **change)
+
+
+def test_two_policies_of_one_name_are_refused_however_many_there_are():
+    many = [dataclasses.replace(linucb(), name=f"policy {number}") for number in range(17)]
+    many[-1] = many[0]
+    with pytest.raises(hs.InputError, match="different names"):
+        run(Plan(WORLD, tuple(many), (1,), tasks=1, rounds=2), workers=1)
+
+
+def test_regret_is_recorded_at_the_last_round_unless_told_otherwise():
+    assert dataclasses.replace(PLAN, checkpoints=()).marks == (10,)
+    assert PLAN.marks == (5, 10)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 64])
+def test_jobs_cover_every_policy_and_seed_once(workers):
+    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(37))
+    for plan in (PLAN, LONG, dataclasses.replace(LONG, policies=many)):
+        jobs = plan.jobs(workers)
+        done = [(seed, policy.name) for job in jobs for seed in job.seeds for policy in job.policies]
+        wanted = [(seed, policy.name) for seed in plan.seeds for policy in plan.policies]
+        assert sorted(done) == sorted(wanted)
+        assert sum(job.work for job in jobs) == plan.work
+        for job in jobs:
+            assert len(job.seeds) <= 10  # so that memory stays small
+            assert dataclasses.replace(job, seeds=plan.seeds, policies=plan.policies) == plan
+
+
+BIG = np.arange(8.0)
+TABLE = pl.DataFrame({"user": ["a"] * 4, "x": [0.1, 0.2, 0.3, 0.4], "reward": [0.0, 1.0, 0.0, 1.0]})
+
+
+def logged(table):
+    return Logged(table, task="user", reward="reward", contexts="x", arms=2)
+
+
+def told(mean):
+    return Policy("told", Oracle.gaussian(mean, np.eye(8)), UCB())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param({}, {"seeds": (4, 5)}, id="seeds"),
+        pytest.param({}, {"tasks": 5}, id="tasks"),
+        pytest.param({}, {"rounds": 11}, id="rounds"),
+        pytest.param({}, {"checkpoints": (10,)}, id="checkpoints"),
+        pytest.param({}, {"probe": probes.residual}, id="probe"),
+        pytest.param({}, {"world": Synthetic(dim=5, rank=2, arms=4, noise=0.2)}, id="world"),
+        pytest.param({}, {"policies": (*POLICIES, projection_oracle())}, id="one policy more"),
+        pytest.param({}, {"policies": POLICIES[::-1]}, id="order"),
+        pytest.param(
+            {"policies": (linucb(),)}, {"policies": (linucb(lam=1 + 1e-15),)}, id="last digit"
+        ),
+        pytest.param(
+            {"policies": (linucb(),)},
+            {"policies": (dataclasses.replace(linucb(), name="mine"),)},
+            id="name",
+        ),
+        pytest.param(
+            {"policies": (projected_linucb(rank=2),)},
+            {"policies": (projected_linucb(rank=2, pca="ccipca"),)},
+            id="option",
+        ),
+        pytest.param({"policies": (told(BIG),)}, {"policies": (told(-BIG),)}, id="large arrays"),
+        pytest.param(
+            {"world": logged(TABLE)},
+            {"world": logged(TABLE.with_columns(reward=1 - pl.col("reward")))},
+            id="tables",
+        ),
+    ],
+)
+def test_a_plans_key_follows_from_everything_that_decides_the_result(one, other):
+    """Otherwise a resumed run would take another plan's results for its own."""
+    first, second = (dataclasses.replace(PLAN, **change) for change in (one, other))
+    assert first.key != second.key
+    again = dataclasses.replace(first)
+    assert again.key == first.key
+
+
+# --- Results ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def probed():
+    return dataclasses.replace(PLAN, probe=probes.residual)
+
+
+@pytest.fixture(scope="module")
+def here(probed):
+    return run(probed, workers=1)
+
+
+def test_results_are_a_tidy_table(here, probed):
+    assert here.regret.schema == {
+        "seed": pl.Int64,
+        "policy": pl.String,
+        "task": pl.Int64,
+        "round": pl.Int64,
+        "regret": pl.Float64,
+    }
+    assert here.probes.schema == {
+        "seed": pl.Int64,
+        "policy": pl.String,
+        "task": pl.Int64,
+        "name": pl.String,
+        "value": pl.Float64,
+    }
+    assert len(here.regret) == 3 * 3 * 4 * 2
+    traces = simulate(WORLD, POLICIES, PLAN.seeds, 4, 10, (5, 10), probes.residual)
+    for row in here.regret.iter_rows(named=True):
+        place = (PLAN.seeds.index(row["seed"]), row["task"], (5, 10).index(row["round"]))
+        assert row["regret"] == traces[row["policy"]].regret[place]
+    assert set(here.probes["policy"]) == {"B-OFUL"}
+    for row in here.probes.iter_rows(named=True):
+        value = traces["B-OFUL"].probed[row["name"]][PLAN.seeds.index(row["seed"]), row["task"]]
+        np.testing.assert_equal(row["value"], value)
+
+
+def test_totals_are_sums_over_tasks_at_the_last_round(here):
+    totals = here.totals()
+    assert set(totals.columns) == {"policy", "seed", "total"}
+    assert len(totals) == 9
+    for row in totals.iter_rows(named=True):
+        tasks = here.regret.filter(
+            (pl.col("policy") == row["policy"])
+            & (pl.col("seed") == row["seed"])
+            & (pl.col("round") == 10)
+        )
+        assert row["total"] == pytest.approx(tasks["regret"].sum(), rel=1e-12)
+
+
+def test_two_processes_give_exactly_what_one_gives(here, probed, tmp_path):
+    told = []
+    there = run(probed, tmp_path, workers=2, progress=lambda done, all: told.append((done, all)))
+    assert_same(there, here)
+    assert len(parts(tmp_path)) == 2
+    assert {total for _, total in told} == {probed.work}
+    done = [count for count, _ in told]
+    assert done == sorted(done)
+
+
+def test_the_environment_is_as_before(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    from headstart.lab.experiment import one_thread_each
+
+    with one_thread_each():
+        assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_progress_ends_at_the_whole_of_the_work():
+    told = []
+    run(LONG, workers=1, progress=lambda done, all: told.append((done, all)))
+    assert told[0] == (0.0, LONG.work)
+    assert told[-1] == (LONG.work, LONG.work)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_workers_must_be_one_or_more():
+    with pytest.raises(hs.InputError, match="workers"):
+        run(PLAN, workers=0)
+
+
+# --- On disk ------------------------------------------------------------------------------------
+
+
+def test_a_folder_gets_tables_and_a_manifest(here, probed, tmp_path):
+    found = run(probed, tmp_path / "new" / "folder", workers=1)
+    folder = tmp_path / "new" / "folder"
+    assert_frame_equal(pl.read_parquet(folder / "regret.parquet"), found.regret)
+    assert_frame_equal(pl.read_parquet(folder / "probes.parquet"), found.probes)
+    said = manifest(folder)
+    assert said["key"] == probed.key
+    assert said["world"] == "Synthetic(dim=5, rank=2, arms=4)"
+    assert said["policies"] == {policy.name: repr(policy) for policy in POLICIES}
+    assert said["seeds"] == [4, 5, 6]
+    assert (said["tasks"], said["rounds"], said["checkpoints"]) == (4, 10, [5, 10])
+    assert said["policy_rounds"] == 3 * 3 * 4 * 10
+    assert said["jobs_run"] == 1
+    assert said["seconds"] > 0
+    assert said["versions"]["numpy"] == np.__version__
+    assert said["versions"]["headstart"] == hs.__version__
+    assert set(said["versions"]) >= {"python", "scipy", "polars"}
+
+
+def test_seeds_may_be_numpys_integers(tmp_path):
+    """A manifest that cannot be written would cost a finished run."""
+    plan = dataclasses.replace(PLAN, seeds=tuple(np.arange(4, 6)), tasks=1)
+    run(plan, tmp_path, workers=1)
+    assert manifest(tmp_path)["seeds"] == [4, 5]
+
+
+def test_what_is_finished_is_not_run_again(here, probed, tmp_path, monkeypatch):
+    run(probed, tmp_path, workers=1)
+
+    def never(*args, **kwargs):
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("headstart.lab.experiment.simulate", never)
+    again = run(probed, tmp_path, workers=1)
+    assert_same(again, here)
+    assert manifest(tmp_path)["jobs_run"] == 0
+
+
+def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(probed, tmp_path, monkeypatch):
+    """A run that was begun with one number of workers is finished with another."""
+    run(probed, tmp_path, workers=1)
+
+    def never(*args, **kwargs):
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("headstart.lab.experiment.play_all", lambda jobs, *rest: map(never, jobs))
+    run(probed, tmp_path, workers=2)
+    assert manifest(tmp_path)["jobs_run"] == 0
+
+
+def test_another_plan_in_the_same_folder_does_not_take_the_first_ones_results(tmp_path):
+    first = run(PLAN, tmp_path, workers=1)
+    other = dataclasses.replace(PLAN, world=dataclasses.replace(WORLD, noise=0.5))
+    second = run(other, tmp_path, workers=1)
+    assert manifest(tmp_path)["jobs_run"] == 1
+    assert not second.regret.equals(first.regret)
+    assert_same(run(PLAN, tmp_path, workers=1), first)
+    assert manifest(tmp_path)["jobs_run"] == 0
+
+
+def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_path):
+    wanted = run(LONG, workers=1)
+    first = LONG.jobs(1)[0].work
+
+    def interrupt(done, total):
+        if done > first:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(LONG, tmp_path, workers=1, progress=interrupt)
+    assert len(parts(tmp_path)) == 1
+    assert not list((tmp_path / "parts").glob("*.tmp"))
+    assert not (tmp_path / "regret.parquet").exists()
+    told = []
+    found = run(LONG, tmp_path, workers=1, progress=lambda done, total: told.append(done))
+    assert told[0] == first  # progress counts what was found
+    assert told[-1] == LONG.work
+    assert manifest(tmp_path)["jobs_run"] == 1
+    assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.99])
+def test_a_part_that_was_cut_short_is_computed_again(here, probed, tmp_path, keep):
+    run(probed, tmp_path, workers=1)
+    (part,) = parts(tmp_path)
+    whole = part.read_bytes()
+    part.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
+    assert_same(run(probed, tmp_path, workers=1), here)
+    assert manifest(tmp_path)["jobs_run"] == 1
+    assert part.read_bytes() == whole
+
+
+def test_a_part_that_was_damaged_is_computed_again(here, probed, tmp_path):
+    run(probed, tmp_path, workers=1)
+    (part,) = parts(tmp_path)
+    whole = bytearray(part.read_bytes())
+    whole[len(whole) // 2] ^= 0xFF
+    part.write_bytes(whole)
+    assert_same(run(probed, tmp_path, workers=1), here)
+
+
+def test_a_part_that_is_no_archive_is_computed_again(here, probed, tmp_path):
+    run(probed, tmp_path, workers=1)
+    (part,) = parts(tmp_path)
+    part.write_text("something else")
+    assert_same(run(probed, tmp_path, workers=1), here)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(hs.FileError, match="cannot be written") as caught:
+            run(PLAN, folder, workers=1)
+        assert str(tmp_path / "file") in str(caught.value)
+
+
+def test_tables_that_cannot_be_written_are_refused_by_name(tmp_path):
+    (tmp_path / "regret.parquet").mkdir()
+    with pytest.raises(hs.FileError, match="cannot be written"):
+        run(PLAN, tmp_path, workers=1)
+
+
+# --- Ctrl-C -------------------------------------------------------------------------------------
+
+COMMAND = Path(sys.executable).with_name("headstart")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+def test_ctrl_c_leaves_what_was_finished_and_the_command_resumes(tmp_path):
+    """As a terminal sends it: to the command and all its workers."""
+    words = [str(COMMAND), "compare", "--policy", "linucb", "--policy", "lints", "--workers", "2"]
+    words += ["--world", "synthetic:dim=5,rank=2,arms=4", "--seeds", "21", "--tasks", "60"]
+    words += ["--rounds", "25", "--json", "--out"]
+    folder = tmp_path / "cut"
+    process = subprocess.Popen(
+        [*words, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not parts(folder) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    finished = parts(folder)
+    assert 1 <= len(finished) < 3, "the interrupt came too late"
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert "interrupted" in err
+    assert "kept" in err
+    assert not (folder / "report.html").exists()
+    written = {part: part.stat().st_mtime_ns for part in finished}
+    again = subprocess.run([*words, str(folder)], capture_output=True, text=True, check=True)
+    assert manifest(folder)["jobs_run"] == 3 - len(finished)
+    assert {part: part.stat().st_mtime_ns for part in finished} == written
+    whole = run(
+        Plan(
+            WORLD,
+            (linucb(), lints()),
+            tuple(range(21)),
+            tasks=60,
+            rounds=25,
+            checkpoints=tuple(range(1, 26)),
+        ),
+        workers=1,
+    )
+    order = ["policy", "seed", "task", "round"]
+    assert_frame_equal(
+        pl.read_parquet(folder / "regret.parquet").sort(order),
+        whole.regret.sort(order),
+        check_exact=True,
+    )
+    assert len(json.loads(again.stdout)["totals"]) == 2
