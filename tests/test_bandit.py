@@ -169,9 +169,13 @@ def test_noise_that_is_given_is_kept(world, play):
 
 class TestPredict:
     @pytest.fixture
-    def task(self, world, play):
+    def bandit(self, world, play):
         bandit = hs.Bandit(dim=2, noise=0.5, seed=0)
         play(bandit, "a", world(seed=1, rounds=10, dim=2))
+        return bandit
+
+    @pytest.fixture
+    def task(self, bandit):
         return bandit.task("a")
 
     def test_expected_rewards_with_normal_intervals(self, task):
@@ -239,8 +243,8 @@ class TestPredict:
         assert arms[0] == arms[1]
 
     @pytest.mark.parametrize("level", [0, 1, -0.5, 2, "x", None, float("nan"), True, [0.5]])
-    def test_levels_outside_zero_to_one_are_refused(self, task, level, refused):
-        with refused(task._bandit, "level", "between 0 and 1"):
+    def test_levels_outside_zero_to_one_are_refused(self, bandit, task, level, refused):
+        with refused(bandit, "level", "between 0 and 1"):
             task.predict(X, level=level)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LAMBDAS", "MULTIPLIERS", "Tuning", "grid", "tune"]
 
-MULTIPLIERS = (0.25, 0.5, 1.0, 2.0)
+MULTIPLIERS = (0.125, 0.25, 0.5, 1.0, 2.0)
 LAMBDAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 LAMBDA_NAMES = ("lam", "lam1", "lam2")
 
@@ -32,7 +32,7 @@ def grid(kind: str) -> list[dict[str, Any]]:
     """All settings of a policy that tuning tries.
 
     >>> len(grid("linucb")), len(grid("projected_linucb"))
-    (20, 44)
+    (25, 55)
     """
     knobs = POLICIES[kind].__code__.co_varnames[: POLICIES[kind].__code__.co_argcount]
     amount = "radius" if "radius" in knobs else "scale"
