@@ -1,0 +1,180 @@
+"""Policies by name: from text and from options, with errors that name what is wrong."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+
+import headstart as hs
+from headstart.lab.policies import POLICIES, Policy, Told, make_policy, parse
+from headstart.rules import UCB, Forced, Thompson
+from headstart.transfer import Bias, Gaussian, Independent, Subspace
+from headstart.worlds import Synthetic
+
+WORLD = Synthetic(dim=5, rank=2, arms=4)
+
+
+def test_a_name_alone_has_the_usual_settings():
+    for name, make in POLICIES.items():
+        assert parse(name) == make() == make_policy(name, {})
+
+
+def test_every_policy_has_a_name_of_its_own():
+    names = [make().name for make in POLICIES.values()]
+    assert len(set(names)) == len(names)
+    assert {"LinUCB", "LinTS", "B-OFUL", "P-LinUCB", "P-TS", "M-TS"} <= set(names)
+    assert {"projection oracle", "Bayes oracle"} <= set(names)
+
+
+def test_policies_are_the_librarys_own_transfers_and_rules():
+    assert parse("linucb:lam=2") == Policy("LinUCB", Independent(lam=2), UCB())
+    assert parse("lints:scale=0.5") == Policy("LinTS", Independent(), Thompson(0.5))
+    assert parse("bias_oful:method=pooled") == Policy("B-OFUL", Bias(method="pooled"), UCB())
+    assert parse("projected_ts:rank=3,shrink=mean") == Policy(
+        "P-TS", Subspace(rank=3, shrink="mean"), Thompson()
+    )
+    assert parse("meta_ts:forced_rounds=7,lam=3") == Policy(
+        "M-TS", Gaussian(lam=3), Forced(7, Thompson())
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("projected_linucb:rank=3", {"rank": 3}),
+        ("projected_linucb:rank=paper,lam1=1e2,lam2=1", {"rank": "paper", "lam1": 100.0, "lam2": 1}),
+        ("projected_linucb: rank = 3 , radius = .5 ", {"rank": 3, "radius": 0.5}),
+        ("projected_linucb:", {}),
+        (" projected_linucb ", {}),
+        ("projected_linucb:label=mine", {"label": "mine"}),
+        ("projected_linucb:label=3,warmup=4", {"label": 3, "warmup": 4}),
+    ],
+)
+def test_text_and_options_say_the_same(text, options):
+    assert parse(text) == make_policy("projected_linucb", options)
+
+
+def test_a_label_renames_and_changes_nothing_else():
+    mine = parse("bias_oful:label=my own: λ = 2,lam=2")
+    assert mine.name == "my own: λ = 2"
+    assert (mine.transfer, mine.rule) == (Bias(lam=2), UCB())
+
+
+def test_a_whole_number_stays_whole():
+    assert isinstance(parse("projected_linucb:rank=3").transfer.rank, int)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nonsense", ["policy", "nonsense", "linucb", "bias_oful"]),
+        ("", ["policy", "linucb"]),
+        ("LinUCB", ["policy", "linucb"]),
+        ("bias_oful:lm=2", ["option of bias_oful", "lm", "lam", "radius", "label"]),
+        ("linucb:lam", ["policy", "option=value", "linucb:lam"]),
+        ("linucb:lam=", ["lam"]),
+        ("linucb:lam=-1", ["lam", "positive", "-1"]),
+        ("linucb:lam=nan", ["lam", "nan"]),
+        ("linucb:lam=much", ["lam", "much"]),
+        ("linucb:radius=-0.5", ["radius", "-0.5"]),
+        ("linucb:radius=wide", ["radius", "wide", "theory", "paper"]),
+        ("lints:scale=theory", ["scale", "theory"]),
+        ("projected_linucb:rank=1.5", ["rank", "1.5"]),
+        ("projected_linucb:pca=fast", ["pca", "fast", "exact"]),
+        ("projected_linucb:warmup=none", ["warmup", "none"]),
+        ("bias_oful:method=median", ["method", "median", "average"]),
+        ("meta_ts:forced_rounds=many", ["rounds", "many"]),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(text, words):
+    with pytest.raises(hs.InputError) as caught:
+        parse(text)
+    for word in words:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, [1.0], {"a": 1}, True])
+def test_options_of_the_wrong_kind_are_refused_by_name(value):
+    with pytest.raises(hs.InputError, match="lam"):
+        make_policy("linucb", {"lam": value})
+
+
+def test_options_are_not_changed():
+    options = {"lam": 2.0, "label": "mine"}
+    make_policy("linucb", options)
+    assert options == {"lam": 2.0, "label": "mine"}
+
+
+def test_policies_print_as_the_code_that_makes_them():
+    policy = parse("bias_oful:lam=2,radius=0.5")
+    assert repr(policy) == "Policy(name='B-OFUL', transfer=Bias(lam=2), rule=UCB(radius=0.5))"
+    assert eval(repr(policy)) == policy
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_policies_travel_to_other_processes(name):
+    policy = POLICIES[name]()
+    assert pickle.loads(pickle.dumps(policy)) == policy
+
+
+def test_every_policy_has_the_knobs_that_are_tuned():
+    for make in POLICIES.values():
+        assert {"radius", "scale"} & set(inspect.signature(make).parameters)
+        assert make.__doc__
+
+
+# --- Oracles ------------------------------------------------------------------------------------
+
+
+def test_an_oracle_is_told_each_seeds_own_truth():
+    populations = [WORLD.population(seed) for seed in (3, 1, 2)]
+    bayes = parse("bayes_oracle").prepared(populations)
+    plane = parse("projection_oracle:lam1=9,lam2=4").prepared(populations)
+    assert (plane.lam1, plane.lam2) == (9, 4)
+    for place, population in enumerate(populations):
+        truth = population.truth
+        np.testing.assert_array_equal(bayes.mean[place], truth.mean)
+        np.testing.assert_array_equal(bayes.covariance[place], truth.covariance)
+        np.testing.assert_array_equal(plane.mean[place], truth.mean)
+        np.testing.assert_array_equal(plane.basis[place], truth.basis)
+    assert not np.allclose(bayes.mean[0], bayes.mean[1])
+
+
+def test_only_oracles_are_told_anything():
+    populations = [WORLD.population(0)]
+    for name, make in POLICIES.items():
+        policy = make()
+        if "oracle" in name:
+            assert isinstance(policy.transfer, Told)
+        else:
+            assert policy.prepared(populations) is policy.transfer
+
+
+def test_an_oracle_without_a_truth_is_refused():
+    drifting = Synthetic(dim=5, rank=2, arms=4, drift=0.1)
+    for name in ("bayes_oracle", "projection_oracle"):
+        with pytest.raises(hs.InputError, match="no truth"):
+            parse(name).prepared([drifting.population(0)])
+    clusters = Synthetic(dim=5, rank=2, arms=4, clusters=2)
+    parse("bayes_oracle").prepared([clusters.population(0)])
+    with pytest.raises(hs.InputError, match="no single subspace"):
+        parse("projection_oracle").prepared([clusters.population(0)])
+
+
+def test_an_oracle_takes_no_lambda_from_data():
+    with pytest.raises(hs.InputError, match="lam1.*plug-in"):
+        parse("projection_oracle:lam1=plug-in").prepared([WORLD.population(0)])
+
+
+def test_the_oracles_agree_where_the_mean_is_off_the_plane():
+    """λ = R²/variance makes the projection oracle the Bayes oracle; those are its defaults."""
+    world = Synthetic(dim=5, rank=2)
+    populations = [world.population(0)]
+    bayes, plane = (
+        parse(name).prepared(populations) for name in ("bayes_oracle", "projection_oracle")
+    )
+    one, other = (oracle.prior(oracle.init(5, world.noise, (1,))) for oracle in (bayes, plane))
+    np.testing.assert_allclose(one.mean, other.mean, atol=1e-12)
+    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-9, atol=1e-12)
