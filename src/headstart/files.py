@@ -11,8 +11,8 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
     """Write a file atomically: to a name of its own, flushed to disk, then renamed."""
     from safetensors.numpy import save
 
-    target = checked_path(path)
+    # Through a link, so that what it points to is replaced and not the link.
+    target = Path(os.path.realpath(checked_path(path)))
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     text = json.dumps(header, ensure_ascii=False)
     metadata = {
@@ -46,14 +47,17 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
         "digest": digest(str(VERSION) + text, arrays),
     }
     content = save(arrays, metadata)
-    temporary = None
+    temporary: Path | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        name = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+        handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        temporary = name
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, usual_mode(target))
+        if target.exists():
+            os.chmod(temporary, target.stat().st_mode & 0o777)
         os.replace(temporary, target)
         flush_folder(target.parent)
     except BaseException as error:
@@ -138,15 +142,6 @@ def digest(text: str, tensors: Tensors) -> str:
         hashed.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         hashed.update(array.tobytes())
     return hashed.hexdigest()
-
-
-def usual_mode(target: Path) -> int:
-    """The permissions of the file that is replaced, or those a new file would get."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def flush_folder(folder: Path) -> None:

@@ -29,20 +29,42 @@ __all__ = [
 
 
 def linucb(
-    dim: int, seed: Any = None, *, lam: float | str = 1.0, radius: float | str = 1.0, **other: Any
+    dim: int,
+    seed: Any = None,
+    *,
+    lam: float | str = 1.0,
+    radius: float | str = 1.0,
+    paper: bool = False,
+    **other: Any,
 ) -> Bandit:
     """LinUCB (OFUL; Abbasi-Yadkori et al. 2011): every task on its own, optimism.
+
+    Nothing is learned from past tasks unless ``lam="plug-in"`` takes λ from their size.
+    ``paper=True`` is the printed radius, with λ = 1/V².
 
     >>> linucb(dim=3, seed=0).prior.root[0]
     array([1., 0., 0.])
     """
+    if paper:
+        lam, radius = 1.0, "paper"
     return Bandit(dim, Independent(lam=lam), UCB(radius), seed=seed, **other)
 
 
 def lints(
-    dim: int, seed: Any = None, *, lam: float | str = 1.0, scale: float | str = 1.0, **other: Any
+    dim: int,
+    seed: Any = None,
+    *,
+    lam: float | str = 1.0,
+    scale: float | str = 1.0,
+    paper: bool = False,
+    **other: Any,
 ) -> Bandit:
-    """Linear Thompson sampling (Agrawal and Goyal 2013): every task on its own."""
+    """Linear Thompson sampling (Agrawal and Goyal 2013): every task on its own.
+
+    ``paper=True`` is the printed scale, with λ = 1/V².
+    """
+    if paper:
+        lam, scale = 1.0, "paper"
     return Bandit(dim, Independent(lam=lam), Thompson(scale), seed=seed, **other)
 
 
@@ -123,13 +145,16 @@ def meta_ts(
     forced_rounds: int | None = None,
     estimate: str = "least-squares",
     scale: float | str = 1.0,
+    paper: bool = False,
     **other: Any,
 ) -> Bandit:
     """M-TS (Peleg et al. 2022): a Gaussian prior learned from forced random rounds.
 
     ``forced_rounds`` is τ, 2d unless given. ``forced=False`` is the control without forced rounds,
-    on ridge estimates.
+    on ridge estimates. ``paper=True`` is the paper's benchmark: forced, least squares, scale 1.
     """
+    if paper:
+        forced, forced_rounds, estimate, scale = True, None, "least-squares", 1.0
     transfer = Gaussian(forced=forced, estimate=estimate)
     rule: Any = Thompson(scale)
     if forced:

@@ -168,7 +168,8 @@ def outline(state: object) -> Any:
         return "number"
     noted: dict[str, Any] = {"kind": kind}
     if isinstance(state, Mapping):
-        noted["keys"] = list(state)  # as they are: JSON would turn numbers into text
+        # As they are: JSON would turn numbers into text.
+        noted["keys"] = [key.item() if isinstance(key, np.generic) else key for key in state]
     return noted | {"parts": {name: outline(child) for name, child in child_items(state)}}
 
 

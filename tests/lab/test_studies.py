@@ -1,0 +1,693 @@
+"""Studies: the paper's experiments and comparisons of one's own, small, from end to end.
+
+Sizes are cut so that each study takes seconds: what is tested is that everything is written and
+says what was measured, not what the paper claims.
+"""
+
+import dataclasses
+import functools
+import json
+import tomllib
+
+import numpy as np
+import polars as pl
+import pytest
+
+import headstart as hs
+from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.policies import parse
+from headstart.lab.report.sections import VERDICTS
+from headstart.lab.studies import (
+    bench,
+    claims,
+    compare,
+    comparison,
+    list_policies,
+    list_worlds,
+    movielens,
+    rebuild,
+    reproduce,
+    reproduction,
+    synthetic,
+)
+from headstart.worlds import MovieLens, Synthetic
+from headstart.worlds.ratings import GENRES
+
+ROUNDS = 32
+SMALL = dataclasses.replace(bench.QUICK, rounds=ROUNDS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_sizes():
+    """Fewer rounds in all of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduction, "QUICK", SMALL)
+        yield
+
+
+@pytest.fixture
+def no_simulation(monkeypatch):
+    """From here on, nothing may be simulated."""
+
+    def never(*args, **kwargs):
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr("headstart.lab.experiment.simulate", never)
+    monkeypatch.setattr("headstart.lab.experiment.play_all", lambda jobs, *_: map(never, jobs))
+
+
+def figures_in(folder):
+    """The figures' names; each has all its files, and none is empty."""
+    files = sorted((folder / "figures").iterdir())
+    names = {file.stem for file in files}
+    assert {file.name for file in files} == {
+        f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")
+    }
+    for file in files:
+        head = file.read_bytes()[:5]
+        assert head
+        assert {".png": b"\x89PNG\r", ".svg": b"<?xml"}.get(file.suffix, head) == head
+    return names
+
+
+def totals_in(folder):
+    """Totals from the table that an experiment wrote."""
+    regret = pl.read_parquet(folder / "regret.parquet")
+    last = regret.filter(pl.col("round") == regret["round"].max())
+    return last.group_by("policy", "seed").agg(total=pl.col("regret").sum())
+
+
+def check_claims(made, page):
+    """Every claim has a verdict, and stands in the report."""
+    assert made.claims
+    for claim in made.claims:
+        assert claim.verdict in VERDICTS
+        assert claim.claim
+        assert claim.where
+        assert claim.measured
+        assert claim.claim.split("'")[0].split("≫")[0][:40] in page
+
+
+# --- The synthetic study ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("curves")
+    made = reproduce("synthetic", folder, quick=True, seeds=3, tasks=8, workers=1)
+    return folder, made, (folder / "report.html").read_text()
+
+
+def test_the_synthetic_study_draws_the_papers_curves_twice(curves):
+    folder, made, page = curves
+    assert made.path == folder / "report.html"
+    assert figures_in(folder) == {
+        "scatter",
+        "synthetic-rounds",
+        "synthetic-tasks",
+        "synthetic-per-task",
+        "synthetic-totals",
+        "bound",
+        "printed-rounds",
+        "printed-tasks",
+        "printed-totals",
+    }
+    for words in ("Expected transfer regret", "Cumulative regret", "printed constants", "claims"):
+        assert words in page
+    assert "<script src" not in page
+
+
+def test_the_table_is_total_regret_against_linucbs(curves):
+    folder, made, _ = curves
+    wanted = paired_ratios(totals_in(folder / "synthetic"), "LinUCB")
+    assert made.totals["policy"].to_list() == wanted["policy"].to_list()
+    np.testing.assert_allclose(made.totals["ratio"], wanted["ratio"])
+    np.testing.assert_allclose(made.totals["low"], wanted["low"])
+    assert set(made.totals["policy"]) == {
+        "LinUCB",
+        "LinTS",
+        "B-OFUL",
+        "P-LinUCB",
+        "P-TS",
+        "M-TS",
+        "projection oracle",
+        "Bayes oracle",
+    }
+    assert made.title.startswith("synthetic, tuned")
+
+
+def test_claims_say_what_was_measured(curves):
+    folder, made, page = curves
+    check_claims(made, page)
+    ratios = {row["policy"]: row for row in made.totals.iter_rows(named=True)}
+    first = made.claims[0]
+    for policy in ("P-LinUCB", "P-TS", "B-OFUL", "M-TS"):
+        assert f"{policy} {ratios[policy]['ratio']:.3f}" in first.measured
+    best = min(ratios[name]["ratio"] for name in ("B-OFUL", "M-TS", "LinUCB"))
+    assert first.verdict == ("holds" if ratios["P-LinUCB"]["ratio"] < best else "fails")
+    printed = paired_ratios(totals_in(folder / "synthetic-printed"), "LinUCB")
+    as_printed = next(claim for claim in made.claims if "printed" in claim.claim)
+    own = printed.filter(pl.col("policy") == "P-LinUCB")["ratio"].item()
+    assert f"P-LinUCB {own:.3f}" in as_printed.measured
+
+
+def test_a_summary_is_plain_data(curves):
+    _, made, _ = curves
+    summary = json.loads(json.dumps(made.summary()))
+    assert summary["report"] == str(made.path)
+    assert [row["policy"] for row in summary["totals"]] == made.totals["policy"].to_list()
+    assert {"claim", "where", "measured", "verdict", "remark"} == set(summary["claims"][0])
+    assert len(summary["claims"]) == len(made.claims) == 5
+
+
+def test_the_report_says_how_it_was_made(curves):
+    _, _, page = curves
+    for words in (
+        "headstart reproduce synthetic --quick --seeds 3 --tasks 8",
+        f"3 seeds × 8 tasks × {ROUNDS} rounds",
+        "1000–1002",
+        "A quick look",
+        np.__version__,
+    ):
+        assert words in page
+
+
+def test_results_are_kept_with_their_manifests(curves):
+    folder, _, _ = curves
+    for name in ("synthetic", "synthetic-printed"):
+        said = json.loads((folder / name / "manifest.json").read_text())
+        assert said["seeds"] == [1000, 1001, 1002]
+        assert len(said["policies"]) == 8
+    probed = pl.read_parquet(folder / "synthetic" / "probes.parquet")
+    assert set(probed["name"]) == {"W", "W2"}
+
+
+def test_a_full_study_tunes_and_shows_how_much_tuning_mattered(tmp_path):
+    tiny = dataclasses.replace(
+        bench.FULL, seeds=2, tasks=2, rounds=5, tuning_seeds=1, tuning_tasks=2
+    )
+    results, sections = synthetic.comparison(bench.Bench(tmp_path, tiny, workers=1))
+    (section,) = [section for section in sections if "tuning" in section.title]
+    (figure,) = section.figures
+    tried = pl.read_parquet(tmp_path / "synthetic-tuning" / "regret.parquet")
+    assert set(tried["seed"]) == {9000}
+    assert not set(tried["seed"]) & set(results.regret["seed"])
+    assert len(figure.table)
+    best = json.loads((tmp_path / "synthetic-tuning" / "best.json").read_text())
+    assert set(best) == set(bench.KINDS)
+    assert any("tuned on 1 other seeds" in section.text for section in sections)
+
+
+# --- Ranks and subspace -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    return folder, reproduce("ranks", folder, quick=True, seeds=2, tasks=4, workers=1)
+
+
+def test_the_rank_sweep_draws_total_regret_against_q(ranks):
+    folder, made = ranks
+    assert figures_in(folder) == {"ranks"}
+    assert sorted(made.totals["q"].unique()) == [0, 5, 10, 15, 20, 25]
+    each = totals_in(folder / "ranks")
+    for row in made.totals.iter_rows(named=True):
+        own = each.filter(pl.col("policy") == f"{row['policy']}|{row['q']}")
+        assert row["total"] == pytest.approx(own["total"].mean())
+    check_claims(made, (folder / "report.html").read_text())
+    fixed = made.totals.filter(pl.col("policy").str.starts_with("λ₁")).sort("total")
+    assert f"q = {fixed['q'][0]} " in made.claims[0].measured
+    assert made.claims[0].verdict == ("holds" if fixed["q"][0] == 15 else "fails")
+
+
+def test_the_title_says_what_the_table_shows(ranks):
+    """The rank sweep's table has totals, not ratios to a baseline."""
+    _, made = ranks
+    assert "÷" not in made.title
+
+
+def test_a_rebuilt_report_is_the_same_and_simulates_nothing(ranks, no_simulation):
+    folder, made = ranks
+    before = (folder / "report.html").read_bytes()
+    drawn = {file.name: file.read_bytes() for file in (folder / "figures").iterdir()}
+    (folder / "report.html").unlink()
+    again = rebuild(folder, workers=1)
+    assert again.path.read_bytes() == before
+    assert {file.name: file.read_bytes() for file in (folder / "figures").iterdir()} == drawn
+    assert again.totals.equals(made.totals)
+    assert list(again.claims) == list(made.claims)
+
+
+def test_a_report_is_rebuilt_on_a_machine_with_other_cores(ranks, no_simulation):
+    folder, _ = ranks
+    rebuild(folder, workers=2)
+
+
+def test_the_subspace_study_measures_the_distance_of_new_tasks(tmp_path):
+    made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=36, workers=1)
+    assert figures_in(tmp_path) == {"subspace"}
+    check_claims(made, (tmp_path / "report.html").read_text())
+    assert set(made.totals["policy"]) == {"B-OFUL", "P-LinUCB", "P-TS"}
+    measured = pl.read_parquet(tmp_path / "subspace" / "probes.parquet")
+    late = measured.filter(
+        (pl.col("policy") == "B-OFUL") & (pl.col("name") == "W") & (pl.col("task") >= 27)
+    )
+    share = late["value"].mean() ** 2 / (15 * 0.02**2)
+    assert f"B-OFUL {share:.0f}" in made.claims[0].measured
+
+
+def test_too_few_tasks_to_learn_a_subspace_are_no_crash(tmp_path):
+    """Nothing is learned before as many tasks as dimensions: say so, or report what there is."""
+    try:
+        made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=8, workers=1)
+    except hs.InputError as error:
+        assert "tasks" in str(error)
+    else:
+        assert made.path.exists()
+
+
+def test_the_claims_of_the_text_are_all_put_to_the_test(tmp_path):
+    tiny = dataclasses.replace(SMALL, seeds=2, tasks=3)
+    found = claims.more_claims(bench.Bench(tmp_path, tiny, tune=False, workers=1))
+    said = " ".join(claim.claim for claim in found)
+    for words in ("2V", "initial phase", "eigengap", "smaller p", "λ₁ ≫ λ₂", "forced"):
+        assert words in said
+    for claim in found:
+        assert claim.verdict in VERDICTS
+        assert claim.measured
+
+
+# --- MovieLens ----------------------------------------------------------------------------------
+
+
+def write_movielens(folder, seed=0, users=12, movies=300, genres=18):
+    """Made-up files in the format of MovieLens 1M: everybody has rated 250 movies or more."""
+    rng = np.random.default_rng(seed)
+    kinds = [
+        sorted(rng.choice(genres, size=rng.integers(1, min(genres, 5) + 1), replace=False))
+        for _ in range(movies)
+    ]
+    lines = {
+        "users.dat": [
+            f"{user + 1}::{'MF'[user % 3 == 0]}::25::{(12, 20)[user % 2]}::48067"
+            for user in range(users)
+        ],
+        "movies.dat": [
+            f"{movie + 1}::Movie {movie} (1995)::{'|'.join(GENRES[kind] for kind in kinds[movie])}"
+            for movie in range(movies)
+        ],
+        "ratings.dat": [
+            f"{user + 1}::{movie + 1}::{rng.integers(1, 6)}::978300760"
+            for user in range(users)
+            for movie in rng.permutation(movies)[:260]
+        ],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in lines.items():
+        (folder / name).write_bytes("".join(f"{line}\n" for line in text).encode("latin-1"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unverified():
+    """The study takes any files in the true format."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movielens, "MovieLens", functools.partial(MovieLens, verify=False))
+        yield
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory, unverified):
+    data = write_movielens(tmp_path_factory.mktemp("data") / "ml-1m")
+    folder = tmp_path_factory.mktemp("movielens")
+    made = reproduce("movielens", folder, quick=True, seeds=3, workers=1, data=data)
+    return folder, made, (folder / "report.html").read_text()
+
+
+def test_movielens_is_drawn_for_men_women_and_the_largest_occupation(films):
+    folder, made, page = films
+    groups = ("men", "women", "programmer")
+    assert figures_in(folder) == {
+        f"movielens-{group}-{what}" for group in groups for what in ("rounds", "tasks", "totals")
+    }
+    for group in groups:
+        assert f"MovieLens, {group}" in page
+    assert "8 of 8 users" in page  # all the men there are
+    assert made.title.startswith("MovieLens, men")
+
+
+def test_movielens_has_every_policy_that_needs_no_truth(films):
+    folder, made, _ = films
+    assert set(made.totals["policy"]) == {
+        "LinUCB",
+        "LinTS",
+        "B-OFUL",
+        "P-LinUCB",
+        "P-TS",
+        "M-TS",
+        "M-TS, unforced",
+        "M-TS, ridge",
+    }
+    wanted = paired_ratios(totals_in(folder / "movielens-men"), "LinUCB")
+    np.testing.assert_allclose(made.totals["ratio"], wanted["ratio"])
+
+
+def test_movielens_settles_its_claims(films):
+    _, made, page = films
+    check_claims(made, page)
+    said = [claim.claim for claim in made.claims]
+    assert any("men" in claim for claim in said)
+    assert any("women" in claim for claim in said)
+    assert any("singular" in claim for claim in said)
+
+
+def test_singular_users_are_counted(tmp_path, unverified):
+    few = write_movielens(tmp_path / "few", genres=3)
+    many = write_movielens(tmp_path / "many")
+    shares = [
+        movielens.singular_share(bench.Bench(tmp_path, SMALL, data=data)) for data in (few, many)
+    ]
+    assert shares[0] == 1.0
+    population = MovieLens(data=many, verify=False).population(0)
+    singular = [
+        np.linalg.matrix_rank(population.episode(user, 36).contexts[:, 0]) < 18
+        for user in range(12)
+    ]
+    assert shares[1] == np.mean(singular)
+
+
+def test_other_files_than_grouplens_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(movielens, "MovieLens", MovieLens)
+    data = write_movielens(tmp_path / "ml-1m", users=3, movies=260)
+    with pytest.raises(hs.FileError, match="GroupLens published"):
+        reproduce("movielens", tmp_path / "out", quick=True, workers=1, data=data)
+
+
+def test_a_data_folder_without_the_files_is_refused(tmp_path):
+    with pytest.raises(hs.FileError, match="ratings.dat"):
+        reproduce("movielens", tmp_path / "out", quick=True, workers=1, data=tmp_path)
+
+
+# --- Asking for what cannot be ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"study": "nonsense"}, "study"),
+        ({"study": "ranks", "seeds": 1}, "seeds"),
+        ({"study": "ranks", "tasks": 0}, "tasks"),
+        ({"study": "ranks", "tasks": 1.5}, "tasks"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_by_name(tmp_path, options, word):
+    with pytest.raises(hs.InputError, match=word):
+        reproduce(**options, out=tmp_path / "out", quick=True, workers=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(hs.FileError, match="cannot be written"):
+        reproduce("ranks", tmp_path / "file", quick=True, workers=1)
+    with pytest.raises(hs.FileError, match="cannot be written"):
+        compare(out=tmp_path / "file", seeds=2, tasks=1, rounds=2, workers=1)
+
+
+def test_afresh_forgets_earlier_results_and_touches_nothing_else(tmp_path, monkeypatch):
+    collected = ([], [], {"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
+    monkeypatch.setattr(reproduction, "collect", lambda bench, study: collected)
+    out = tmp_path / "out"
+    reproduce("ranks", out, quick=True)
+    kept = out / "ranks" / "parts" / "old.npz"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("")
+    (out / "notes.md").write_text("mine")
+    reproduce("ranks", out, quick=True)
+    assert kept.exists()
+    reproduce("ranks", out, quick=True, resume=False)
+    assert not kept.exists()
+    assert (out / "notes.md").read_text() == "mine"
+
+
+def test_afresh_leaves_a_folder_alone_that_no_study_has_filled(tmp_path, monkeypatch):
+    collected = ([], [], {"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
+    monkeypatch.setattr(reproduction, "collect", lambda bench, study: collected)
+    (tmp_path / "notes.md").write_text("mine")
+    reproduce("ranks", tmp_path, quick=True, resume=False)
+    assert (tmp_path / "notes.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", [None, "no JSON"])
+def test_a_folder_that_no_study_has_filled_has_no_report(tmp_path, content):
+    if content:
+        (tmp_path / "study.json").write_text(content)
+    with pytest.raises(hs.FileError, match="reproduce.*compare"):
+        rebuild(tmp_path)
+
+
+# --- Comparisons of one's own -------------------------------------------------------------------
+
+SIZES = {"seeds": 4, "first_seed": 5, "tasks": 12, "rounds": 25}
+TEXTS = (
+    "linucb:lam=0.5",
+    "bias_oful:lam=plug-in,radius=5e-1",
+    "projected_linucb:rank=2,warmup=4,label=two directions",
+)
+HERE = "synthetic:dim=5,rank=2,arms=4,mean=anywhere"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    return folder, compare(world=HERE, policies=TEXTS, **SIZES, out=folder, workers=1)
+
+
+def test_a_comparison_writes_figures_report_and_tables(compared):
+    folder, made = compared
+    assert len(figures_in(folder)) == 4
+    page = made.path.read_text()
+    assert "two directions" in page
+    assert "Synthetic(dim=5, rank=2, arms=4, mean=&#x27;anywhere&#x27;)" in page
+    assert json.loads((folder / "manifest.json").read_text())["seeds"] == [5, 6, 7, 8]
+    assert made.claims == ()
+    json.dumps(made.summary())
+
+
+def test_a_comparison_is_against_the_first_policy(compared):
+    folder, made = compared
+    wanted = paired_ratios(totals_in(folder), "LinUCB")
+    np.testing.assert_allclose(made.totals["ratio"], wanted["ratio"])
+    assert set(made.totals["policy"]) == {"LinUCB", "B-OFUL", "two directions"}
+    assert "LinUCB's" in made.title
+
+
+def test_the_plan_that_was_written_does_the_same_again(compared, tmp_path):
+    folder, made = compared
+    again = compare(folder / "plan.toml", out=tmp_path, workers=1)
+    assert again.totals.equals(made.totals)
+    assert again.title == made.title
+    assert (tmp_path / "plan.toml").read_text() == (folder / "plan.toml").read_text()
+    assert again.path.read_bytes() == made.path.read_bytes()
+
+
+def test_a_comparisons_report_is_rebuilt_without_simulating(compared, no_simulation):
+    folder, made = compared
+    before = made.path.read_bytes()
+    again = rebuild(folder, workers=1)
+    assert again.path.read_bytes() == before
+    assert again.totals.equals(made.totals)
+
+
+def test_a_file_says_the_same_as_text(tmp_path, compared):
+    plan = tmp_path / "mine.toml"
+    plan.write_text(
+        """
+        seeds = 4
+        first_seed = 5
+        tasks = 12
+        rounds = 25
+
+        [world]
+        name = "synthetic"
+        dim = 5
+        rank = 2
+        arms = 4
+        mean = "anywhere"
+
+        [[policy]]
+        name = "linucb"
+        lam = 0.5
+
+        [[policy]]
+        name = "bias_oful"
+        lam = "plug-in"
+        radius = 0.5
+
+        [[policy]]
+        name = "projected_linucb"
+        label = "two directions"
+        rank = 2
+        warmup = 4
+        """
+    )
+    made = compare(plan, out=tmp_path / "out", workers=1)
+    assert made.totals.equals(compared[1].totals)
+
+
+@pytest.mark.parametrize(
+    ("world", "policies"),
+    [
+        ("synthetic", ["linucb"]),
+        ("synthetic:dim=8,rank=3,noise=1e-3,mean=on", ["bias_oful:lam=1e-7,method=pooled"]),
+        ("synthetic", ["linucb:label=λ = 1", "linucb:lam=2,label=λ = 2"]),
+        ("synthetic", ["linucb:label=17", "linucb:lam=2,label=1e3"]),
+        ("synthetic", ['linucb:label=the "plain" one']),
+        ("synthetic", ["linucb:label=C\\new"]),
+        ("movielens:group=men,intercept=true,verify=false,data=some\\new folder", ["linucb"]),
+    ],
+)
+def test_every_plan_survives_being_written(tmp_path, world, policies):
+    text = comparison.toml(SIZES, world, policies)
+    (tmp_path / "plan.toml").write_text(text)
+    sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml")
+    assert sizes == SIZES
+    assert place == comparison.make_world(*comparison.split(world))
+    assert chosen == tuple(parse(policy) for policy in policies)
+    assert read == text
+
+
+def test_sizes_may_be_left_out(tmp_path):
+    (tmp_path / "plan.toml").write_text('[[policy]]\nname = "linucb"\n')
+    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml")
+    assert sizes == {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
+    assert place == Synthetic()
+    assert chosen == (parse("linucb"),)
+
+
+POLICY = '[[policy]]\nname = "linucb"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["[[policy]]"]),
+        ("tasks = 3\n", ["[[policy]]"]),
+        ("[[policy]]\nlam = 2\n", ["[[policy]]", "name"]),
+        ('policy = ["linucb"]\n', ["[[policy]]"]),
+        ("sizes = 3\n" + POLICY, ["sizes", "seeds", "world"]),
+        ("seeds = 1\n" + POLICY, ["seeds", "1"]),
+        ("seeds = 2.5\n" + POLICY, ["seeds", "2.5"]),
+        ("tasks = 0\n" + POLICY, ["tasks", "0"]),
+        ("first_seed = -1\n" + POLICY, ["first_seed", "-1"]),
+        ('world = "synthetic"\n' + POLICY, ["world"]),
+        ('[world]\nname = "moon"\n' + POLICY, ["world", "moon", "synthetic"]),
+        ("[world]\nranks = 3\n" + POLICY, ["option of synthetic", "ranks", "rank"]),
+        ('[world]\nrank = "three"\n' + POLICY, ["rank", "three"]),
+        ('[world]\nname = "logged"\n' + POLICY, ["logged", "table", "task", "reward"]),
+        (POLICY + "lm = 2\n", ["option of linucb", "lm"]),
+        (POLICY + "lam = [2]\n", ["lam"]),
+        ("this is no TOML", ["no TOML", "plan.toml"]),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_in_one_line(tmp_path, text, words):
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(hs.HeadstartError) as caught:
+        compare(tmp_path / "plan.toml", out=tmp_path / "out", workers=1)
+    for word in words:
+        assert word in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_that_is_not_there_is_refused_by_name(tmp_path):
+    with pytest.raises(hs.FileError, match="nowhere.toml"):
+        compare(tmp_path / "nowhere.toml", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("rounds", [1, 7, 51, 99])
+def test_any_number_of_rounds_will_do(tmp_path, rounds, monkeypatch):
+    """Totals are those of the last round, whatever the checkpoints."""
+    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
+    made = compare(
+        world=HERE, policies=["linucb"], seeds=2, tasks=3, rounds=rounds, out=tmp_path, workers=1
+    )
+    assert made.totals["ratio"].to_list() == [1.0]
+    assert pl.read_parquet(tmp_path / "regret.parquet")["round"].max() == rounds
+
+
+def test_two_seeds_will_do_however_wide_the_interval(tmp_path):
+    made = compare(world=HERE, policies=TEXTS, seeds=2, tasks=2, rounds=5, out=tmp_path, workers=1)
+    assert made.totals["low"].min() < 0  # so wide that the logarithmic axis cannot show it
+    assert made.path.exists()
+
+
+def test_two_policies_of_one_name_need_labels(tmp_path):
+    with pytest.raises(hs.InputError, match="different names"):
+        compare(
+            world=HERE,
+            policies=["linucb", "linucb:lam=2"],
+            seeds=2,
+            tasks=1,
+            rounds=2,
+            out=tmp_path,
+            workers=1,
+        )
+
+
+def test_logged_data_is_a_world_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
+    rng = np.random.default_rng(0)
+    contexts = rng.standard_normal((400, 3)) / 3
+    frame = pl.DataFrame(contexts, schema=["x1", "x2", "x3"]).with_columns(
+        user=pl.Series(np.repeat(np.arange(8), 50)),
+        reward=pl.Series(contexts @ [1.0, -1.0, 0.5] + 0.1 * rng.standard_normal(400)),
+    )
+    frame.write_csv(tmp_path / "log.csv")
+    made = compare(
+        world=f"logged:table={tmp_path / 'log.csv'},task=user,reward=reward,contexts=x*,arms=5",
+        policies=["linucb", "bias_oful"],
+        seeds=3,
+        tasks=8,
+        rounds=30,
+        out=tmp_path / "out",
+        workers=1,
+    )
+    ratios = dict(made.totals.select("policy", "ratio").rows())
+    assert ratios["B-OFUL"] < 1  # all users have the same taste
+    again = compare(tmp_path / "out" / "plan.toml", out=tmp_path / "again", workers=1)
+    assert again.totals.equals(made.totals)
+
+
+# --- What there is ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listed", [list_worlds, list_policies])
+def test_lists_are_plain_data_with_a_line_on_each(listed):
+    rows = listed()
+    assert json.loads(json.dumps(rows)) == rows
+    for row in rows:
+        assert set(row) == {"name", "about", "options"}
+        assert row["about"].strip().endswith(".")
+
+
+def test_every_listed_option_is_taken():
+    for row in list_policies():
+        options = ",".join(
+            f"{name}={value}" for name, value in row["options"].items() if value is not None
+        )
+        assert parse(f"{row['name']}:{options}") == parse(row["name"])
+    worlds = {row["name"]: row["options"] for row in list_worlds()}
+    assert set(worlds) == {"synthetic", "movielens", "logged"}
+    assert comparison.make_world("synthetic", worlds["synthetic"]) == Synthetic()
+    assert worlds["logged"]["table"] == "required"
+
+
+def test_the_example_in_the_documentation_is_a_plan(tmp_path):
+    text = (compare.__doc__ or "").split("::", 1)[1]
+    assert tomllib.loads(text)
+    (tmp_path / "plan.toml").write_text(text)
+    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml")
+    assert sizes["tasks"] == 200
+    assert place == Synthetic(rank=3)
+    assert [policy.name for policy in chosen] == ["three directions"]
