@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 try:
     import typer
@@ -15,6 +15,9 @@ except ModuleNotFoundError:  # pragma: no cover - only without the extra
     sys.exit("The headstart command needs the lab extra: pip install 'headstart[lab]'")
 
 from headstart.errors import HeadstartError
+
+if TYPE_CHECKING:
+    from headstart.lab.studies import Made
 
 __all__ = ["app", "main"]
 
@@ -60,7 +63,7 @@ def reproduce(
     if study not in STUDIES:
         raise typer.BadParameter(f"one of {', '.join(STUDIES)}", param_hint="study")
     with bars(quiet=as_json) as bar:
-        report = run(
+        made = run(
             study,
             out,
             quick=quick,
@@ -71,11 +74,7 @@ def reproduce(
             bar=bar,
             data=data,
         )
-    if as_json:
-        print(json.dumps(report.summary(), indent=2, ensure_ascii=False))
-    else:
-        show(report.totals, report.title)
-        say(f"The report is in [bold]{report.path}[/bold], figures beside it.")
+    tell(made, as_json)
 
 
 @app.command()
@@ -101,7 +100,7 @@ def compare(
     from headstart.lab.studies import compare as run
 
     with bars(quiet=as_json) as bar:
-        report = run(
+        made = run(
             plan,
             world=world,
             policies=policy or ["linucb", "bias_oful", "projected_linucb"],
@@ -113,11 +112,7 @@ def compare(
             workers=workers,
             bar=bar,
         )
-    if as_json:
-        print(json.dumps(report.summary(), indent=2, ensure_ascii=False))
-    else:
-        show(report.totals, report.title)
-        say(f"The report is in [bold]{report.path}[/bold], figures beside it.")
+    tell(made, as_json)
 
 
 @app.command()
@@ -129,7 +124,7 @@ def report(
 
     with bars(quiet=False) as bar:
         made = rebuild(folder, bar=bar)
-    say(f"The report is in [bold]{made.path}[/bold].")
+    tell(made, False)
 
 
 @app.command()
@@ -179,6 +174,15 @@ def bars(quiet: bool) -> Iterator[Any]:
             progress.update(task, completed=1, total=1)
 
         yield bar
+
+
+def tell(made: Made, as_json: bool) -> None:
+    """What a study has made: a table and where the report is, or JSON."""
+    if as_json:
+        print(json.dumps(made.summary(), indent=2, ensure_ascii=False))
+        return
+    show(made.totals, made.title)
+    say(f"The report is in [bold]{made.path}[/bold], figures beside it.")
 
 
 def show(table: Any, title: str) -> None:
