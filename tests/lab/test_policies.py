@@ -43,7 +43,10 @@ def test_policies_are_the_librarys_own_transfers_and_rules():
     ("text", "options"),
     [
         ("projected_linucb:rank=3", {"rank": 3}),
-        ("projected_linucb:rank=paper,lam1=1e2,lam2=1", {"rank": "paper", "lam1": 100.0, "lam2": 1}),
+        (
+            "projected_linucb:rank=paper,lam1=1e2,lam2=1",
+            {"rank": "paper", "lam1": 100.0, "lam2": 1},
+        ),
         ("projected_linucb: rank = 3 , radius = .5 ", {"rank": 3, "radius": 0.5}),
         ("projected_linucb:", {}),
         (" projected_linucb ", {}),
@@ -164,7 +167,7 @@ def test_an_oracle_without_a_truth_is_refused():
 
 
 def test_an_oracle_takes_no_lambda_from_data():
-    with pytest.raises(hs.InputError, match="lam1.*plug-in"):
+    with pytest.raises(hs.InputError, match=r"lam1.*plug-in"):
         parse("projection_oracle:lam1=plug-in").prepared([WORLD.population(0)])
 
 

@@ -43,9 +43,7 @@ def test_every_grid_has_the_same_lambdas(kind):
         assert {options["lam"] for options in settings} - {"plug-in"} == set(LAMBDAS)
     else:
         pairs = {
-            (options["lam1"], options["lam2"])
-            for options in settings
-            if options["lam1"] in LAMBDAS
+            (options["lam1"], options["lam2"]) for options in settings if options["lam1"] in LAMBDAS
         }
         assert pairs == {(a, b) for a in LAMBDAS for b in LAMBDAS if a > b}
 
