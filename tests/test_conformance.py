@@ -336,7 +336,10 @@ class TestSettings:
     @each_of_both
     def test_it_is_saved_and_loaded_inside_a_bandit(self, thing, tmp_path):
         part = "rule" if isinstance(thing, hs.Rule) else "transfer"
-        bandit = hs.Bandit(DIM, seed=0, **{part: thing})
+        parts = {part: thing}
+        if part == "transfer" and thing.keeps_forced:
+            parts["rule"] = hs.Forced(3, hs.UCB())
+        bandit = hs.Bandit(DIM, seed=0, **parts)
         play(bandit)
         bandit.save(tmp_path / "b")
         loaded = hs.load(tmp_path / "b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +20,7 @@ from headstart.prior import Prior
 from headstart.randomness import Streams, entropy_of
 from headstart.records import frozen
 from headstart.report import Report, rounds_saved
-from headstart.rules import UCB, Propensities, Rule
+from headstart.rules import UCB, Indexed, Propensities, Rule
 from headstart.task import Prediction, Task
 from headstart.transfer import Subspace, Transfer
 
@@ -98,6 +99,12 @@ class Bandit:
             raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
         if not isinstance(rule, Rule):
             raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        if transfer.keeps_forced and isinstance(rule, Indexed):
+            warnings.warn(
+                f"{transfer!r} learns from forced rounds alone, and {rule!r} has none: no prior "
+                f"will be learned. Use rule=headstart.Forced(rounds, {rule!r}).",
+                stacklevel=2,
+            )
         if isinstance(noise, str):
             checks.one_of("noise", noise, ("auto",))
         scale = None if isinstance(noise, str) else checks.positive("noise", noise)
@@ -339,7 +346,7 @@ class Bandit:
             return False
         for known, number in rounds:
             self._ledger.learn(known.task, known.context, number, known.forced)
-            self._ledger.entries[known.task].mark_learned(known.number)
+            self._ledger.entries[known.task].mark_learned(known.number, self._memory)
         return True
 
     def _known_choice(self, item: Any, task: str | None) -> Choice:

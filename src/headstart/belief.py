@@ -96,6 +96,11 @@ class Belief(Record):
             raise InputError(
                 f"evidence must have the prior's dimension {prior.dim}; got {evidence.dim}"
             )
+        if () not in (prior.batch, evidence.batch) and prior.batch != evidence.batch:
+            raise InputError(
+                f"evidence must have the prior's batch shape {prior.batch}, or none; "
+                f"got {evidence.batch}"
+            )
         start = prior.root
         inner = np.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
         inverse, information = inverse_root((inner + inner.swapaxes(-1, -2)) / 2)

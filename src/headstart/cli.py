@@ -80,7 +80,7 @@ def reproduce(
 @app.command()
 def compare(
     plan: Annotated[
-        Path | None, typer.Argument(help="A TOML file with [world], [[policy]] and sizes.")
+        Path | None, typer.Argument(help=r"A TOML file with \[world], \[\[policy]] and sizes.")
     ] = None,
     world: Annotated[
         str, typer.Option(help="A world and its options: synthetic:rank=3,noise=0.3")
@@ -88,10 +88,10 @@ def compare(
     policy: Annotated[
         list[str] | None, typer.Option(help="A policy and its options: bias_oful:lam=2. Repeat.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 8,
-    tasks: Annotated[int, typer.Option(min=1, help="How many tasks in a row.")] = 100,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a task.")] = 250,
-    first_seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int | None, typer.Option(min=2, help="How many seeds; 8.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; 100.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of a task; 250.")] = None,
+    first_seed: Annotated[int | None, typer.Option(min=0, help="The first seed; 0.")] = None,
     out: Out = Path("results/comparison"),
     workers: Workers = None,
     as_json: Json = False,
@@ -225,22 +225,20 @@ def say(text: str) -> None:
 def main() -> None:
     """Run the command; errors of the library are one line, and exit with 2."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
     except HeadstartError as error:
         print(f"headstart: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("headstart: interrupted; what was finished is kept.", file=sys.stderr)
-        sys.exit(130)
-    except typer.Exit as leave:
-        sys.exit(leave.exit_code)
+    except ModuleNotFoundError as error:
+        sys.exit(f"headstart: {error.name} is missing: pip install 'headstart[lab]'")
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except Exception as error:
-        from click import ClickException
-        from click.exceptions import Abort
-
-        if isinstance(error, ClickException):
-            error.show()
-            sys.exit(error.exit_code)
-        if isinstance(error, Abort):
-            sys.exit(130)
-        raise
+        # Typer carries a Click of its own, whose errors can be told only by what they can do.
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        code = getattr(error, "exit_code", 2)
+    if code == 130:
+        print("headstart: interrupted; what was finished is kept.", file=sys.stderr)
+    sys.exit(code or 0)

@@ -167,6 +167,11 @@ class Evidence(Record):
                 f"evidence can be added to evidence of the same dimension; "
                 f"got dimensions {self.dim} and {other.dim}"
             )
+        if self.batch != other.batch:
+            raise InputError(
+                f"evidence can be added to evidence of the same batch shape; "
+                f"got {self.batch} and {other.batch}"
+            )
         if (self.forced is None) != (other.forced is None):
             raise InputError("evidence with its forced rounds apart cannot be added to one without")
         return unchecked(

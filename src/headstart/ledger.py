@@ -67,23 +67,26 @@ class Entry:
         """Whether a choice was learned from, or is older than is remembered."""
         return number < self.base or bool(self.learned >> (number - self.base) & 1)
 
-    def mark_learned(self, number: int) -> None:
+    def mark_learned(self, number: int, window: int) -> None:
         """Remember that a choice was learned from."""
         self.number = max(self.number, number + 1)
         self.learned |= 1 << (number - self.base)
         settled = (~self.learned & (self.learned + 1)).bit_length() - 1  # trailing ones
-        self.learned >>= settled
-        self.base += settled
+        self.forget(settled)
+        self.forget(self.number - self.base - window)
 
     def next_number(self, window: int) -> int:
         """Number a new choice; those more than ``window`` back are forgotten."""
         number = self.number
         self.number += 1
-        excess = self.number - self.base - window
-        if excess > 0:
-            self.learned >>= excess
-            self.base += excess
+        self.forget(self.number - self.base - window)
         return number
+
+    def forget(self, oldest: int) -> None:
+        """Settle so many of the oldest choices, whether they were learned from or not."""
+        if oldest > 0:
+            self.learned >>= oldest
+            self.base += oldest
 
 
 class Ledger:

@@ -2,7 +2,8 @@
 
 Every constructor takes ``dim`` and ``seed``, whatever else :class:`~headstart.bandit.Bandit` takes
 (``noise``, ``intercept``, …), and the one number that says how much to explore. Defaults are the
-best that is known without tuning; ``paper=True`` gives the form that the paper prints.
+best that is known without tuning; ``paper=True`` gives the form that the paper prints, whatever
+else is asked for.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def projected_linucb(
     ``paper=True`` is Algorithms 1 and 2 as printed: CCIPCA, the raw eigengap, the printed radius,
     λ₂ = 1/V², and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂ and names no usable number).
     """
-    transfer = projected(dim, rank, lam1, lam2, paper)
+    transfer = projected(dim, rank, lam1, lam2, paper, bool(other.get("intercept", False)))
     return Bandit(dim, transfer, UCB("paper" if paper else radius), seed=seed, **other)
 
 
@@ -122,17 +123,17 @@ def projected_ts(
 
     ``paper=True`` is Algorithms 1 and 3 as printed, whose scale is close to random play.
     """
-    transfer = projected(dim, rank, lam1, lam2, paper)
+    transfer = projected(dim, rank, lam1, lam2, paper, bool(other.get("intercept", False)))
     return Bandit(dim, transfer, Thompson("paper" if paper else scale), seed=seed, **other)
 
 
 def projected(
-    dim: int, rank: int | str, lam1: float | str, lam2: float | str, paper: bool
+    dim: int, rank: int | str, lam1: float | str, lam2: float | str, paper: bool, intercept: bool
 ) -> Subspace:
     """The transfer of P-LinUCB and P-TS."""
     if not paper:
         return Subspace(rank=rank, lam1=lam1, lam2=lam2)
-    dim = checks.integer("dim", dim, 1)
+    dim = checks.integer("dim", dim, 1) + intercept
     # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones.
     return Subspace(rank="paper", pca="ccipca", lam1=100.0, lam2="paper", warmup=max(dim - 1, 1))
 

@@ -110,8 +110,10 @@ def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -
     if kind != "bandit":
         raise FileError(f"path {str(path)!r} must hold a bandit; it holds {kind!r}")
     try:
-        transfer = transfer or settings.decode(header["transfer"], "transfer")
-        rule = rule or settings.decode(header["rule"], "rule")
+        if transfer is None:
+            transfer = settings.decode(header["transfer"], "transfer")
+        if rule is None:
+            rule = settings.decode(header["rule"], "rule")
         names = header["features"]["names"]
         features = Features(**header["features"] | {"names": names and tuple(names)})
         ledger = Ledger(features.dim, transfer, header["noise"], header["capacity"])

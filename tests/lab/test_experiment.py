@@ -87,11 +87,10 @@ def test_regret_is_recorded_at_the_last_round_unless_told_otherwise():
     assert PLAN.marks == (5, 10)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 64])
-def test_jobs_cover_every_policy_and_seed_once(workers):
+def test_jobs_cover_every_policy_and_seed_once():
     many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(37))
     for plan in (PLAN, LONG, dataclasses.replace(LONG, policies=many)):
-        jobs = plan.jobs(workers)
+        jobs = plan.jobs()
         done = [
             (seed, policy.name) for job in jobs for seed in job.seeds for policy in job.policies
         ]
@@ -304,7 +303,7 @@ def test_another_plan_in_the_same_folder_does_not_take_the_first_ones_results(tm
 
 def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_path, monkeypatch):
     wanted = run(LONG, tmp_path / "whole", workers=1)
-    first = LONG.jobs(1)[0]
+    first = LONG.jobs()[0]
 
     def interrupt(done, total):
         if done > first.work:
@@ -415,7 +414,7 @@ def test_ctrl_c_leaves_what_was_finished_and_the_command_resumes(tmp_path):
     assert "Traceback" not in err
     again = subprocess.run([*words, str(folder)], capture_output=True, text=True, check=True)
     assert len(json.loads(again.stdout)["totals"]) == 2
-    assert 0 < manifest(folder)["jobs_run"] < len(plan.jobs(2))
+    assert 0 < manifest(folder)["jobs_run"] < len(plan.jobs())
     assert {part: part.stat().st_mtime_ns for part in kept} == kept
     order = ["policy", "seed", "task", "round"]
     assert_frame_equal(

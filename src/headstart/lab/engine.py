@@ -18,6 +18,7 @@ from headstart.belief import Belief
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.lab.policies import Policy
+from headstart.lab.seedwise import SeedBySeed
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
@@ -102,15 +103,18 @@ def simulate(
     if len(set(names)) < len(names):
         raise InputError(f"policies must have different names; got {names}")
     marks = check_plan(tasks, rounds, checkpoints)
+    if not len(seeds):
+        raise InputError("seeds must hold at least one seed; got none")
     populations = [world.population(seed) for seed in seeds]
-    check_tasks(populations, tasks)
+    check_populations(populations, tasks)
     dim, noise, batch = populations[0].dim, populations[0].noise, (len(seeds),)
-    players = {
-        policy.name: Player(
-            policy.prepared(populations), policy.rule, SeedStack(seeds, policy.name)
-        )
-        for policy in policies
-    }
+    players = {}
+    for policy in policies:
+        transfer = policy.prepared(populations)
+        if not transfer.batched:
+            transfer = SeedBySeed(transfer)
+        rng = SeedStack(seeds, policy.name)
+        players[policy.name] = Player(transfer, policy.rule_for(dim), rng)
     states = {name: player.transfer.init(dim, noise, batch) for name, player in players.items()}
     regret = {name: np.empty((len(seeds), tasks, len(marks))) for name in names}
     probed: dict[str, dict[str, list[Array]]] = {name: {} for name in names}
@@ -190,8 +194,10 @@ def check_plan(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> li
     return marks
 
 
-def check_tasks(populations: Sequence[Population], tasks: int) -> None:
-    """Refuse more tasks than a population has."""
+def check_populations(populations: Sequence[Population], tasks: int) -> None:
+    """Refuse more tasks than a population has, and populations that differ in their noise."""
+    if len({population.noise for population in populations}) > 1:
+        raise InputError("the populations of a world must have the same noise; they differ")
     for population in populations:
         if population.tasks is not None and population.tasks < tasks:
             raise checks.refuse("tasks", f"at most {population.tasks} in this world", tasks)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import multiprocessing
 import os
 import platform
 import signal
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart import checks
-from headstart.errors import FileError, InputError
+from headstart.errors import FileError, HeadstartError, InputError
 from headstart.lab.engine import Probe, Trace, check_plan, simulate
+from headstart.lab.fingerprint import fingerprint
 from headstart.lab.policies import Policy
 from headstart.records import Settings
 from headstart.worlds.base import World
@@ -72,6 +76,13 @@ class Plan(Settings):
     def __post_init__(self) -> None:
         if not self.policies or not self.seeds:
             raise InputError("a plan needs at least one policy and one seed")
+        names = [policy.name for policy in self.policies]
+        for what, given in (
+            ("policies with different names", names),
+            ("different seeds", self.seeds),
+        ):
+            if len(set(given)) < len(given):
+                raise InputError(f"a plan needs {what}; got {list(given)}")
         check_plan(self.tasks, self.rounds, self.checkpoints or None)
 
     @property
@@ -87,21 +98,17 @@ class Plan(Settings):
     @property
     def key(self) -> str:
         """A name that follows from everything that decides the result."""
-        probe = getattr(self.probe, "__qualname__", None)
-        text = repr((self.world, self.policies, self.seeds, self.tasks, self.rounds, self.marks))
-        text = f"{text} {probe} {version('headstart')}"
-        return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+        return fingerprint((version("headstart"), self))
 
-    def jobs(self, workers: int) -> list[Plan]:
+    def jobs(self) -> list[Plan]:
         """The plan in parts: by seeds, and by policies where there are many.
 
-        About ten seeds a batch make the best use of a core; every job repeats the drawing of
-        contexts, so policies are split only in large sweeps.
+        The parts do not depend on how many processes there are, so that a run can be resumed with
+        another number of them. Several seeds a batch make good use of a core; every job repeats
+        the drawing of contexts, so policies are split only in large sweeps.
         """
         groups = [self.policies[at : at + 16] for at in range(0, len(self.policies), 16)]
-        sharing = 1 if len(groups) >= workers else workers
-        size = max(1, min(10, -(-len(self.seeds) // sharing)))
-        parts = [self.seeds[at : at + size] for at in range(0, len(self.seeds), size)]
+        parts = [self.seeds[at : at + 5] for at in range(0, len(self.seeds), 5)]
         return [
             dataclasses.replace(self, seeds=seeds, policies=policies)
             for seeds in parts
@@ -126,7 +133,10 @@ class Results:
         import polars as pl
 
         last = self.regret.filter(pl.col("round") == self.plan.rounds)
-        return last.group_by("policy", "seed").agg(total=pl.col("regret").sum()).sort("seed")
+        sums = last.group_by("policy", "seed", maintain_order=True).agg(
+            total=pl.col("regret").sum()
+        )
+        return sums.sort("policy", "seed")
 
 
 def run(
@@ -135,15 +145,17 @@ def run(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
+    stored: bool = False,
 ) -> Results:
     """Run a plan on all cores, or on ``workers`` of them.
 
     With a ``folder``, finished jobs are kept there and not run again, and a manifest says what was
-    run. ``KeyboardInterrupt`` leaves what was finished.
+    run. ``KeyboardInterrupt`` leaves what was finished. With ``stored``, nothing is run: what is
+    not in the folder is refused.
     """
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
     store = None if folder is None else Store(Path(folder))
-    jobs = plan.jobs(workers)
+    jobs = plan.jobs()
     done: dict[int, dict[str, Trace]] = {}
     if store is not None:
         for place, job in enumerate(jobs):
@@ -159,6 +171,11 @@ def run(
     tell(0.0)
     start = time.perf_counter()
     missing = [place for place in range(len(jobs)) if place not in done]
+    if stored and missing:
+        raise FileError(
+            f"folder {str(folder)!r} lacks {len(missing)} of {len(jobs)} jobs of this experiment "
+            f"(unfinished, or of another version of headstart): run it again"
+        )
     for at, traces in play_all([jobs[place] for place in missing], workers, tell):
         place = missing[at]
         done[place] = traces
@@ -187,13 +204,27 @@ def play_all(
         return
     context = multiprocessing.get_context("spawn")
     counter = context.Value("d", 0.0)
-    with one_thread_each(), context.Pool(workers, begin_worker, (counter,)) as pool:
-        waiting = {place: pool.apply_async(play, (job,)) for place, job in enumerate(jobs)}
-        while waiting:
-            for place in [place for place, result in waiting.items() if result.ready()]:
-                yield place, waiting.pop(place).get()
-            tell(counter.value)
-            time.sleep(0.05)
+    with one_thread_each():
+        pool = ProcessPoolExecutor(workers, context, begin_worker, (counter,))
+        try:
+            waiting = {pool.submit(play, job): place for place, job in enumerate(jobs)}
+            while waiting:
+                done, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield waiting.pop(future), future.result()
+                tell(counter.value)
+            pool.shutdown()
+        except BaseException as error:
+            # Nobody wants the rest: do not wait for it.
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise HeadstartError(
+                    "a worker process died (out of memory, perhaps): what was finished is kept; "
+                    "run it again, with fewer workers if need be"
+                ) from error
+            raise
 
 
 SHARED: list[Any] = []  # in a worker: the counter, and the process that started it
@@ -299,7 +330,7 @@ class Store:
         if not path.exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as saved:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 traces = {
                     policy.name: Trace(
                         saved[f"{at}.regret"],
@@ -311,8 +342,8 @@ class Store:
                     )
                     for at, policy in enumerate(job.policies)
                 }
-        except (OSError, ValueError, KeyError):
-            return None  # cut short while it was written: run it again
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None  # cut short or damaged: run it again
         return traces
 
     def keep(self, job: Plan, traces: dict[str, Trace]) -> None:
@@ -340,7 +371,7 @@ class Store:
             "key": plan.key,
             "world": repr(plan.world),
             "policies": {policy.name: repr(policy) for policy in plan.policies},
-            "seeds": list(plan.seeds),
+            "seeds": [int(seed) for seed in plan.seeds],
             "tasks": plan.tasks,
             "rounds": plan.rounds,
             "checkpoints": list(plan.marks),
@@ -352,6 +383,9 @@ class Store:
                 **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
             },
         }
-        results.regret.write_parquet(self.folder / "regret.parquet")
-        results.probes.write_parquet(self.folder / "probes.parquet")
-        (self.folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        try:
+            results.regret.write_parquet(self.folder / "regret.parquet")
+            results.probes.write_parquet(self.folder / "probes.parquet")
+            (self.folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        except OSError as error:
+            raise FileError(f"folder {str(self.folder)!r} cannot be written ({error})") from error

@@ -36,6 +36,11 @@ class Told(Settings):
     lam1: float = 100.0
     lam2: float = 1.0
 
+    def __post_init__(self) -> None:
+        checks.one_of("kind", self.kind, ("projection", "bayes"))
+        checks.positive("lam1", self.lam1)
+        checks.positive("lam2", self.lam2)
+
     def tell(self, populations: Sequence[Population]) -> Oracle:
         """The oracle of these populations, one per batch element."""
         truths = [population.truth for population in populations]
@@ -52,6 +57,17 @@ class Told(Settings):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class ForcedTwice(Settings):
+    """Twice as many forced rounds as there are dimensions, then another rule (M-TS's τ = 2d)."""
+
+    then: Rule
+
+    def rule_for(self, dim: int) -> Forced:
+        """The rule in so many dimensions."""
+        return Forced(2 * dim, self.then)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Policy(Settings):
     """A transfer and a rule under the name that tables and figures show.
 
@@ -63,7 +79,11 @@ class Policy(Settings):
 
     name: str
     transfer: Transfer | Told
-    rule: Rule
+    rule: Rule | ForcedTwice
+
+    def rule_for(self, dim: int) -> Rule:
+        """The rule to use in so many dimensions."""
+        return self.rule.rule_for(dim) if isinstance(self.rule, ForcedTwice) else self.rule
 
     def prepared(self, populations: Sequence[Population]) -> Transfer:
         """The transfer to use on these populations."""
@@ -120,12 +140,14 @@ def projected_ts(
 def meta_ts(
     lam: float = 1.0,
     scale: float | str = 1.0,
-    forced_rounds: int = 60,
+    forced_rounds: int | None = None,
     estimate: str = "least-squares",
 ) -> Policy:
-    """M-TS: a Gaussian prior from forced random rounds (2d of them; 60 at d = 30)."""
+    """M-TS: a Gaussian prior from forced random rounds, 2d of them unless given."""
     transfer = Gaussian(lam=lam, estimate=estimate)
-    return Policy("M-TS", transfer, Forced(forced_rounds, Thompson(scale)))
+    later = Thompson(scale)
+    rule = ForcedTwice(later) if forced_rounds is None else Forced(forced_rounds, later)
+    return Policy("M-TS", transfer, rule)
 
 
 def meta_ts_unforced(lam: float = 1.0, scale: float | str = 1.0) -> Policy:

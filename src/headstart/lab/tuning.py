@@ -8,6 +8,7 @@ more point of its grid.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,9 @@ def grid(kind: str) -> list[dict[str, Any]]:
     """All settings of a policy that tuning tries.
 
     >>> len(grid("linucb")), len(grid("projected_linucb"))
-    (25, 55)
+    (30, 55)
     """
-    knobs = POLICIES[kind].__code__.co_varnames[: POLICIES[kind].__code__.co_argcount]
+    knobs = inspect.signature(POLICIES[kind]).parameters
     amount = "radius" if "radius" in knobs else "scale"
     single: list[dict[str, Any]] = [{"lam": lam} for lam in LAMBDAS]
     pairs = [
@@ -46,10 +47,9 @@ def grid(kind: str) -> list[dict[str, Any]]:
     if "lam1" in knobs:
         extra = {"lam1": 25.0, "lam2": 0.16} if "oracle" in kind else plug_in("lam1", "lam2")
         regularised = [*pairs, extra]
-    elif kind == "bias_oful":
-        regularised = [*single, plug_in("lam")]
     elif "lam" in knobs:
-        regularised = single
+        # M-TS uses its λ only until it has a covariance: there is nothing to plug in.
+        regularised = single if "meta" in kind else [*single, plug_in("lam")]
     return [{amount: number, **lam} for lam in regularised for number in MULTIPLIERS]
 
 
@@ -85,6 +85,7 @@ def tune(
     folder: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    stored: bool = False,
 ) -> Tuning:
     """Try every policy's grid on the same seeds, and keep the setting with the least total regret.
 
@@ -99,10 +100,13 @@ def tune(
         for options in grid(kind):
             chosen = {**options, **fixed.get(kind, {})}
             label = f"{kind}:" + ",".join(f"{name}={value}" for name, value in chosen.items())
+            if label in settings:  # a fixed knob makes points of the grid alike
+                continue
             settings[label] = (kind, chosen)
             policies.append(make_policy(kind, {**chosen, "label": label}))
     plan = Plan(world, tuple(policies), tuple(seeds), tasks, rounds)
-    totals = run(plan, folder, workers=workers, progress=progress).totals()
+    found = run(plan, folder, workers=workers, progress=progress, stored=stored)
+    totals = found.totals()
     rows = []
     for row in totals.iter_rows(named=True):
         kind, chosen = settings[row["policy"]]

@@ -52,6 +52,11 @@ class Transfer(Settings, ABC):
         return False
 
     @property
+    def batched(self) -> bool:
+        """Whether all methods handle leading batch axes; experiments are faster if so."""
+        return False
+
+    @property
     def keeps_forced(self) -> bool:
         """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
         return False

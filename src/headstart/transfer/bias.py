@@ -76,6 +76,11 @@ class Bias(Transfer):
         checks.integer("min_rounds", self.min_rounds, 1)
 
     @property
+    def batched(self) -> bool:
+        """Leading axes go through."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True
@@ -107,7 +112,9 @@ class Bias(Transfer):
             lam = ratio(noise, variance)
         elif self.lam == "theory":
             lam = ratio(noise, variance * dim * self.horizon)
-        spread = np.where(settled, estimates.residual(eye), 2.0 * self.bound)
+        # One task is its own mean: it shows no residual yet.
+        several = np.asarray(estimates.count) >= 2
+        spread = np.where(several, estimates.residual(eye), 2.0 * self.bound)
         root = isotropic_root(lam, dim, estimates.batch)
         return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * spread)
 

@@ -68,6 +68,11 @@ class Gaussian(Transfer):
         checks.positive("lam", self.lam)
 
     @property
+    def batched(self) -> bool:
+        """Leading axes go through."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True

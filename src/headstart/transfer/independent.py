@@ -51,6 +51,11 @@ class Independent(Transfer):
         checks.positive("ridge", self.ridge)
 
     @property
+    def batched(self) -> bool:
+        """Leading axes go through."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True

@@ -104,6 +104,11 @@ class Oracle(Transfer):
         return cls(mean, covariance=covariance)
 
     @property
+    def batched(self) -> bool:
+        """Leading axes go through."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True

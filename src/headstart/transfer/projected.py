@@ -54,7 +54,7 @@ class Subspace(Transfer):
     lam1, lam2
         λ₁ (outside the plane) and λ₂ (inside): numbers; ``"plug-in"`` for R² over the variance per
         dimension that past tasks show there, corrected for estimation noise; ``"theory"`` for
-        R²/Y and R²/V²; ``"paper"`` for 1/√Y and 1/V² as printed. Y is a worst case in the billions,
+        R²/Y and R²/V²; ``"paper"`` for 1/√Y and 1/V² as printed. Y is a worst case in the millions,
         which makes λ₁ tiny: a warning says so.
     warmup
         Until so many tasks have finished, P̂ = I (LinUCB with λ₂); the dimension unless given.
@@ -66,7 +66,7 @@ class Subspace(Transfer):
         V, a bound on ‖θ*‖.
     residual
         W, a bound on ‖P̂⊥(θ* − θ̄)‖, for the theory radius; unless given, the root mean square over
-        past tasks (2V before there are any).
+        past tasks (2V before there are two).
     min_rounds
         Tasks with fewer rounds have no usable estimate and do not count; the dimension unless
         given.
@@ -122,7 +122,7 @@ class Subspace(Transfer):
         checks.positive("bound", self.bound)
         if self.uses_bound:
             warnings.warn(
-                f"lam1={self.lam1!r} takes λ₁ from the bound Y, which is in the billions at "
+                f"lam1={self.lam1!r} takes λ₁ from the bound Y, which is in the millions at "
                 f"ordinary settings: directions outside the plane will hardly be shrunk. Give "
                 f"lam1 as a number, or use 'plug-in'.",
                 stacklevel=3,
@@ -132,6 +132,11 @@ class Subspace(Transfer):
     def uses_bound(self) -> bool:
         """Whether λ₁ comes from the bound Y."""
         return self.lam1 in ("theory", "paper")
+
+    @property
+    def batched(self) -> bool:
+        """Leading axes go through."""
+        return True
 
     @property
     def reversible(self) -> bool:
@@ -266,11 +271,11 @@ class Subspace(Transfer):
         return worst
 
     def residual_used(self, estimates: Estimates, outside: Array) -> Any:
-        """W: given, measured, or 2V before there are any tasks."""
+        """W: given, measured, or 2V before there are two tasks to measure it on."""
         if self.residual is not None:
             return self.residual
         measured = estimates.residual(outside)
-        return np.where(np.asarray(estimates.count) > 0, measured, 2.0 * self.bound)
+        return np.where(np.asarray(estimates.count) >= 2, measured, 2.0 * self.bound)
 
     def ridge_used(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""

@@ -52,8 +52,10 @@ def over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFra
     """
     import polars as pl
 
-    found = frame.group_by(by).agg(
-        mean=pl.col(value).mean(), sd=pl.col(value).std(), seeds=pl.len().cast(pl.Int64)
+    found = (
+        frame.sort(*by, "seed")
+        .group_by(by, maintain_order=True)
+        .agg(mean=pl.col(value).mean(), sd=pl.col(value).std(), seeds=pl.len().cast(pl.Int64))
     )
     factors = {n: student(n) if n > 1 else None for n in found["seeds"].unique().to_list()}
     factor = pl.col("seeds").replace_strict(factors, return_dtype=pl.Float64)

@@ -79,7 +79,7 @@ def draw(table: pl.DataFrame, baseline: str) -> Drawing:
         look = style[row["policy"]]
         axes.plot([row["ratio"], row["worst"]], [place] * 2, "-", color="0.8", linewidth=0.8)
         if row["low"] is not None:
-            ends = [row["low"], row["high"]]
+            ends = [drawable(row), row["high"]]
             axes.plot(ends, [place] * 2, "|-", color=look.colour, linewidth=1.2, markersize=8)
         axes.plot(row["worst"], place, "x", color=look.colour, markersize=4)
         axes.plot(row["ratio"], place, look.marker, color=look.colour, markersize=3.5)
@@ -116,9 +116,15 @@ def draw(table: pl.DataFrame, baseline: str) -> Drawing:
 
 def ticks(table: pl.DataFrame) -> list[float]:
     """Round numbers around the ratios."""
-    least: Any = table.select("ratio", "low").min_horizontal().min()
+    least = min(drawable(row) for row in table.iter_rows(named=True))
     most: Any = table.select("worst", "high").max_horizontal().max()
-    return log_ticks(float(least), float(most))
+    return log_ticks(least, float(most))
+
+
+def drawable(row: dict[str, Any]) -> float:
+    """The lower end of an interval on a logarithmic axis, where 0 and below have no place."""
+    ratio = float(row["ratio"])
+    return ratio if row["low"] is None else max(float(row["low"]), 0.1 * ratio)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -35,7 +35,9 @@ def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figu
     import polars as pl
 
     need(regret, "regret", COLUMNS, KEY)
-    each = regret.group_by("policy", "round", "seed").agg(pl.col("regret").mean())
+    each = regret.group_by("policy", "round", "seed", maintain_order=True).agg(
+        pl.col("regret").mean()
+    )
     table = over_seeds(each, ["policy", "round"], "regret")
     tasks = regret["task"].n_unique()
     title = "expected transfer regret (reward)"

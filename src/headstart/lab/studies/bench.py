@@ -56,8 +56,17 @@ class Scale:
     @property
     def checkpoints(self) -> tuple[int, ...]:
         """Twenty-five rounds at which regret is recorded."""
-        step = max(1, self.rounds // 25)
-        return tuple(range(step, self.rounds + 1, step))
+        return spread(self.rounds)
+
+
+def spread(rounds: int, points: int = 25) -> tuple[int, ...]:
+    """About so many rounds, evenly spread, the last one among them.
+
+    >>> spread(51, 5)
+    (10, 20, 30, 40, 50, 51)
+    """
+    step = max(1, rounds // points)
+    return tuple(sorted({*range(step, rounds + 1, step), rounds}))
 
 
 FULL = Scale(seeds=20, tasks=400)
@@ -87,6 +96,8 @@ class Bench:
         Makes a progress bar for a label.
     data
         A folder with MovieLens, if it should not be downloaded.
+    stored
+        Whether to take everything from the folder and simulate nothing.
     """
 
     folder: Path
@@ -95,6 +106,7 @@ class Bench:
     workers: int | None = None
     bar: Callable[[str], contextlib.AbstractContextManager[Progress | None]] = no_bar
     data: Path | None = None
+    stored: bool = False
 
     def run(
         self,
@@ -112,7 +124,13 @@ class Bench:
         }
         plan = Plan(world, tuple(policies), **{**options, **changes})
         with self.bar(name) as progress:
-            return run(plan, self.folder / name, workers=self.workers, progress=progress)
+            return run(
+                plan,
+                self.folder / name,
+                workers=self.workers,
+                progress=progress,
+                stored=self.stored,
+            )
 
     def tuned(
         self,
@@ -137,6 +155,7 @@ class Bench:
                 folder=self.folder / f"{name}-tuning",
                 workers=self.workers,
                 progress=progress,
+                stored=self.stored,
             )
         (self.folder / f"{name}-tuning" / "best.json").write_text(
             json.dumps(tuning.best, indent=2) + "\n"

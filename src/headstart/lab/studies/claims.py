@@ -35,9 +35,9 @@ class Ratios:
     def __getitem__(self, policy: str) -> float:
         return float(self.rows[policy]["ratio"])
 
-    def below(self, policy: str, other: float) -> bool:
-        """Whether the ratio's interval lies below a number."""
-        return float(self.rows[policy]["high"]) < other
+    def beats(self, policy: str, other: str) -> bool:
+        """Whether a policy's interval lies below another's."""
+        return float(self.rows[policy]["high"]) < float(self.rows[other]["low"])
 
     def say(self, *policies: str) -> str:
         """The ratios in words."""
@@ -64,16 +64,25 @@ def synthetic_claims(tuned: Results, printed: Results) -> list[Claim]:
             "The projection algorithms improve significantly on the other baselines",
             "Numerical experiments, synthetic figures",
             good.say("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
-            verdict(good["P-LinUCB"] < min(good["B-OFUL"], good["M-TS"], 1.0)),
-            "With every policy tuned on other seeds.",
+            verdict(
+                all(
+                    good.beats(ours, other)
+                    for ours in ("P-LinUCB", "P-TS")
+                    for other in ("B-OFUL", "M-TS", "LinUCB")
+                ),
+                "holds with changes" if good["P-LinUCB"] < good["B-OFUL"] else "fails",
+            ),
+            "Judged by intervals, every policy tuned on other seeds.",
         ),
         Claim(
             "P-TS performs as well as P-LinUCB",
             "Numerical experiments, synthetic figures",
             f"P-TS is {good['P-TS'] / good['P-LinUCB']:.2f} × P-LinUCB",
-            verdict(good["P-TS"] <= 1.05 * good["P-LinUCB"], "holds with changes"),
-            "Close, and behind: Thompson sampling pays for its randomness, as LinTS does "
-            f"against LinUCB ({good['LinTS']:.2f} ×).",
+            verdict(
+                good["P-TS"] <= 1.05 * good["P-LinUCB"],
+                "holds with changes" if good["P-TS"] <= 1.25 * good["P-LinUCB"] else "fails",
+            ),
+            f"LinTS against LinUCB: {good['LinTS']:.2f} ×.",
         ),
         Claim(
             "The oracle with the true projection and mean is the most efficient",
@@ -94,9 +103,11 @@ def synthetic_claims(tuned: Results, printed: Results) -> list[Claim]:
             "Algorithms 1–3",
             bad.say("P-LinUCB", "P-TS", "B-OFUL", "LinTS"),
             verdict(printed_wins),
-            "The printed radius lacks the square root of Lemma 3 and the noise scale; the printed "
-            "Thompson scale is close to random play. A multiple of R, the corrected radius and the "
-            "gated log gap mend it.",
+            ""
+            if printed_wins
+            else "The printed radius lacks the square root of Lemma 3 and the "
+            "noise scale; the printed Thompson scale is close to random play. A multiple of R and "
+            f"the gated log gap mend it: {good['P-LinUCB']:.3f} × LinUCB, both tuned.",
         ),
     ]
 
@@ -110,6 +121,9 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
     best = int(means.sort("total")["q"].item(0))
     at_zero = float(means.filter(pl.col("q") == 0)["total"].item())
     better = [int(row["q"]) for row in means.iter_rows(named=True) if row["total"] < at_zero]
+    plug = totals.filter(~pl.col("policy").str.starts_with("λ₁"))
+    by_q = plug.group_by("q").agg(total=pl.col("total").mean()).sort("q")["total"].to_numpy()
+    worst_plug = float(by_q.max() / by_q[0])
     true = WORLD.dim - WORLD.rank
     return [
         Claim(
@@ -124,8 +138,7 @@ def rank_claims(totals: pl.DataFrame) -> list[Claim]:
             "Numerical experiments, figure of regret against q",
             f"better than q = 0 for q in {min(better, default=0)}–{max(better, default=0)}",
             verdict(len(better) >= len(means) - 1, "holds with changes" if better else "fails"),
-            "Projecting away too much costs more than it saves when λ₁ is fixed and large; with "
-            "λ's from data it does not.",
+            f"With λ's from data the largest total is {worst_plug:.2f} × that of q = 0.",
         ),
     ]
 
@@ -140,16 +153,24 @@ def subspace_claims(results: Results) -> list[Claim]:
     means = late.group_by("policy", "name").agg(value=pl.col("value").mean())
     found = {(row["policy"], row["name"]): row["value"] for row in means.iter_rows(named=True)}
     variance = task_variance()
+    claim = "E[W]² of P-LinUCB and P-TS is close to Var_ρ, that of B-OFUL is much larger"
+    where = "Numerical experiments, figure of W"
+    if ("P-LinUCB", "W") not in found:
+        remark = "Too few tasks: no subspace is looked for yet."
+        return [Claim(claim, where, "nothing", "not settled", remark)]
     ours = found["P-LinUCB", "W"] ** 2 / variance
     second = found["P-LinUCB", "W2"] / variance
     theirs = found["B-OFUL", "W"] ** 2 / variance
     return [
         Claim(
-            "E[W]² of P-LinUCB and P-TS is close to Var_ρ, that of B-OFUL is much larger",
-            "Numerical experiments, figure of W",
+            claim,
+            where,
             f"E[W]²/Var_ρ: P-LinUCB {ours:.2f}, B-OFUL {theirs:.0f}; E[W²]/Var_ρ: {second:.2f}",
-            verdict(abs(ours - 1) < 1 < theirs / 10, "holds with changes"),
-            "Over the last quarter of the tasks. A seed whose rank is misjudged weighs in.",
+            verdict(
+                abs(ours - 1) < 0.5 and theirs > 10 * ours,
+                "holds with changes" if theirs > 10 * ours else "fails",
+            ),
+            "Over the last quarter of the tasks, all seeds; one whose rank is misjudged weighs in.",
         )
     ]
 
@@ -168,8 +189,7 @@ def movielens_claims(results: dict[str, Results], singular: float) -> list[Claim
                     min(ratios["P-LinUCB"], ratios["P-TS"]) <= min(1.0, ratios["B-OFUL"]),
                     "holds with changes" if ratios["P-LinUCB"] < 1 else "fails",
                 ),
-                "Genres without an intercept explain little of a rating: differences are small, "
-                "and the model is misspecified for every policy.",
+                "Genres without an intercept explain little of a rating, for every policy.",
             )
         )
     claims.append(
@@ -223,8 +243,7 @@ def more_claims(bench: Bench) -> list[Claim]:
             "Algorithms, end of the section",
             ratios.say("W measured", "W ≤ 2V"),
             verdict(ratios["W ≤ 2V"] <= 1.05 * ratios["W measured"]),
-            "With the theory radius. The bound multiplies √λ₁, which is large by design: "
-            "exploration grows with it.",
+            "With the theory radius, in which W multiplies √λ₁, large by design.",
         ),
         Claim(
             "Choosing p by the largest eigengap works",
@@ -232,18 +251,15 @@ def more_claims(bench: Bench) -> list[Claim]:
             ratios.say("raw gap", "gated", "p known")
             + f"; worst seed of the raw gap {worst_raw:.2f}",
             verdict(ratios["raw gap"] < 1.0 and worst_raw < 1.05),
-            "With few tasks the largest difference is between the first eigenvalues. The largest "
-            "ratio, behind a gate, with λ's from data, mends it.",
+            "gated: the largest ratio of eigenvalues, behind a gate, with λ's from data.",
         ),
         Claim(
             "An initial phase without projection is needed",
             "Algorithms; numerical experiments",
             ratios.say("raw gap", "raw gap, no initial phase", "gated", "gated, no initial phase"),
-            verdict(
-                ratios["raw gap, no initial phase"] > ratios["raw gap"],
-                "holds with changes",
-            ),
-            "The gate makes it unnecessary: it stays shut until structure stands out.",
+            verdict(ratios["raw gap, no initial phase"] > ratios["raw gap"]),
+            "Behind the gate, going without costs "
+            f"{ratios['gated, no initial phase'] / ratios['gated']:.2f} ×.",
         ),
         Claim(
             "λ₁ ≫ λ₂ is right",
@@ -291,7 +307,6 @@ def sweep_claims(bench: Bench, seeds: tuple[int, ...]) -> list[Claim]:
             "Analysis, Lemma 4",
             "÷ LinUCB: " + ", ".join(f"spread {s:g}: {by_gap[s]['gated']:.3f}" for s in by_gap),
             verdict(gaps[-1] < gaps[0], "not settled"),
-            "The spread inside the plane sets the gap; outside it is 0.02. A larger spread also "
-            "makes every task harder to learn, so the ratio need not fall all the way.",
+            "The spread inside the plane sets the gap; outside it is 0.02.",
         ),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import tomllib
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from headstart.lab import figures
 from headstart.lab.experiment import Plan, run
 from headstart.lab.policies import POLICIES, make_policy, number_or_text, parse
 from headstart.lab.report import Section, write_report
-from headstart.lab.studies.bench import no_bar
+from headstart.lab.studies.bench import no_bar, spread
 from headstart.lab.studies.reproduction import Made, ratios
 from headstart.worlds import Logged, MovieLens, Synthetic, World
 
@@ -37,17 +38,19 @@ def compare(
     *,
     world: str = "synthetic",
     policies: Sequence[str] = ("linucb", "bias_oful", "projected_linucb"),
-    seeds: int = 8,
-    first_seed: int = 0,
-    tasks: int = 100,
-    rounds: int = 250,
+    seeds: int | None = None,
+    first_seed: int | None = None,
+    tasks: int | None = None,
+    rounds: int | None = None,
     out: str | os.PathLike[str] = "results/comparison",
     workers: int | None = None,
     bar: Any = no_bar,
+    stored: bool = False,
 ) -> Made:
     """Play policies on a world, given as text or in a TOML file, and write a report.
 
-    A file looks so (sizes, labels and options may be left out)::
+    Sizes that are given win over the file's; with ``stored`` nothing is simulated. A file looks so
+    (sizes, labels and options may be left out)::
 
         tasks = 200
         [world]
@@ -58,26 +61,27 @@ def compare(
         label = "three directions"
         rank = 3
     """
+    asked = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
+    given = {name: value for name, value in asked.items() if value is not None}
     if plan is None:
-        sizes = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
-        place = make_world(*split(world))
-        chosen = tuple(parse(text) for text in policies)
+        sizes = {**SIZES, **given}
+        place, chosen = make_world(*split(world)), tuple(parse(text) for text in policies)
         text = toml(sizes, world, policies)
     else:
         sizes, place, chosen, text = read_plan(Path(plan))
+        sizes |= given
     first = sizes["first_seed"]
-    step = max(1, sizes["rounds"] // 25)
     full = Plan(
         place,
         chosen,
         tuple(range(first, first + checks.integer("seeds", sizes["seeds"], 2))),
         sizes["tasks"],
         sizes["rounds"],
-        tuple(range(step, sizes["rounds"] + 1, step)),
+        spread(sizes["rounds"]),
     )
     folder = Path(out)
     with bar(place.name) as progress:
-        results = run(full, folder, workers=workers, progress=progress)
+        results = run(full, folder, workers=workers, progress=progress, stored=stored)
     (folder / PLAN).write_text(text)
     baseline = chosen[0].name
     drawn = [
@@ -112,7 +116,10 @@ def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[Any, ...], str]:
         raise FileError(f"plan {str(path)!r} is no TOML ({error})") from error
     for key in given:
         checks.one_of(f"key in {path.name}", key, (*SIZES, "world", "policy"))
-    place = dict(given.get("world", {"name": "synthetic"}))
+    place = given.get("world", {"name": "synthetic"})
+    if not isinstance(place, dict):
+        raise InputError(f"plan {str(path)!r} must have a [world] table; got {place!r}")
+    place = dict(place)
     rows = given.get("policy", [])
     if not rows or not all(isinstance(row, dict) and "name" in row for row in rows):
         raise InputError(f"plan {str(path)!r} must have [[policy]] tables, each with a name")
@@ -165,10 +172,10 @@ def toml(sizes: dict[str, int], world: str, policies: Sequence[str]) -> str:
 
     def table(text: str) -> list[str]:
         name, options = split(text)
-        lines = [f'name = "{name}"']
+        lines = [f"name = {json.dumps(name)}"]
         for key, value in options.items():
             quoted = isinstance(value, str) and value not in ("true", "false")
-            lines.append(f'{key} = "{value}"' if quoted else f"{key} = {value}")
+            lines.append(f"{key} = {json.dumps(value) if quoted else value}")
         return lines
 
     lines = [f"{name} = {value}" for name, value in sizes.items()]

@@ -36,12 +36,9 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
     """Regret curves for each group of users."""
     # Users with fewer ratings than any that is reported on.
     others = MovieLens(min_ratings=150, max_ratings=249, data=bench.data)
-    fixed = {"meta_ts": {"forced_rounds": 2 * GENRES}}
-    tuned, tuning = bench.tuned("movielens", others, KINDS, fixed)
-    scale = next(policy for policy in tuned if policy.name == "M-TS").rule
-    ridge = dataclasses.replace(
-        meta_ts(estimate="ridge", forced_rounds=2 * GENRES), name="M-TS, ridge", rule=scale
-    )
+    tuned, tuning = bench.tuned("movielens", others, KINDS)
+    rule = next(policy for policy in tuned if policy.name == "M-TS").rule
+    ridge = dataclasses.replace(meta_ts(estimate="ridge"), name="M-TS, ridge", rule=rule)
     policies = (*tuned, ridge)
     occupations = list(world_of(bench, "everybody").groups("occupation"))
     groups: list[str] = ["men", "women", *occupations[: 1 if not bench.tune else 3]]

@@ -62,6 +62,7 @@ def reproduce(
     workers: int | None = None,
     bar: Any = no_bar,
     data: str | os.PathLike[str] | None = None,
+    stored: bool = False,
 ) -> Made:
     """Run the paper's experiments and write figures and report.
 
@@ -80,11 +81,13 @@ def reproduce(
         Keep what an earlier, interrupted run has finished.
     workers, bar, data
         Processes, progress bars, and a folder with MovieLens (:class:`Bench`).
+    stored
+        Make figures and report from what is in the folder; simulate nothing.
     """
     checks.one_of("study", study, STUDIES)
     folder = Path(out)
-    if not resume and (folder / NOTE).exists():
-        shutil.rmtree(folder)
+    if not resume:
+        forget(folder)
     scale = QUICK if quick else FULL
     if seeds is not None:
         scale = dataclasses.replace(scale, seeds=checks.integer("seeds", seeds, 2))
@@ -96,8 +99,20 @@ def reproduce(
         raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
     asked = {"study": study, "quick": quick, "seeds": seeds, "tasks": tasks}
     (folder / NOTE).write_text(json.dumps({**asked, "data": data and str(data)}, indent=2) + "\n")
-    bench = Bench(folder, scale, not quick, workers, bar, None if data is None else Path(data))
+    files = None if data is None else Path(data)
+    bench = Bench(folder, scale, not quick, workers, bar, files, stored)
     return write(bench, *collect(bench, study), asked)
+
+
+def forget(folder: Path) -> None:
+    """Remove what an earlier study has written to a folder, and nothing else."""
+    if not (folder / NOTE).exists():
+        return
+    for part in folder.iterdir():
+        if part.is_dir() and ((part / "parts").is_dir() or part.name == "figures"):
+            shutil.rmtree(part)
+    for name in (NOTE, "report.html"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def collect(bench: Bench, study: str) -> tuple[list[Section], list[Claim], dict[str, pl.DataFrame]]:
@@ -181,7 +196,8 @@ def write(
         bench.folder / "report.html", TITLE, [claims_section, *sections], manifest, intro
     )
     name, table = next(iter(totals.items()))
-    return Made(f"{name}: total regret ÷ baseline's, {scale.seeds} seeds", path, table, settled)
+    what = "total regret ÷ the baseline's" if "ratio" in table.columns else "mean total regret"
+    return Made(f"{name}: {what}, {scale.seeds} seeds", path, table, settled)
 
 
 def command(asked: dict[str, Any]) -> str:
@@ -200,7 +216,7 @@ def rebuild(
 
     home = Path(folder)
     if (home / PLAN).exists():
-        return compare(home / PLAN, out=home, workers=workers, bar=bar)
+        return compare(home / PLAN, out=home, workers=workers, bar=bar, stored=True)
     try:
         asked = json.loads((home / NOTE).read_text())
     except (OSError, ValueError) as error:
@@ -208,4 +224,4 @@ def rebuild(
             f"folder {str(home)!r} must be one that 'headstart reproduce' or 'compare' filled; "
             f"it has no readable {NOTE} or {PLAN}"
         ) from error
-    return reproduce(**asked, out=home, workers=workers, bar=bar)
+    return reproduce(**asked, out=home, workers=workers, bar=bar, stored=True)

@@ -1,0 +1,60 @@
+"""A transfer that knows nothing of batches, at work on a batch of seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from headstart.errors import InputError
+from headstart.evidence import Evidence
+from headstart.prior import Prior
+from headstart.transfer import Transfer
+
+__all__ = ["SeedBySeed"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class SeedBySeed(Transfer):
+    """Calls a transfer once for every seed; its state is a tuple of the transfer's states.
+
+    Transfers that handle leading batch axes themselves say so (``batched``) and are faster.
+    """
+
+    transfer: Transfer
+
+    @property
+    def keeps_forced(self) -> bool:
+        """As the transfer has it."""
+        return self.transfer.keeps_forced
+
+    def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
+        """One state per seed."""
+        return tuple(self.transfer.init(dim, noise) for _ in range(batch[0]))
+
+    def fold(self, state: Any, evidence: Evidence, weight: float = 1.0) -> Any:
+        """Fold each seed's evidence into its state."""
+        return tuple(
+            self.transfer.fold(each, one_of(evidence, seed), weight)
+            for seed, each in enumerate(state)
+        )
+
+    def prior(self, state: Any) -> Prior:
+        """All seeds' priors as one batch."""
+        priors = [self.transfer.prior(each) for each in state]
+        if any(prior.batch != () for prior in priors):
+            raise InputError(f"{self.transfer!r} must give one prior, without batch axes")
+        names = ("mean", "root", "noise", "bias", "printed_bias")
+        return Prior(*(np.stack([getattr(prior, name) for prior in priors]) for name in names))
+
+
+def one_of(evidence: Evidence, seed: int) -> Evidence:
+    """One task's evidence out of a batch."""
+    return Evidence(
+        evidence.gram[seed],
+        evidence.moment[seed],
+        evidence.rounds[seed],
+        evidence.squares[seed],
+        None if evidence.forced is None else one_of(evidence.forced, seed),
+    )
