@@ -120,7 +120,7 @@ REFUSED = {
 
 
 def found(base):
-    """Every kind that headstart itself defines and that can be used."""
+    """Every kind that the library itself defines; the laboratory's adapters are its own matter."""
     for module in pkgutil.walk_packages(hs.__path__, "headstart.", onerror=lambda name: None):
         if not module.name.endswith(("cli", "__main__")):
             with contextlib.suppress(ImportError):  # of a part that needs more than the core
@@ -129,7 +129,8 @@ def found(base):
     while waiting:
         kind = waiting.pop()
         waiting.extend(kind.__subclasses__())
-        if kind.__module__.startswith("headstart.") and not inspect.isabstract(kind):
+        ours = kind.__module__.startswith("headstart.") and ".lab." not in kind.__module__
+        if ours and not inspect.isabstract(kind):
             kinds.append(kind)
     return sorted(set(kinds), key=lambda kind: kind.__name__)
 
