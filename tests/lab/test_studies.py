@@ -111,6 +111,7 @@ def test_the_synthetic_study_draws_the_papers_curves_twice(curves):
         "printed-rounds",
         "printed-tasks",
         "printed-totals",
+        "printed-subspace",
     }
     for words in ("Expected transfer regret", "Cumulative regret", "printed constants", "claims"):
         assert words in page
@@ -214,7 +215,7 @@ def ranks(tmp_path_factory):
 
 def test_the_rank_sweep_draws_total_regret_against_q(ranks):
     folder, made = ranks
-    assert figures_in(folder) == {"ranks"}
+    assert figures_in(folder) == {"ranks", "printed-ranks"}
     assert sorted(made.totals["q"].unique()) == [0, 5, 10, 15, 20, 25]
     each = totals_in(folder / "ranks")
     for row in made.totals.iter_rows(named=True):
@@ -253,8 +254,9 @@ def test_the_subspace_study_measures_the_distance_of_new_tasks(tmp_path):
     made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=36, workers=1)
     assert figures_in(tmp_path) == {"subspace"}
     check_claims(made, (tmp_path / "report.html").read_text())
-    assert set(made.totals["policy"]) == {"B-OFUL", "P-LinUCB", "P-TS"}
-    measured = pl.read_parquet(tmp_path / "subspace" / "probes.parquet")
+    assert {"B-OFUL", "P-LinUCB", "P-TS"} < set(made.totals["policy"])
+    measured = pl.read_parquet(tmp_path / "synthetic" / "probes.parquet")
+    assert set(measured["policy"]) == {"B-OFUL", "P-LinUCB", "P-TS"}
     late = measured.filter(
         (pl.col("policy") == "B-OFUL") & (pl.col("name") == "W") & (pl.col("task") >= 27)
     )
@@ -333,7 +335,9 @@ def test_movielens_is_drawn_for_men_women_and_the_largest_occupation(films):
     folder, made, page = films
     groups = ("men", "women", "programmer")
     assert figures_in(folder) == {
-        f"movielens-{group}-{what}" for group in groups for what in ("rounds", "tasks", "totals")
+        f"movielens-{group}-{what}"
+        for group in groups
+        for what in ("rounds", "tasks", "totals", "printed-rounds", "printed-totals")
     }
     for group in groups:
         assert f"MovieLens, {group}" in page

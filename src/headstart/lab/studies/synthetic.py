@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WORLD", "comparison", "printed", "rank_sweep", "subspace"]
 
 WORLD = Synthetic()
+PRINTED = {"radius": "paper"}
 
 
 def comparison(bench: Bench) -> tuple[Results, list[Section]]:
@@ -81,7 +82,8 @@ def comparison(bench: Bench) -> tuple[Results, list[Section]]:
 
 def printed(bench: Bench) -> tuple[Results, list[Section]]:
     """The same figures with the constants that the paper prints."""
-    results = bench.run("synthetic-printed", WORLD, printed_policies(WORLD.dim))
+    policies = printed_policies(WORLD.dim)
+    results = bench.run("synthetic-printed", WORLD, policies, probe=probes.residual)
     return results, [
         Section(
             "Expected transfer regret, the paper's printed constants",
@@ -99,6 +101,11 @@ def printed(bench: Bench) -> tuple[Results, list[Section]]:
             "Total regret against LinUCB's, the paper's printed constants",
             "",
             figures.totals(results.regret, name="printed-totals"),
+        ),
+        Section(
+            "Error of the learned subspace, the paper's printed constants",
+            "With the raw eigengap choosing the rank.",
+            subspace_figure(results, "printed-subspace"),
         ),
     ]
 
@@ -120,24 +127,13 @@ def printed_policies(dim: int) -> tuple[Policy, ...]:
 
 def rank_sweep(bench: Bench) -> tuple[pl.DataFrame, list[Section]]:
     """Figure (c): total regret of P-LinUCB against q = rank P̂⊥."""
-    import polars as pl
-
     dim = WORLD.dim
     ranks = sorted({dim - q for q in range(0, dim, bench.scale.sweep)} | {WORLD.rank})
-    styles: dict[str, dict[str, Any]] = {
-        "λ₁ = 100, λ₂ = 1": {"lam1": 100.0, "lam2": 1.0},
-        "λ's from data": {},
-    }
-    policies = [
-        dataclasses.replace(projected_linucb(rank=rank, **options), name=f"{style}|{dim - rank}")
-        for style, options in styles.items()
-        for rank in ranks
-        if options or (dim - rank) % 3 == 0  # a flat line needs fewer points
-    ]
-    results = bench.run("ranks", WORLD, policies, checkpoints=())
-    parts = pl.col("policy").str.split("|")
-    totals = results.totals().select(
-        policy=parts.list.get(0), q=parts.list.get(1).cast(pl.Int64), seed="seed", total="total"
+    fixed = {"lam1": 100.0, "lam2": 1.0}
+    styles: dict[str, dict[str, Any]] = {"λ₁ = 100, λ₂ = 1": fixed, "λ's from data": {}}
+    totals = sweep(bench, "ranks", ranks, styles)
+    printed = sweep(
+        bench, "ranks-printed", ranks, {"printed radius, λ₁ = 100, λ₂ = 1": fixed | PRINTED}
     )
     section = Section(
         "Total regret against the rank of the projection",
@@ -147,28 +143,55 @@ def rank_sweep(bench: Bench) -> tuple[pl.DataFrame, list[Section]]:
         "projection is wrong, and the mistake costs little.",
         figures.rank_sweep(totals, true=dim - WORLD.rank, name="ranks"),
     )
-    return totals, [section]
+    as_printed = Section(
+        "Total regret against the rank of the projection, the paper's printed constants",
+        "The same with the radius as printed.",
+        figures.rank_sweep(printed, true=dim - WORLD.rank, name="printed-ranks"),
+    )
+    return totals, [section, as_printed]
+
+
+def sweep(
+    bench: Bench, name: str, ranks: list[int], styles: dict[str, dict[str, Any]]
+) -> pl.DataFrame:
+    """Total regret of P-LinUCB by style, seed and q."""
+    import polars as pl
+
+    dim = WORLD.dim
+    policies = [
+        dataclasses.replace(projected_linucb(rank=rank, **options), name=f"{style}|{dim - rank}")
+        for style, options in styles.items()
+        for rank in ranks
+        if options or (dim - rank) % 3 == 0  # a flat line needs fewer points
+    ]
+    results = bench.run(name, WORLD, policies, checkpoints=())
+    parts = pl.col("policy").str.split("|")
+    return results.totals().select(
+        policy=parts.list.get(0), q=parts.list.get(1).cast(pl.Int64), seed="seed", total="total"
+    )
 
 
 def subspace(bench: Bench) -> tuple[Results, list[Section]]:
     """Figure (d): how far a new task is from the learned subspace, against tasks."""
-    import polars as pl
-
-    kinds = ("bias_oful", "projected_linucb", "projected_ts")
     policies, _ = bench.tuned("synthetic", WORLD)
-    names = {"bias_oful": "B-OFUL", "projected_linucb": "P-LinUCB", "projected_ts": "P-TS"}
-    chosen = [policy for policy in policies if policy.name in {names[kind] for kind in kinds}]
-    results = bench.run("subspace", WORLD, chosen, probe=probes.residual, checkpoints=())
-    codimension = WORLD.dim - WORLD.rank
-    found = results.probes.filter(pl.col("value").is_not_nan())
+    results = bench.run("synthetic", WORLD, policies, probe=probes.residual)
     section = Section(
         "Error of the learned subspace",
         "W is a new task's distance from the learned affine subspace, and Var_ρ its variance "
         "outside the true one. Even the true subspace leaves E[W]²/Var_ρ ≈ 1 − 1/(2q), so E[W²] "
         "is drawn beside it. B-OFUL projects nothing: its P⊥ is I.",
-        figures.subspace_error(found, task_variance(), codimension=codimension, name="subspace"),
+        subspace_figure(results, "subspace"),
     )
     return results, [section]
+
+
+def subspace_figure(results: Results, name: str) -> figures.Figure:
+    """The error of the subspace, from the probes of a run."""
+    import polars as pl
+
+    found = results.probes.filter(pl.col("value").is_not_nan())
+    codimension = WORLD.dim - WORLD.rank
+    return figures.subspace_error(found, task_variance(), codimension=codimension, name=name)
 
 
 def task_variance() -> float:
