@@ -215,16 +215,20 @@ def ranks(tmp_path_factory):
 
 def test_the_rank_sweep_draws_total_regret_against_q(ranks):
     folder, made = ranks
-    assert figures_in(folder) == {"ranks", "printed-ranks"}
+    assert figures_in(folder) == {"ranks", "ranks-fixed", "printed-ranks"}
     assert sorted(made.totals["q"].unique()) == [0, 5, 10, 15, 20, 25]
     each = totals_in(folder / "ranks")
     for row in made.totals.iter_rows(named=True):
         own = each.filter(pl.col("policy") == f"{row['policy']}|{row['q']}")
         assert row["total"] == pytest.approx(own["total"].mean())
     check_claims(made, (folder / "report.html").read_text())
-    fixed = made.totals.filter(pl.col("policy").str.starts_with("λ₁")).sort("total")
-    assert f"q = {fixed['q'][0]} " in made.claims[0].measured
-    assert made.claims[0].verdict == ("holds" if fixed["q"][0] == 15 else "fails")
+    least = {
+        policy: made.totals.filter(pl.col("policy") == policy).sort("total")["q"][0]
+        for policy in ("λ's from data", "λ₁ = 100, λ₂ = 1")
+    }
+    for policy, q in least.items():
+        assert f"q = {q} with {policy}" in made.claims[0].measured
+    assert (made.claims[0].verdict == "holds") == (least["λ's from data"] == 15)
 
 
 def test_the_title_says_what_the_table_shows(ranks):
