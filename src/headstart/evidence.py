@@ -72,12 +72,12 @@ class Evidence(Record):
         scale = np.abs(gram).max(initial=0.0)
         if np.abs(gram - gram.swapaxes(-1, -2)).max(initial=0.0) > 1e-6 * scale:
             raise InputError("gram must be symmetric, a sum of x xᵀ; got one that is not")
-        values = {"gram": private(gram), "moment": private(moment)}
+        values: dict[str, Any] = {"gram": private(gram), "moment": private(moment)}
         for name in ("rounds", "squares"):
             array = checks.finite_array(name, getattr(self, name), "0 or more")
             if array.shape != batch or (array < 0).any():
                 raise checks.refuse(name, f"0 or more, of shape {batch}", getattr(self, name))
-            values[name] = private(array) if batch else float(array)  # type: ignore[assignment]
+            values[name] = private(array) if batch else float(array)
         part: object = self.forced
         fits = isinstance(part, Evidence) and part.moment.shape == moment.shape
         if part is not None and not fits:
@@ -86,7 +86,7 @@ class Evidence(Record):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def zero(cls, dim: int, batch: tuple[int, ...] = (), *, forced: bool = False) -> Self:
+    def zero(cls, dim: int, batch: tuple[int, ...] = (), *, forced: bool = False) -> Evidence:
         """Nothing seen yet; ``forced=True`` keeps forced rounds apart from the start."""
         dim = checks.integer("dim", dim, 1)
         return unchecked(
@@ -95,7 +95,7 @@ class Evidence(Record):
             np.zeros(batch) if batch else 0.0,
             np.zeros(batch) if batch else 0.0,
             cls.zero(dim, batch) if forced else None,
-        )  # type: ignore[return-value]
+        )
 
     @classmethod
     def of(cls, contexts: npt.ArrayLike, rewards: npt.ArrayLike) -> Self:
