@@ -113,7 +113,7 @@ class TestWhatTheyAre:
         for bandit in (hs.projected_linucb(DIM), hs.projected_ts(DIM)):
             assert (bandit.transfer.lam1, bandit.transfer.lam2) == ("plug-in", "plug-in")
             assert bandit.transfer.rank == "log-gap"
-            assert bandit.transfer.pca == "exact"
+            assert bandit.transfer.pca == "corrected"
 
     def test_the_printed_forms(self):
         projected = hs.projected_linucb(DIM, paper=True)

@@ -91,9 +91,8 @@ def test_other_settings_do_not_warn():
 @pytest.mark.parametrize("lam1", ["theory", "paper"])
 def test_lambda_one_is_taken_from_the_bound_as_measured(lam1):
     rng = np.random.default_rng(0)
-    transfer = hs.Subspace(
-        rank=1, lam1=lam1, lam2=2.0, warmup=3, ridge=0.5, horizon=50, bound=1.5, min_rounds=1
-    )
+    options = {"warmup": 3, "ridge": 0.5, "horizon": 50, "bound": 1.5, "min_rounds": 1}
+    transfer = hs.Subspace(rank=1, pca="exact", lam1=lam1, lam2=2.0, **options)
     contexts = rng.standard_normal((6, 20, 3))
     thetas = rng.standard_normal((6, 3)) * [1.0, 0.2, 0.1]
     rewards = (contexts @ thetas[..., None])[..., 0] + 0.3 * rng.standard_normal((6, 20))

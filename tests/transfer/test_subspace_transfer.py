@@ -77,7 +77,7 @@ def test_prior_and_posterior_from_first_principles(seed, rank, shrink):
     start = lam1 * outside + lam2 * inside
     expected = centre if shrink == "mean" else outside @ centre
 
-    transfer = hs.Subspace(rank, shrink=shrink, lam1=lam1, lam2=lam2, ridge=ridge)
+    transfer = hs.Subspace(rank, pca="exact", shrink=shrink, lam1=lam1, lam2=lam2, ridge=ridge)
     prior = prior_after(transfer, past, noise)
     np.testing.assert_allclose(prior.mean, expected, atol=1e-7)
     np.testing.assert_allclose(prior.covariance, noise**2 * np.linalg.inv(start), atol=1e-7)

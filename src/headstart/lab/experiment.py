@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -105,10 +106,12 @@ class Plan(Settings):
 
         The parts do not depend on how many processes there are, so that a run can be resumed with
         another number of them. Several seeds a batch make good use of a core; every job repeats
-        the drawing of contexts, so policies are split only in large sweeps.
+        the drawing of contexts, so policies are split only in large sweeps, or where there are too
+        few seeds to keep several cores busy.
         """
-        groups = [self.policies[at : at + 16] for at in range(0, len(self.policies), 16)]
         parts = [self.seeds[at : at + 5] for at in range(0, len(self.seeds), 5)]
+        size = min(16, max(4, math.ceil(len(self.policies) * len(parts) / 4)))
+        groups = [self.policies[at : at + size] for at in range(0, len(self.policies), size)]
         return [
             dataclasses.replace(self, seeds=seeds, policies=policies)
             for seeds in parts

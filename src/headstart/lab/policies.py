@@ -114,7 +114,7 @@ def projected_linucb(
     lam2: float | str = "plug-in",
     radius: float | str = 1.0,
     rank: int | str = "log-gap",
-    pca: str = "exact",
+    pca: str = "corrected",
     shrink: str = "zero",
     warmup: int | None = None,
 ) -> Policy:
@@ -128,7 +128,7 @@ def projected_ts(
     lam2: float | str = "plug-in",
     scale: float | str = 1.0,
     rank: int | str = "log-gap",
-    pca: str = "exact",
+    pca: str = "corrected",
     shrink: str = "zero",
     warmup: int | None = None,
 ) -> Policy:

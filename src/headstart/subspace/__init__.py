@@ -1,6 +1,6 @@
 """Learning a subspace, one vector at a time: principal components and how many to keep."""
 
-from headstart.subspace.base import PCA, Components
+from headstart.subspace.base import PCA, Components, with_fixed_signs
 from headstart.subspace.ccipca import CCIPCA
 from headstart.subspace.exact import ExactPCA, Moments
 from headstart.subspace.rank import gated_log_gap, log_gap, raw_gap
@@ -14,4 +14,5 @@ __all__ = [
     "gated_log_gap",
     "log_gap",
     "raw_gap",
+    "with_fixed_signs",
 ]

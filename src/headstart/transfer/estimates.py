@@ -21,7 +21,7 @@ import numpy as np
 from headstart import checks
 from headstart.evidence import Evidence
 from headstart.records import Array, Record, rebuild
-from headstart.subspace import Moments
+from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
@@ -110,6 +110,21 @@ class Estimates(Record):
         size = np.maximum(square, 0.0) / np.maximum(self.dim - trace(blank), 1e-9)
         unseen: Array = size[..., None, None] * blank
         return unseen
+
+    def components(self) -> Components:
+        """Principal components of the tasks, not of their estimates: noise is subtracted first.
+
+        No variance is below what the subtraction itself is uncertain by, √(2/N) of what there was.
+        """
+        raw = self.moments.covariance + self.unseen
+        values, vectors = np.linalg.eigh(raw - self.error)
+        before = (vectors * (raw @ vectors)).sum(-2)
+        unsure = np.minimum(np.sqrt(2.0 / np.maximum(self.count, 1.0)), 1.0)[..., None]
+        values = np.maximum(np.maximum(values, unsure * before), 0.0)
+        order = np.argsort(-values, axis=-1, kind="stable")
+        vectors = np.take_along_axis(vectors, order[..., None, :], -1)
+        sorted_values = np.take_along_axis(values, order, -1)
+        return Components(self.mean, sorted_values, with_fixed_signs(vectors))
 
     def variance(self, projection: Array, fitted: Any = 0) -> Any:
         """The variance of a new task around θ̄, per dimension of the projection.

@@ -21,6 +21,7 @@ __all__ = ["Subspace"]
 
 LAMBDAS = ("plug-in", "theory", "paper")
 RANKS = ("log-gap", "ungated", "paper")
+PCAS = ("corrected", "exact", "ccipca")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -36,7 +37,7 @@ class SubspaceState(Record):
 class Subspace(Transfer):
     """θ lies near an affine subspace: explore inside it, hardly outside.
 
-    With P̂ the projection onto the top p principal components of the tasks' estimates, P̂⊥ = I − P̂,
+    With P̂ the projection onto the top p principal components of the tasks, P̂⊥ = I − P̂,
     and θ̄ their mean, a new task starts from::
 
         mean  P̂⊥θ̄        root  λ₁^-½ P̂⊥ + λ₂^-½ P̂
@@ -48,7 +49,10 @@ class Subspace(Transfer):
         alone would show as large a one (then p = d: no projection); ``"ungated"`` for the same
         without that check; ``"paper"`` for the largest difference, argmax σ_p − σ_{p+1}.
     pca
-        ``"exact"``, ``"ccipca"``, or a :class:`~headstart.subspace.PCA` of your own.
+        ``"corrected"``: components of the tasks' covariance, that of their estimates less what
+        estimation noise adds to it. ``"exact"`` and ``"ccipca"`` (the paper's): of the estimates
+        themselves, where a direction that contexts hardly show is mostly noise and can displace one
+        that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
     shrink
         Inside the plane, shrink a task to ``"zero"`` (the paper's form) or to the ``"mean"``.
     lam1, lam2
@@ -87,7 +91,7 @@ class Subspace(Transfer):
     """
 
     rank: int | str = "log-gap"
-    pca: str | PCA = "exact"
+    pca: str | PCA = "corrected"
     shrink: str = "zero"
     lam1: float | str = "plug-in"
     lam2: float | str = "plug-in"
@@ -104,7 +108,7 @@ class Subspace(Transfer):
         else:
             checks.integer("rank", self.rank)
         if not isinstance(self.pca, PCA):
-            checks.one_of("pca", self.pca, ("exact", "ccipca"))
+            checks.one_of("pca", self.pca, PCAS)
         checks.one_of("shrink", self.shrink, ("zero", "mean"))
         for name in ("lam1", "lam2"):
             value = getattr(self, name)
@@ -147,7 +151,7 @@ class Subspace(Transfer):
         """The PCA in use."""
         if isinstance(self.pca, PCA):
             return self.pca
-        if self.pca == "exact":
+        if self.pca in ("corrected", "exact"):
             return ExactPCA()
         return CCIPCA(begin=None if self.warmup is None else max(self.warmup, 2))
 
@@ -208,7 +212,8 @@ class Subspace(Transfer):
     def structure(self, state: SubspaceState) -> tuple[Components, Any, Any]:
         """The components, the rank (per batch element), and whether the warm-up is over."""
         count, dim = np.asarray(state.estimates.count), state.estimates.dim
-        found = self.method().components(state.pca)
+        corrected = self.pca == "corrected"
+        found = state.estimates.components() if corrected else self.method().components(state.pca)
         if not isinstance(self.rank, str):
             rank = np.full(count.shape, int(self.rank))
         elif self.rank == "paper":
@@ -282,7 +287,7 @@ class Subspace(Transfer):
         return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
 
     def explain(self, state: SubspaceState) -> Explanation:
-        """Rank, eigenvalues of the estimates' covariance, and the share the plane explains."""
+        """Rank, eigenvalues of the covariance in use, and the share the plane explains."""
         found, rank, learning = self.structure(state)
         if not learning:
             need = state.estimates.dim if self.warmup is None else self.warmup
