@@ -20,10 +20,10 @@ def test_the_example_of_the_design_runs(tmp_path):
     assert bandit.task("user-42").rounds == 1
 
 
-def test_defaults_are_a_gated_subspace_with_optimism_and_estimated_noise():
+def test_defaults_are_empirical_bayes_with_optimism_and_estimated_noise():
     bandit = hs.Bandit(dim=3)
-    assert isinstance(bandit.transfer, hs.Subspace)
-    assert bandit.transfer.rank == "log-gap"
+    assert bandit.transfer == hs.EmpiricalBayes()
+    assert bandit.transfer.counts_running
     assert bandit.rule == hs.UCB()
     assert "noise='auto'" in repr(bandit)
     assert not bandit.frozen
@@ -63,8 +63,8 @@ def test_learning_adds_exactly_the_chosen_rounds(world, play):
 def test_a_running_belief_is_its_prior_and_its_evidence(world, play, same_belief):
     bandit = hs.Bandit(dim=4, noise=0.3, seed=0)
     play(bandit, "a", world(seed=1, rounds=30, dim=4))
-    task = bandit.task("a")
-    same_belief(task.belief, hs.Belief.of(bandit.prior, task.evidence))
+    task, untaught = bandit.task("a"), hs.Bandit(dim=4, noise=0.3).prior
+    same_belief(task.belief, hs.Belief.of(untaught, task.evidence))
 
 
 def test_the_order_of_rewards_does_not_matter(world, same_belief):
@@ -312,6 +312,7 @@ BAD_SETTINGS = {
     "intercept": [None, 1, "yes"],
     "live": [0, -1, 2.5, True, None, "8"],
     "memory": [0, -1, 2.5, True, None, "8"],
+    "half_life": [0, -1, 0.0, True, "8", float("nan"), float("inf"), [5.0], 1j],
 }
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
+from headstart.mixture import MixturePrior, believe
 from headstart.records import flatten
 from headstart.rules import Pick, Propensities
 
@@ -39,6 +40,12 @@ EXAMPLES = {
         hs.Subspace(rank=2, pca=hs.CCIPCA("weng", amnesia=1.0), warmup=2, lam2="theory"),
     ],
     hs.Gaussian: [hs.Gaussian(forced=False, warmup=2), hs.Gaussian(estimate="ridge", warmup=4)],
+    hs.EmpiricalBayes: [
+        hs.EmpiricalBayes(memory=20.0),
+        hs.EmpiricalBayes(running=False),
+        hs.EmpiricalBayes(memory=5, running=False),
+    ],
+    hs.Mixture: [hs.Mixture(groups=1), hs.Mixture(groups=3)],
     hs.Oracle: [
         hs.Oracle.gaussian([1.0, 0.0, -1.0], np.diag([1.0, 0.5, 0.1])),
         hs.Oracle.subspace([1.0, 0.0, -1.0], BASIS[:, :1], lam1=50.0),
@@ -101,6 +108,13 @@ REFUSED = {
         ("warmup", {"warmup": 1}),
         ("lam", {"lam": 0}),
     ],
+    hs.EmpiricalBayes: [
+        *(("memory", {"memory": bad}) for bad in (0, 0.5, -1, "x", None, True, float("nan"))),
+        *(("running", {"running": bad}) for bad in (None, 1, 0.0, "yes")),
+    ],
+    hs.Mixture: [
+        *(("groups", {"groups": bad}) for bad in (0, -1, 2.5, "x", None, True, float("nan"))),
+    ],
     hs.Oracle: [
         ("mean", {"mean": "x", "covariance": np.eye(DIM)}),
         ("mean", {"mean": [np.nan] * DIM, "covariance": np.eye(DIM)}),
@@ -117,6 +131,11 @@ REFUSED = {
         ("residual", {"mean": np.zeros(DIM), "basis": BASIS, "residual": -1}),
     ],
 }
+
+#: Those that are fitted by iteration, with as much regularisation as has predicted well: what they
+#: make of tasks depends a little on the way there, so that it is close where others are exact.
+ITERATED = (hs.EmpiricalBayes, hs.Mixture)
+CLOSE = 0.05  # nats per dimension; to leave one of seven tasks out makes a difference of about 0.02
 
 
 def found(base):
@@ -211,6 +230,32 @@ def folded(transfer, evidences, weights=None, **start):
     return state
 
 
+def whole(prior):
+    """A prior itself, or the Gaussian that stands for a mixture."""
+    return prior.gaussian() if isinstance(prior, MixturePrior) else prior
+
+
+def apart(left, right):
+    """The Kullback–Leibler divergence of one prior from another, in nats per dimension."""
+    precision = np.linalg.inv(right.covariance)
+    ratio, shift = precision @ left.covariance, left.mean - right.mean
+    surprise = np.trace(ratio) - DIM + shift @ precision @ shift - np.linalg.slogdet(ratio)[1]
+    return 0.5 * surprise / DIM
+
+
+def assert_same(transfer, left, right):
+    """One prior, up to rounding; or nearly one, where it is fitted by iteration."""
+    left, right = whole(left), whole(right)
+    if isinstance(transfer, ITERATED):
+        assert apart(left, right) < CLOSE
+        assert apart(right, left) < CLOSE
+        assert left.noise == pytest.approx(right.noise, rel=0.05)
+        return
+    np.testing.assert_allclose(left.mean, right.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(left.covariance, right.covariance, rtol=1e-9, atol=1e-10)
+    assert left.noise == pytest.approx(right.noise, rel=1e-9)
+
+
 def image(*things):
     """The bytes of everything inside, to see whether anything was changed."""
     return [
@@ -239,9 +284,8 @@ def play(bandit, tasks=7, rounds=8, start=0):
 class TestEveryKindIsCovered:
     def test_they_are_found(self):
         assert {hs.UCB, hs.Thompson, hs.Greedy, hs.Uniform, hs.Forced} <= set(found(hs.Rule))
-        assert {hs.Independent, hs.Bias, hs.Subspace, hs.Gaussian, hs.Oracle} <= set(
-            found(hs.Transfer)
-        )
+        learning = {hs.Bias, hs.Subspace, hs.Gaussian, hs.EmpiricalBayes, hs.Mixture}
+        assert {hs.Independent, hs.Oracle} | learning <= set(found(hs.Transfer))
 
     @each_kind
     def test_each_has_an_example(self, kind):
@@ -490,7 +534,9 @@ class TestTransfers:
     @pytest.mark.parametrize("tasks", [0, 1, 2, 3, 8])
     def test_there_is_a_usable_prior_at_any_time(self, transfer, noise, tasks):
         state = folded(transfer, [evidence_of(seed) for seed in range(tasks)], noise=noise)
-        prior = transfer.prior(state)
+        found = transfer.prior(state)
+        believe(found, evidence_of(99).replace(forced=None))
+        prior = whole(found)
         assert isinstance(prior, hs.Prior)
         assert prior.dim == DIM
         assert prior.batch == ()
@@ -499,7 +545,6 @@ class TestTransfers:
         assert prior.noise > 0
         assert prior.bias >= 0
         assert noise is None or prior.noise == noise
-        hs.Belief.of(prior, evidence_of(99).replace(forced=None))
 
     @each_transfer
     def test_refit_is_folding_one_after_another(self, transfer):
@@ -509,9 +554,9 @@ class TestTransfers:
         for given in (None, weights):
             refit = transfer.prior(transfer.refit(told, 0.4, given))
             one_by_one = transfer.prior(folded(transfer, evidences, given, noise=0.4))
-            np.testing.assert_allclose(refit.mean, one_by_one.mean, rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(refit.root, one_by_one.root, rtol=1e-9, atol=1e-12)
-            assert refit.noise == pytest.approx(one_by_one.noise)
+            assert_same(transfer, refit, one_by_one)
+            if not isinstance(transfer, ITERATED):
+                np.testing.assert_allclose(refit.root, one_by_one.root, rtol=1e-9, atol=1e-12)
 
     @each_transfer
     def test_refitting_nothing_is_refused(self, transfer):
@@ -522,6 +567,8 @@ class TestTransfers:
     @pytest.mark.parametrize("noise", [None, 0.4])
     @pytest.mark.parametrize("batch", [(3,), (2, 2)], ids=str)
     def test_batch_axes_are_a_loop(self, transfer, noise, batch):
+        if not transfer.batched:
+            pytest.skip("works on one task at a time; experiments loop over it")
         evidences = [evidence_of(seed, batch) for seed in range(6)]
         together = transfer.prior(folded(transfer, evidences, noise=noise, batch=batch))
         assert together.mean.shape == (*batch, DIM)
@@ -542,9 +589,10 @@ class TestTransfers:
         evidences = [evidence_of(seed) for seed in range(6)]
         state = folded(transfer, evidences)
         after = transfer.fold(state, fit_for(transfer, evidence_of(77)), 0.0)
-        np.testing.assert_allclose(transfer.prior(after).mean, transfer.prior(state).mean)
-        np.testing.assert_allclose(transfer.prior(after).root, transfer.prior(state).root)
-        assert transfer.prior(after).noise == transfer.prior(state).noise
+        left, right = whole(transfer.prior(after)), whole(transfer.prior(state))
+        np.testing.assert_allclose(left.mean, right.mean)
+        np.testing.assert_allclose(left.root, right.root)
+        assert left.noise == right.noise
 
     @each_transfer
     def test_a_weight_of_two_is_twice_the_same_task(self, transfer):
@@ -553,8 +601,7 @@ class TestTransfers:
         evidences = [evidence_of(seed) for seed in range(6)]
         twice = transfer.prior(folded(transfer, [*evidences, evidences[2]]))
         weighted = transfer.prior(folded(transfer, evidences, [1.0, 1.0, 2.0, 1.0, 1.0, 1.0]))
-        np.testing.assert_allclose(weighted.mean, twice.mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(weighted.covariance, twice.covariance, rtol=1e-9, atol=1e-12)
+        assert_same(transfer, weighted, twice)
 
     @each_transfer
     def test_what_is_reversible_can_be_taken_back_and_the_rest_refuses(self, transfer):
@@ -565,11 +612,11 @@ class TestTransfers:
             with pytest.raises(hs.InputError, match="weight"):
                 transfer.fold(longer, extra, -1.0)
             return
-        back = transfer.prior(transfer.fold(longer, extra, -1.0))
-        np.testing.assert_allclose(back.mean, transfer.prior(state).mean, rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose(
-            back.covariance, transfer.prior(state).covariance, rtol=1e-9, atol=1e-10
-        )
+        back, never = transfer.prior(transfer.fold(longer, extra, -1.0)), transfer.prior(state)
+        assert_same(transfer, back, never)
+        fades = getattr(transfer, "memory", "auto") != "auto"  # then the others count less for good
+        if isinstance(transfer, ITERATED) and not fades:  # most of what it had changed is gone
+            assert apart(back, never) < 0.2 * apart(transfer.prior(longer), never)
 
     @each_transfer
     def test_arguments_are_left_as_they_are(self, transfer):
@@ -639,7 +686,7 @@ class TestEndToEnd:
 
     @each_rule
     def test_every_rule_with_the_default_transfer(self, rule):
-        self.check(hs.Subspace(), rule)
+        self.check(hs.EmpiricalBayes(), rule)
 
     def check(self, transfer, rule):
         first, second = (hs.Bandit(DIM, transfer, rule, seed=3) for _ in range(2))
@@ -647,11 +694,7 @@ class TestEndToEnd:
         assert trace == play(second)
         assert np.isfinite([float.fromhex(score) for _, score in trace]).all()
         evidences = [first.task(id).evidence for id in first]
-        expected = transfer.prior(transfer.refit(evidences, None))
-        np.testing.assert_allclose(first.prior.mean, expected.mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(
-            first.prior.covariance, expected.covariance, rtol=1e-9, atol=1e-12
-        )
+        assert_same(transfer, first.prior, transfer.prior(transfer.refit(evidences, None)))
         assert type(transfer).__name__ in str(first.report())
 
     def test_a_transfer_that_asks_for_a_warning_gives_it_once_and_works(self):

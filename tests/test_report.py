@@ -9,6 +9,7 @@ from headstart.report import rounds_saved
 DIM, RANK, NOISE = 8, 2, 0.1
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
 MEAN = 2.0 * BASIS[:, -1]  # off the plane: that is what makes it affine
+SUBSPACE = hs.Subspace(shrink="mean")
 
 
 def theta_of(seed):
@@ -45,7 +46,7 @@ def test_counts(shared_plane, world, play):
 
 
 def test_rank_variance_and_noise_of_a_shared_plane(shared_plane):
-    report = shared_plane(40).report()
+    report = shared_plane(40, transfer=SUBSPACE).report()
     assert report.rank == RANK
     assert report.explained > 0.95
     assert report.noise == pytest.approx(NOISE, rel=0.1)
@@ -55,6 +56,75 @@ def test_rank_variance_and_noise_of_a_shared_plane(shared_plane):
     truth = np.linalg.eigvalsh(np.cov(thetas.T, bias=True))[::-1][:RANK]
     np.testing.assert_allclose(report.eigenvalues[:RANK], truth, rtol=0.1)
     assert report.eigenvalues[RANK] < 0.05 * report.eigenvalues[RANK - 1]
+    assert report.lower is report.upper is report.effective_rank is report.support is None
+
+
+class TestOfTheDefault:
+    """Empirical Bayes has no rank to report, but variances with intervals and its own record."""
+
+    def test_variances_with_intervals_and_an_effective_rank(self, shared_plane):
+        report = shared_plane(40).report()
+        assert report.rank is None
+        assert report.explained is None
+        assert report.noise == pytest.approx(NOISE, rel=0.1)
+        assert report.lower.shape == report.eigenvalues.shape == report.upper.shape == (DIM,)
+        assert (report.lower < report.eigenvalues).all()
+        assert (report.eigenvalues < report.upper).all()
+        assert (report.lower > 0).all()
+        thetas = np.array([theta_of(id) for id in range(40)])
+        truth = np.linalg.eigvalsh(np.cov(thetas.T, bias=True))[::-1][:RANK]
+        assert (report.lower[:RANK] < truth).all()
+        assert (truth < report.upper[:RANK]).all()
+        assert report.eigenvalues[RANK] < 0.05 * report.eigenvalues[RANK - 1]
+        assert report.effective_rank == pytest.approx(RANK, abs=0.3)
+
+    def test_the_support_is_the_evidence_for_transfer(self, shared_plane, world, play):
+        assert shared_plane(40).report().support > 40.0  # more than a nat a task
+        nothing_shared = hs.Bandit(DIM, seed=0)
+        for id in range(40):  # zero on average, and spread alike in all directions
+            play(nothing_shared, id, world(id, 20, DIM, noise=NOISE))
+            nothing_shared.task(id).close()
+        assert abs(nothing_shared.report().support) < 40.0
+
+    def test_it_is_said_in_words(self, shared_plane):
+        report = shared_plane(40).report()
+        lines = dict(line.split("  ", 1) for line in str(report).splitlines()[1:])
+        shown = {name.strip(): rest.strip() for name, rest in lines.items()}
+        assert shown["learns by"] == "EmpiricalBayes()"
+        assert shown["eigenvalues"].startswith(f"{report.eigenvalues[0]:.3g} ")
+        first = f"{report.lower[0]:.2g}–{report.upper[0]:.2g} "
+        assert shown["95 % intervals"].startswith(first)
+        assert shown["95 % intervals"].count("–") == 4
+        assert shown["95 % intervals"].endswith("…")
+        assert shown["effective rank"] == f"{report.effective_rank:.1f} of {DIM}"
+        assert shown["evidence"] == f"for transfer: {report.support / 40:.3g} nats a task"
+        assert "subspace" not in shown
+        assert "note" not in shown
+
+    def test_evidence_against_it_is_called_that(self, shared_plane):
+        report = shared_plane(3).report().replace(support=-6.0)
+        assert "against transfer: 2 nats a task" in str(report)
+
+    def test_before_any_task_has_finished_it_says_so(self):
+        report = hs.Bandit(DIM, seed=0).report()
+        assert report.eigenvalues is report.lower is report.support is None
+        assert "no task has finished yet" in str(report)
+        for word in ("eigenvalues", "intervals", "effective", "evidence"):
+            assert word not in str(report)
+
+    def test_after_one_task_nothing_is_said_of_others(self, shared_plane):
+        assert "evidence" not in str(shared_plane(1).report())
+
+    def test_running_tasks_are_counted_as_running(self, shared_plane, world, play):
+        """What they have shown is in the prior and in the gain, but not in the finished tasks."""
+        bandit = shared_plane(20)
+        before = bandit.report()
+        for id in range(100, 110):
+            play(bandit, id, world(id, 40, DIM, theta=theta_of(id), noise=NOISE))
+        report = bandit.report()
+        assert (report.closed_tasks, report.open_tasks, report.rounds) == (20, 10, 1200)
+        assert report.noise == bandit.prior.noise
+        assert report.rounds_saved > before.rounds_saved
 
 
 def test_a_new_task_is_expected_to_gain_more_with_every_task(shared_plane):
@@ -95,6 +165,7 @@ def test_a_bandit_that_knows_nothing_promises_nothing():
 @pytest.mark.parametrize(
     "transfer",
     [
+        hs.EmpiricalBayes(),
         hs.Subspace(),
         hs.Subspace(pca="ccipca", rank="paper"),
         hs.Bias(),
@@ -116,7 +187,7 @@ def test_it_can_be_asked_for_at_any_time_and_printed(shared_plane, tasks, transf
 
 
 def test_the_words_name_what_the_numbers_say(shared_plane):
-    report = shared_plane(40).report()
+    report = shared_plane(40, transfer=SUBSPACE).report()
     text = str(report)
     for words in (
         "40 tasks finished, 0 running, 1600 rewards, 8 features",

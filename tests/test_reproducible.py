@@ -26,8 +26,14 @@ NAMED = {
     "greedy": lambda **o: hs.Bandit(rule=hs.Greedy(explore=0.2), **o),
     "uniform": lambda **o: hs.Bandit(rule=hs.Uniform(), **o),
 }
+ALONE = hs.EmpiricalBayes(running=False)  # only finished tasks count: running ones share nothing
+APART = NAMED | {
+    "bandit": lambda **o: hs.Bandit(transfer=ALONE, **o),
+    "greedy": lambda **o: hs.Bandit(transfer=ALONE, rule=hs.Greedy(explore=0.2), **o),
+}
 
 each_algorithm = pytest.mark.parametrize("make", NAMED.values(), ids=NAMED)
+each_that_keeps_apart = pytest.mark.parametrize("make", APART.values(), ids=APART)
 
 
 def tasks_of(world, count=6, rounds=10):
@@ -160,7 +166,7 @@ def interleaved(bandit, tasks, order):
 
 
 class TestInterleaving:
-    @each_algorithm
+    @each_that_keeps_apart
     def test_a_tasks_decisions_do_not_depend_on_when_other_tasks_play(self, make, world, play):
         """Eight open tasks: one after another, in turns, and at random."""
         tasks = tasks_of(world, count=8, rounds=12)
@@ -169,14 +175,30 @@ class TestInterleaving:
         for order in orders(tasks):
             assert interleaved(make(dim=DIM, seed=7), tasks, order) == expected
 
-    @pytest.mark.parametrize("name", ["bandit", "linucb", "bias_oful", "greedy", "uniform"])
-    def test_nor_on_which_tasks_go_idle_unless_it_draws_through_a_root(self, name, world, play):
-        """Thompson sampling may differ then, as the documentation says: roots are not unique."""
+    def test_by_default_they_do_because_running_tasks_learn_from_each_other(self, world, play):
         tasks = tasks_of(world, count=8, rounds=12)
-        apart = NAMED[name](dim=DIM, seed=7)
+        apart = hs.Bandit(DIM, seed=7)
         expected = {id: play(apart, id, rounds) for id, rounds in tasks.items()}
         for order in orders(tasks):
-            assert interleaved(NAMED[name](dim=DIM, seed=7, live=2), tasks, order) == expected
+            bandit = hs.Bandit(DIM, seed=7)
+            arms = interleaved(bandit, tasks, order)
+            assert arms != expected
+            assert bandit.prior != hs.Bandit(DIM).prior  # though no task has finished
+        assert "running=False" in hs.Bandit.__doc__.partition("Notes")[2]
+
+    @pytest.mark.parametrize("name", ["bandit", "linucb", "bias_oful", "greedy", "uniform"])
+    def test_nor_on_which_tasks_go_idle_unless_it_draws_through_a_root(self, name, world, play):
+        """Thompson sampling may differ then, as the documentation says: roots are not unique.
+
+        So may empirical Bayes while a task alone tells its scale, which it looks for again: here
+        the noise is given.
+        """
+        tasks = tasks_of(world, count=8, rounds=12)
+        options = {"dim": DIM, "seed": 7} | ({"noise": 0.1} if name in ("bandit", "greedy") else {})
+        apart = APART[name](**options)
+        expected = {id: play(apart, id, rounds) for id, rounds in tasks.items()}
+        for order in orders(tasks):
+            assert interleaved(APART[name](live=2, **options), tasks, order) == expected
         assert "``live``" in hs.Bandit.__doc__.partition("Notes")[2]
 
     @each_algorithm
@@ -202,7 +224,7 @@ class TestInterleaving:
         rounds = world(seed=1, rounds=10, dim=DIM)
         histories = []
         for late in (False, True):
-            bandit = hs.Bandit(DIM, rule=hs.Thompson(), seed=7)
+            bandit = hs.Bandit(DIM, ALONE, hs.Thompson(), seed=7)
             other = [bandit.task("other").choose(np.eye(DIM)) for _ in range(10)]
             if not late:
                 bandit.learn(other, np.arange(10.0))

@@ -125,6 +125,8 @@ def test_noise_radius_fails_when_it_is_a_tenth_smaller(delta):
     def failures(factor):
         return (noises > factor * radius).any(0).mean()
 
+    shares = ", ".join(f"{factor:g} × {failures(factor):.1%}" for factor in (1.0, 0.9, 0.8))
+    print(f"noise radius, δ = {delta}: fails at {shares}")
     assert 0.6 * delta < failures(1.0) <= delta
     assert failures(0.9) > 1.05 * delta
     assert failures(0.8) > 1.4 * delta
@@ -393,6 +395,7 @@ def test_printed_radius_fails_for_loud_noise_and_is_loose_for_quiet_noise(form):
         theory.confidence_radius(s, delta=1 / 250, **paper, noise=0.1, form=each)
         for each in (form, "corrected")
     )
+    print(f"printed radius ({form}): {wide / tight:.1f} times the corrected one")
     assert wide > {"lemma": 9, "algorithm": 55}[form] * tight
 
 
@@ -431,7 +434,9 @@ def test_ridge_error_covers_and_its_printed_forms_fail():
         "smallest": float(np.linalg.eigvalsh(gram).min()),
     }
     assert (errors > theory.ridge_error(**sizes)).mean() <= 1 / n
-    assert errors.mean() > 1.4 * theory.ridge_error(**sizes, form="appendix")
+    ratio = errors.mean() / theory.ridge_error(**sizes, form="appendix")
+    print(f"mean ridge error: {ratio:.2f} times the appendix's bound")
+    assert ratio > 1.4
     # The body has 2 in place of 2 log n: too little where V is small. One dimension, x = 1.
     n, runs = 1000, 200000
     v = 1 / n
@@ -439,7 +444,9 @@ def test_ridge_error_covers_and_its_printed_forms_fail():
     errors = np.abs((n * v + math.sqrt(n) * rng.standard_normal(runs)) / (n + lam) - v)
     sizes = {"dim": 1, "horizon": n, "bound": v, "smallest": n + lam}
     assert (errors > theory.ridge_error(**sizes)).mean() <= 1 / n
-    assert (errors > theory.ridge_error(**sizes, form="printed")).mean() > 10 / n
+    share = (errors > theory.ridge_error(**sizes, form="printed")).mean()
+    print(f"ridge error, 2 for 2 log n: fails in {share:.1%}, allowed {1 / n:.1%}")
+    assert share > 10 / n
 
 
 def test_printed_mean_error_without_v_fails():
@@ -450,7 +457,9 @@ def test_printed_mean_error_without_v_fails():
     errors = v * np.abs(far / t - chance)
     variance = v**2 * chance * (1 - chance)
     assert (errors > theory.mean_error(t, variance, v)).mean() <= 1 / t
-    assert (errors > theory.mean_error(t, variance, v, printed=True)).mean() > 4 / t
+    share = (errors > theory.mean_error(t, variance, v, printed=True)).mean()
+    print(f"mean error without V: fails in {share:.1%}, allowed {1 / t:.1%}")
+    assert share > 4 / t
 
 
 def test_printed_covariance_error_hides_the_dimension_and_the_unit():
@@ -588,6 +597,8 @@ def test_regret_at_the_papers_setting_is_a_sixtieth_of_its_bound():
     regret = seen.regret.sum(0).mean()
     w = math.sqrt(np.mean(residual**2))
     bound = theory.ucb_regret_bound(250, **sizes, residual=w)
+    most = 2 * sizes["bound"] * 250
+    print(f"the paper's setting: regret {regret:.1f}, bound {bound:.0f}, 2Vn {most:.0f}")
     assert 30 < bound / regret < 120
     # It says little more than that a round costs at most 2V …
     assert bound > 0.8 * 2 * sizes["bound"] * 250
@@ -655,7 +666,9 @@ def test_printed_theorem_1_fails_for_linucb_where_v_is_large():
     regret = totals.mean()
     sizes = {"dim": dim, "rank": dim, "lam1": 1.0, "lam2": 1 / v**2}
     task = {"bound": v, "residual": 0.0, "delta": 1 / rounds}
-    assert regret > 2.5 * theory.ucb_regret_bound(rounds, **sizes, **task, printed=True)
+    ratio = regret / theory.ucb_regret_bound(rounds, **sizes, **task, printed=True)
+    print(f"V = {v:g}: regret {ratio:.1f} times the proof's last line")
+    assert ratio > 2.5
     assert regret > 2.5 * theory.ucb_regret_rate(rounds, dim=dim, rank=dim, bound=v, error=1.0)
     assert regret <= theory.ucb_regret_bound(rounds, **sizes, **task)
     certain = theory.ucb_regret_bound(rounds, **sizes, **task, expected=False)
@@ -666,7 +679,9 @@ def test_printed_rate_of_theorem_1_fails_where_v_is_small():
     # Nothing can be learned, half of the rounds cost 2V; the rate is of the order V².
     rounds, v = 100, 1e-3
     regret = linucb_regret(np.full((400, 1), v), rounds, 1 / v**2).mean()
-    assert regret > 50 * theory.ucb_regret_rate(rounds, dim=1, rank=1, bound=v, error=1.0)
+    ratio = regret / theory.ucb_regret_rate(rounds, dim=1, rank=1, bound=v, error=1.0)
+    print(f"V = {v:g}: regret {ratio:.0f} times what is inside O()")
+    assert ratio > 50
     sizes = {"dim": 1, "rank": 1, "lam1": 1.0, "lam2": 1 / v**2}
     task = {"bound": v, "residual": 0.0, "delta": 1 / rounds}
     assert regret <= theory.ucb_regret_bound(rounds, **sizes, **task)
@@ -723,6 +738,7 @@ def test_printed_event_e_r_fails_for_loud_noise():
     n, delta, sizes = 4, 0.3, {"dim": 2, "rank": 1, "lam1": 1.0, "lam2": 1.0}
     worst, task = small_thompson(1.0, 1.0, 6.0, n=n)
     printed = theory.thompson_radius(n, delta=delta, **sizes, **task, noise=6.0, printed=True)
+    print(f"E_r at R = 6: fails in {(worst > printed).mean():.0%}, allowed {delta / n**2:.0%}")
     assert (worst > printed).mean() > 10 * delta / n**2
     radius = theory.thompson_radius(n, delta=delta, **sizes, **task, noise=6.0)
     assert (worst > radius).mean() <= delta / n**2
@@ -738,6 +754,7 @@ def test_printed_event_e_r_fails_for_delta_above_one_over_e():
     printed, radius = (
         theory.thompson_radius(n, delta=delta, **sizes, printed=each) for each in (True, False)
     )
+    print(f"E_r at δ = 0.99: fails in {(worst > printed).mean():.0%}, allowed {delta / n**2:.0%}")
     assert (worst > printed).mean() > 10 * delta / n**2
     assert (worst > radius).mean() <= delta / n**2
 

@@ -49,10 +49,12 @@ def test_the_documentation_says_what_is_safe():
 @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson()], ids=repr)
 @pytest.mark.parametrize("noise", [0.1, "auto"])
 def test_threads_on_different_tasks_decide_and_learn_as_if_alone(rule, noise, world, play):
+    """Unless running tasks count, as they do by default: then they are not alone."""
+    transfer = hs.EmpiricalBayes(running=False)
     tasks = {f"{n}": world(seed=n, rounds=25, dim=DIM) for n in range(8)}
-    alone = hs.Bandit(DIM, rule=rule, noise=noise, seed=0)
+    alone = hs.Bandit(DIM, transfer, rule, noise, seed=0)
     one_by_one = {id: play(alone, id, rounds) for id, rounds in tasks.items()}
-    shared = hs.Bandit(DIM, rule=rule, noise=noise, seed=0)
+    shared = hs.Bandit(DIM, transfer, rule, noise, seed=0)
     at_once = together(
         *(lambda id=id, rounds=rounds: play(shared, id, rounds) for id, rounds in tasks.items())
     )
@@ -107,8 +109,8 @@ def test_a_task_is_made_once():
 
 @pytest.mark.parametrize(
     "transfer",
-    [hs.Subspace(), hs.Subspace(rank=1, pca="ccipca", warmup=2, lam1=25.0)],
-    ids=["exact", "ccipca"],
+    [hs.Subspace(), hs.Subspace(rank=1, pca="ccipca", warmup=2, lam1=25.0), hs.EmpiricalBayes()],
+    ids=["exact", "ccipca", "default"],
 )
 def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior):
     """Choosing, late rewards, closing, reopening, asking, saving and deleting, all in parallel."""
@@ -158,8 +160,15 @@ def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior
     together(workers, look, lambda: come_and_go(np.random.default_rng(9)))
     for id, rounds in told.items():
         same_sums(bandit.task(id).evidence, [x for x, _ in rounds], [r for _, r in rounds])
-    if transfer.reversible:  # the order of closing depends on the threads
-        evidences = [bandit.task(id).evidence for id in told]
+    evidences = [bandit.task(id).evidence for id in told]
+    if isinstance(transfer, hs.EmpiricalBayes):  # each task once, whatever the fit makes of them
+        assert np.isfinite(bandit.prior.root).all()
+        kept = bandit._ledger.state.tasks
+        np.testing.assert_array_equal(kept.weight, np.ones(6))
+        assert set(kept.squares) == {evidence.squares for evidence in evidences}
+        np.testing.assert_allclose(kept.gram.sum(0), sum(evidences).gram, rtol=1e-10)
+        assert bandit._ledger.state.past.count == 0.0
+    elif transfer.reversible:  # the order of closing depends on the threads
         same_prior(bandit.prior, transfer.prior(transfer.refit(evidences, 0.5)))
     assert "gone" not in bandit
 

@@ -31,7 +31,16 @@ from headstart.report import Report
 from headstart.rules import UCB, Forced, Greedy, Rule, Thompson, Uniform
 from headstart.subspace import CCIPCA, PCA, ExactPCA
 from headstart.task import Prediction, Task
-from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace, Transfer
+from headstart.transfer import (
+    Bias,
+    EmpiricalBayes,
+    Gaussian,
+    Independent,
+    Mixture,
+    Oracle,
+    Subspace,
+    Transfer,
+)
 
 __version__ = "0.1.0"
 
@@ -44,6 +53,7 @@ __all__ = [
     "Bias",
     "Choice",
     "ChoiceError",
+    "EmpiricalBayes",
     "Evidence",
     "ExactPCA",
     "FileError",
@@ -54,6 +64,7 @@ __all__ = [
     "Independent",
     "InputError",
     "MissingFileError",
+    "Mixture",
     "Oracle",
     "Prediction",
     "Prior",

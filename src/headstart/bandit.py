@@ -16,13 +16,14 @@ from headstart.contexts import LARGEST, Features, allowed_arms
 from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.evidence import Evidence
 from headstart.ledger import Entry, Ledger
+from headstart.mixture import MixturePrior
 from headstart.prior import Prior
 from headstart.randomness import Streams, entropy_of
 from headstart.records import frozen
 from headstart.report import Report, rounds_saved
 from headstart.rules import UCB, Indexed, Propensities, Rule
 from headstart.task import Prediction, Task
-from headstart.transfer import Subspace, Transfer
+from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
     from headstart.files import PathLike
@@ -39,15 +40,15 @@ class Bandit:
     dim
         The number of features of a context.
     transfer
-        How to learn a prior from finished tasks; ``Subspace(shrink="mean")`` unless given: a
-        shared affine subspace if one stands out, a shared mean in any case.
+        How to learn a prior from other tasks; :class:`~headstart.transfer.EmpiricalBayes` unless
+        given.
     rule
         How to choose; :class:`~headstart.rules.UCB` unless given.
     noise
         R, the scale of the rewards' noise, or ``"auto"`` to estimate it from residuals.
     seed
         A whole number (or a NumPy ``Generator`` or ``SeedSequence``). The same seed and the same
-        calls give the same decisions, however tasks are interleaved; ``None`` takes a fresh one.
+        calls give the same decisions; ``None`` takes a fresh one.
     intercept
         Add a constant feature, for rewards that do not average zero.
     live
@@ -55,6 +56,9 @@ class Bandit:
         kept as its evidence alone, and takes the newest prior when it is next used.
     memory
         How many of a task's latest choices can still be learned from.
+    half_life
+        For tasks whose own parameter drifts: a reward counts half after so many later ones of its
+        task. Unless given, nothing is forgotten. (Learning a reward then takes O(d³).)
 
     Examples
     --------
@@ -70,10 +74,11 @@ class Bandit:
 
     Notes
     -----
-    Every method may be called from several threads: each call is atomic. Decisions do not depend
-    on how calls for *different* tasks interleave, as long as none of them is closed meanwhile and
-    no more than ``live`` are in use (a task that comes back has a new root of the same covariance,
-    and Thompson draws go through the root).
+    Every method may be called from several threads: each call is atomic. Where running tasks count
+    (as they do by default), decisions depend on how the calls for different tasks interleave; with
+    ``EmpiricalBayes(running=False)`` or any other transfer they do not, as long as no task is
+    closed meanwhile and no more than ``live`` are in use (a task that comes back has a new root of
+    the same covariance, and Thompson draws go through the root).
     Contexts longer than 1 are fine; the bound ‖x‖ ≤ 1 matters to the theory radius only.
     """
 
@@ -88,17 +93,21 @@ class Bandit:
         intercept: bool = False,
         live: int = 256,
         memory: int = 4096,
+        half_life: float | None = None,
     ) -> None:
         dim = checks.integer("dim", dim, 1)
         if not isinstance(intercept, (bool, np.bool_)):
             raise checks.refuse("intercept", "True or False", intercept)
         features = Features(dim, intercept=bool(intercept))
-        transfer = Subspace(shrink="mean") if transfer is None else transfer
+        transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         if not isinstance(transfer, Transfer):
             raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
         if not isinstance(rule, Rule):
             raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        radius = getattr(rule, "radius", 0.0)
+        if transfer.mixes and isinstance(radius, str):
+            raise checks.refuse("radius", f"a number with {transfer!r}", radius)
         if transfer.keeps_forced and isinstance(rule, Indexed):
             warnings.warn(
                 f"{transfer!r} learns from forced rounds alone, and {rule!r} has none: no prior "
@@ -114,7 +123,10 @@ class Bandit:
         self._streams = Streams(entropy_of(seed))
         self._origin = os.urandom(16)  # marks this bandit's choices; no decision depends on it
         self._frozen = False
-        self._ledger = Ledger(features.dim, transfer, scale, checks.integer("live", live, 1))
+        if half_life is not None:
+            half_life = checks.positive("half_life", half_life)
+        live = checks.integer("live", live, 1)
+        self._ledger = Ledger(features.dim, transfer, scale, live, half_life)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -145,10 +157,11 @@ class Bandit:
         return self._features.names
 
     @property
-    def prior(self) -> Prior:
+    def prior(self) -> Prior | MixturePrior:
         """What a new task would start from."""
         with self._lock:
-            return self._ledger.prior()
+            prior: Prior | MixturePrior = self._ledger.prior(keep=False)
+            return prior
 
     @property
     def frozen(self) -> bool:
@@ -263,13 +276,14 @@ class Bandit:
         """What was learned: tasks, subspace, eigenvalues, and the gain expected for a new task."""
         with self._lock:
             ledger = self._ledger
-            prior = ledger.prior()
+            prior = ledger.prior(keep=False)
+            whole = prior.gaussian() if isinstance(prior, MixturePrior) else prior
             explained = ledger.transfer.explain(ledger.state)
             total = Evidence.zero(ledger.dim)
             for name in ledger.closed:
                 evidence = ledger.evidence(ledger.entries[name])
                 total = total + evidence.replace(forced=None)
-            rounds = sum(ledger.rounds(name) for name in ledger.entries)
+            rounds = sum(entry.rewards for entry in ledger.entries.values())
             gram = total.gram / max(total.rounds, 1.0)
             usual = total.rounds / max(len(ledger.closed), 1)  # the length of a task
             return Report(
@@ -283,8 +297,12 @@ class Bandit:
                 rank=explained.rank,
                 eigenvalues=explained.eigenvalues,
                 explained=explained.explained,
-                rounds_saved=rounds_saved(prior, gram, usual),
+                rounds_saved=rounds_saved(whole, gram, usual),
                 note=explained.note,
+                lower=explained.lower,
+                upper=explained.upper,
+                effective_rank=explained.effective_rank,
+                support=explained.support,
             )
 
     def _entry(self, name: str) -> Entry:
@@ -369,7 +387,7 @@ class Bandit:
         with self._lock:
             self._entry(name)
             table, _ = self._features.read(contexts)
-            belief, _ = self._ledger.belief(name)
+            belief, _ = self._ledger.belief(name, keep=False)
         mean, width = belief.predict(table), belief.width(table)
         spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
         from scipy.special import ndtri

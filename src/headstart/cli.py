@@ -29,7 +29,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-STUDIES = ("synthetic", "ranks", "subspace", "movielens", "all")
+STUDIES = ("synthetic", "ranks", "subspace", "movielens", "beyond", "all")
+
+
+def studies_like(incomplete: str) -> list[str]:
+    """Studies whose names start so, for the shell's completion."""
+    return [name for name in STUDIES if name.startswith(incomplete)]
+
+
+def policies_like(incomplete: str) -> list[str]:
+    """Likewise policies."""
+    from headstart.lab.policies import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for results, figures and report.")]
 Seeds = Annotated[int | None, typer.Option(min=2, help="How many seeds to report on.")]
@@ -43,7 +56,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 @app.command()
 def reproduce(
-    study: Annotated[str, typer.Argument(help=f"One of {', '.join(STUDIES)}.")] = "all",
+    study: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(STUDIES)}.", autocompletion=studies_like)
+    ] = "all",
     quick: Annotated[
         bool, typer.Option("--quick", help="A look in under a minute: fewer seeds and tasks.")
     ] = False,
@@ -86,7 +101,10 @@ def compare(
         str, typer.Option(help="A world and its options: synthetic:rank=3,noise=0.3")
     ] = "synthetic",
     policy: Annotated[
-        list[str] | None, typer.Option(help="A policy and its options: bias_oful:lam=2. Repeat.")
+        list[str] | None,
+        typer.Option(
+            help="A policy and its options: bias_oful:lam=2. Repeat.", autocompletion=policies_like
+        ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=2, help="How many seeds; 8.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; 100.")] = None,
@@ -118,13 +136,14 @@ def compare(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder that reproduce or compare has filled.")],
+    as_json: Json = False,
 ) -> None:
     """Make figures and report anew from results on disk; nothing is simulated again."""
     from headstart.lab.studies import rebuild
 
-    with bars(quiet=False) as bar:
+    with bars(quiet=as_json) as bar:
         made = rebuild(folder, bar=bar)
-    tell(made, False)
+    tell(made, as_json)
 
 
 @app.command()
@@ -192,7 +211,9 @@ def show(table: Any, title: str) -> None:
 
     shown = Table(title=title, title_justify="left")
     for column in table.columns:
-        shown.add_column(column, justify="left" if table[column].dtype == "String" else "right")
+        shown.add_column(
+            column, justify="left" if str(table[column].dtype) == "String" else "right"
+        )
     for row in table.iter_rows():
         shown.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
     Console().print(shown)

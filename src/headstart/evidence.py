@@ -159,6 +159,21 @@ class Evidence(Record):
             part,
         )
 
+    def faded(self, factor: float) -> Evidence:
+        """The same rounds, all counting less.
+
+        >>> Evidence.of([[1.0]], [2.0]).faded(0.5).rounds
+        0.5
+        """
+        part = None if self.forced is None else self.forced.faded(factor)
+        return unchecked(
+            self.gram * factor,
+            self.moment * factor,
+            self.rounds * factor,
+            self.squares * factor,
+            part,
+        )
+
     def __add__(self, other: Evidence) -> Evidence:
         if not isinstance(other, Evidence):
             return NotImplemented

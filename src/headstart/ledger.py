@@ -5,7 +5,10 @@ The rules that keep the books right:
 - the transfer's state holds exactly the closed tasks, each once;
 - a closed task whose evidence changes is taken out and folded in again before the prior is next
   asked for; a reopened or deleted one is taken out for good;
-- a task's belief is a prior *without* its own evidence, plus its own evidence.
+- a task's belief is a prior *without* its own evidence, plus its own evidence;
+- where a transfer counts running tasks, the latest used of them are joined to the closed ones
+  whenever a prior is asked for, and a running task takes a new prior after 8, 32, 128, … choices
+  if the others have learned much since its last.
 
 A *live* task has its belief at hand. An *idle* one is only its packed evidence and a few numbers,
 and comes alive again from the newest prior.
@@ -22,12 +25,14 @@ import numpy.typing as npt
 
 from headstart.belief import Belief
 from headstart.evidence import Evidence, packed_size
-from headstart.prior import Prior
+from headstart.mixture import MixtureBelief, believe
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 from headstart.transfer.noise import own_noise
 
-__all__ = ["Entry", "Ledger"]
+__all__ = ["Believed", "Entry", "Ledger"]
+
+Believed = Belief | MixtureBelief
 
 
 class Entry:
@@ -41,12 +46,14 @@ class Entry:
     __slots__ = (
         "base",
         "belief",
+        "built",
         "closed",
         "evidence",
         "key",
         "learned",
         "number",
         "packed",
+        "rewards",
         "start",
         "unsure",
     )
@@ -54,7 +61,7 @@ class Entry:
     def __init__(self, packed: Array, number: int) -> None:
         self.packed: Array | None = packed
         self.evidence: Evidence | None = None
-        self.belief: Belief | None = None
+        self.belief: Believed | None = None
         self.key: npt.NDArray[np.uint64] | None = None
         self.start = number
         self.base = number
@@ -62,6 +69,8 @@ class Entry:
         self.number = number
         self.closed = False
         self.unsure = False  # the noise is estimated from this task alone: no other is finished
+        self.rewards = 0  # how many this task has seen
+        self.built = 0  # how many the others had seen when it took its prior
 
     def was_learned(self, number: int) -> bool:
         """Whether a choice was learned from, or is older than is remembered."""
@@ -92,8 +101,18 @@ class Entry:
 class Ledger:
     """All tasks of a bandit, the transfer's state, and the prior that follows from it."""
 
-    def __init__(self, dim: int, transfer: Transfer, noise: float | None, live: int) -> None:
+    def __init__(
+        self,
+        dim: int,
+        transfer: Transfer,
+        noise: float | None,
+        live: int,
+        half_life: float | None = None,
+    ) -> None:
         self.dim = dim
+        self.fade = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
+        self.half_life = half_life
+        self.rewards = 0  # how many were learned from, in all
         self.transfer = transfer
         self.noise = noise
         self.capacity = live
@@ -105,7 +124,8 @@ class Ledger:
         self.stale = False  # the state must be folded anew
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
-        self.cached_prior: Prior | None = None
+        self.cached_prior: Any = None
+        self.cached_at = 0  # how many rewards there were then
 
     def open(self, task: str) -> Entry:
         """The task's entry, made if there is none."""
@@ -121,12 +141,29 @@ class Ledger:
             return entry.evidence
         return Evidence.unpack(entry.packed if entry.packed is not None else [], self.dim)
 
-    def prior(self) -> Prior:
-        """Where a new task starts."""
+    def prior(self, keep: bool = True) -> Any:
+        """Where a new task starts; ``keep`` it for those that come soon, unless only looking."""
         self.settle()
-        if self.cached_prior is None:
-            self.cached_prior = self.transfer.prior(self.state)
-        return self.cached_prior
+        old = self.transfer.counts_running and (
+            much_more(self.rewards, self.cached_at) or self.rewards > 0 == self.cached_at
+        )
+        if self.cached_prior is not None and not old:
+            return self.cached_prior
+        prior = self.transfer.prior(self.joined(self.state, None))
+        if keep:
+            self.cached_prior, self.cached_at = prior, self.rewards
+        return prior
+
+    def joined(self, state: Any, task: str | None) -> Any:
+        """A state with the running tasks that were used last, but for one, where they count."""
+        if not self.transfer.counts_running:
+            return state
+        running = [
+            entry.evidence
+            for name, entry in reversed(self.live.items())
+            if name != task and entry.evidence is not None and entry.evidence.rounds > 0
+        ]
+        return self.transfer.joined(state, running[:RUNNING]) if running else state
 
     def settle(self) -> None:
         """Bring the transfer's state up to date with the closed tasks."""
@@ -163,15 +200,19 @@ class Ledger:
         assert entry.packed is not None
         return bool(entry.packed[packed_size(self.dim) - 1] > 0)
 
-    def prior_without(self, task: str) -> Prior:
-        """The prior from all closed tasks but this one."""
-        if task not in self.closed or not self.rounds(task):
-            return self.prior()
+    def prior_without(self, task: str, keep: bool = True) -> Any:
+        """The prior from all tasks but this one."""
+        if not self.rounds(task):
+            return self.prior(keep)
         self.settle()
+        if task not in self.closed:
+            counts = self.transfer.counts_running
+            mine = self.transfer.prior(self.joined(self.state, task)) if counts else None
+            return self.prior(keep) if mine is None else mine
         state = self.state_without(task) if self.transfer.reversible else None
         if state is None:
             state = self.folded(other for other in self.closed if other != task)
-        return self.transfer.prior(state)
+        return self.transfer.prior(self.joined(state, task))
 
     def state_without(self, task: str) -> Any:
         """The state with a folded task taken back; ``None`` if that would lose digits.
@@ -234,6 +275,7 @@ class Ledger:
             self.take_out(task)
             self.forget_closed(task)
         self.first_number = max(self.first_number, entry.number)
+        self.cached_prior = None
         self.live.pop(task, None)
         del self.entries[task]
 
@@ -251,40 +293,74 @@ class Ledger:
         entry = self.entries[task]
         if entry.closed:
             self.take_out(task)
+        self.rewards += 1
+        entry.rewards += 1
+        before = self.evidence(entry)
+        if self.fade < 1.0:
+            before = before.faded(self.fade)
+        evidence = before.add_unchecked(context, reward, forced)
         if entry.belief is None or entry.evidence is None:
-            evidence = self.evidence(entry).add_unchecked(context, reward, forced)
             entry.packed = evidence.pack()
             return
-        entry.evidence = evidence = entry.evidence.add_unchecked(context, reward, forced)
-        entry.belief = entry.belief.learn_unchecked(context, reward)
+        entry.evidence = evidence
+        if self.fade < 1.0:
+            entry.belief = counting(believe(entry.belief.prior, evidence), entry.rewards)
+        else:
+            entry.belief = entry.belief.learn_unchecked(context, reward)
         if entry.unsure:
-            entry.belief = with_own_noise(entry.belief, evidence)
+            entry.belief = self.on_its_own(entry, entry.belief, evidence)
+        due = self.transfer.counts_running and milestone(entry.number - entry.start)
+        if due and much_more(self.rewards - entry.rewards, entry.built):
+            self.enliven(task, *self.build(task))
 
-    def belief(self, task: str) -> tuple[Belief, bool]:
+    def belief(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
         """What is believed of a task, and whether only the task itself can tell the noise."""
         entry = self.entries[task]
-        return (entry.belief, entry.unsure) if entry.belief is not None else self.build(task)
+        if entry.belief is not None:
+            return entry.belief, entry.unsure
+        return self.build(task, keep)
 
-    def build(self, task: str) -> tuple[Belief, bool]:
+    def build(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
         """Newest prior (without the task's own evidence) ⊕ evidence."""
-        prior = self.prior_without(task)
-        evidence = self.evidence(self.entries[task])
-        belief = Belief.of(prior, evidence) if evidence.rounds else Belief.start(prior)
-        others = (other for other in self.closed if other != task)
+        prior = self.prior_without(task, keep)
+        entry = self.entries[task]
+        evidence = self.evidence(entry)
+        belief = believe(prior, evidence if evidence.rounds else None)
+        if self.fade < 1.0:
+            belief = counting(belief, entry.rewards)
+        known = self.closed if not self.transfer.counts_running else {**self.closed, **self.live}
+        others = (other for other in known if other != task)
         unsure = self.noise is None and not any(self.has_rewards(other) for other in others)
-        return (with_own_noise(belief, evidence) if unsure else belief), unsure
+        if unsure:
+            belief = self.on_its_own(entry, belief, evidence, afresh=True)
+        return belief, unsure
+
+    def on_its_own(
+        self, entry: Entry, belief: Believed, evidence: Evidence, afresh: bool = False
+    ) -> Believed:
+        """The belief of a task that alone tells the noise.
+
+        Its scale is looked at after 1, 2, 4, 8, … rewards (that takes O(d³)), or ``afresh``.
+        """
+        rewards = entry.rewards
+        if rewards and (afresh or rewards & (rewards - 1) == 0):
+            prior = self.transfer.alone(evidence)
+            if prior is not None:
+                return counting(believe(prior, evidence), rewards)
+        return with_own_noise(belief, evidence) if isinstance(belief, Belief) else belief
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
         if not self.entries[task].closed:
             self.enliven(task, *self.build(task))
 
-    def enliven(self, task: str, belief: Belief, unsure: bool) -> None:
+    def enliven(self, task: str, belief: Believed, unsure: bool) -> None:
         """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
         entry = self.entries[task]
         if entry.belief is not belief:
             entry.evidence = self.evidence(entry)
             entry.belief, entry.unsure, entry.packed = belief, unsure, None
+            entry.built = self.rewards - entry.rewards
             self.live[task] = entry
         self.live.move_to_end(task)
         while len(self.live) > self.capacity:
@@ -298,6 +374,35 @@ class Ledger:
         entry.evidence = entry.belief = entry.key = None
         entry.unsure = False
         self.live.pop(task, None)
+
+
+RUNNING = 64  # how many running tasks count at most
+
+
+def much_more(now: int, then: int) -> bool:
+    """Whether a quarter more than then, and eight at least.
+
+    >>> much_more(9, 1), much_more(9, 2), much_more(125, 100), much_more(124, 100)
+    (True, False, True, False)
+    """
+    return now - then >= max(8, then // 4)
+
+
+def counting(belief: Believed, rewards: int) -> Believed:
+    """The belief with so many rounds: where rewards fade, its evidence says fewer."""
+    if isinstance(belief, MixtureBelief):
+        rounds = np.full(belief.parts.batch, float(rewards))
+        return belief.replace(parts=belief.parts.replace(rounds=rounds))
+    return belief.replace(rounds=float(rewards))
+
+
+def milestone(rounds: int) -> bool:
+    """Whether a task's number of choices is 8, 32, 128 or so on.
+
+    >>> [rounds for rounds in range(600) if milestone(rounds)]
+    [8, 32, 128, 512]
+    """
+    return rounds >= 8 and rounds & (rounds - 1) == 0 and rounds.bit_length() % 2 == 0
 
 
 def size(array: npt.NDArray[Any]) -> float:

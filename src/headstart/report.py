@@ -26,8 +26,16 @@ class Report(Record):
         The dimension of the subspace that tasks share; ``None`` where the transfer has none.
     eigenvalues
         The tasks' variances along their principal directions, largest first.
+    lower, upper
+        95 % intervals of the eigenvalues, where the transfer knows them.
+    effective_rank
+        How many equal variances would spread tasks as widely: (Σv)²/Σv², v the eigenvalues.
     explained
         The share of the tasks' variance inside the subspace.
+    support
+        The evidence for transfer, in nats: by how much the learned prior predicted new tasks
+        better than one that knows only the size of θ, summed over all tasks (the logarithm of how
+        many times likelier it made their rewards). Below 0, it predicted them worse.
     rounds_saved
         The gain expected for a new task: how many rounds ahead it gets of a learner that knows
         only the tasks' size (:func:`rounds_saved`).
@@ -45,6 +53,10 @@ class Report(Record):
     explained: float | None
     rounds_saved: float
     note: str
+    lower: Array | None = None
+    upper: Array | None = None
+    effective_rank: float | None = None
+    support: float | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -60,6 +72,16 @@ class Report(Record):
         if self.eigenvalues is not None and self.closed_tasks > 0:
             shown = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
             lines.append(f"eigenvalues     {shown}{' …' if len(self.eigenvalues) > 8 else ''}")
+            if self.lower is not None and self.upper is not None:
+                ends = zip(self.lower[:4], self.upper[:4], strict=True)
+                within = " ".join(f"{low:.2g}–{high:.2g}" for low, high in ends)
+                lines.append(f"95 % intervals  {within}{' …' if len(self.lower) > 4 else ''}")
+        if self.effective_rank is not None:
+            lines.append(f"effective rank  {self.effective_rank:.1f} of {self.dim}")
+        if self.support is not None and self.closed_tasks > 1:
+            side = "for" if self.support > 0 else "against"
+            each = abs(self.support) / self.closed_tasks
+            lines.append(f"evidence        {side} transfer: {each:.3g} nats a task")
         if self.closed_tasks > 0:
             ahead = f"gets about {self.rounds_saved:.0f} rounds ahead of a lone one"
             lines.append(f"a new task      {ahead if self.rounds_saved else 'is not ahead yet'}")

@@ -27,6 +27,8 @@ KINDS: dict[str, type[Any]] = {
         transfer.Bias,
         transfer.Subspace,
         transfer.Gaussian,
+        transfer.EmpiricalBayes,
+        transfer.Mixture,
         transfer.Oracle,
     )
 }

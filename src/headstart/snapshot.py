@@ -16,7 +16,8 @@ from headstart.belief import Belief
 from headstart.contexts import Features
 from headstart.errors import FileError, HeadstartError
 from headstart.evidence import Evidence
-from headstart.ledger import Entry, Ledger
+from headstart.ledger import Believed, Entry, Ledger
+from headstart.mixture import MixtureBelief, MixturePrior
 from headstart.prior import Prior
 from headstart.records import flatten, outline, restore
 from headstart.rules import Rule
@@ -57,7 +58,8 @@ def pack(saved: Saved) -> Content:
     priors: dict[int, Prior] = {}
     beliefs = [(name, entry.belief) for name, entry in ledger.live.items() if entry.belief]
     for _, belief in beliefs:
-        priors.setdefault(id(belief.prior), belief.prior)
+        start = apart(belief)[1]
+        priors.setdefault(id(start), start)
     places = {key: place for place, key in enumerate(priors)}
     header = {
         "kind": "bandit",
@@ -71,6 +73,11 @@ def pack(saved: Saved) -> Content:
         "frozen": saved.frozen,
         "state": outline(ledger.state),
         "capacity": ledger.capacity,
+        "half_life": ledger.half_life,
+        "rewards": ledger.rewards,
+        "cached_at": ledger.cached_at,
+        "cached": outline(ledger.cached_prior),
+        "built": [entries[name].built for name, _ in beliefs],
         "stale": ledger.stale,
         "reversals": ledger.reversals,
         "first_number": ledger.first_number,
@@ -79,13 +86,16 @@ def pack(saved: Saved) -> Content:
         "unfolded": list(ledger.unfolded),
         "learned": {name: hex(entry.learned) for name, entry in entries.items() if entry.learned},
         "live": [name for name, _ in beliefs],
-        "prior_of": [places[id(belief.prior)] for _, belief in beliefs],
+        "prior_of": [places[id(apart(belief)[1])] for _, belief in beliefs],
+        "prior_kinds": [outline(prior) for prior in priors.values()],
+        "belief_kinds": [outline(apart(belief)[0]) for _, belief in beliefs],
         "unsure": [name for name, _ in beliefs if entries[name].unsure],
     }
     tensors: dict[str, npt.NDArray[Any]] = {
         "base": np.array([entry.base for entry in entries.values()], dtype=np.int64),
         "number": np.array([entry.number for entry in entries.values()], dtype=np.int64),
         "start": np.array([entry.start for entry in entries.values()], dtype=np.int64),
+        "rewards": np.array([entry.rewards for entry in entries.values()], dtype=np.int64),
     }
     rows = [
         entry.packed if entry.packed is not None else ledger.evidence(entry).pack()
@@ -94,11 +104,13 @@ def pack(saved: Saved) -> Content:
     tensors["evidence"] = np.array(rows) if rows else np.empty((0, 0))
     for name, array in flatten(ledger.state).items():
         tensors[f"state.{name}"] = array
+    for name, array in flatten(ledger.cached_prior).items():
+        tensors[f"cached.{name}"] = array
     for place, prior in enumerate(priors.values()):
         for name, array in flatten(prior).items():
             tensors[f"prior.{place}.{name}"] = array
     for place, (_, belief) in enumerate(beliefs):
-        for name, array in flatten(belief.replace(prior=None)).items():
+        for name, array in flatten(apart(belief)[0]).items():
             tensors[f"belief.{place}.{name}"] = array
     return Content(header, tensors)
 
@@ -116,7 +128,9 @@ def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -
             rule = settings.decode(header["rule"], "rule")
         names = header["features"]["names"]
         features = Features(**header["features"] | {"names": names and tuple(names)})
-        ledger = Ledger(features.dim, transfer, header["noise"], header["capacity"])
+        ledger = Ledger(
+            features.dim, transfer, header["noise"], header["capacity"], header["half_life"]
+        )
         fill(ledger, header, tensors)
         return Saved(
             ledger,
@@ -142,6 +156,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[
         entry = Entry(tensors["evidence"][place].copy(), int(tensors["number"][place]))
         entry.base = int(tensors["base"][place])
         entry.start = int(tensors["start"][place])
+        entry.rewards = int(tensors["rewards"][place])
         entry.learned = int(header["learned"].get(name, "0x0"), 16)
         ledger.entries[name] = entry
     for name in header["closed"]:
@@ -152,21 +167,40 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[
     ledger.state = restore(header["state"], ledger.state, section(tensors, "state."), known)
     ledger.stale, ledger.reversals = header["stale"], header["reversals"]
     ledger.first_number = header["first_number"]
+    ledger.rewards, ledger.cached_at = header["rewards"], header["cached_at"]
+    kinds = (Prior, MixturePrior)
+    ledger.cached_prior = restore(header["cached"], None, section(tensors, "cached."), kinds)
     blank = Prior.isotropic(ledger.dim)
     priors = [
-        restore(outline(blank), blank, section(tensors, f"prior.{place}."))
-        for place in range(1 + max(header["prior_of"], default=-1))
+        restore(shape, blank, section(tensors, f"prior.{place}."))
+        for place, shape in enumerate(header["prior_kinds"])
     ]
     for place, name in enumerate(header["live"]):
         entry = ledger.entries[name]
-        template = Belief.start(blank).replace(prior=None)
+        shape = header["belief_kinds"][place]
         arrays = section(tensors, f"belief.{place}.")
-        belief: Belief = restore(outline(template), template, arrays)
-        entry.belief = belief.replace(prior=priors[header["prior_of"][place]])
+        belief = restore(shape, Belief.start(blank), arrays, (MixtureBelief,))
+        entry.belief = together(belief, priors[header["prior_of"][place]])
         entry.evidence = ledger.evidence(entry)
         entry.unsure = name in header["unsure"]
+        entry.built = header["built"][place]
         entry.packed = None
         ledger.live[name] = entry
+
+
+def apart(belief: Believed) -> tuple[Believed, Prior]:
+    """A belief without its prior, which many tasks may share, and the prior."""
+    if isinstance(belief, MixtureBelief):
+        parts, prior = apart(belief.parts)
+        return belief.replace(parts=parts), prior
+    return belief.replace(prior=None), belief.prior
+
+
+def together(belief: Believed, prior: Prior) -> Believed:
+    """The inverse of :func:`apart`."""
+    if isinstance(belief, MixtureBelief):
+        return belief.replace(parts=together(belief.parts, prior))
+    return belief.replace(prior=prior)
 
 
 def section(tensors: dict[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:

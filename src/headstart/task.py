@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headstart.belief import Belief
     from headstart.choice import Choice
     from headstart.evidence import Evidence
+    from headstart.mixture import MixtureBelief
 
 __all__ = ["Prediction", "Task"]
 
@@ -54,8 +55,7 @@ class Task:
     def rounds(self) -> int:
         """How many rewards it has seen."""
         with self._bandit._lock:
-            self._bandit._entry(self._id)
-            return int(self._bandit._ledger.rounds(self._id))
+            return self._bandit._entry(self._id).rewards
 
     @property
     def evidence(self) -> Evidence:
@@ -64,11 +64,11 @@ class Task:
             return self._bandit._ledger.evidence(self._bandit._entry(self._id))
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> Belief | MixtureBelief:
         """What is believed of it: a prior without its own evidence, plus its evidence."""
         with self._bandit._lock:
             self._bandit._entry(self._id)
-            return self._bandit._ledger.belief(self._id)[0]
+            return self._bandit._ledger.belief(self._id, keep=False)[0]
 
     def choose(self, contexts: Any, exclude: Any = None) -> Choice:
         """Choose among the arms on offer; a closed task runs on from here.

@@ -540,6 +540,31 @@ def test_known_noise_is_what_policies_are_told():
         np.testing.assert_array_equal(trace.probed["noise"], WORLD.noise)
 
 
+def told_nothing():
+    return Policy("told nothing", hs.EmpiricalBayes(), UCB(), knows_noise=False)
+
+
+def test_a_policy_that_should_find_the_noise_by_itself_is_not_told():
+    """In a world whose noise is known, it decides as in one whose noise is not."""
+    told = dataclasses.replace(told_nothing(), name="told", knows_noise=True)
+    found = simulate(WORLD, [told_nothing(), told], SEEDS, 8, 25, probe=noise_of)
+    np.testing.assert_allclose(found["told"].probed["noise"], WORLD.noise, rtol=1e-12)
+    by_itself = found["told nothing"]
+    assert (by_itself.probed["noise"][:, 0] == 1.0).all()
+    np.testing.assert_allclose(by_itself.probed["noise"][:, -1], WORLD.noise, rtol=0.25)
+    nobody_knows = simulate(Scaled(1.0), [told_nothing()], SEEDS, 8, 25)["told nothing"]
+    np.testing.assert_array_equal(by_itself.regret, nobody_knows.regret)
+
+
+def test_a_task_on_its_own_finds_the_scale_of_its_parameter_too():
+    """From its first reward on, where a transfer can tell: whatever the unit of reward is."""
+    here, there = (
+        simulate(Scaled(scale), [told_nothing()], SEEDS, 6, 25, range(1, 26))["told nothing"]
+        for scale in (1.0, 1000.0)
+    )
+    np.testing.assert_allclose(there.regret, 1000.0 * here.regret, rtol=1e-7, atol=1e-9)
+
+
 class Uneven(World):
     """Every population has a noise of its own, as the interface allows."""
 

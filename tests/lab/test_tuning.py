@@ -34,10 +34,14 @@ def test_every_grid_has_the_same_multipliers(kind):
     assert all(tried.count(number) == tried.count(MULTIPLIERS[0]) for number in MULTIPLIERS)
 
 
+#: Those that are told how much tasks differ, or find it out by themselves.
+WITHOUT_LAMBDA = ("bayes_oracle", "empirical_bayes", "empirical_bayes_ts", "mixture")
+
+
 @pytest.mark.parametrize("kind", POLICIES)
 def test_every_grid_has_the_same_lambdas(kind):
     settings = grid(kind)
-    if kind == "bayes_oracle":
+    if kind in WITHOUT_LAMBDA:
         assert all(not set(options) & {"lam", "lam1", "lam2"} for options in settings)
     elif "lam" in settings[0]:
         assert {options["lam"] for options in settings} - {"plug-in"} == set(LAMBDAS)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.noise import NoiseScale, Spectrum, own_noise
+from headstart.transfer.noise import LAMBDAS, NoiseScale, Spectrum, own_noise, own_scale
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
@@ -159,6 +159,72 @@ def test_a_running_tasks_own_noise_is_its_marginal_likelihoods(seed, rounds):
 
 def test_a_running_task_says_nothing_of_noise_before_its_first_round():
     assert own_noise(hs.Evidence.zero(2), np.zeros(2), np.zeros(2)) == 0.0
+
+
+class TestOwnScale:
+    """R and λ of one task, where no other can tell."""
+
+    @on_random_instances
+    @given(seeds, st.integers(1, 15))
+    def test_they_are_the_likeliest_of_a_grid(self, seed, rounds):
+        """Under r ~ N(0, R² (I + X Xᵀ/λ)), with log₁₀ (λ/mean ‖x‖²) ~ N(0, 1), R² at its best."""
+        rng = np.random.default_rng(seed)
+        contexts = rng.standard_normal((rounds, 4))
+        rewards = contexts @ rng.standard_normal(4) * 3 + rng.standard_normal(rounds)
+        noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+        grid = LAMBDAS * (contexts**2).sum(1).mean()
+        variances, scores = [], []
+        for value in grid:
+            marginal = np.eye(rounds) + contexts @ contexts.T / value
+            square = rewards @ np.linalg.solve(marginal, rewards) / rounds
+            variances.append(square)
+            scores.append(-0.5 * rounds * np.log(square) - 0.5 * np.linalg.slogdet(marginal)[1])
+        scores -= 0.5 * np.log10(LAMBDAS) ** 2
+        best = int(np.argmin(np.abs(grid - lam)))
+        assert scores[best] >= max(scores) - 1e-6
+        assert lam == pytest.approx(grid[best])
+        assert noise == pytest.approx(math.sqrt(variances[best]), rel=1e-5)
+
+    def test_with_many_rounds_they_are_those_of_the_task(self):
+        rng = np.random.default_rng(0)
+        for size, scale in ((0.1, 1.0), (3.0, 0.5), (20.0, 2.0)):
+            theta, contexts = size * rng.standard_normal(8), rng.standard_normal((400, 8))
+            rewards = contexts @ theta + scale * rng.standard_normal(400)
+            noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+            assert noise == pytest.approx(scale, rel=0.1)
+            assert 1 / 3 < lam / (scale**2 / np.mean(theta**2)) < 3
+
+    @pytest.mark.parametrize("rounds", [1, 2, 3, 20])
+    @pytest.mark.parametrize("unit", [1e-3, 1e3])
+    def test_units_of_rewards_and_contexts_go_through(self, rounds, unit):
+        rng = np.random.default_rng(rounds)
+        contexts, rewards = rng.standard_normal((rounds, 3)), rng.standard_normal(rounds)
+        noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+        assert own_scale(hs.Evidence.of(contexts, unit * rewards)) == pytest.approx(
+            (unit * noise, lam)
+        )
+        assert own_scale(hs.Evidence.of(unit * contexts, rewards)) == pytest.approx(
+            (noise, unit**2 * lam)
+        )
+
+    def test_both_are_one_before_the_first_reward_that_is_not_zero(self):
+        assert own_scale(hs.Evidence.zero(3)) == (1.0, 1.0)
+        assert own_scale(hs.Evidence.of(np.eye(3), np.zeros(3))) == (1.0, 1.0)
+
+    def test_rewards_without_noise_or_contexts_of_zero_stay_finite(self):
+        for contexts, rewards in ((np.eye(3), [1.0, 2.0, 3.0]), (np.zeros((2, 3)), [1.0, 1.0])):
+            noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+            assert 0 < noise < np.inf
+            assert 0 < lam < np.inf
+
+    def test_batch_axes_are_a_loop(self):
+        rng = np.random.default_rng(6)
+        contexts, rewards = rng.standard_normal((3, 9, 4)), rng.standard_normal((3, 9))
+        rewards[1] = 0.0
+        noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+        for at in range(3):
+            alone = own_scale(hs.Evidence.of(contexts[at], rewards[at]))
+            assert (noise[at], lam[at]) == pytest.approx(alone)
 
 
 def test_spectrum_gives_estimate_error_and_blanks_of_dense_algebra():

@@ -1,5 +1,6 @@
 """MovieLens: users are tasks, the movies they rated the arms; the files are made up here."""
 
+import collections
 import os
 
 import numpy as np
@@ -8,7 +9,7 @@ from scipy import stats
 
 import headstart as hs
 from headstart.worlds import MovieLens
-from headstart.worlds.completion import complete
+from headstart.worlds.completion import RANK, complete, past_features
 from headstart.worlds.offers import distinct
 from headstart.worlds.ratings import GENRES
 
@@ -193,6 +194,142 @@ def test_completion_falls_back_on_means(files, new_table):
     np.testing.assert_allclose(values, want, atol=0.1)
 
 
+@pytest.fixture
+def past_table(new_table):
+    """Users whose taste shows: 120 with about 10 ratings each, and 20 with about 30."""
+    table = new_table(users=140)
+    rng = np.random.default_rng(1)
+    taste = {user.id: rng.standard_normal(2) for user in table.users}
+    style = {movie.id: rng.standard_normal(2) for movie in table.movies}
+    few = {user.id for user in table.users[:120]}
+    table.ratings = [
+        (user, movie, int(np.clip(np.rint(3 + taste[user] @ style[movie]), 1, 5)))
+        for user in taste
+        for movie in style
+        if rng.random() < (0.25 if user in few else 0.75)
+    ]
+    return table
+
+
+def learned_world(folder, **settings):
+    settings = {"arms": 5, "min_ratings": 20, "verify": False, "features": "learned", **settings}
+    return MovieLens(data=folder, **settings)
+
+
+def test_learned_features_are_those_of_users_with_fewer_ratings(files, past_table, tmp_path):
+    kept = past_table.ratings
+    counts = collections.Counter(user for user, _, _ in kept)
+    past = {user for user, number in counts.items() if number < 20}
+    assert set(range(1, 240, 2)) <= past  # the first 120 users
+
+    def features_of(ratings, name):
+        past_table.ratings = ratings
+        folder = files("1m", past_table, tmp_path / name)
+        return past_features(learned_world(folder).ratings(), 20)
+
+    before = features_of(kept, "plain")
+    # Whatever those say whose tasks are played, the features are the same to the last bit.
+    turned = [(user, movie, stars if user in past else 6 - stars) for user, movie, stars in kept]
+    np.testing.assert_array_equal(features_of(turned, "turned"), before)
+    most = max(counts, key=counts.get)
+    np.testing.assert_array_equal(
+        features_of([each for each in kept if each[0] != most], "one less"), before
+    )
+    # But not whatever the others say.
+    others = [(user, movie, 6 - stars if user in past else stars) for user, movie, stars in kept]
+    assert not np.allclose(features_of(others, "others"), before)
+    assert not np.allclose(features_of([each for each in kept if each[0] != 1], "first"), before)
+
+
+def test_learned_features_are_a_mean_and_factors_along_their_principal_axes(files, past_table):
+    data = learned_world(files("1m", past_table)).ratings()
+    features = past_features(data, 20)
+    assert features.shape == (len(past_table.movies), RANK + 1)
+    assert past_features(data, 20) is features
+    lengths = np.linalg.norm(features, axis=1)
+    assert lengths.max() == pytest.approx(1.0)
+    products = features[:, 1:].T @ features[:, 1:]
+    np.testing.assert_allclose(products, np.diag(np.diagonal(products)), atol=1e-9)
+    assert (np.diff(np.diagonal(products)) <= 1e-12).all()
+    assert not np.allclose(features, past_features(data, 10))
+
+
+def test_learned_features_tell_more_of_the_next_ratings_than_genres(files, past_table):
+    folder = files("1m", past_table)
+    left = {}
+    for features in ("genres", "learned"):
+        population = learned_world(folder, features=features, intercept=True).population(0)
+        errors = []
+        for row in population.rows:
+            movies, rewards = population.data.of_user(int(row))
+            contexts = population.features[movies]
+            seen, new = slice(None, None, 2), slice(1, None, 2)
+            theta = hs.Evidence.of(contexts[seen], rewards[seen]).ridge(0.05)
+            errors.append(np.mean((rewards[new] - contexts[new] @ theta) ** 2))
+        left[features] = np.mean(errors)
+    assert left["learned"] < 0.7 * left["genres"]
+
+
+@versions
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("features", ["genres", "learned", "both"])
+def test_features_stand_side_by_side_and_never_longer_than_one(
+    files, past_table, version, features, intercept
+):
+    world = learned_world(
+        files(version, past_table), version=version, features=features, intercept=intercept
+    )
+    population = world.population(0)
+    genres = features != "learned"
+    learned = features != "genres"
+    assert population.dim == 18 * genres + (RANK + 1) * learned + intercept
+    share = np.sqrt(genres + learned + intercept)
+    episode = population.episode(0, 30)
+    contexts = episode.contexts.reshape(-1, population.dim)
+    assert np.linalg.norm(contexts, axis=1).max() <= 1 + 1e-12
+    if learned:
+        start = 18 * genres
+        np.testing.assert_allclose(
+            population.features[:, start : start + RANK + 1],
+            past_features(population.data, 20) / share,
+        )
+    if genres:
+        np.testing.assert_allclose(np.linalg.norm(contexts[:, :18], axis=1), 1 / share)
+    if intercept:
+        np.testing.assert_allclose(contexts[:, -1], 1 / share)
+    plain = learned_world(files(version, past_table), version=version, features="genres")
+    np.testing.assert_array_equal(episode.values, plain.population(0).episode(0, 30).values)
+
+
+@pytest.mark.parametrize("features", ["learned", "both"])
+def test_completed_worlds_have_learned_features_too(files, past_table, features):
+    world = learned_world(files("1m", past_table), features=features, candidates="completed")
+    population = world.population(0)
+    contexts = population.episode(0, 50).contexts
+    assert contexts.shape == (50, 5, RANK + 1 + 18 * (features == "both"))
+    assert np.linalg.norm(contexts, axis=-1).max() <= 1 + 1e-12
+
+
+def test_movies_that_nobody_has_rated_yet_have_features_near_zero(files, past_table):
+    data = learned_world(files("1m", past_table)).ratings()
+    unknown = past_table.movies[3].id
+    counts = dict(zip(data.users, data.counts, strict=True))
+    past_table.ratings = [
+        (user, movie, stars)
+        for user, movie, stars in past_table.ratings
+        if counts[user] >= 20 or movie != unknown
+    ]
+    features = past_features(learned_world(files("1m", past_table)).ratings(), 20)
+    np.testing.assert_allclose(features[3], 0.0, atol=1e-12)
+
+
+def test_without_users_to_learn_from_learned_features_are_refused(files, past_table):
+    world = learned_world(files("1m", past_table), min_ratings=2, arms=2)
+    assert world.ratings().counts.min() >= 2
+    with pytest.raises(hs.InputError, match="min_ratings"):
+        world.population(0)
+
+
 def test_movies_of_unknown_genre_are_left_out(files, table):
     table.movies[0].genres = []
     gone = table.movies[0].id
@@ -257,6 +394,7 @@ def test_damaged_files_are_refused_by_line(files, table, name, line, words):
         ({"group": 21}, ["group", "from 0 to 20", "21"]),
         ({"group": 1.5}, ["group", "1.5"]),
         ({"normalise": "l3"}, ["normalise", "'l3'"]),
+        ({"features": "tags"}, ["features", "'genres', 'learned', 'both'", "'tags'"]),
         ({"candidates": "all"}, ["candidates", "'rated', 'completed'"]),
         ({"arms": 0}, ["arms"]),
         ({"arms": 20, "min_ratings": 10}, ["min_ratings", "20 or more", "got 10"]),

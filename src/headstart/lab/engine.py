@@ -19,6 +19,7 @@ from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.lab.policies import Policy
 from headstart.lab.seedwise import SeedBySeed
+from headstart.mixture import MixtureBelief, believe
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
@@ -50,6 +51,7 @@ class Player(NamedTuple):
     transfer: Transfer
     rule: Rule
     rng: SeedStack
+    noise: float | None
 
 
 class SeedStack:
@@ -114,8 +116,11 @@ def simulate(
         if not transfer.batched:
             transfer = SeedBySeed(transfer)
         rng = SeedStack(seeds, policy.name)
-        players[policy.name] = Player(transfer, policy.rule_for(dim), rng)
-    states = {name: player.transfer.init(dim, noise, batch) for name, player in players.items()}
+        told = noise if policy.knows_noise else None
+        players[policy.name] = Player(transfer, policy.rule_for(dim), rng, told)
+    states = {
+        name: player.transfer.init(dim, player.noise, batch) for name, player in players.items()
+    }
     regret = {name: np.empty((len(seeds), tasks, len(marks))) for name in names}
     probed: dict[str, dict[str, list[Array]]] = {name: {} for name in names}
     for task in range(tasks):
@@ -125,8 +130,8 @@ def simulate(
             if probe is not None:
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
-            belief = Belief.start(player.transfer.prior(states[name]))
-            alone = noise is None and task == 0
+            belief = believe(player.transfer.prior(states[name]))
+            alone = player.noise is None and task == 0
             lost, evidence = play(player, belief, stacked, alone)
             regret[name][:, task] = lost.cumsum(0)[np.asarray(marks) - 1].T
             states[name] = player.transfer.fold(states[name], evidence)
@@ -154,7 +159,9 @@ class Stacked:
         return iter(enumerate(self.contexts))
 
 
-def play(player: Player, belief: Belief, stacked: Stacked, alone: bool) -> tuple[Array, Evidence]:
+def play(
+    player: Player, belief: Belief | MixtureBelief, stacked: Stacked, alone: bool
+) -> tuple[Array, Evidence]:
     """One task for one policy: the regret of every round, and the evidence it leaves.
 
     ``alone`` says that nothing but this task can tell the noise.
@@ -175,13 +182,21 @@ def play(player: Player, belief: Belief, stacked: Stacked, alone: bool) -> tuple
         lost[k] = stacked.best[k] - stacked.values[k, rows, pick.arm]
         if alone and (k + 1) & k == 0:  # rounds 1, 2, 4, 8, …
             seen = Evidence.of(picked[:, : k + 1], earned[:, : k + 1])
-            noise = own_noise(seen, belief.prior.mean, belief.mean)
-            belief = belief.replace(noise=np.where(noise > 0, noise, 1.0))
+            belief = on_its_own(player.transfer, belief, seen)
     evidence = Evidence.of(picked, earned)
     if player.transfer.keeps_forced:
         part = Evidence.of(picked * forced[..., None], earned * forced)
         evidence = evidence.replace(forced=part.replace(rounds=forced.sum(-1).astype(float)))
     return lost, evidence
+
+
+def on_its_own(transfer: Transfer, belief: Any, seen: Evidence) -> Any:
+    """The belief of a task that alone tells the noise."""
+    prior = transfer.alone(seen)
+    if prior is not None:
+        return Belief.of(prior, seen)
+    noise = own_noise(seen, belief.prior.mean, belief.mean)
+    return belief.replace(noise=np.where(noise > 0, noise, 1.0))
 
 
 def check_plan(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:

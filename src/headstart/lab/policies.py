@@ -18,7 +18,16 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Settings
 from headstart.rules import UCB, Forced, Rule, Thompson
-from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace, Transfer
+from headstart.transfer import (
+    Bias,
+    EmpiricalBayes,
+    Gaussian,
+    Independent,
+    Mixture,
+    Oracle,
+    Subspace,
+    Transfer,
+)
 from headstart.worlds.base import Population
 
 __all__ = ["POLICIES", "Policy", "Told", "parse"]
@@ -71,6 +80,8 @@ class ForcedTwice(Settings):
 class Policy(Settings):
     """A transfer and a rule under the name that tables and figures show.
 
+    A policy is told the noise R of a world that has one, unless it should find out by itself.
+
     Examples
     --------
     >>> Policy("mine", Bias(lam=2.0), UCB(0.5))
@@ -80,6 +91,7 @@ class Policy(Settings):
     name: str
     transfer: Transfer | Told
     rule: Rule | ForcedTwice
+    knows_noise: bool = True
 
     def rule_for(self, dim: int) -> Rule:
         """The rule to use in so many dimensions."""
@@ -165,6 +177,22 @@ def bayes_oracle(radius: float | str = 1.0) -> Policy:
     return Policy("Bayes oracle", Told("bayes"), UCB(radius))
 
 
+def empirical_bayes(radius: float | str = 1.0, memory: float | str = "auto") -> Policy:
+    """Mean, covariance and noise learned from all tasks, optimism; it is told nothing."""
+    return Policy("empirical Bayes", EmpiricalBayes(memory=memory), UCB(radius), False)
+
+
+def empirical_bayes_ts(scale: float | str = 1.0, memory: float | str = "auto") -> Policy:
+    """The same with Thompson sampling."""
+    transfer = EmpiricalBayes(memory=memory)
+    return Policy("empirical Bayes, TS", transfer, Thompson(scale), False)
+
+
+def mixture(radius: float | str = 1.0, groups: int = 6) -> Policy:
+    """Groups of tasks, each with its own mean and covariance, optimism; it is told nothing."""
+    return Policy("mixture", Mixture(groups=groups), UCB(radius), False)
+
+
 #: The policies that the command line knows, by name.
 POLICIES: dict[str, Callable[..., Policy]] = {
     make.__name__: make
@@ -178,6 +206,9 @@ POLICIES: dict[str, Callable[..., Policy]] = {
         meta_ts_unforced,
         projection_oracle,
         bayes_oracle,
+        empirical_bayes,
+        empirical_bayes_ts,
+        mixture,
     )
 }
 

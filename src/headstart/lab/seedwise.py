@@ -9,6 +9,7 @@ import numpy as np
 
 from headstart.errors import InputError
 from headstart.evidence import Evidence
+from headstart.mixture import MixturePrior
 from headstart.prior import Prior
 from headstart.transfer import Transfer
 
@@ -40,9 +41,15 @@ class SeedBySeed(Transfer):
             for seed, each in enumerate(state)
         )
 
-    def prior(self, state: Any) -> Prior:
+    def alone(self, evidence: Evidence) -> Any:
+        """As the transfer has it, for all seeds."""
+        return self.transfer.alone(evidence)
+
+    def prior(self, state: Any) -> Any:
         """All seeds' priors as one batch."""
         priors = [self.transfer.prior(each) for each in state]
+        if any(isinstance(prior, MixturePrior) for prior in priors):
+            return MixturePrior.stack(priors)
         if any(prior.batch != () for prior in priors):
             raise InputError(f"{self.transfer!r} must give one prior, without batch axes")
         names = ("mean", "root", "noise", "bias", "printed_bias")

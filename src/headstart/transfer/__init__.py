@@ -2,9 +2,21 @@
 
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.bias import Bias
+from headstart.transfer.empirical import EmpiricalBayes
 from headstart.transfer.gaussian import Gaussian
+from headstart.transfer.groups import Mixture
 from headstart.transfer.independent import Independent
 from headstart.transfer.oracle import Oracle
 from headstart.transfer.projected import Subspace
 
-__all__ = ["Bias", "Explanation", "Gaussian", "Independent", "Oracle", "Subspace", "Transfer"]
+__all__ = [
+    "Bias",
+    "EmpiricalBayes",
+    "Explanation",
+    "Gaussian",
+    "Independent",
+    "Mixture",
+    "Oracle",
+    "Subspace",
+    "Transfer",
+]

@@ -32,6 +32,10 @@ class Explanation(NamedTuple):
     eigenvalues: Array | None = None
     explained: float | None = None
     note: str = ""
+    lower: Array | None = None
+    upper: Array | None = None
+    effective_rank: float | None = None
+    support: float | None = None
 
 
 class Transfer(Settings, ABC):
@@ -61,6 +65,16 @@ class Transfer(Settings, ABC):
         """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
         return False
 
+    @property
+    def mixes(self) -> bool:
+        """Whether its priors are mixtures, for which no theory radius is known."""
+        return False
+
+    @property
+    def counts_running(self) -> bool:
+        """Whether running tasks count for what they know (:meth:`joined`)."""
+        return False
+
     @abstractmethod
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
         """The state before any task; ``noise`` is R, ``None`` to estimate it from residuals."""
@@ -70,8 +84,8 @@ class Transfer(Settings, ABC):
         """The state after one more finished task, which counts ``weight`` times."""
 
     @abstractmethod
-    def prior(self, state: Any) -> Prior:
-        """Where a new task starts."""
+    def prior(self, state: Any) -> Any:
+        """Where a new task starts: a Prior, or a MixturePrior."""
 
     def refit(
         self,
@@ -89,6 +103,17 @@ class Transfer(Settings, ABC):
         if state is None:
             raise InputError("evidences must hold at least one task; got none")
         return state
+
+    def joined(self, state: Any, running: Sequence[Evidence]) -> Any:
+        """The state with running tasks counted too, to take a prior from and then throw away."""
+        return state
+
+    def alone(self, evidence: Evidence) -> Prior | None:
+        """A prior for the only task there is, from what it has shown; ``None`` for the usual.
+
+        Asked for only while the noise is unknown and no other task can tell it.
+        """
+        return None
 
     def explain(self, state: Any) -> Explanation:
         """What was found, for a report."""

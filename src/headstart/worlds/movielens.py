@@ -15,7 +15,7 @@ from headstart.errors import InputError
 from headstart.records import Array
 from headstart.worlds import ratings as reading
 from headstart.worlds.base import Episode, Population, World
-from headstart.worlds.completion import complete
+from headstart.worlds.completion import complete, past_features
 from headstart.worlds.download import RELEASES, fetch
 from headstart.worlds.offers import distinct
 
@@ -45,9 +45,13 @@ class MovieLens(World):
     normalise
         A movie's flags are divided by their norm (``"l2"``), by the number of its genres
         (``"l1"``), or by √6, six being the most genres a movie has (``"sqrt6"``).
+    features
+        ``"genres"``; ``"learned"``: what the ratings of *other* users, those with fewer than
+        ``min_ratings``, tell of a movie (its mean and ten factors of a low-rank model); or
+        ``"both"``, side by side.
     intercept
-        Appends a constant feature. All features are then divided by √2, so that ‖x‖ ≤ 1 still
-        holds: x = (flags, 1)/√2.
+        Appends a constant feature. Whatever is put side by side is divided by the root of how many
+        parts there are, so that ‖x‖ ≤ 1 still holds: x = (flags, 1)/√2.
     arms
         K, how many movies a round offers; no movie twice in a round.
     min_ratings
@@ -79,11 +83,13 @@ class MovieLens(World):
     data: str | os.PathLike[str] | None = None
     verify: bool = True
     max_ratings: int | None = None
+    features: str = "genres"
 
     def __post_init__(self) -> None:
         checks.one_of("version", self.version, RELEASES)
         find_group(self.version, self.group)
         checks.one_of("normalise", self.normalise, ("l2", "l1", "sqrt6"))
+        checks.one_of("features", self.features, ("genres", "learned", "both"))
         checks.one_of("candidates", self.candidates, ("rated", "completed"))
         checks.integer("arms", self.arms, 1)
         checks.integer("min_ratings", self.min_ratings, 1)
@@ -161,7 +167,14 @@ class MovieLensPopulation(Population):
         self.seed = seed
         self.noise = world.noise
         self.data = world.ratings()
-        self.features = make_features(self.data.genres, world.normalise, world.intercept)
+        parts = []
+        if world.features != "learned":
+            parts.append(make_features(self.data.genres, world.normalise))
+        if world.features != "genres":
+            parts.append(past_features(self.data, world.min_ratings))
+        if world.intercept:
+            parts.append(np.ones((len(self.data.genres), 1)))
+        self.features = np.hstack(parts) / np.sqrt(len(parts))
         self.dim = self.features.shape[1]
         members = self.find_members()
         if world.candidates == "completed" and world.arms > len(self.features):
@@ -208,10 +221,10 @@ class MovieLensPopulation(Population):
         return Episode(self.features[offers], values, rewards)
 
 
-def make_features(flags: Array, normalise: str, intercept: bool) -> Array:
+def make_features(flags: Array, normalise: str) -> Array:
     """Genre flags as contexts.
 
-    >>> make_features(np.array([[1.0, 0.0], [1.0, 1.0]]), "l1", intercept=False)
+    >>> make_features(np.array([[1.0, 0.0], [1.0, 1.0]]), "l1")
     array([[1. , 0. ],
            [0.5, 0.5]])
     """
@@ -222,8 +235,6 @@ def make_features(flags: Array, normalise: str, intercept: bool) -> Array:
         "sqrt6": np.sqrt(max(float(MOST_GENRES), float(genres.max()))),
     }[normalise]
     features: Array = flags / scale
-    if intercept:
-        features = np.hstack([features, np.ones((len(features), 1))]) / np.sqrt(2.0)
     return features
 
 

@@ -11,6 +11,7 @@ from headstart.lab.figures.looks import Look, looks
 from headstart.lab.figures.ratios import totals
 from headstart.lab.figures.regret import cumulative_regret, per_task_regret, transfer_regret
 from headstart.lab.figures.scatter import scatter
+from headstart.lab.figures.spectrum import spectrum
 from headstart.lab.figures.subspace import rank_sweep, subspace_error
 from headstart.lab.figures.tuning import tuning
 
@@ -22,6 +23,7 @@ __all__ = [
     "per_task_regret",
     "rank_sweep",
     "scatter",
+    "spectrum",
     "subspace_error",
     "totals",
     "transfer_regret",

@@ -51,13 +51,16 @@ SYMBOLS = {
 #: The policies of the paper and of this library, in the order in which legends list them.
 KNOWN = {
     "LinUCB": Look("#E69F00", "-", "o"),
+    "LinUCB, best λ": Look("#E69F00", ":", "o"),
     "LinTS": Look("#E69F00", "--", "s"),
     "B-OFUL": Look("#009E73", "-", "^"),
     "M-TS": Look("#CC79A7", "--", "v"),
     "M-TS, unforced": Look("#CC79A7", ":", "<"),
     "P-LinUCB": Look("#0072B2", "-", "D"),
+    "P-LinUCB, tuned λ": Look("#0072B2", ":", "D"),
     "P-TS": Look("#0072B2", "--", "P"),
     "empirical Bayes": Look("#D55E00", "-", "X"),
+    "empirical Bayes, TS": Look("#D55E00", "--", ">"),
     "mixture": Look("#A6761D", "-.", "*"),
     "projection oracle": Look("#56B4E9", "-.", "p"),
     "Bayes oracle": Look("#767676", ":", "h"),

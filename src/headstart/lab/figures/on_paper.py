@@ -103,7 +103,7 @@ def draw_mark(mark: Mark, axes: Axes) -> None:
         axes.axvline(mark.x, color=mark.colour, linewidth=0.8, linestyle=(0, (1, 1.5)))
         axes.annotate(
             label,
-            (mark.x, 1),
+            (mark.x, 0.9),  # below the labels of levels, which are often at the top
             xycoords=("data", "axes fraction"),
             xytext=(3, -1),
             textcoords="offset points",
@@ -125,10 +125,10 @@ def draw_mark(mark: Mark, axes: Axes) -> None:
         axes.annotate(
             label,
             (mark.x, mark.y),
-            xytext=(0, -8),
+            xytext=(7, -1),  # beside the point: below it are the axis' own labels
             textcoords="offset points",
-            ha="center",
-            va="top",
+            ha="left",
+            va="center",
             fontsize=7,
             color="0.15",
             bbox={"facecolor": "white", "linewidth": 0, "pad": 1},

@@ -1,0 +1,354 @@
+"""What a bandit has learned: how widely tasks spread along each of their principal directions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
+from headstart.lab.figures.curves import GREY, Mark
+from headstart.lab.figures.looks import KNOWN
+from headstart.lab.figures.ratios import log_ticks
+from headstart.lab.figures.text import count, for_matplotlib, for_plotly, number, with_interval
+from headstart.report import Report
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["spectrum"]
+
+LOOK = KNOWN["empirical Bayes"]
+TITLE = "Spread of tasks by principal direction"
+X_TITLE = "number of the principal direction, widest first"
+Y_TITLE = ("standard deviation of tasks", "(reward per unit of feature)")
+# Variances below this share of the largest are zeros up to rounding.
+ROUNDING = 1e-12
+
+
+class Scene(NamedTuple):
+    """The rows to draw, how many directions there are, the line to mark, and what to say."""
+
+    points: pl.DataFrame
+    dim: int
+    mark: Mark | None
+    sentence: str
+
+    @property
+    def bars(self) -> bool:
+        """Whether intervals are known."""
+        return self.points["low"].null_count() == 0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the greatest value shown; an interval is followed for a decade at most."""
+        values = self.points["sd"].to_numpy()
+        low, high = float(values.min()), float(values.max())
+        if not self.bars:
+            return low, high
+        least = float(self.points["low"].to_numpy().min())
+        most = float(self.points["high"].to_numpy().max())
+        return max(least, 0.1 * low), min(most, 10.0 * high)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Ends of the vertical axis: a little below all values; above them, room for a label."""
+        low, high = self.ends
+        reach = max(high / low, 2.0)
+        return low * reach**-0.06, high * reach ** (0.06 if self.mark is None else 0.18)
+
+
+def spectrum(report: Report, name: str = "spectrum") -> Figure:
+    """Standard deviation of tasks along each principal direction, on a log scale.
+
+    With 95 % intervals and a line at the effective rank, where the transfer knows them, and a
+    sentence that says how far ahead a new task gets.
+
+    Parameters
+    ----------
+    report
+        What ``bandit.report()`` gives, of a bandit that learns how tasks spread.
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    values = variances(report)
+    columns: dict[str, Any] = {
+        "direction": range(1, len(values) + 1),
+        "variance": values,
+        "sd": np.sqrt(values),
+        "low": None if report.lower is None else np.sqrt(np.maximum(report.lower, 0.0)),
+        "high": None if report.upper is None else np.sqrt(np.maximum(report.upper, 0.0)),
+    }
+    table = pl.DataFrame(columns, schema_overrides={"low": pl.Float64, "high": pl.Float64})
+    points = table.filter(pl.col("variance") > ROUNDING * values[0])
+    rank = report.effective_rank
+    mark = None if rank is None else Mark(f"effective rank {rank:.1f}", x=rank)
+    scene = Scene(points, len(values), mark, sentence(report))
+    return Figure(
+        name,
+        TITLE,
+        caption(report, scene),
+        table,
+        brief(table),
+        lambda: draw(scene),
+        lambda: explore(scene),
+    )
+
+
+def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The eigenvalues, or a refusal that says what is needed."""
+    if not isinstance(report, Report):
+        raise checks.refuse("report", "what bandit.report() gives", report)
+    if report.eigenvalues is None:
+        why = f" ({report.note})" if report.note else ""
+        raise InputError(
+            "report must have eigenvalues: of a bandit with a transfer that learns how tasks "
+            "spread, such as EmpiricalBayes() or Subspace(), and with finished tasks; "
+            f"got none from {report.transfer}{why}"
+        )
+    values = np.maximum(np.asarray(report.eigenvalues, dtype=np.float64), 0.0)
+    if not values.any():
+        raise InputError(
+            "report must have an eigenvalue above 0: of a bandit with finished tasks that differ; "
+            f"got none above 0 after {count(report.closed_tasks, 'task')}"
+        )
+    return values
+
+
+def sentence(report: Report) -> str:
+    """How far ahead a new task gets, and how much speaks for it, in plain words."""
+    rounds = round(report.rounds_saved)
+    if report.rounds_saved <= 0:
+        lead = "A new task is not ahead of a lone one yet"
+    elif rounds < 1:
+        lead = "A new task gets less than a round ahead of a lone one"
+    else:
+        lead = f"A new task gets about {count(rounds, 'round')} ahead of a lone one"
+    if report.support is None or report.closed_tasks < 2:
+        return f"{lead}."
+    side = "for" if report.support > 0 else "against"
+    each = number(abs(report.support) / report.closed_tasks)
+    return f"{lead}; the evidence {side} transfer is {each} nats a task."
+
+
+def caption(report: Report, scene: Scene) -> str:
+    """What is drawn, what is not, and what it is worth."""
+    parts = [
+        "Standard deviation of tasks along each of their principal directions, learned from "
+        f"{count(report.closed_tasks, 'finished task')}: "
+        f"{'bars are 95 % intervals' if scene.bars else 'no intervals'}."
+    ]
+    hidden = scene.dim - len(scene.points)
+    if hidden:
+        verb = "is" if hidden == 1 else "are"
+        parts.append(f"{count(hidden, 'direction')} without variance {verb} not drawn.")
+    if report.effective_rank is not None:
+        parts.append(
+            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is how many equal "
+            "variances would spread tasks as widely."
+        )
+    parts.append(scene.sentence)
+    if report.note:
+        parts.append(f"Note: {report.note}.")
+    return " ".join(parts)
+
+
+def brief(table: pl.DataFrame, most: int = 10) -> pl.DataFrame:
+    """The widest directions, with intervals written out."""
+    import polars as pl
+
+    total = float(table["variance"].sum())
+    rows = [
+        {
+            "direction": row["direction"],
+            "standard deviation": with_interval(row["sd"], row["low"], row["high"]),
+            "share of the variance": f"{row['variance'] / total:.1%}",
+        }
+        for row in table.head(most).iter_rows(named=True)
+    ]
+    return pl.DataFrame(rows)
+
+
+def draw(scene: Scene) -> Drawing:
+    """Points with bars, a thin line at the effective rank, and the sentence under the title."""
+    from matplotlib.figure import Figure as Drawing
+
+    drawing = Drawing(figsize=(SINGLE, 2.9), layout="constrained")
+    axes = drawing.subplots()
+    axes.set_yscale("log")
+    x, sd = scene.points["direction"].to_numpy(), scene.points["sd"].to_numpy()
+    few = scene.dim <= 30
+    spread = None
+    if scene.bars:
+        low, high = scene.points["low"].to_numpy(), scene.points["high"].to_numpy()
+        spread = np.stack([sd - low, high - sd])
+    axes.errorbar(
+        x,
+        sd,
+        yerr=spread,
+        fmt=LOOK.marker,
+        color=LOOK.colour,
+        markersize=4.0 if few else 1.5,
+        elinewidth=1.0 if few else 0.6,
+        capsize=2 if few else 0,
+        label=label(scene),
+        zorder=3,
+    )
+    if scene.mark is not None and scene.mark.x is not None:
+        axes.axvline(scene.mark.x, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=2)
+        left = to_the_left(scene)
+        axes.annotate(
+            for_matplotlib(scene.mark.label),
+            (scene.mark.x, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3 if left else 3, -1),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="top",
+            fontsize=7,
+            color="0.25",
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},
+        )
+    axes.set_xlim(0.5, scene.dim + 0.5)
+    axes.set_ylim(*scene.limits)
+    axes.set_xticks(numbers(scene.dim))
+    places = heights(scene)
+    axes.set_yticks(places, [f"{place:g}" for place in places])
+    axes.set_yticks([], minor=True)
+    axes.set_xlabel(X_TITLE)
+    axes.set_ylabel("\n".join(Y_TITLE))
+    said = axes.annotate(
+        "\n".join(for_matplotlib(line) for line in lines(scene.sentence)),
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 6),
+        textcoords="offset points",
+        va="bottom",
+        fontsize=7,
+        color="0.25",
+    )
+    axes.annotate(TITLE, (0, 1), xycoords=said, xytext=(0, 4), textcoords="offset points")
+    drawing.legend(loc="outside lower center", handlelength=1.2)
+    return drawing
+
+
+def lines(text: str, width: int = 54) -> list[str]:
+    """A sentence in lines that fit over the axes, each of its halves on lines of its own.
+
+    >>> lines("This is so; that is not.")
+    ['This is so;', 'that is not.']
+    """
+    halves = text.replace("; ", ";\n").split("\n")
+    return [line for half in halves for line in textwrap.wrap(half, width)]
+
+
+def label(scene: Scene) -> str:
+    """What points and bars are."""
+    return "estimate, 95 % interval" if scene.bars else "estimate"
+
+
+def to_the_left(scene: Scene) -> bool:
+    """Whether the line's label stands on its left, where there is more room."""
+    return scene.mark is not None and (scene.mark.x or 0.0) > 0.6 * scene.dim
+
+
+def numbers(dim: int) -> list[int]:
+    """Directions to write on the axis: all of a few, round ones of many, the first always.
+
+    >>> numbers(4), numbers(30)
+    ([1, 2, 3, 4], [1, 5, 10, 15, 20, 25, 30])
+    """
+    if dim <= 12:
+        return list(range(1, dim + 1))
+    size = 1
+    while True:
+        for step in (5 * size, 10 * size, 20 * size):
+            if dim // step <= 8:
+                return [1, *range(step, dim + 1, step)]
+        size *= 10
+
+
+def heights(scene: Scene) -> Sequence[float]:
+    """Round numbers on the vertical axis; powers of ten alone where it spans many."""
+    low, high = scene.limits
+    if high < 100.0 * low:
+        return log_ticks(low, high)
+    powers = range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)
+    return [10.0**power for power in powers]
+
+
+def explore(scene: Scene) -> Any:
+    """The same with numbers under the pointer."""
+    import plotly.graph_objects as go  # type: ignore[import-untyped]
+
+    rows = list(scene.points.iter_rows(named=True))
+    spread = None
+    if scene.bars:
+        spread = {
+            "type": "data",
+            "symmetric": False,
+            "array": [row["high"] - row["sd"] for row in rows],
+            "arrayminus": [row["sd"] - row["low"] for row in rows],
+            "thickness": 1.5,
+        }
+    figure = go.Figure()
+    figure.add_trace(
+        go.Scatter(
+            x=[row["direction"] for row in rows],
+            y=[row["sd"] for row in rows],
+            error_y=spread,
+            mode="markers",
+            name=label(scene),
+            showlegend=True,
+            marker={"color": LOOK.colour, "symbol": LOOK.symbol, "size": 9},
+            text=[with_interval(row["sd"], row["low"], row["high"]) for row in rows],
+            hovertemplate="direction %{x}: %{text}<extra></extra>",
+        )
+    )
+    if scene.mark is not None:
+        figure.add_vline(scene.mark.x, line={"color": GREY, "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            x=scene.mark.x,
+            xanchor="right" if to_the_left(scene) else "left",
+            y=1,
+            yref="y domain",
+            yanchor="top",
+            text=for_plotly(scene.mark.label),
+            showarrow=False,
+            font={"size": 11},
+        )
+    figure.update_xaxes(
+        title=axis_title(X_TITLE),
+        range=[0.5, scene.dim + 0.5],
+        tickvals=numbers(scene.dim),
+        showgrid=False,
+        zeroline=False,
+    )
+    places = heights(scene)
+    figure.update_yaxes(
+        type="log",
+        title=axis_title("") | {"text": "<br>".join(Y_TITLE)},
+        range=np.log10(scene.limits).tolist(),
+        tickvals=places,
+        ticktext=[f"{place:g}" for place in places],
+        zeroline=False,
+    )
+    said = "<br>".join(for_plotly(line) for line in lines(scene.sentence))
+    figure.update_layout(
+        **plotly_layout(margin={"l": 90, "r": 15, "t": 100, "b": 70}),
+        title={
+            "text": f"{for_plotly(TITLE)}<br><span style='font-size:12px'>{said}</span>",
+            "font": {"size": 15},
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+        },
+    )
+    return figure

@@ -1,0 +1,373 @@
+"""Beyond the paper: empirical Bayes and mixtures, in many worlds, against everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headstart.lab import figures
+from headstart.lab.clicks import play_logistic_oracle
+from headstart.lab.experiment import Results
+from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.overlap import play_overlapping
+from headstart.lab.policies import (
+    bayes_oracle,
+    bias_oful,
+    empirical_bayes,
+    empirical_bayes_ts,
+    linucb,
+    make_policy,
+    mixture,
+    projected_linucb,
+)
+from headstart.lab.report import Claim, Section
+from headstart.lab.studies.bench import Bench, shipped
+from headstart.worlds.movielens import MovieLens
+from headstart.worlds.synthetic import Synthetic
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["WORLDS", "beyond", "ratings"]
+
+#: The worlds of the main table, by the name that figures show.
+WORLDS = {
+    "mean off the plane": Synthetic(),
+    "mean off the plane, R = 0.3": Synthetic(noise=0.3),
+    "mean anywhere": Synthetic(offset=1.0, mean="anywhere"),
+    "three dimensions": Synthetic(rank=3, inside=0.5, offset=1.0, mean="anywhere"),
+    "no structure": Synthetic(rank=30, offset=0.0),
+    "mean anywhere, R = 0.5": Synthetic(noise=0.5, offset=1.0, mean="anywhere"),
+}
+GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, apart=1.0)
+CURVED = Synthetic(curve=1.0, offset=0.0)
+CLICKS = Synthetic(logistic=4.0)
+SEEDS = 48  # of the main table
+RIVALS = 12  # of the figures that show everybody
+FEW = 8  # of studies that take long for each seed
+TUNED, BEST = "P-LinUCB, tuned λ", "LinUCB, best λ"
+
+
+def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
+    """All studies on synthetic worlds: sections, claims of our own, and the main table."""
+    import polars as pl
+
+    rows, sections, claims = [], [], []
+    for name, world in WORLDS.items():
+        results, regret = compared(bench, name, world)
+        row = summary(name, results)
+        rows.append(row)
+        claims.append(
+            Claim(
+                f"Untuned, empirical Bayes never does worse than LinUCB: {name}",
+                "headstart",
+                f"÷ LinUCB {row['÷ LinUCB']:.3f}, worst seed {row['worst seed']:.3f}; ÷ Bayes "
+                f"oracle {row['÷ Bayes oracle']:.3f}; first ten tasks ÷ LinUCB "
+                f"{row['first ten tasks']:.3f}",
+                "holds" if row["worst seed"] <= 1.02 else "fails",
+            )
+        )
+        slug = slug_of(name)
+        sections.append(
+            Section(
+                f"Empirical Bayes: {name}",
+                "",
+                [
+                    figures.totals(regret, name=f"{slug}-totals"),
+                    figures.per_task_regret(regret, name=f"{slug}-per-task"),
+                ],
+                level=2,
+            )
+        )
+    table = pl.DataFrame(rows)
+    head = Section(
+        "Beyond the paper: empirical Bayes",
+        "One configuration, the default, in every world, told neither the noise nor anything "
+        "else. Total regret is given as a multiple of the Bayes oracle's, of LinUCB's (λ = 1) and "
+        "of LinUCB's with the best λ; the regret of the first ten tasks as a multiple of "
+        "LinUCB's; and the worst seed's total as a multiple of LinUCB's. The projection policies "
+        "have λ's from data, and, in a second version, the best λ₁ and λ₂ of a grid on other "
+        "seeds.",
+        table=table,
+    )
+    more, settled = others(bench)
+    return [head, *sections, *more], [*claims, *settled], table
+
+
+def compared(bench: Bench, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
+    """One world: the table's policies on many seeds, and everybody's regret on a few."""
+    import polars as pl
+
+    policies = [linucb(), empirical_bayes(), bayes_oracle()]
+    rivals = [bias_oful(), projected_linucb()]
+    if bench.tune:
+        fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
+        (plain, projected), _ = bench.tuned(
+            slug_of(name), world, ("linucb", "projected_linucb"), fixed
+        )
+        policies.append(dataclasses.replace(plain, name=BEST))
+        rivals.append(dataclasses.replace(projected, name=TUNED))
+    seeds, last = many(bench), (bench.scale.rounds,)
+    results = bench.run(slug_of(name), world, policies, seeds=seeds, checkpoints=last)
+    first = seeds[:RIVALS]
+    others = bench.run(f"{slug_of(name)}-rivals", world, rivals, seeds=first, checkpoints=last)
+    shared = results.regret.filter(pl.col("seed").is_in(first))
+    return results, pl.concat([shared, others.regret])
+
+
+def summary(name: str, results: Results) -> dict[str, Any]:
+    """A row of the main table."""
+    import polars as pl
+
+    totals = results.totals()
+    row: dict[str, Any] = {"world": name}
+    for baseline in ("Bayes oracle", "LinUCB", BEST):
+        if baseline in totals["policy"]:
+            row[f"÷ {baseline}"] = ratio(totals, baseline)["ratio"]
+    early = results.regret.filter(pl.col("task") < 10)
+    early = early.group_by("seed", "policy").agg(total=pl.col("regret").sum())
+    row["first ten tasks"] = ratio(early, "LinUCB")["ratio"]
+    row["worst seed"] = ratio(totals, "LinUCB")["worst"]
+    return row
+
+
+def ratio(totals: pl.DataFrame, baseline: str, policy: str = "empirical Bayes") -> dict[str, Any]:
+    """A policy's total regret against another's."""
+    rows = paired_ratios(totals, baseline).iter_rows(named=True)
+    return next(row for row in rows if row["policy"] == policy)
+
+
+def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
+    """Groups of tasks, curves, overlapping tasks, clicks."""
+    seeds = few(bench)
+    sections, claims = [], []
+    for name, world, words in (
+        (
+            "groups",
+            GROUPED,
+            "Three groups of tasks, each near a three-dimensional affine subspace of its own, "
+            "their means 1 apart. The mixture finds the groups, and a task's rewards tell which "
+            "it belongs to.",
+        ),
+        (
+            "curve",
+            CURVED,
+            "Tasks lie on a closed curve that winds through four dimensions: no affine subspace of "
+            "fewer dimensions holds it, but small groups follow it piece by piece.",
+        ),
+    ):
+        policies = (linucb(), empirical_bayes(), mixture())
+        found = bench.run(f"beyond-{name}", world, policies, seeds=seeds)
+        measured = ratio(found.totals(), "empirical Bayes", "mixture")
+        claims.append(
+            Claim(
+                f"A mixture is better where tasks come in {name}"
+                if name == "groups"
+                else "A mixture is better where tasks lie on a curve",
+                "headstart",
+                f"mixture ÷ empirical Bayes {measured['ratio']:.3f} "
+                f"[{measured['low']:.3f}, {measured['high']:.3f}]",
+                "holds" if measured["high"] < 1.0 else "fails",
+            )
+        )
+        sections.append(
+            Section(
+                f"Mixtures: tasks {'in groups' if name == 'groups' else 'on a curve'}",
+                words,
+                [
+                    figures.totals(found.regret, name=f"beyond-{name}-totals"),
+                    figures.per_task_regret(found.regret, name=f"beyond-{name}-per-task"),
+                ],
+                level=2,
+            )
+        )
+    claims.append(overlapping(bench, seeds))
+    section, claim = clicks(bench, seeds)
+    sampled = bench.run(
+        "beyond-thompson", Synthetic(), (linucb(), empirical_bayes(), empirical_bayes_ts())
+    )
+    sections += [
+        section,
+        Section(
+            "Empirical Bayes with Thompson sampling",
+            "Scale 1, the belief itself, in the paper's setting.",
+            figures.totals(sampled.regret, name="beyond-thompson-totals"),
+            level=2,
+        ),
+    ]
+    return sections, [*claims, claim]
+
+
+def overlapping(bench: Bench, seeds: Sequence[int]) -> Claim:
+    """Fifty tasks at once against the same tasks one by one."""
+    scale = bench.scale
+    at_once = min(50, max(scale.tasks // 2, 1))
+    one = cached(bench, "beyond-one-by-one", play_overlapping, Synthetic(), seeds, 1)
+    many_at_once = cached(bench, "beyond-at-once", play_overlapping, Synthetic(), seeds, at_once)
+    each = many_at_once.sum(1) / one.sum(1)
+    return Claim(
+        f"With {at_once} tasks running at once, little is lost",
+        "headstart",
+        f"total regret ÷ that of the same tasks one by one: {each.mean():.3f}, worst of "
+        f"{len(seeds)} seeds {each.max():.3f}",
+        "holds" if each.mean() <= 1.15 else "fails",
+    )
+
+
+def clicks(bench: Bench, seeds: Sequence[int]) -> tuple[Section, Claim]:
+    """Rewards of 0 and 1 with a logistic link."""
+    found = bench.run("beyond-clicks", CLICKS, (linucb(), empirical_bayes()), seeds=seeds)
+    oracle = cached(bench, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
+    totals = found.totals().sort("seed")
+    ours = totals.filter(policy="empirical Bayes")["total"].to_numpy()
+    lone = totals.filter(policy="LinUCB")["total"].to_numpy()
+    lost = ours.sum() / oracle.sum()
+    text = (
+        f"Rewards are 1 with probability 1/(1 + exp(−{CLICKS.logistic:g} xᵀθ)), else 0, and the "
+        f"model is linear all the same. Over {len(seeds)} seeds its total regret is "
+        f"{ours.sum() / lone.sum():.3f} × LinUCB's, and {lost:.2f} × that of an oracle that is "
+        "told the mean, the covariance and the logistic link."
+    )
+    claim = Claim(
+        "Rewards of 0 and 1 work too",
+        "headstart",
+        f"÷ LinUCB {ours.sum() / lone.sum():.3f}; ÷ an oracle told μ, Σ and the link {lost:.2f}",
+        "holds" if (ours <= 1.02 * lone).all() else "fails",
+    )
+    figure = figures.totals(found.regret, name="beyond-clicks-totals")
+    return Section("Empirical Bayes: clicks", text, figure, level=2), claim
+
+
+def cached(
+    bench: Bench,
+    name: str,
+    play: Callable[..., Any],
+    world: Synthetic,
+    seeds: Sequence[int],
+    *more: Any,
+) -> Any:
+    """Regret by seed and task of something that plays one seed at a time, kept on disk."""
+    scale = bench.scale
+    folder = bench.folder / name
+    path = folder / f"{seeds[0]}-{seeds[-1]}-{scale.tasks}-{scale.rounds}.npy"
+    if path.exists():
+        return np.load(path)
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    jobs = [(world, seed, scale.tasks, scale.rounds, *more) for seed in seeds]
+    if bench.workers == 1:
+        rows = [play(*job) for job in jobs]
+    else:
+        with ProcessPoolExecutor(bench.workers, get_context("spawn")) as pool:
+            rows = list(pool.map(play, *zip(*jobs, strict=True)))
+    found = np.array(rows)
+    np.save(path, found)
+    return found
+
+
+def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
+    """MovieLens: empirical Bayes untuned against the tuned, and what better features add."""
+    known = shipped()["movielens"]
+    sections, claims = [], []
+    rivals = ("linucb", "bias_oful", "projected_linucb")
+    tuned = [make_policy(kind, known[kind]) for kind in rivals]
+    for group in ("men", "women"):
+        world = MovieLens(group=group, data=bench.data)
+        tasks = min(bench.scale.tasks, world.population(0).tasks or bench.scale.tasks)
+        seeds = bench.scale.reported[:5]
+        found = bench.run(
+            f"beyond-movielens-{group}",
+            world,
+            (*tuned, empirical_bayes()),
+            tasks=tasks,
+            seeds=seeds,
+        )
+        totals = found.totals()
+        best = min(
+            ("B-OFUL", "P-LinUCB"),
+            key=lambda name: float(totals.filter(policy=name)["total"].sum()),
+        )
+        measured = ratio(totals, best)
+        claims.append(
+            Claim(
+                f"Untuned, empirical Bayes is no worse than the best tuned: MovieLens, {group}",
+                "headstart",
+                f"÷ tuned {best} {measured['ratio']:.3f} "
+                f"[{measured['low']:.3f}, {measured['high']:.3f}]",
+                "holds" if measured["ratio"] <= 1.0 else "fails",
+            )
+        )
+        sections.append(
+            Section(
+                f"Empirical Bayes: MovieLens, {group}",
+                f"{tasks} users. LinUCB, B-OFUL and P-LinUCB have the settings that were tuned on "
+                "other users; empirical Bayes is told nothing.",
+                figures.totals(found.regret, name=f"beyond-movielens-{group}-totals"),
+                level=2,
+            )
+        )
+    sections.append(features(bench))
+    return sections, claims
+
+
+def features(bench: Bench) -> Section:
+    """What an intercept and features learned from past users add."""
+    import polars as pl
+
+    rows = []
+    for what in ("genres", "learned", "both"):
+        for intercept in (False, True):
+            world = MovieLens(group="men", data=bench.data, features=what, intercept=intercept)
+            tasks = min(bench.scale.tasks, world.population(0).tasks or bench.scale.tasks)
+            seeds = bench.scale.reported[:5]
+            name = f"beyond-features-{what}{'-intercept' if intercept else ''}"
+            policies = (linucb(), empirical_bayes())
+            found = bench.run(name, world, policies, tasks=tasks, seeds=seeds)
+            each = found.totals().group_by("policy").agg(pl.col("total").mean())
+            total = dict(each.iter_rows())
+            rows.append(
+                {
+                    "features": {"genres": "18 genres", "learned": "11 learned", "both": "both"}[
+                        what
+                    ],
+                    "intercept": "yes" if intercept else "no",
+                    "LinUCB, regret a user": total["LinUCB"] / tasks,
+                    "empirical Bayes, regret a user": total["empirical Bayes"] / tasks,
+                }
+            )
+    table = pl.DataFrame(rows)
+    first = rows[0]["empirical Bayes, regret a user"]
+    table = table.with_columns(
+        (pl.col("empirical Bayes, regret a user") / first).alias("÷ genres alone")
+    )
+    return Section(
+        "MovieLens: better features",
+        "Genres explain little of a rating. Here are the same users with a constant feature, and "
+        "with features of movies that were learned from other users, those with fewer than 250 "
+        "ratings: a movie's mean and ten factors of a low-rank model of their ratings. Regret is "
+        "in ratings scaled to [0, 1], summed over a user's rounds.",
+        table=table,
+        level=2,
+    )
+
+
+def many(bench: Bench) -> tuple[int, ...]:
+    """The seeds of the main table."""
+    scale = bench.scale
+    seeds = max(SEEDS, scale.seeds) if bench.tune else scale.seeds
+    return dataclasses.replace(scale, seeds=seeds).reported
+
+
+def few(bench: Bench) -> tuple[int, ...]:
+    """The seeds of what takes long."""
+    return bench.scale.reported[:FEW]
+
+
+def slug_of(name: str) -> str:
+    """A name for folders and files."""
+    words = "".join(letter if letter.isalnum() else " " for letter in name).split()
+    return "-".join(["beyond", *words])

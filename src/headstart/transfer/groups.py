@@ -1,0 +1,332 @@
+"""A mixture of populations: several affine subspaces, found by EM, as many as predict best."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.evidence import Evidence
+from headstart.mixture import MixturePrior, normalised
+from headstart.prior import Prior, symmetric_root
+from headstart.records import Array, Record
+from headstart.transfer.base import Explanation, Transfer, checked_evidence
+from headstart.transfer.empirical import EmpiricalBayes, started_from
+from headstart.transfer.fitting import (
+    Fit,
+    Past,
+    Tasks,
+    improve,
+    noise_likelihood,
+    plain,
+    posteriors,
+    record,
+    shrunk,
+    task_likelihoods,
+    times,
+    trace,
+)
+
+__all__ = ["Mixture"]
+
+GROUPS = (1, 2, 3, 4, 6, 8)
+#: Strengths that are tried, as multiples of the dimension.
+STRENGTHS = 10.0 ** np.arange(-2.5, 0.51, 0.5)
+RECENT = 0.97  # what a task counts in the choice when the next has come
+OFTEN = 16  # the fits are renewed whenever tasks have grown by this fraction of themselves
+KEPT = 128  # tasks whose evidence is kept at hand
+EACH = 3.0  # nats that one more group has to earn on the latest tasks
+WORST = 25.0  # no one task argues more strongly than this against a number of groups
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Option(Record):
+    """A mixture of so many groups: their populations, weights and past tasks.
+
+    ``roots`` are those of the covariances that other strengths would give, the means' errors
+    included.
+    """
+
+    fit: Fit
+    log_weights: Array
+    past: Past
+    roots: Array
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MixtureState(Record):
+    """Tasks at hand, one option per number of groups, and how well each has predicted.
+
+    ``scores`` has a row per option and a column per strength.
+    """
+
+    given: float
+    tasks: Tasks
+    options: tuple[Option, ...]
+    scores: Array
+    finished: float
+    renewed: float
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Mixture(Transfer):
+    """Tasks come in groups, each near an affine subspace of its own.
+
+    Every group is a Gaussian population as in :class:`EmpiricalBayes`; EM shares out the tasks.
+    Mixtures of 1, 2, 3, 4, 6 and 8 groups are kept side by side, and the one that predicted recent
+    tasks best is used. A new task starts in every group at once, and its rewards tell which it is
+    in (:mod:`headstart.mixture`). Many small groups also follow a curved manifold, piece by piece.
+
+    Parameters
+    ----------
+    groups
+        The most groups to look for, 8 or fewer.
+
+    Examples
+    --------
+    Two kinds of tasks, around 1 and around −1:
+
+    >>> rng = np.random.default_rng(0)
+    >>> transfer = Mixture(groups=2)
+    >>> state = transfer.init(dim=1)
+    >>> for n in range(40):
+    ...     theta = (-1.0) ** n + 0.1 * rng.standard_normal()
+    ...     contexts = rng.standard_normal((20, 1))
+    ...     rewards = contexts[:, 0] * theta + 0.1 * rng.standard_normal(20)
+    ...     state = transfer.fold(state, Evidence.of(contexts, rewards))
+    >>> prior = transfer.prior(state)
+    >>> np.sort(prior.parts.mean[:, 0]).round(1), np.exp(prior.log_weights).round(1)
+    (array([-1.,  1.]), array([0.5, 0.5]))
+    """
+
+    groups: int = 6
+
+    def __post_init__(self) -> None:
+        checks.integer("groups", self.groups, 1, GROUPS[-1])
+
+    @property
+    def mixes(self) -> bool:
+        """Its priors are mixtures."""
+        return True
+
+    def numbers(self) -> list[int]:
+        """The numbers of groups that are tried."""
+        return [number for number in GROUPS if number <= self.groups]
+
+    def init(
+        self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()
+    ) -> MixtureState:
+        """The state before any task."""
+        dim = checks.integer("dim", dim, 1)
+        if batch:
+            raise checks.refuse("batch", "() for a Mixture, which is not batched", batch)
+        given = 0.0 if noise is None else checks.positive("noise", noise)
+        size = given or 1.0
+        options = []
+        for number in self.numbers():
+            flat = np.full(number, size**2)
+            fit = Fit.isotropic(np.zeros((number, dim)), flat, flat)
+            roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
+            weights = np.full(number, -np.log(number))
+            options.append(record(Option, fit, weights, Past.nothing(dim, (number,)), roots))
+        far = -0.5 * 3.0 * np.log10(STRENGTHS) ** 2
+        scores = np.repeat(far[None], len(options), 0)
+        return record(MixtureState, given, Tasks.none(dim), tuple(options), scores, 0.0, 0.0)
+
+    def fold(self, state: MixtureState, evidence: Evidence, weight: float = 1.0) -> MixtureState:
+        """Score the predictions of a finished task, keep it, and renew the fits if due."""
+        evidence = checked_evidence(evidence, (self.dim(state),))
+        weight = checks.non_negative("weight", weight)
+        if weight == 0:
+            return state
+        state = scored(state, evidence, weight)
+        tasks = state.tasks.join(Tasks.of(evidence.replace(forced=None), weight))
+        options = state.options
+        if len(tasks) > KEPT:
+            gone, tasks = tasks[:1], tasks[1:]
+            options = tuple(
+                option.replace(past=option.past.add(option.fit, shared_out(option, gone)))
+                for option in options
+            )
+        state = state.replace(tasks=tasks, options=options, finished=state.finished + 1.0)
+        due = state.finished >= state.renewed * (1.0 + 1.0 / OFTEN)
+        return self.fitted(state) if due else state
+
+    def dim(self, state: MixtureState) -> int:
+        """The number of features."""
+        return int(state.tasks.moment.shape[-1])
+
+    def fitted(self, state: MixtureState) -> MixtureState:
+        """Renew every option; whenever the tasks have doubled, also try a fresh start."""
+        if not (state.tasks.squares > 0).any():
+            return state
+        first = not state.renewed
+        doubled = int(state.renewed).bit_length() < int(state.finished).bit_length()
+        few = len(state.tasks) <= 8
+        options: list[Option] = []
+        for place, option in enumerate(state.options):
+            strength = self.dim(state) * strength_in_use(state.scores[place])
+            if first:
+                fit, _ = started_from(state.tasks, state.given)
+                option = option.replace(fit=repeated(fit, len(option.log_weights)))
+            best = advanced(option, state, strength, 6 if few else 2)
+            whole = state.options[0].past.count == 0  # a fresh start needs all tasks at hand
+            if (
+                place
+                and doubled
+                and len(state.tasks) >= 2 * len(option.log_weights)
+                and np.all(whole)
+            ):
+                fresh = advanced(spread_out(options[0], option, state.tasks), state, strength, 12)
+                best = max(best, fresh, key=lambda one: total_likelihood(one, state.tasks))
+            options.append(best)
+        return state.replace(options=tuple(options), renewed=state.finished)
+
+    def prior(self, state: MixtureState) -> MixturePrior:
+        """A mixture of as many groups as have predicted best."""
+        option = state.options[best_option(state)]
+        fit = option.fit
+        noise = np.sqrt(np.asarray(fit.noise))
+        root = symmetric_root(fit.covariance + fit.error) / noise[:, None, None]
+        bias = noise * np.sqrt(fit.mean.shape[-1])
+        return MixturePrior(Prior(fit.mean, root, noise=noise, bias=bias), option.log_weights)
+
+    def alone(self, evidence: Evidence) -> Prior:
+        """As for one population."""
+        return EmpiricalBayes().alone(evidence)
+
+    def explain(self, state: MixtureState) -> Explanation:
+        """How many groups there are, and how large."""
+        if state.finished < 1:
+            return Explanation(note="no task has finished yet")
+        option = state.options[best_option(state)]
+        values = np.linalg.eigvalsh(self.prior(state).gaussian().covariance)[::-1]
+        shares = np.sort(np.exp(option.log_weights))[::-1]
+        groups = ", ".join(f"{share:.0%}" for share in shares)
+        note = (
+            f"{len(shares)} groups of tasks: {groups}" if len(shares) > 1 else "one group of tasks"
+        )
+        return Explanation(eigenvalues=values, note=note)
+
+
+def strength_in_use(row: Array) -> float:
+    """The strengths' geometric mean, weighted by how well each has predicted."""
+    weights = np.exp(row - row.max())
+    return float(np.exp((weights * np.log(STRENGTHS)).sum() / weights.sum()))
+
+
+def best_option(state: MixtureState) -> int:
+    """The option that has predicted best, at its best strength, less what its groups cost."""
+    groups = np.array([len(option.log_weights) for option in state.options])
+    return int((state.scores.max(-1) - EACH * (groups - 1.0)).argmax())
+
+
+def shared_out(option: Option, tasks: Tasks) -> Tasks:
+    """The tasks with a weight in every group: how likely they belong there."""
+    logs = option.log_weights[:, None] + task_likelihoods(option.fit, tasks)
+    return tasks.replace(weight=tasks.weight * np.exp(normalised(logs.T)).T)
+
+
+def total_likelihood(option: Option, tasks: Tasks) -> float:
+    """The log-likelihood of all tasks at hand under a mixture."""
+    logs = option.log_weights[:, None] + task_likelihoods(option.fit, tasks)
+    logs = logs + noise_likelihood(option.fit, tasks)
+    top = logs.max(0)
+    return float((tasks.weight * (top + np.log(np.exp(logs - top).sum(0)))).sum())
+
+
+def advanced(option: Option, state: MixtureState, strength: float, steps: int) -> Option:
+    """So many steps of EM, each a scoring step for every group."""
+    groups = len(option.log_weights)
+    taken = None
+    for _ in range(steps):
+        shared = shared_out(option, state.tasks)
+        count = shared.weight.sum(-1) + np.asarray(option.past.count)
+        # Small groups are regularised by the size of all.
+        size = (
+            (count * trace(option.fit.covariance)).sum() / count.sum() / option.fit.mean.shape[-1]
+        )
+        fit, taken = improve(
+            option.fit, shared, option.past, np.full(groups, strength), state.given, size
+        )
+        noise = (count * np.asarray(fit.noise)).sum() / count.sum()
+        fit = fit.replace(noise=np.full(groups, noise))
+        option = option.replace(fit=fit, log_weights=np.log((count + 1.0) / (count + 1.0).sum()))
+    assert taken is not None
+    dim = option.fit.mean.shape[-1]
+    tried = [shrunk(taken, np.full(groups, dim * value)) for value in STRENGTHS]
+    return option.replace(roots=symmetric_root(np.stack(tried) + option.fit.error))
+
+
+def scored(state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:
+    """Hold every option's prediction, at every strength, against a task that is new to it."""
+    if not state.renewed or not evidence.rounds:
+        return state
+    task = Tasks.of(evidence.replace(forced=None))
+    scores = np.empty_like(state.scores)
+    for place, option in enumerate(state.options):
+        logs = option.log_weights + task_likelihoods(option.fit, task, option.roots)[..., 0]
+        logs = logs + noise_likelihood(option.fit, task)[..., 0]
+        top = logs.max(-1)
+        scores[place] = top + np.log(np.exp(logs - top[:, None]).sum(-1))
+    scores = np.maximum(scores, scores.max() - WORST)
+    new = RECENT**weight * state.scores + weight * scores
+    return state.replace(scores=new - new.max())
+
+
+def repeated(fit: Fit, number: int) -> Fit:
+    """The same population, several times."""
+    return record(
+        Fit,
+        np.repeat(fit.mean[None], number, 0),
+        np.repeat(fit.covariance[None], number, 0),
+        np.repeat(fit.error[None], number, 0),
+        np.repeat(np.atleast_1d(plain(fit.noise)), number, 0),
+    )
+
+
+def spread_out(whole: Option, option: Option, tasks: Tasks) -> Option:
+    """A fresh start: groups around tasks that lie far apart."""
+    number = len(option.log_weights)
+    fit, (root,) = whole.fit, symmetric_root(whole.fit.covariance)
+    _, (z,) = posteriors(fit, root[None], tasks)
+    points = times(root, z)
+    owner = nearest_centres(points, number)
+    held = np.array([owner == group for group in range(number)], dtype=float)
+    count = np.maximum(held.sum(-1), 1.0)
+    centres = held @ points / count[:, None]
+    away = points - centres[owner]
+    within = away.T @ away / len(points)
+    # A little in every direction: what tasks of one group share is found by EM.
+    size = max(float(np.trace(within)), 1e-6 * float(np.trace(fit.covariance[0]))) / len(within)
+    covariance = 0.5 * within + 0.5 * size * np.eye(len(within))
+    start = record(
+        Fit,
+        fit.mean[0] + centres,
+        np.repeat(covariance[None], number, 0),
+        np.zeros_like(option.fit.error),
+        np.repeat(fit.noise, number),
+    )
+    return option.replace(fit=start, log_weights=np.log(count / count.sum()))
+
+
+def nearest_centres(points: Array, number: int) -> npt.NDArray[np.intp]:
+    """Which of so many centres each point is nearest to: far-apart points, then Lloyd's steps."""
+    chosen = [int((points**2).sum(-1).argmax())]
+    distance = np.full(len(points), np.inf)
+    for _ in range(number - 1):
+        distance = np.minimum(distance, ((points - points[chosen[-1]]) ** 2).sum(-1))
+        chosen.append(int(distance.argmax()))
+    centres = points[chosen]
+    owner = np.zeros(len(points), dtype=np.intp)
+    for _ in range(20):
+        owner = ((points[:, None, :] - centres[None]) ** 2).sum(-1).argmin(-1)
+        centres = np.array(
+            [
+                points[owner == group].mean(0) if (owner == group).any() else centres[group]
+                for group in range(number)
+            ]
+        )
+    return owner
