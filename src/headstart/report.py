@@ -25,9 +25,8 @@ class Report(Record):
     rank
         The dimension of the subspace that tasks share; ``None`` where the transfer has none.
     eigenvalues
-        The tasks' variances along their principal directions, largest first.
-    lower, upper
-        95 % intervals of the eigenvalues, where the transfer knows them.
+        The tasks' variances along their principal directions, largest first. Their 95 % intervals
+        are from ``lower`` to ``upper``, where the transfer knows them.
     effective_rank
         How many equal variances would spread tasks as widely: (Σv)²/Σv², v the eigenvalues.
     explained

@@ -19,6 +19,7 @@ from headstart.lab.policies import parse
 from headstart.lab.report.sections import VERDICTS
 from headstart.lab.studies import (
     bench,
+    beyond,
     claims,
     compare,
     comparison,
@@ -291,8 +292,8 @@ def test_the_claims_of_the_text_are_all_put_to_the_test(tmp_path):
 # --- MovieLens ----------------------------------------------------------------------------------
 
 
-def write_movielens(folder, seed=0, users=12, movies=300, genres=18):
-    """Made-up files in the format of MovieLens 1M: everybody has rated 250 movies or more."""
+def write_movielens(folder, seed=0, users=12, movies=300, genres=18, past=0):
+    """Made-up files in the format of MovieLens 1M: all but the first ``past`` have 260 ratings."""
     rng = np.random.default_rng(seed)
     kinds = [
         sorted(rng.choice(genres, size=rng.integers(1, min(genres, 5) + 1), replace=False))
@@ -310,7 +311,7 @@ def write_movielens(folder, seed=0, users=12, movies=300, genres=18):
         "ratings.dat": [
             f"{user + 1}::{movie + 1}::{rng.integers(1, 6)}::978300760"
             for user in range(users)
-            for movie in rng.permutation(movies)[:260]
+            for movie in rng.permutation(movies)[: 100 if user < past else 260]
         ],
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -325,6 +326,57 @@ def unverified():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(movielens, "MovieLens", functools.partial(MovieLens, verify=False))
         yield
+
+
+@pytest.fixture(scope="module")
+def farther(tmp_path_factory):
+    """Everything beyond the paper, in two of its worlds."""
+    data = write_movielens(tmp_path_factory.mktemp("data") / "ml-1m", users=24, past=6)
+    folder = tmp_path_factory.mktemp("beyond")
+    worlds = {name: beyond.WORLDS[name] for name in ("mean off the plane", "no structure")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beyond, "WORLDS", worlds)
+        patch.setattr(beyond, "MovieLens", functools.partial(MovieLens, verify=False))
+        made = reproduce("beyond", folder, quick=True, seeds=2, tasks=6, workers=1, data=data)
+    return made, folder
+
+
+def test_beyond_the_paper_every_world_has_its_row_and_its_figures(farther):
+    made, folder = farther
+    assert made.totals["world"].to_list() == ["mean off the plane", "no structure"]
+    totals = totals_in(folder / "beyond-no-structure").pivot(
+        on="policy", index="seed", values="total"
+    )
+    row = made.totals.row(1, named=True)
+    for baseline in ("LinUCB", "Bayes oracle"):
+        ratio = totals["empirical Bayes"].sum() / totals[baseline].sum()
+        assert row[f"÷ {baseline}"] == pytest.approx(ratio, rel=0.02)
+    worst = (totals["empirical Bayes"] / totals["LinUCB"]).max()
+    assert row["worst seed"] == pytest.approx(worst)
+    names = figures_in(folder)
+    assert {"beyond-no-structure-totals", "beyond-no-structure-per-task"} <= names
+    assert {"beyond-groups-totals", "beyond-curve-totals", "beyond-clicks-totals"} <= names
+    assert {"beyond-movielens-men-totals", "beyond-movielens-women-totals"} <= names
+
+
+def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
+    _, folder = farther
+    page = (folder / "report.html").read_text()
+    for words in ("What holds", "running at once", "Rewards of 0 and 1", "better features"):
+        assert words.lower() in page.lower()
+    regret = np.load(next((folder / "beyond-at-once").glob("*.npy")))
+    assert regret.shape == (2, 6)
+    assert (regret > 0).all()
+
+
+def test_beyond_the_paper_a_report_is_made_again_without_simulating(farther, no_simulation):
+    made, folder = farther
+    worlds = {name: beyond.WORLDS[name] for name in ("mean off the plane", "no structure")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beyond, "WORLDS", worlds)
+        patch.setattr(beyond, "MovieLens", functools.partial(MovieLens, verify=False))
+        again = rebuild(folder)
+    assert again.totals.equals(made.totals)
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ class EmpiricalBayes(Transfer):
     ...     state = transfer.fold(state, Evidence.of(contexts, rewards))
     >>> prior = transfer.prior(state)
     >>> prior.mean.round(1), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 2)
-    (array([1.1, 2. ]), array([1. , 0. ]), 0.1)
+    (array([0.8, 2. ]), array([1.3, 0. ]), 0.1)
     """
 
     memory: float | str = "auto"

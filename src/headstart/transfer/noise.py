@@ -180,8 +180,8 @@ def own_scale(evidence: Evidence) -> tuple[Any, Any]:
     >>> rng = np.random.default_rng(0)
     >>> contexts, theta = rng.standard_normal((200, 5)), rng.standard_normal(5) * 3
     >>> noise, lam = own_scale(Evidence.of(contexts, contexts @ theta + rng.standard_normal(200)))
-    >>> round(noise, 1), round(lam, 2)  # R = 1 and θ of size 3: λ is about 1/9
-    (1.0, 0.13)
+    >>> round(noise, 1), round(lam, 2)  # R = 1, and the mean square of this θ is 6
+    (1.0, 0.19)
     """
     spectrum = Spectrum.of(evidence)
     squares, rounds = (
