@@ -680,6 +680,10 @@ class TestEndToEnd:
     @pytest.mark.parametrize("transfer", TRANSFERS, ids=label)
     @pytest.mark.parametrize("rule", [hs.UCB(), hs.UCB("theory"), hs.Thompson()], ids=label)
     def test_every_transfer_with_the_main_rules(self, transfer, rule):
+        if transfer.mixes and isinstance(getattr(rule, "radius", 0.0), str):
+            with pytest.raises(hs.InputError, match="radius must be a number"):
+                hs.Bandit(DIM, transfer, rule)
+            return
         if transfer.keeps_forced:
             rule = hs.Forced(4, rule)
         self.check(transfer, rule)
