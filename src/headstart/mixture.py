@@ -76,8 +76,7 @@ class MixturePrior(Record):
     @property
     def noise(self) -> Any:
         """R, the same for all groups."""
-        noise = np.broadcast_to(self.parts.noise, self.parts.batch)
-        return noise[..., 0] if self.batch else float(noise[0])
+        return of_all(self.parts.noise, self.parts.batch)
 
     @property
     def mean(self) -> Array:
@@ -129,14 +128,12 @@ class MixtureBelief(Record):
     @property
     def rounds(self) -> Any:
         """How many rewards it has seen."""
-        rounds = np.asarray(self.parts.rounds)
-        return rounds[..., 0] if self.batch else float(rounds.flat[0])
+        return of_all(self.parts.rounds, self.parts.batch)
 
     @property
     def noise(self) -> Any:
         """R, the scale of the rewards' noise."""
-        noise = np.broadcast_to(self.parts.noise, self.parts.batch)
-        return noise[..., 0] if self.batch else float(noise[0])
+        return of_all(self.parts.noise, self.parts.batch)
 
     @property
     def weights(self) -> Array:
@@ -226,6 +223,12 @@ def believe(
     fitted = ((parts.mean - mean) * (wide.moment - pulled)).sum(-1)
     gained = (offset + fitted) / (2.0 * variance) - 0.5 * np.asarray(parts.information)
     return MixtureBelief(parts, normalised(prior.log_weights + gained), prior.log_weights)
+
+
+def of_all(value: Any, batch: tuple[int, ...]) -> Any:
+    """What all groups of a task have in common: one number per task."""
+    each = np.broadcast_to(value, batch)[..., 0]
+    return each if each.ndim else float(each)
 
 
 def normalised(logs: Array) -> Array:

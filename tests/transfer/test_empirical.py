@@ -5,8 +5,9 @@ import pytest
 
 import headstart as hs
 from headstart.transfer import empirical, fitting
-from headstart.transfer.empirical import alone_is_better, strength_in_use
+from headstart.transfer.empirical import STRENGTHS, alone_is_better
 from headstart.transfer.fitting import log_likelihood
+from headstart.transfer.strength import strength_in_use
 
 DIM, NOISE = 5, 0.3
 TRANSFER = hs.EmpiricalBayes()
@@ -256,7 +257,7 @@ class TestNoHarm:
         state = folded(draw(seed, *NOTHING_SHARED, tasks=50))
         values = np.linalg.eigvalsh(TRANSFER.prior(state).covariance)
         assert values[-1] < 1.5 * values[0]
-        assert bool(alone_is_better(state)) or strength_in_use(state.scores) > 1.0
+        assert bool(alone_is_better(state)) or strength_in_use(state.scores[:-1], STRENGTHS) > 1.0
 
     @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32, 64])
     def test_there_it_costs_new_tasks_little_however_few_were_seen(self, count):

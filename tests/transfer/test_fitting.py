@@ -483,7 +483,6 @@ class TestTasks:
         assert len(tasks) == 2
         assert [tasks.task(n) for n in range(2)] == told
         assert tasks.weight.tolist() == [1.0, 0.5]
-        assert tasks.scaled(0.5).weight.tolist() == [0.5, 0.25]
         assert tasks[1:].task(0) == tasks[[1]].task(0) == told[1]
 
     def test_batch_axes_come_first(self):

@@ -14,30 +14,28 @@ from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior, symmetric_root
 from headstart.records import Array, Record
+from headstart.transfer.algebra import plain
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
-from headstart.transfer.fitting import (
+from headstart.transfer.fitting import Past, improve, log_likelihood, shrunk
+from headstart.transfer.many import (
     Fit,
-    Past,
     Tasks,
-    improve,
-    log_likelihood,
-    plain,
+    chosen,
+    in_fixed_order,
+    mean_square,
     record,
-    shrunk,
-    trace,
+    started_from,
 )
 from headstart.transfer.noise import own_scale
+from headstart.transfer.strength import RECENT, WORST, bounded, first_scores, strength_in_use
 
 __all__ = ["EmpiricalBayes"]
 
 #: Strengths that are tried, as multiples of the dimension.
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
-DOUBT = 3.0  # how firmly the strength is first held near the dimension
-RECENT = 0.97  # what a task counts in the choice of strength when the next has come
 OFTEN = 32  # the fit is renewed whenever tasks have grown by this fraction of themselves
 KEPT = 256  # tasks whose evidence is kept at hand, at most
 SPACE = 2**21  # numbers that it may take, about
-WORST = 25.0  # no one task argues more strongly than this against all others
 CHANGED = 60.0  # evidence, in nats, that tasks are no longer like those before
 
 
@@ -144,19 +142,16 @@ class EmpiricalBayes(Transfer):
         ones, zeros = plain(np.ones(batch)), plain(np.zeros(batch))
         size = given or 1.0
         fit = Fit.isotropic(np.zeros((*batch, dim)), size**2 * ones, size**2 * ones)
-        far = np.append(np.log10(STRENGTHS), 0.0)
-        scores = np.broadcast_to(-0.5 * DOUBT * far**2, (*batch, len(far)))
-        candidates = np.broadcast_to(
-            fit.covariance[..., None, :, :], (*batch, len(far) - 1, dim, dim)
-        )
+        scores = np.append(first_scores(STRENGTHS), 0.0)  # the last knows only a size
+        several = np.repeat(fit.covariance[..., None, :, :], len(STRENGTHS), -3)
         return record(
             EmpiricalBayesState,
             given,
             Tasks.none(dim, batch),
             Past.nothing(dim, batch),
             fit,
-            np.array(candidates),
-            np.array(scores),
+            several,
+            np.array(np.broadcast_to(scores, (*batch, len(scores)))),
             zeros,
             zeros,
             zeros,
@@ -213,7 +208,7 @@ class EmpiricalBayes(Transfer):
         """Fit again what is kept."""
         fit, ready = started(state)
         dim = fit.mean.shape[-1]
-        strength = dim * strength_in_use(state.scores)
+        strength = dim * strength_in_use(state.scores[..., :-1], STRENGTHS)
         few = len(state.tasks) <= 8 or bool((np.asarray(ready) > np.asarray(state.ready)).any())
         taken = None
         for _ in range(steps or (6 if few else 1)):
@@ -308,7 +303,7 @@ class EmpiricalBayes(Transfer):
         if state.finished < 1:
             return Explanation(note="no task has finished yet")
         values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
-        strength = state.fit.mean.shape[-1] * strength_in_use(state.scores)
+        strength = state.fit.mean.shape[-1] * strength_in_use(state.scores[..., :-1], STRENGTHS)
         half = 1.96 * np.sqrt(2.0 / np.maximum(state.information + strength, 1e-9))
         total = float(values.sum())
         note = ""
@@ -327,20 +322,6 @@ class EmpiricalBayes(Transfer):
 def capacity(dim: int) -> int:
     """How many tasks' evidence is kept at hand."""
     return int(np.clip(SPACE // dim**2, OFTEN, KEPT))
-
-
-def mean_square(fit: Fit) -> Array:
-    """s², the mean square of θ per dimension."""
-    square: Array = np.asarray(trace(fit.covariance) + (fit.mean**2).sum(-1))
-    square = square / fit.mean.shape[-1]
-    return square
-
-
-def strength_in_use(scores: Array) -> Array:
-    """The strengths' geometric mean, weighted by how well each has predicted."""
-    weights = np.exp(scores[..., :-1] - scores[..., :-1].max(-1, keepdims=True))
-    mean: Array = np.exp((weights * np.log(STRENGTHS)).sum(-1) / weights.sum(-1))
-    return mean
 
 
 def alone_is_better(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
@@ -363,12 +344,11 @@ def scored(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> Emp
     size = mean_square(fit)[..., None, None] * np.eye(fit.mean.shape[-1])
     alone = log_likelihood(np.zeros_like(fit.mean), size, fit.noise, evidence)
     all_scores = np.concatenate([informed, np.asarray(alone)[..., None]], -1)
-    # One task, however odd, must not decide for the next hundred.
-    all_scores = np.maximum(all_scores, all_scores.max(-1, keepdims=True) - WORST)
+    all_scores = bounded(all_scores, all_scores.max(-1, keepdims=True))
     new = RECENT**weight * state.scores + counts[..., None] * all_scores
     new = new - new.max(-1, keepdims=True)
     scores = np.where(counts[..., None] > 0, new, state.scores)
-    used = strength_in_use(state.scores)
+    used = strength_in_use(state.scores[..., :-1], STRENGTHS)
     nearest = np.abs(np.log(STRENGTHS) - np.log(used)[..., None]).argmin(-1)
     gain = np.take_along_axis(informed, nearest[..., None], -1)[..., 0] - alone
     against = np.minimum(state.against + counts * np.maximum(gain, -WORST), 0.0)
@@ -388,34 +368,6 @@ def started(state: EmpiricalBayesState) -> tuple[Fit, Any]:
         return state.fit, state.ready
     fresh, known = started_from(state.tasks, state.given)
     return chosen(begun, state.fit, fresh), plain(np.where(begun | known, 1.0, 0.0))
-
-
-def started_from(tasks: Tasks, given: float) -> tuple[Fit, npt.NDArray[np.bool_]]:
-    """A first guess from the scale of the first tasks that have one, and whether any has.
-
-    Half of their mean square is taken to be the mean's, half the spread's.
-    """
-    few = tasks[:64]
-    noise, lam = own_scale(Evidence(few.gram, few.moment, few.rounds, few.squares))
-    counts = (few.squares > 0) & (few.weight > 0)
-    share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
-    variance = np.exp((share * np.log(np.asarray(noise) ** 2)).sum(-1))
-    spread = np.exp((share * np.log(np.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
-    if given:
-        variance = given**2 * np.ones_like(spread)
-    mean = np.zeros_like(few.moment[..., 0, :])
-    return Fit.isotropic(mean, plain(spread), plain(variance)), np.asarray(counts.any(-1))
-
-
-def chosen(which: npt.NDArray[np.bool_], yes: Fit, no: Fit) -> Fit:
-    """One fit or the other, per batch element."""
-    return record(
-        Fit,
-        np.where(which[..., None], yes.mean, no.mean),
-        np.where(which[..., None, None], yes.covariance, no.covariance),
-        np.where(which[..., None, None], yes.error, no.error),
-        plain(np.where(which, yes.noise, no.noise)),
-    )
 
 
 def without(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> EmpiricalBayesState:
@@ -441,18 +393,6 @@ def without(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> Em
         past = past.add(state.fit, Tasks.of(evidence, weight * share), sign=-1.0)
     finished = max(state.finished - 1.0, 0.0)
     return state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
-
-
-def in_fixed_order(tasks: Tasks) -> Tasks:
-    """The tasks in an order that depends on their content alone, so that sums round alike."""
-    if tasks.weight.ndim > 1 or len(tasks) < 2:
-        return tasks
-    # One number that differs wherever anything does; sines are as good as random and the same
-    # everywhere.
-    size, dim = tasks.moment.shape
-    content = np.hstack([tasks.moment, tasks.gram.reshape(size, dim * dim)])
-    mark = (content * np.sin(1.0 + np.arange(content.shape[1]))).sum(1)
-    return tasks[np.lexsort((mark, tasks.rounds, tasks.squares))]
 
 
 def cross_validated(

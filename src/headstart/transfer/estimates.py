@@ -22,6 +22,7 @@ from headstart import checks
 from headstart.evidence import Evidence
 from headstart.records import Array, Record, rebuild
 from headstart.subspace import Components, Moments, with_fixed_signs
+from headstart.transfer.algebra import trace
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
@@ -162,11 +163,6 @@ def state_of(moments: Moments, errors: Array, blanks: Array, noise: NoiseScale) 
     fields = {"moments": moments, "errors": errors, "blanks": blanks, "noise": noise}
     estimates: Estimates = rebuild(Estimates, fields)
     return estimates
-
-
-def trace(matrix: Array) -> Any:
-    """The trace over the last two axes."""
-    return np.trace(matrix, axis1=-2, axis2=-1)
 
 
 def within(projection: Array, matrix: Array) -> Any:

@@ -22,18 +22,18 @@ by a Gaussian of variance τ² around 0, with τ² from the mean itself (James a
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart.evidence import Evidence
 from headstart.prior import symmetric_root
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
+from headstart.transfer.algebra import plain, times, trace, turned
+from headstart.transfer.many import Fit, Tasks, record
 
 __all__ = [
-    "Fit",
     "Past",
-    "Tasks",
     "improve",
     "log_likelihood",
     "noise_likelihood",
@@ -41,93 +41,11 @@ __all__ = [
     "task_likelihoods",
 ]
 
-Kind = TypeVar("Kind")
-
 CHUNK = 256  # tasks per batch of matrices
 LEAST_NOISE = 1e-6  # the least R², as a share of the mean square reward
 SHARE, DOUBT = 0.1, 5.0  # the share expected of R², and how many residuals say so at first
 ENOUGH = 20.0  # real residuals that make these superfluous
 STEP = 3.0  # no variance grows by more than this factor (plus one) in one step
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Fit(Record):
-    """μ, Σ, the covariance of μ's own error, and R²."""
-
-    mean: Array
-    covariance: Array
-    error: Array
-    noise: Any
-
-    @classmethod
-    def isotropic(cls, mean: Array, variance: Any, noise: Any) -> Fit:
-        """The same variance everywhere."""
-        dim = mean.shape[-1]
-        covariance = np.asarray(variance)[..., None, None] * np.eye(dim)
-        return record(cls, mean, covariance, np.zeros_like(covariance), noise)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Tasks(Record):
-    """The evidence of several tasks side by side: one axis more, after the batch axes."""
-
-    gram: Array
-    moment: Array
-    rounds: Array
-    squares: Array
-    weight: Array
-
-    @classmethod
-    def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
-        """No task."""
-        flat = np.zeros((*batch, 0))
-        return record(
-            cls, np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), flat, flat, flat
-        )
-
-    @classmethod
-    def of(cls, evidence: Evidence, weight: Any = 1.0) -> Self:
-        """One task."""
-        batch = evidence.batch
-        scalars = (evidence.rounds, evidence.squares, np.broadcast_to(weight, batch))
-        flat = [np.asarray(value, dtype=float)[..., None] for value in scalars]
-        return record(cls, evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
-
-    def __len__(self) -> int:
-        return int(self.weight.shape[-1])
-
-    def __getitem__(self, at: Any) -> Tasks:
-        """Some of the tasks: a slice, or their numbers."""
-        return record(
-            Tasks,
-            self.gram[..., at, :, :],
-            self.moment[..., at, :],
-            self.rounds[..., at],
-            self.squares[..., at],
-            self.weight[..., at],
-        )
-
-    def task(self, at: int) -> Evidence:
-        """One of them."""
-        return Evidence(
-            self.gram[..., at, :, :],
-            self.moment[..., at, :],
-            self.rounds[..., at],
-            self.squares[..., at],
-        )
-
-    def join(self, *others: Tasks) -> Tasks:
-        """These and others."""
-        axes = {"gram": -3, "moment": -2, "rounds": -1, "squares": -1, "weight": -1}
-        parts = (self, *others)
-        return record(
-            Tasks,
-            *(np.concatenate([getattr(part, name) for part in parts], axes[name]) for name in axes),
-        )
-
-    def scaled(self, factor: Any) -> Tasks:
-        """The same tasks, all weights multiplied."""
-        return self.replace(weight=self.weight * np.asarray(factor)[..., None])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -360,32 +278,3 @@ def side_by_side(matrices: Array) -> Array:
     """(..., n, d, d) → (..., d, n·d), so that a sum of products is one product."""
     moved = np.moveaxis(matrices, -3, -2)
     return moved.reshape(*moved.shape[:-2], moved.shape[-2] * moved.shape[-1])
-
-
-def times(matrix: Array, vector: Array) -> Array:
-    """Matrix times vector, over the last axes."""
-    product: Array = (matrix @ vector[..., None])[..., 0]
-    return product
-
-
-def turned(matrix: Array) -> Array:
-    """The transpose, over the last two axes."""
-    return matrix.swapaxes(-1, -2)
-
-
-def trace(matrix: Array) -> Any:
-    """The trace over the last two axes."""
-    return np.trace(matrix, axis1=-2, axis2=-1)
-
-
-def plain(value: Any) -> Any:
-    """A float where there are no batch axes."""
-    array = np.asarray(value, dtype=float)
-    return array if array.ndim else float(array)
-
-
-def record(kind: type[Kind], *values: Any) -> Kind:
-    """A record from fresh arrays, in the order of its fields."""
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    made: Kind = rebuild(kind, dict(zip(names, values, strict=True)))
-    return made

@@ -12,8 +12,9 @@ from headstart.evidence import Evidence
 from headstart.prior import Prior, symmetric_root
 from headstart.records import Array
 from headstart.subspace.exact import eigen
+from headstart.transfer.algebra import trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
-from headstart.transfer.estimates import Estimates, isotropic_root, trace
+from headstart.transfer.estimates import Estimates, isotropic_root
 
 __all__ = ["Gaussian"]
 

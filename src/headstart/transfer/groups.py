@@ -12,33 +12,28 @@ from headstart.evidence import Evidence
 from headstart.mixture import MixturePrior, normalised
 from headstart.prior import Prior, symmetric_root
 from headstart.records import Array, Record
+from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
-from headstart.transfer.empirical import EmpiricalBayes, started_from
+from headstart.transfer.empirical import EmpiricalBayes
 from headstart.transfer.fitting import (
-    Fit,
     Past,
-    Tasks,
     improve,
     noise_likelihood,
-    plain,
     posteriors,
-    record,
     shrunk,
     task_likelihoods,
-    times,
-    trace,
 )
+from headstart.transfer.many import Fit, Tasks, record, started_from
+from headstart.transfer.strength import RECENT, bounded, first_scores, strength_in_use
 
 __all__ = ["Mixture"]
 
 GROUPS = (1, 2, 3, 4, 6, 8)
 #: Strengths that are tried, as multiples of the dimension.
 STRENGTHS = 10.0 ** np.arange(-2.5, 0.51, 0.5)
-RECENT = 0.97  # what a task counts in the choice when the next has come
 OFTEN = 16  # the fits are renewed whenever tasks have grown by this fraction of themselves
 KEPT = 128  # tasks whose evidence is kept at hand
 EACH = 3.0  # nats that one more group has to earn on the latest tasks
-WORST = 25.0  # no one task argues more strongly than this against a number of groups
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -131,8 +126,7 @@ class Mixture(Transfer):
             roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
             weights = np.full(number, -np.log(number))
             options.append(record(Option, fit, weights, Past.nothing(dim, (number,)), roots))
-        far = -0.5 * 3.0 * np.log10(STRENGTHS) ** 2
-        scores = np.repeat(far[None], len(options), 0)
+        scores = np.repeat(first_scores(STRENGTHS)[None], len(options), 0)
         return record(MixtureState, given, Tasks.none(dim), tuple(options), scores, 0.0, 0.0)
 
     def fold(self, state: MixtureState, evidence: Evidence, weight: float = 1.0) -> MixtureState:
@@ -167,7 +161,7 @@ class Mixture(Transfer):
         few = len(state.tasks) <= 8
         options: list[Option] = []
         for place, option in enumerate(state.options):
-            strength = self.dim(state) * strength_in_use(state.scores[place])
+            strength = self.dim(state) * float(strength_in_use(state.scores[place], STRENGTHS))
             if first:
                 fit, _ = started_from(state.tasks, state.given)
                 option = option.replace(fit=repeated(fit, len(option.log_weights)))
@@ -209,12 +203,6 @@ class Mixture(Transfer):
             f"{len(shares)} groups of tasks: {groups}" if len(shares) > 1 else "one group of tasks"
         )
         return Explanation(eigenvalues=values, note=note)
-
-
-def strength_in_use(row: Array) -> float:
-    """The strengths' geometric mean, weighted by how well each has predicted."""
-    weights = np.exp(row - row.max())
-    return float(np.exp((weights * np.log(STRENGTHS)).sum() / weights.sum()))
 
 
 def best_option(state: MixtureState) -> int:
@@ -271,7 +259,7 @@ def scored(state: MixtureState, evidence: Evidence, weight: float) -> MixtureSta
         logs = logs + noise_likelihood(option.fit, task)[..., 0]
         top = logs.max(-1)
         scores[place] = top + np.log(np.exp(logs - top[:, None]).sum(-1))
-    scores = np.maximum(scores, scores.max() - WORST)
+    scores = bounded(scores, scores.max())
     new = RECENT**weight * state.scores + weight * scores
     return state.replace(scores=new - new.max())
 

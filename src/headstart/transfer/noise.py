@@ -21,6 +21,7 @@ import numpy as np
 from headstart import checks
 from headstart.evidence import Evidence
 from headstart.records import Array, Record, rebuild
+from headstart.transfer.algebra import turned
 
 __all__ = ["NoiseScale", "Spectrum", "own_noise", "own_scale"]
 
@@ -141,11 +142,6 @@ class NoiseScale(Record):
 
 
 SUMS = ("residual", "freedom", "marginal", "rounds")
-
-
-def turned(matrix: Array) -> Array:
-    """The transpose, over the last two axes."""
-    return matrix.swapaxes(-1, -2)
 
 
 def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> Any:

@@ -13,8 +13,9 @@ from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import private, same_fields
+from headstart.transfer.algebra import turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
-from headstart.transfer.noise import NoiseScale, Spectrum, turned
+from headstart.transfer.noise import NoiseScale, Spectrum
 
 __all__ = ["Oracle"]
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.errors import FileError
 from headstart.lab import figures
 from headstart.lab.clicks import play_logistic_oracle
 from headstart.lab.experiment import Results
 from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.fingerprint import fingerprint
 from headstart.lab.overlap import play_overlapping
 from headstart.lab.policies import (
     bayes_oracle,
@@ -254,9 +257,13 @@ def cached(
     """Regret by seed and task of something that plays one seed at a time, kept on disk."""
     scale = bench.scale
     folder = bench.folder / name
-    path = folder / f"{seeds[0]}-{seeds[-1]}-{scale.tasks}-{scale.rounds}.npy"
+    sizes = (tuple(seeds), scale.tasks, scale.rounds, more)
+    key = fingerprint((version("headstart"), play.__name__, world, sizes))
+    path = folder / f"{key}.npy"
     if path.exists():
         return np.load(path)
+    if bench.stored:
+        raise FileError(f"folder {str(folder)!r} lacks what {play.__name__} measured: run it first")
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     jobs = [(world, seed, scale.tasks, scale.rounds, *more) for seed in seeds]
     if bench.workers == 1:
