@@ -4,9 +4,11 @@ Many related decision problems, each too small to learn well alone; headstart le
 share, so that the next one needs a fraction of the exploration.
 """
 
+from headstart.archive import EvidenceFile, merge_evidence, read_evidence, write_evidence
 from headstart.bandit import Bandit, load
 from headstart.belief import Belief
 from headstart.choice import Choice
+from headstart.choices import Choices
 from headstart.errors import (
     ChoiceError,
     FileError,
@@ -29,6 +31,7 @@ from headstart.named import (
 from headstart.prior import Prior
 from headstart.report import Report
 from headstart.rules import UCB, Forced, Greedy, Rule, Thompson, Uniform
+from headstart.speed import use_numba
 from headstart.subspace import CCIPCA, PCA, ExactPCA
 from headstart.task import Prediction, Task
 from headstart.transfer import (
@@ -53,8 +56,10 @@ __all__ = [
     "Bias",
     "Choice",
     "ChoiceError",
+    "Choices",
     "EmpiricalBayes",
     "Evidence",
+    "EvidenceFile",
     "ExactPCA",
     "FileError",
     "Forced",
@@ -82,8 +87,12 @@ __all__ = [
     "lints",
     "linucb",
     "load",
+    "merge_evidence",
     "meta_ts",
     "projected_linucb",
     "projected_ts",
     "projection_oracle",
+    "read_evidence",
+    "use_numba",
+    "write_evidence",
 ]

@@ -25,7 +25,8 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record, frozen
+from headstart.speed import loops
 
 __all__ = ["Belief"]
 
@@ -81,7 +82,7 @@ class Belief(Record):
             np.zeros(batch) if batch else 0.0,
             prior.noise,
             prior,
-        )
+        ).sealed()
 
     @classmethod
     def of(cls, prior: Prior, evidence: Evidence) -> Belief:
@@ -112,12 +113,12 @@ class Belief(Record):
             rounds = np.array(np.broadcast_to(rounds, information.shape))
         return unchecked(
             prior.mean + step[..., 0],
-            root,
+            np.ascontiguousarray(root),
             information if information.ndim else float(information),
             rounds,
             prior.noise,
             prior,
-        )
+        ).sealed()
 
     @property
     def dim(self) -> int:
@@ -148,11 +149,14 @@ class Belief(Record):
         r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
         if r.shape != self.batch:
             raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
-        return self.learn_unchecked(x, r if self.batch else float(r))
+        return self.learn_unchecked(x, r if self.batch else float(r)).sealed()
 
     def learn_unchecked(self, x: Array, r: Any) -> Belief:
-        """:meth:`learn` for arguments that were checked already."""
-        if not self.batch:
+        """:meth:`learn` for arguments that were checked already.
+
+        The new arrays can be written to: whoever hands the belief out must seal it first.
+        """
+        if self.mean.ndim == 1:
             return self.learn_one(x, r)
         root = self.root
         u = (x[..., None, :] @ root)[..., 0, :]
@@ -172,24 +176,32 @@ class Belief(Record):
 
     def learn_one(self, x: Array, r: float) -> Belief:
         """The update without batch axes, where plain floats are faster than arrays of one."""
-        root = self.root
-        u = x @ root
-        s = float(u @ u)
-        g = math.sqrt(1.0 + s)
-        gain = root @ u
-        error = (r - float(x @ self.mean)) / (1.0 + s)
-        return unchecked(
-            self.mean + gain * root.dtype.type(error),
-            root - (gain * root.dtype.type(1.0 / (g * (1.0 + g))))[:, None] * u,
-            self.information + math.log1p(s),
-            self.rounds + 1.0,
-            self.noise,
-            self.prior,
-        )
+        mean, root = self.mean, self.root
+        compiled = loops()
+        if compiled is not None and x.dtype == root.dtype == np.float64:
+            mean, root, s = compiled.learn(mean, root, x, r)
+        else:
+            u = x @ root
+            s = float(u @ u)
+            g = math.sqrt(1.0 + s)
+            gain = root @ u
+            error = (r - float(x @ mean)) / (1.0 + s)
+            mean = mean + gain * mean.dtype.type(error)
+            gain *= gain.dtype.type(1.0 / (g * (1.0 + g)))
+            root = root - gain[:, None] * u
+        information = self.information + math.log1p(s)
+        return unchecked(mean, root, information, self.rounds + 1.0, self.noise, self.prior)
+
+    def sealed(self) -> Belief:
+        """The same belief, its arrays read-only."""
+        for array in (self.mean, self.root, self.information, self.rounds):
+            if isinstance(array, np.ndarray):
+                frozen(array)
+        return self
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
-        if not self.batch:
+        if self.mean.ndim == 1:
             scores: Array = contexts @ self.mean
             return scores
         batched: Array = (contexts @ self.mean[..., None])[..., 0]
@@ -198,7 +210,7 @@ class Belief(Record):
     def width(self, contexts: Array) -> Array:
         """‖x‖_{B⁻¹} = ‖Fᵀx‖ of each row; times R it is the standard deviation of xᵀθ."""
         projected = contexts @ self.root
-        width: Array = np.sqrt(np.einsum("...i,...i->...", projected, projected))
+        width: Array = np.sqrt(squares_of(projected))
         return width
 
     def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
@@ -214,6 +226,21 @@ class Belief(Record):
         step = (self.root @ z[..., None])[..., 0]
         draws: Array = self.mean + np.asarray(scale)[..., None] * step
         return draws
+
+
+def squares_of(rows: Array) -> Array:
+    """The sum of squares of each row."""
+    squares: Array = vecdot(rows, rows)
+    return squares
+
+
+def einsum_vecdot(left: Array, right: Array) -> Array:
+    """What NumPy has had a faster word for since version 2."""
+    products: Array = np.einsum("...i,...i->...", left, right)
+    return products
+
+
+vecdot: Any = getattr(np, "vecdot", einsum_vecdot)
 
 
 def inverse_root(matrix: Array) -> tuple[Array, Array]:
@@ -237,15 +264,14 @@ def unchecked(
     mean: Array, root: Array, information: Any, rounds: Any, noise: Any, prior: Prior
 ) -> Belief:
     """A belief from fresh arrays that are known to be right."""
-    belief: Belief = rebuild(
-        Belief,
-        {
-            "mean": mean,
-            "root": root,
-            "information": information,
-            "rounds": rounds,
-            "noise": noise,
-            "prior": prior,
-        },
-    )
+    belief: Belief = object.__new__(Belief)
+    put(belief, "mean", mean)
+    put(belief, "root", root)
+    put(belief, "information", information)
+    put(belief, "rounds", rounds)
+    put(belief, "noise", noise)
+    put(belief, "prior", prior)
     return belief
+
+
+put = object.__setattr__

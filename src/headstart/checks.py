@@ -12,7 +12,16 @@ import numpy.typing as npt
 
 from headstart.errors import InputError
 
-__all__ = ["finite_array", "fraction", "integer", "non_negative", "one_of", "positive", "real"]
+__all__ = [
+    "finite_array",
+    "fraction",
+    "integer",
+    "non_negative",
+    "one_of",
+    "positive",
+    "real",
+    "task_name",
+]
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -134,3 +143,19 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
         offender = array[tuple(bad)]
         raise InputError(f"{name} must be finite everywhere; got {offender}{where}")
     return array
+
+
+def task_name(id: object) -> str:
+    """A task id as text: 1 to 1,000 characters."""
+    want = "text of 1 to 1000 characters, or a whole number"
+    if isinstance(id, (int, np.integer)) and not isinstance(id, bool):
+        if abs(int(id)) >= 10**999:
+            raise refuse("id", want, id)
+        return str(int(id))
+    if not isinstance(id, str) or not 1 <= len(id) <= 1000:
+        raise refuse("id", want, id)
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise refuse("id", want, id) from None
+    return str(id)

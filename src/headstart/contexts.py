@@ -16,6 +16,7 @@ from headstart.records import Array
 __all__ = ["Features", "allowed_arms"]
 
 LARGEST = 1e60  # fourth powers and their products must not overflow
+SOUND = LARGEST**2  # where the sum of squares is below this, so is every square
 
 
 class Features(NamedTuple):
@@ -42,7 +43,11 @@ class Features(NamedTuple):
         """
         names = self.names
         if type(contexts) is np.ndarray and contexts.dtype == np.float64:
-            table = contexts
+            table = np.ascontiguousarray(contexts)
+            # The usual case, with one test for everything: NaN and infinities fail it as well.
+            usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
+            if usual and not self.intercept and np.vdot(table, table) <= SOUND:
+                return table, names
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
         else:
@@ -53,6 +58,24 @@ class Features(NamedTuple):
         if self.intercept:
             table = np.hstack([table, np.ones((len(table), 1))])
         return table, names
+
+    def read_many(self, contexts: Any, tasks: int) -> Array:
+        """The contexts of so many tasks as a private ``(tasks, K, dim)`` array."""
+        want = f"an array of shape ({tasks}, arms, {self.given}), one table per task"
+        if type(contexts) is np.ndarray and contexts.dtype == np.float64 and not self.intercept:
+            tables = contexts.copy(order="C")
+            usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.given) and tables.size
+            if usual and np.vdot(tables, tables) <= SOUND:
+                return tables
+        given = checks.finite_array("contexts", contexts, want)
+        if given.ndim != 3 or given.shape[0] != tasks or given.shape[2] != self.given:
+            raise checks.refuse("contexts", want, given)
+        if tasks:
+            self.check(given.reshape(-1, self.given))
+        tables = np.array(given, dtype=np.float64, order="C")
+        if self.intercept:
+            tables = np.concatenate([tables, np.ones((*tables.shape[:2], 1))], axis=-1)
+        return tables
 
     def check(self, table: Array) -> None:
         """Refuse contexts of the wrong shape, or that are not finite."""

@@ -159,12 +159,28 @@ class Evidence(Record):
             part,
         )
 
+    def add_many(self, contexts: Array, rewards: Array, forced: Array) -> Evidence:
+        """Several rounds at once, checked already; ``forced`` marks those that were."""
+        gram = contexts.T @ contexts
+        part = self.forced
+        if part is not None and forced.any():
+            part = part.add_many(contexts[forced], rewards[forced], forced[forced])
+        return unchecked(
+            self.gram + gram,
+            self.moment + rewards @ contexts,
+            self.rounds + float(len(rewards)),
+            self.squares + float(rewards @ rewards),
+            part,
+        )
+
     def faded(self, factor: float) -> Evidence:
-        """The same rounds, all counting less.
+        """The same rounds, all counting less (``factor`` 1 is the same evidence).
 
         >>> Evidence.of([[1.0]], [2.0]).faded(0.5).rounds
         0.5
         """
+        if factor == 1.0:
+            return self
         part = None if self.forced is None else self.forced.faded(factor)
         return unchecked(
             self.gram * factor,

@@ -16,6 +16,7 @@ and comes alive again from the newest prior.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
@@ -24,78 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.belief import Belief
-from headstart.evidence import Evidence, packed_size
+from headstart.entry import Believed, Entry
+from headstart.evidence import Evidence
 from headstart.mixture import MixtureBelief, believe
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 from headstart.transfer.noise import own_noise
 
-__all__ = ["Believed", "Entry", "Ledger"]
-
-Believed = Belief | MixtureBelief
-
-
-class Entry:
-    """One task in the books.
-
-    ``packed`` holds its evidence while it is idle; ``evidence`` and ``belief`` while it is live.
-    Choices are numbered from ``start``: those below ``base`` are settled, bit i of ``learned``
-    tells whether number ``base + i`` was learned from, ``number`` is the next to be made.
-    """
-
-    __slots__ = (
-        "base",
-        "belief",
-        "built",
-        "closed",
-        "evidence",
-        "key",
-        "learned",
-        "number",
-        "packed",
-        "rewards",
-        "start",
-        "unsure",
-    )
-
-    def __init__(self, packed: Array, number: int) -> None:
-        self.packed: Array | None = packed
-        self.evidence: Evidence | None = None
-        self.belief: Believed | None = None
-        self.key: npt.NDArray[np.uint64] | None = None
-        self.start = number
-        self.base = number
-        self.learned = 0
-        self.number = number
-        self.closed = False
-        self.unsure = False  # the noise is estimated from this task alone: no other is finished
-        self.rewards = 0  # how many this task has seen
-        self.built = 0  # how many the others had seen when it took its prior
-
-    def was_learned(self, number: int) -> bool:
-        """Whether a choice was learned from, or is older than is remembered."""
-        return number < self.base or bool(self.learned >> (number - self.base) & 1)
-
-    def mark_learned(self, number: int, window: int) -> None:
-        """Remember that a choice was learned from."""
-        self.number = max(self.number, number + 1)
-        self.learned |= 1 << (number - self.base)
-        settled = (~self.learned & (self.learned + 1)).bit_length() - 1  # trailing ones
-        self.forget(settled)
-        self.forget(self.number - self.base - window)
-
-    def next_number(self, window: int) -> int:
-        """Number a new choice; those more than ``window`` back are forgotten."""
-        number = self.number
-        self.number += 1
-        self.forget(self.number - self.base - window)
-        return number
-
-    def forget(self, oldest: int) -> None:
-        """Settle so many of the oldest choices, whether they were learned from or not."""
-        if oldest > 0:
-            self.learned >>= oldest
-            self.base += oldest
+__all__ = ["Ledger"]
 
 
 class Ledger:
@@ -125,6 +62,7 @@ class Ledger:
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
         self.cached_prior: Any = None
+        self.cached_with: frozenset[str] = frozenset()  # the running tasks that it counts
         self.cached_at = 0  # how many rewards there were then
 
     def open(self, task: str) -> Entry:
@@ -137,33 +75,43 @@ class Ledger:
 
     def evidence(self, entry: Entry) -> Evidence:
         """What the task has shown."""
-        if entry.evidence is not None:
-            return entry.evidence
-        return Evidence.unpack(entry.packed if entry.packed is not None else [], self.dim)
+        return entry.total(self.dim)
 
     def prior(self, keep: bool = True) -> Any:
         """Where a new task starts; ``keep`` it for those that come soon, unless only looking."""
         self.settle()
-        old = self.transfer.counts_running and (
-            much_more(self.rewards, self.cached_at) or self.rewards > 0 == self.cached_at
-        )
-        if self.cached_prior is not None and not old:
+        if self.has_recent_prior():
             return self.cached_prior
         prior = self.transfer.prior(self.joined(self.state, None))
         if keep:
             self.cached_prior, self.cached_at = prior, self.rewards
+            self.cached_with = frozenset(self.running(None))
         return prior
+
+    def has_recent_prior(self) -> bool:
+        """Whether the prior at hand will do: running tasks have not learned much since."""
+        if self.cached_prior is None:
+            return False
+        since = much_more(self.rewards, self.cached_at) or self.rewards > 0 == self.cached_at
+        return not (self.transfer.counts_running and since)
 
     def joined(self, state: Any, task: str | None) -> Any:
         """A state with the running tasks that were used last, but for one, where they count."""
         if not self.transfer.counts_running:
             return state
-        running = [
-            entry.evidence
+        running = [self.evidence(self.entries[name]) for name in self.running(task)]
+        return self.transfer.joined(state, running) if running else state
+
+    def running(self, task: str | None) -> list[str]:
+        """The running tasks that count, the latest used first, but for one."""
+        if not self.transfer.counts_running:
+            return []
+        several = (
+            name
             for name, entry in reversed(self.live.items())
-            if name != task and entry.evidence is not None and entry.evidence.rounds > 0
-        ]
-        return self.transfer.joined(state, running[:RUNNING]) if running else state
+            if name != task and entry.rounds(self.dim) > 0
+        )
+        return list(itertools.islice(several, RUNNING))
 
     def settle(self) -> None:
         """Bring the transfer's state up to date with the closed tasks."""
@@ -186,19 +134,7 @@ class Ledger:
 
     def rounds(self, task: str) -> float:
         """How many rewards a task has seen."""
-        entry = self.entries[task]
-        if entry.evidence is not None:
-            return float(entry.evidence.rounds)
-        assert entry.packed is not None
-        return float(entry.packed[packed_size(self.dim) - 2])
-
-    def has_rewards(self, task: str) -> bool:
-        """Whether any reward of a task was not zero: without one, nothing tells the noise."""
-        entry = self.entries[task]
-        if entry.evidence is not None:
-            return bool(entry.evidence.squares > 0)
-        assert entry.packed is not None
-        return bool(entry.packed[packed_size(self.dim) - 1] > 0)
+        return self.entries[task].rounds(self.dim)
 
     def prior_without(self, task: str, keep: bool = True) -> Any:
         """The prior from all tasks but this one."""
@@ -206,9 +142,12 @@ class Ledger:
             return self.prior(keep)
         self.settle()
         if task not in self.closed:
-            counts = self.transfer.counts_running
-            mine = self.transfer.prior(self.joined(self.state, task)) if counts else None
-            return self.prior(keep) if mine is None else mine
+            # The prior for everybody will do, unless it counts this very task.
+            if self.has_recent_prior() and task not in self.cached_with:
+                return self.cached_prior
+            if task not in self.running(None):
+                return self.prior(keep)
+            return self.transfer.prior(self.joined(self.state, task))
         state = self.state_without(task) if self.transfer.reversible else None
         if state is None:
             state = self.folded(other for other in self.closed if other != task)
@@ -295,20 +234,19 @@ class Ledger:
             self.take_out(task)
         self.rewards += 1
         entry.rewards += 1
-        before = self.evidence(entry)
-        if self.fade < 1.0:
-            before = before.faded(self.fade)
-        evidence = before.add_unchecked(context, reward, forced)
-        if entry.belief is None or entry.evidence is None:
-            entry.packed = evidence.pack()
+        if entry.belief is None:
+            evidence = self.evidence(entry).faded(self.fade)
+            entry.packed = evidence.add_unchecked(context, reward, forced).pack()
             return
-        entry.evidence = evidence
         if self.fade < 1.0:
-            entry.belief = counting(believe(entry.belief.prior, evidence), entry.rewards)
+            evidence = self.evidence(entry).faded(self.fade)
+            entry.evidence = evidence.add_unchecked(context, reward, forced)
+            entry.belief = counting(believe(entry.belief.prior, entry.evidence), entry.rewards)
         else:
+            entry.add(context, reward, forced)
             entry.belief = entry.belief.learn_unchecked(context, reward)
         if entry.unsure:
-            entry.belief = self.on_its_own(entry, entry.belief, evidence)
+            entry.belief = self.on_its_own(entry, entry.belief, self.evidence(entry))
         due = self.transfer.counts_running and milestone(entry.number - entry.start)
         if due and much_more(self.rewards - entry.rewards, entry.built):
             self.enliven(task, *self.build(task))
@@ -330,7 +268,9 @@ class Ledger:
             belief = counting(belief, entry.rewards)
         known = self.closed if not self.transfer.counts_running else {**self.closed, **self.live}
         others = (other for other in known if other != task)
-        unsure = self.noise is None and not any(self.has_rewards(other) for other in others)
+        unsure = self.noise is None and not any(
+            self.entries[other].has_rewards(self.dim) for other in others
+        )
         if unsure:
             belief = self.on_its_own(entry, belief, evidence, afresh=True)
         return belief, unsure
@@ -358,7 +298,8 @@ class Ledger:
         """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
         entry = self.entries[task]
         if entry.belief is not belief:
-            entry.evidence = self.evidence(entry)
+            if entry.evidence is None:
+                entry.evidence = self.evidence(entry)
             entry.belief, entry.unsure, entry.packed = belief, unsure, None
             entry.built = self.rewards - entry.rewards
             self.live[task] = entry
@@ -370,7 +311,8 @@ class Ledger:
         """Keep only a task's packed evidence."""
         entry = self.entries[task]
         if entry.evidence is not None:
-            entry.packed = entry.evidence.pack()
+            entry.packed = self.evidence(entry).pack()
+            entry.pending = ()
         entry.evidence = entry.belief = entry.key = None
         entry.unsure = False
         self.live.pop(task, None)

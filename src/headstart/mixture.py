@@ -152,6 +152,11 @@ class MixtureBelief(Record):
         """Where it started."""
         return MixturePrior(self.parts.prior, self.log_start)
 
+    def sealed(self) -> MixtureBelief:
+        """The same belief, its arrays read-only."""
+        self.parts.sealed()
+        return self
+
     def learn_unchecked(self, x: Array, r: Any) -> MixtureBelief:
         """The belief after one more round."""
         parts = self.parts
@@ -161,7 +166,7 @@ class MixtureBelief(Record):
         spread = 1.0 + (u * u).sum(-1)
         error = (reward - (context * parts.mean).sum(-1)) / np.asarray(parts.noise)
         gained = self.log_weights - 0.5 * (error**2 / spread + np.log(spread))
-        learned = parts.learn_unchecked(context, reward)
+        learned = parts.learn_unchecked(context, reward).sealed()
         return MixtureBelief(learned, normalised(gained), self.log_start)
 
     def predict(self, contexts: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from headstart import checks
 
-__all__ = ["Streams", "entropy_of"]
+__all__ = ["Stream", "Streams", "entropy_of"]
 
 if TYPE_CHECKING:
     Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
@@ -39,6 +39,31 @@ def entropy_of(seed: Seed) -> int:
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
         raise checks.refuse("seed", want, seed)
     return int(seed)
+
+
+class Stream:
+    """The stream of one choice: found only if it is drawn from.
+
+    It has the methods of a generator. All streams share one: use up one before the next.
+    """
+
+    __slots__ = ("choice", "found", "key", "streams")
+
+    def __init__(self, streams: Streams, key: npt.NDArray[np.uint64], choice: int) -> None:
+        self.streams = streams
+        self.key = key
+        self.choice = choice
+        self.found: np.random.Generator | None = None
+
+    def afresh(self) -> Stream:
+        """The same stream from its start."""
+        return Stream(self.streams, self.key, self.choice)
+
+    def __getattr__(self, name: str) -> Any:
+        """A generator's method, of the stream in its present state."""
+        if self.found is None:
+            self.found = self.streams.at(self.key, self.choice)
+        return getattr(self.found, name)
 
 
 class Streams:

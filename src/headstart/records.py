@@ -27,7 +27,7 @@ def frozen(array: Array) -> Array:
 
 def private(array: Array) -> Array:
     """A read-only copy: whatever the caller does with the original later, this stays."""
-    return frozen(np.array(array))
+    return frozen(np.array(array, order="C"))
 
 
 class Record:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.belief import Belief
 from headstart.errors import InputError
 from headstart.records import Array, Settings
+from headstart.speed import loops
 
 __all__ = [
     "UCB",
@@ -131,18 +133,50 @@ class Indexed(Rule):
         allowed: Mask | None = None,
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
+        if contexts.ndim == 2:
+            return self.choose_one(belief, contexts, rng, allowed)
         scores = self.index(belief, contexts, rng)
         best = leaders(scores, allowed, belief.noise)
-        if best.ndim == 1:
-            if self.explore and rng.random() < self.explore:
-                best = open_arms(best, allowed)
-            arm = pick_among(best, rng)
-            return Pick(arm, float(scores[arm]))
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
             best = np.where(free[..., None], open_arms(best, allowed), best)
-        arms = np.where(best, rng.random(best.shape), -1.0).argmax(-1)
+        arms = fall_on(best, rng.random(best.shape[:-1]))
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
+
+    def choose_one(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None,
+    ) -> Pick:
+        """One decision: the arm with the largest index, found first and checked for ties then."""
+        found = self.compiled(belief, contexts, rng) if allowed is None else None
+        if found is not None:
+            arm, top, second, scores = found
+            alone = second < top - slack(top, belief.noise)
+        else:
+            scores = self.index(belief, contexts, rng)
+            if allowed is not None:
+                scores = np.where(allowed, scores, -np.inf)
+            arm = int(scores.argmax())
+            top = float(scores[arm])
+            edge = top - slack(top, belief.noise)
+            alone = np.count_nonzero(scores >= edge) == 1
+        if self.explore and rng.random() < self.explore:
+            arm = pick_among(open_arms(scores, allowed), rng)
+        elif not alone:
+            arm = pick_among(leaders(scores, allowed, belief.noise), rng)
+        else:
+            return Pick(arm, top)
+        return Pick(arm, float(scores[arm]))
+
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+        """The best arm, the two largest indices and all of them, by compiled loops if they are on.
+
+        ``None`` where they are off or cannot be used.
+        """
+        return None
 
     def propensities(
         self,
@@ -213,6 +247,13 @@ class UCB(Indexed):
         index: Array = belief.predict(contexts) + gamma * width
         return index
 
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+        """By compiled loops."""
+        compiled = loops()
+        if compiled is None or not is_plain(belief, contexts):
+            return None
+        return compiled.choose_ucb(contexts, belief.mean, belief.root, self.gamma(belief))
+
     def gamma(self, belief: BeliefLike) -> Any:
         """γ, in rewards' units."""
         if not isinstance(self.radius, str):
@@ -270,6 +311,15 @@ class Thompson(Indexed):
         batched: Array = (contexts @ theta[..., None])[..., 0]
         return batched
 
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+        """By compiled loops."""
+        compiled = loops()
+        if compiled is None or not is_plain(belief, contexts):
+            return None
+        normals = rng.standard_normal(belief.dim)
+        scale = self.spread(belief)
+        return compiled.choose_thompson(contexts, belief.mean, belief.root, scale, normals)
+
     def spread(self, belief: BeliefLike) -> Any:
         """V, in rewards' units."""
         if not isinstance(self.scale, str):
@@ -326,7 +376,7 @@ class Uniform(Rule):
         if everyone.ndim == 1:
             arm = pick_among(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
-        arms = np.where(everyone, rng.random(everyone.shape), -1.0).argmax(-1)
+        arms = fall_on(everyone, rng.random(everyone.shape[:-1]))
         chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
         return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
 
@@ -401,9 +451,34 @@ def leaders(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
         scores = np.where(allowed, scores, -np.inf)
     top = scores.max(-1, keepdims=True)
     scale = np.asarray(noise)[..., None] if np.ndim(noise) else noise
-    slack = 64 * np.finfo(scores.dtype).eps * (np.abs(top) + scale)
-    best: Mask = scores >= top - slack
+    best: Mask = scores >= top - slack(top, scale)
     return best
+
+
+def slack(top: Any, noise: Any) -> Any:
+    """How far below the largest score counts as equal to it."""
+    return ULPS * (abs(top) + noise)
+
+
+ULPS = 64 * 2.220446049250313e-16  # 64 × the distance from 1 to the next number
+
+
+def fall_on(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
+    """The marked arm that a number between 0 and 1 falls on; all marked ones are equally likely.
+
+    >>> fall_on(np.array([[False, True, False, True]] * 2), np.array([0.4, 0.6]))
+    array([1, 3])
+    """
+    counts = mask.cumsum(-1)
+    total = counts[..., -1]
+    wanted = np.minimum((uniform * total).astype(np.intp), total - 1)
+    arms: npt.NDArray[np.intp] = (counts > wanted[..., None]).argmax(-1)
+    return arms
+
+
+def is_plain(belief: object, contexts: Array) -> TypeGuard[Belief]:
+    """Whether a belief is one Gaussian, and everything in double precision."""
+    return type(belief) is Belief and contexts.dtype == belief.root.dtype == np.float64
 
 
 def open_arms(like: npt.NDArray[Any], allowed: Mask | None) -> Mask:

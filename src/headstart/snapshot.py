@@ -1,11 +1,14 @@
 """A bandit's state as a file's content, and back.
 
 Everything is stored as it is: packed evidence, the transfer's state, and the beliefs of live tasks
-with their roots, so that a loaded bandit continues exactly, Thompson draws included.
+with their roots and the rounds not yet added to their evidence, so that a loaded bandit continues
+exactly, Thompson draws included.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +17,13 @@ import numpy.typing as npt
 from headstart import files, settings
 from headstart.belief import Belief
 from headstart.contexts import Features
+from headstart.entry import Believed, Entry, Round
 from headstart.errors import FileError, HeadstartError
 from headstart.evidence import Evidence
-from headstart.ledger import Believed, Entry, Ledger
+from headstart.ledger import Ledger
 from headstart.mixture import MixtureBelief, MixturePrior
 from headstart.prior import Prior
-from headstart.records import flatten, outline, restore
+from headstart.records import Array, flatten, outline, restore
 from headstart.rules import Rule
 from headstart.subspace import Moments
 from headstart.transfer import Transfer
@@ -43,7 +47,7 @@ class Content(NamedTuple):
     """What goes into a file."""
 
     header: dict[str, Any]
-    tensors: dict[str, npt.NDArray[Any]]
+    tensors: dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]]
 
 
 def write(path: files.PathLike, content: Content) -> None:
@@ -76,6 +80,7 @@ def pack(saved: Saved) -> Content:
         "half_life": ledger.half_life,
         "rewards": ledger.rewards,
         "cached_at": ledger.cached_at,
+        "cached_with": sorted(ledger.cached_with),
         "cached": outline(ledger.cached_prior),
         "built": [entries[name].built for name, _ in beliefs],
         "stale": ledger.stale,
@@ -90,18 +95,19 @@ def pack(saved: Saved) -> Content:
         "prior_kinds": [outline(prior) for prior in priors.values()],
         "belief_kinds": [outline(apart(belief)[0]) for _, belief in beliefs],
         "unsure": [name for name, _ in beliefs if entries[name].unsure],
+        "pending": [len(entries[name].pending) for name, _ in beliefs],
     }
-    tensors: dict[str, npt.NDArray[Any]] = {
-        "base": np.array([entry.base for entry in entries.values()], dtype=np.int64),
-        "number": np.array([entry.number for entry in entries.values()], dtype=np.int64),
-        "start": np.array([entry.start for entry in entries.values()], dtype=np.int64),
-        "rewards": np.array([entry.rewards for entry in entries.values()], dtype=np.int64),
+    tensors: dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]] = {
+        name: np.fromiter((getattr(entry, name) for entry in entries.values()), np.int64)
+        for name in ("base", "number", "start", "rewards")
     }
-    rows = [
-        entry.packed if entry.packed is not None else ledger.evidence(entry).pack()
-        for entry in entries.values()
-    ]
-    tensors["evidence"] = np.array(rows) if rows else np.empty((0, 0))
+    # The rows as they lie in the books, where packed evidence is replaced but never written to: so
+    # they may be written to disk later, and are not copied.
+    tensors["evidence"] = [packed(entry) for entry in entries.values()]
+    pending = [round for name, _ in beliefs for round in entries[name].pending]
+    if pending:
+        columns = zip(("context", "reward", "forced"), zip(*pending, strict=True), strict=True)
+        tensors |= {f"pending.{name}": np.array(column) for name, column in columns}
     for name, array in flatten(ledger.state).items():
         tensors[f"state.{name}"] = array
     for name, array in flatten(ledger.cached_prior).items():
@@ -117,7 +123,7 @@ def pack(saved: Saved) -> Content:
 
 def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -> Saved:
     """The bandit that a file holds."""
-    header, tensors = files.read(path)
+    header, tensors = files.read(path, rows={"evidence"})
     kind = header.get("kind") if isinstance(header, dict) else type(header).__name__
     if kind != "bandit":
         raise FileError(f"path {str(path)!r} must hold a bandit; it holds {kind!r}")
@@ -150,10 +156,10 @@ def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -
         ) from error
 
 
-def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-    """Write a file's content into empty books."""
+def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Write a file's content into empty books, which keep its rows of evidence as they are."""
     for place, name in enumerate(header["tasks"]):
-        entry = Entry(tensors["evidence"][place].copy(), int(tensors["number"][place]))
+        entry = Entry(tensors["evidence"][place], int(tensors["number"][place]))
         entry.base = int(tensors["base"][place])
         entry.start = int(tensors["start"][place])
         entry.rewards = int(tensors["rewards"][place])
@@ -168,6 +174,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[
     ledger.stale, ledger.reversals = header["stale"], header["reversals"]
     ledger.first_number = header["first_number"]
     ledger.rewards, ledger.cached_at = header["rewards"], header["cached_at"]
+    ledger.cached_with = frozenset(header["cached_with"])
     kinds = (Prior, MixturePrior)
     ledger.cached_prior = restore(header["cached"], None, section(tensors, "cached."), kinds)
     blank = Prior.isotropic(ledger.dim)
@@ -175,6 +182,8 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[
         restore(shape, blank, section(tensors, f"prior.{place}."))
         for place, shape in enumerate(header["prior_kinds"])
     ]
+    pending = rounds(section(tensors, "pending."))
+    counts = header.get("pending", [0] * len(header["live"]))  # files from before have none
     for place, name in enumerate(header["live"]):
         entry = ledger.entries[name]
         shape = header["belief_kinds"][place]
@@ -182,10 +191,26 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, npt.NDArray[
         belief = restore(shape, Belief.start(blank), arrays, (MixtureBelief,))
         entry.belief = together(belief, priors[header["prior_of"][place]])
         entry.evidence = ledger.evidence(entry)
+        entry.pending = list(itertools.islice(pending, counts[place]))
         entry.unsure = name in header["unsure"]
         entry.built = header["built"][place]
         entry.packed = None
         ledger.live[name] = entry
+
+
+def packed(entry: Entry) -> Array:
+    """A task's evidence without the rounds that are pending, packed."""
+    if entry.evidence is not None:
+        return entry.evidence.pack()
+    assert entry.packed is not None
+    return entry.packed
+
+
+def rounds(columns: dict[str, npt.NDArray[Any]]) -> Iterator[Round]:
+    """Rounds from their contexts, rewards and marks, if there are any."""
+    if columns:
+        rewards, forced = columns["reward"].tolist(), columns["forced"].tolist()
+        yield from zip(columns["context"], rewards, forced, strict=True)
 
 
 def apart(belief: Believed) -> tuple[Believed, Prior]:

@@ -68,7 +68,7 @@ class Task:
         """What is believed of it: a prior without its own evidence, plus its evidence."""
         with self._bandit._lock:
             self._bandit._entry(self._id)
-            return self._bandit._ledger.belief(self._id, keep=False)[0]
+            return self._bandit._ledger.belief(self._id, keep=False)[0].sealed()
 
     def choose(self, contexts: Any, exclude: Any = None) -> Choice:
         """Choose among the arms on offer; a closed task runs on from here.

@@ -75,6 +75,10 @@ class Transfer(Settings, ABC):
         """Whether running tasks count for what they know (:meth:`joined`)."""
         return False
 
+    def fixed(self, noise: float | None) -> bool:
+        """Whether the prior stays the same whatever tasks show, given the noise (or not)."""
+        return False
+
     @abstractmethod
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
         """The state before any task; ``noise`` is R, ``None`` to estimate it from residuals."""

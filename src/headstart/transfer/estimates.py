@@ -14,7 +14,7 @@ where it was seen), and s², the mean square of θ per dimension that was seen, 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from headstart import checks
 from headstart.evidence import Evidence
 from headstart.records import Array, Record, rebuild
 from headstart.subspace import Components, Moments, with_fixed_signs
-from headstart.transfer.algebra import trace
+from headstart.transfer.algebra import times, trace, turned
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
@@ -61,19 +61,18 @@ class Estimates(Record):
         """
         evidence = checked_evidence(evidence, self.moments.mean.shape)
         weight = checks.real("weight", weight)
-        spectrum = Spectrum.of(evidence)
-        noise = self.noise.fold(evidence, spectrum, weight)
         source = evidence if estimate_from is None else estimate_from
-        if estimate_from is not None:
-            spectrum = Spectrum.of(estimate_from)
+        noise = self.noise
+        if noise.given == 0:
+            noise = noise.fold(evidence, Spectrum.of(evidence), weight)
+        theta, error, unseen = solved(source, ridge)
         counts = np.asarray(source.rounds) >= max(min_rounds, 1)
         used: Any = np.where(counts, weight, 0.0) if counts.ndim else weight * float(counts)
-        theta = spectrum.estimate(ridge)
         moments = self.moments.add(theta, used)
         share = np.asarray(used)[..., None, None]
         left = (np.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing
-        errors = (self.errors + share * spectrum.error(ridge)) * left
-        blanks = (self.blanks + share * spectrum.unseen(ridge)) * left
+        errors = (self.errors + share * error) * left
+        blanks = (self.blanks + share * unseen) * left
         return state_of(moments, errors, blanks, noise), theta, used
 
     @property
@@ -156,6 +155,38 @@ class Estimates(Record):
     def residual(self, projection: Array) -> Any:
         """W: the root mean square of ‖P(θ(i) − θ̄)‖ over past tasks."""
         return np.sqrt(np.maximum(within(projection, self.moments.covariance), 0.0))
+
+
+class Solved(NamedTuple):
+    """A task's estimate, N and U²."""
+
+    estimate: Array
+    error: Array
+    unseen: Array
+
+
+def solved(evidence: Evidence, ridge: float) -> Solved:
+    """The estimate of one task, by the inverse of A = gram + λI.
+
+    Without a ridge, or with one that is lost in rounding beside the gram, the gram's eigenvectors
+    tell what was seen; they cost several times as much.
+    """
+    if lost_in_rounding(evidence.gram, ridge):
+        spectrum = Spectrum.of(evidence)
+        return Solved(spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge))
+    inverse = np.linalg.inv(evidence.gram + ridge * np.eye(evidence.dim))
+    inverse = (inverse + turned(inverse)) / 2
+    left_out = ridge * inverse  # U = I − A⁻¹ gram = λ A⁻¹
+    return Solved(
+        times(inverse, evidence.moment),
+        inverse @ evidence.gram @ inverse,
+        left_out @ left_out,
+    )
+
+
+def lost_in_rounding(gram: Array, ridge: float) -> bool:
+    """Whether a ridge is too small to be added to any of these grams."""
+    return not ridge > 1e-9 * float(np.max(trace(gram), initial=0.0))
 
 
 def state_of(moments: Moments, errors: Array, blanks: Array, noise: NoiseScale) -> Estimates:

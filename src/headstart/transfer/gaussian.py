@@ -9,10 +9,9 @@ import numpy as np
 from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
-from headstart.prior import Prior, symmetric_root
+from headstart.prior import Prior
 from headstart.records import Array
-from headstart.subspace.exact import eigen
-from headstart.transfer.algebra import trace
+from headstart.transfer.algebra import trace, turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.estimates import Estimates, isotropic_root
 
@@ -107,7 +106,9 @@ class Gaussian(Transfer):
         dim = state.dim
         noise = np.asarray(state.noise.value)
         ready = self.ready(state)
-        root = symmetric_root(self.covariance(state)) / noise[..., None, None]
+        variances, vectors = self.spread(state)
+        scaled = vectors * (np.sqrt(variances) / noise[..., None])[..., None, :]
+        root = scaled @ turned(vectors)
         start = isotropic_root(self.lam, dim, state.batch)
         return Prior(
             np.where(ready[..., None], state.mean, 0.0),
@@ -122,8 +123,8 @@ class Gaussian(Transfer):
         spread = trace(state.moments.scatter) > 1e-300
         return np.asarray((np.asarray(state.count) >= need) & spread)
 
-    def covariance(self, state: Estimates) -> Array:
-        """Σ̂: corrected, floored, widened."""
+    def spread(self, state: Estimates) -> tuple[Array, Array]:
+        """Σ̂ (corrected, floored, widened) as its eigenvalues, rising, and eigenvectors."""
         dim = state.dim
         count = np.maximum(state.count, 2.0)
         sample = state.moments.covariance * (count / (count - 1.0))[..., None, None]
@@ -132,12 +133,11 @@ class Gaussian(Transfer):
         mean = np.maximum(values.mean(-1), self.floor * trace(sample) / dim)
         floored = np.maximum(values, np.maximum(self.floor * mean, 1e-300)[..., None])
         widened = floored + (self.widen * floored.mean(-1) * np.sqrt(dim / count))[..., None]
-        sigma: Array = (vectors * widened[..., None, :]) @ vectors.swapaxes(-1, -2)
-        return sigma
+        return widened, vectors
 
     def explain(self, state: Estimates) -> Explanation:
         """Eigenvalues of Σ̂ once there is one."""
         if not self.ready(state):
             need = max(state.dim, 2) if self.warmup is None else self.warmup
             return Explanation(note=f"{state.count:g} of the {need} tasks needed for a covariance")
-        return Explanation(eigenvalues=eigen(self.covariance(state))[0])
+        return Explanation(eigenvalues=self.spread(state)[0][..., ::-1])

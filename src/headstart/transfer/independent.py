@@ -60,6 +60,10 @@ class Independent(Transfer):
         """Sums can be taken back."""
         return True
 
+    def fixed(self, noise: float | None) -> bool:
+        """With the noise and λ given, nothing is left to learn."""
+        return noise is not None and self.lam != "plug-in"
+
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Estimates:
         """The state before any task."""
         return Estimates.start(dim, noise, batch)

@@ -114,6 +114,10 @@ class Oracle(Transfer):
         """Sums can be taken back."""
         return True
 
+    def fixed(self, noise: float | None) -> bool:
+        """With the noise given, nothing is left to learn."""
+        return noise is not None
+
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> NoiseScale:
         """The state before any task."""
         if dim != np.shape(self.mean)[-1]:
@@ -123,7 +127,8 @@ class Oracle(Transfer):
     def fold(self, state: NoiseScale, evidence: Evidence, weight: float = 1.0) -> NoiseScale:
         """Nothing to learn but the noise."""
         evidence = checked_evidence(evidence, (*np.shape(state.rounds), np.shape(self.mean)[-1]))
-        return state.fold(evidence, Spectrum.of(evidence), checks.real("weight", weight))
+        weight = checks.real("weight", weight)
+        return state if state.given > 0 else state.fold(evidence, Spectrum.of(evidence), weight)
 
     def prior(self, state: NoiseScale) -> Prior:
         """The truth."""

@@ -1,0 +1,186 @@
+"""The inner loops, compiled by Numba: one decision, one update, and all rounds of a task.
+
+Optional: ``pip install 'headstart[fast]'``. Everything works without it; the same sums are formed
+in another order, so that results agree up to rounding. Import this module only when it is wanted:
+Numba itself takes about half a second to import, and compiles when first called (later runs find
+the compiled code in a cache on disk).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["choose_thompson", "choose_ucb", "learn", "play"]
+
+# Sums may be reordered, which lets them use a processor's wide registers.
+LOOSE = {"reassoc", "contract", "nsz"}
+
+number = numba.float64
+vector = numba.types.Array(number, 1, "C", readonly=True)
+matrix = numba.types.Array(number, 2, "C", readonly=True)
+cube = numba.types.Array(number, 3, "C", readonly=True)
+choice = numba.types.Tuple((numba.intp, number, number, number[::1]))
+
+compiled = numba.njit
+
+
+@compiled(inline="always")
+def best_two(scores: Any) -> Any:
+    """The arm with the largest score, that score, and the second largest."""
+    arm, top, second = 0, -math.inf, -math.inf
+    for k in range(len(scores)):
+        if scores[k] > top:
+            arm, top, second = k, scores[k], top
+        elif scores[k] > second:
+            second = scores[k]
+    return arm, top, second
+
+
+@compiled(inline="always")
+def settle(scores: Any, uniform: float, noise: float) -> Any:
+    """The arm with the largest score; among equals up to rounding, the one ``uniform`` falls on.
+
+    (As :func:`headstart.rules.leaders` and :func:`headstart.rules.fall_on` do it.)
+    """
+    arm, top, second = best_two(scores)
+    edge = top - 64 * 2.220446049250313e-16 * (abs(top) + noise)
+    if second < edge:
+        return arm
+    count = 0
+    for score in scores:
+        count += score >= edge
+    wanted = min(int(uniform * count), count - 1)
+    for k in range(len(scores)):
+        if scores[k] >= edge:
+            if wanted == 0:
+                return k
+            wanted -= 1
+    return arm
+
+
+@compiled(fastmath=LOOSE)
+def score_ucb(contexts: Any, mean: Any, root: Any, gamma: float, scores: Any) -> None:
+    """xᵀθ̂ + γ‖Fᵀx‖ of every arm."""
+    projected = np.dot(contexts, root)
+    arms, dim = contexts.shape
+    for k in range(arms):
+        expected = 0.0
+        square = 0.0
+        for j in range(dim):
+            expected += contexts[k, j] * mean[j]
+            square += projected[k, j] * projected[k, j]
+        scores[k] = expected + gamma * math.sqrt(square)
+
+
+@compiled(fastmath=LOOSE)
+def score_thompson(
+    contexts: Any, mean: Any, root: Any, scale: float, normals: Any, scores: Any
+) -> None:
+    """xᵀθ̃ of every arm, θ̃ = θ̂ + v F z."""
+    arms, dim = contexts.shape
+    theta = np.empty(dim)
+    for i in range(dim):
+        step = 0.0
+        for j in range(dim):
+            step += root[i, j] * normals[j]
+        theta[i] = mean[i] + scale * step
+    for k in range(arms):
+        score = 0.0
+        for i in range(dim):
+            score += contexts[k, i] * theta[i]
+        scores[k] = score
+
+
+@compiled(fastmath=LOOSE)
+def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> float:
+    """The square-root update (see :mod:`headstart.belief`); the old and new arrays may be one.
+
+    Gives s = xᵀB⁻¹x.
+    """
+    dim = len(mean)
+    u = np.zeros(dim)
+    expected = 0.0
+    for i in range(dim):
+        expected += x[i] * mean[i]
+        for j in range(dim):
+            u[j] += x[i] * root[i, j]
+    s = 0.0
+    for j in range(dim):
+        s += u[j] * u[j]
+    g = math.sqrt(1.0 + s)
+    shrink = 1.0 / (g * (1.0 + g))
+    error = (reward - expected) / (1.0 + s)
+    for i in range(dim):
+        gain = 0.0
+        for j in range(dim):
+            gain += root[i, j] * u[j]
+        new_mean[i] = mean[i] + gain * error
+        gain *= shrink
+        for j in range(dim):
+            new_root[i, j] = root[i, j] - gain * u[j]
+    return s
+
+
+@compiled([choice(matrix, vector, matrix, number)], cache=True)
+def choose_ucb(contexts: Any, mean: Any, root: Any, gamma: float) -> Any:
+    """The best arm, its index, the second best index, and all of them."""
+    scores = np.empty(len(contexts))
+    score_ucb(contexts, mean, root, gamma, scores)
+    arm, top, second = best_two(scores)
+    return arm, top, second, scores
+
+
+@compiled([choice(matrix, vector, matrix, number, vector)], cache=True)
+def choose_thompson(contexts: Any, mean: Any, root: Any, scale: float, normals: Any) -> Any:
+    """Likewise, by a draw through the root."""
+    scores = np.empty(len(contexts))
+    score_thompson(contexts, mean, root, scale, normals, scores)
+    arm, top, second = best_two(scores)
+    return arm, top, second, scores
+
+
+@compiled(
+    [numba.types.Tuple((number[::1], number[:, ::1], number))(vector, matrix, vector, number)],
+    cache=True,
+)
+def learn(mean: Any, root: Any, x: Any, reward: float) -> Any:
+    """A belief's new mean and root after one round, and s."""
+    new_mean, new_root = np.empty_like(mean), np.empty_like(root)
+    s = update(mean, root, x, reward, new_mean, new_root)
+    return new_mean, new_root, s
+
+
+@compiled(
+    [
+        numba.void(
+            cube, matrix, number[::1], number[:, ::1], numba.intp, number, numba.intp,
+            matrix, vector, number, numba.intp[::1],
+        )
+    ],
+    cache=True,
+)  # fmt: skip
+def play(
+    contexts: Any, rewards: Any, mean: Any, root: Any, kind: int, amount: float, forced: int,
+    normals: Any, uniforms: Any, noise: float, arms: Any,
+) -> None:  # fmt: skip
+    """All rounds of one task; the belief is updated in place and ``arms`` filled in.
+
+    ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices; ``uniforms`` decide
+    forced choices and ties.
+    """
+    rounds, offered, _ = contexts.shape
+    scores = np.empty(offered)
+    for k in range(rounds):
+        if k < forced or kind == 2:
+            scores[:] = 0.0
+        elif kind == 1:
+            score_thompson(contexts[k], mean, root, amount, normals[k], scores)
+        else:
+            score_ucb(contexts[k], mean, root, amount, scores)
+        arm = settle(scores, uniforms[k], noise)
+        arms[k] = arm
+        update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)
