@@ -51,6 +51,10 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes; all cores u
 Data = Annotated[
     Path | None, typer.Option(help="Folder with MovieLens, if it should not be downloaded.")
 ]
+Engine = Annotated[
+    str,
+    typer.Option(help="What plays the rounds: auto, plain (NumPy), compiled (Numba) or gpu."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -70,6 +74,7 @@ def reproduce(
     ] = True,
     workers: Workers = None,
     data: Data = None,
+    engine: Engine = "auto",
     as_json: Json = False,
 ) -> None:
     """Reproduce the paper: figures, tables, claims, and one HTML report."""
@@ -88,6 +93,7 @@ def reproduce(
             workers=workers,
             bar=bar,
             data=data,
+            engine=engine,
         )
     tell(made, as_json)
 
@@ -112,6 +118,7 @@ def compare(
     first_seed: Annotated[int | None, typer.Option(min=0, help="The first seed; 0.")] = None,
     out: Out = Path("results/comparison"),
     workers: Workers = None,
+    engine: Engine = "auto",
     as_json: Json = False,
 ) -> None:
     """Compare any policies on any world, on the same tasks, contexts and noise."""
@@ -129,6 +136,7 @@ def compare(
             out=out,
             workers=workers,
             bar=bar,
+            engine=engine,
         )
     tell(made, as_json)
 

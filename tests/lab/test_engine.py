@@ -169,7 +169,7 @@ def told_the_covariance(settings):
 def optimism(settings):
     """Play a round by the largest xᵀθ̂ + γ‖x‖_{B⁻¹}."""
 
-    def index(state, contexts, noise, rng):
+    def index(state, contexts, noise, normals):
         inverse = np.linalg.inv(state.b)
         theta = inverse @ state.c
         gamma = settings.radius
@@ -184,16 +184,21 @@ def optimism(settings):
 def sampling(settings):
     """Play a round by the largest xᵀθ̃, θ̃ = θ̂ + v F z: the draw goes through the root F."""
 
-    def index(state, contexts, noise, rng):
+    def index(state, contexts, noise, normals):
         theta = np.linalg.inv(state.b) @ state.c
-        drawn = theta + settings.scale * noise * (state.root @ rng.standard_normal(DIM))
+        drawn = theta + settings.scale * noise * (state.root @ normals)
         return [x @ drawn for x in contexts]
 
     return index
 
 
-def play_plainly(name, make_prior, make_index, seed, forced_rounds=0, world=WORLD):
-    """Regret of every task and round, the arms picked, and what is remembered at the end."""
+def play_plainly(name, make_prior, make_index, seed, settings, world=WORLD):
+    """Regret of every task and round, the arms picked, and what is remembered at the end.
+
+    A task's random numbers are drawn when it starts: a uniform for every round, which decides
+    forced choices and ties, then the normals of every round, if the policy samples.
+    """
+    forced_rounds = getattr(settings, "forced_rounds", 0)
     population = world.population(seed)
     rng = np.random.default_rng([seed, 2, zlib.crc32(name.encode())])
     past, regret, arms = Past(), np.empty((TASKS, ROUNDS)), np.empty((TASKS, ROUNDS), dtype=int)
@@ -203,16 +208,17 @@ def play_plainly(name, make_prior, make_index, seed, forced_rounds=0, world=WORL
         b0 = np.linalg.inv(root @ root.T)
         state = SimpleNamespace(b=b0.copy(), b0=b0, c=b0 @ mean, root=root.copy())
         picked, earned, forced = [], [], []
+        uniforms = rng.random(ROUNDS)
+        normals = rng.standard_normal((ROUNDS, DIM)) if hasattr(settings, "scale") else [None] * 99
         for k in range(ROUNDS):
             contexts = episode.contexts[k]
-            if k < forced_rounds:
-                arm = int(np.argmax(rng.random(ARMS)))
-            else:
-                scores = np.array(make_index(state, contexts, population.noise, rng))
+            leading = range(ARMS)
+            if k >= forced_rounds:
+                scores = np.array(make_index(state, contexts, population.noise, normals[k]))
                 # Contexts of length 1 are all as uncertain in a task's first round: ties are
-                # frequent, and break by one more draw for each arm.
-                leading = scores >= scores.max() - 1e-12
-                arm = int(np.argmax(np.where(leading, rng.random(ARMS), -1.0)))
+                # frequent.
+                leading = np.flatnonzero(scores >= scores.max() - 1e-12)
+            arm = int(leading[math.floor(uniforms[k] * len(leading))])
             x, r = contexts[arm], episode.rewards[k, arm]
             state.b = state.b + np.outer(x, x)
             state.c = state.c + r * x
@@ -277,11 +283,14 @@ PAIRS = {
 }
 
 
-@pytest.fixture(scope="module")
-def traces():
+@pytest.fixture(scope="module", params=["plain", "compiled"])
+def traces(request):
     """The laboratory's regret since each task's start, after every round."""
     policies = [policy for policy, *_ in PAIRS.values()]
-    return simulate(WORLD, policies, SEEDS, TASKS, ROUNDS, range(1, ROUNDS + 1), probes.residual)
+    every = range(1, ROUNDS + 1)
+    return simulate(
+        WORLD, policies, SEEDS, TASKS, ROUNDS, every, probes.residual, engine=request.param
+    )
 
 
 @pytest.fixture(scope="module")
@@ -291,8 +300,7 @@ def plain():
     def play(name, seed):
         _, make_prior, make_index, options = PAIRS[name]
         settings = SimpleNamespace(**options)
-        forced = options.get("forced_rounds", 0)
-        return play_plainly(name, make_prior(settings), make_index(settings), seed, forced)
+        return play_plainly(name, make_prior(settings), make_index(settings), seed, settings)
 
     return {(name, seed): play(name, seed) for name in PAIRS for seed in SEEDS}
 
@@ -357,9 +365,12 @@ class Recorded(Rule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Folded(Independent):
-    """Notes the evidence of finished tasks."""
+    """Notes the evidence of finished tasks, which nobody would fold if the prior were fixed."""
 
     log: list = dataclasses.field(default_factory=list)
+
+    def fixed(self, noise):
+        return False
 
     def fold(self, state, evidence, weight=1.0):
         self.log.append(evidence)

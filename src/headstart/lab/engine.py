@@ -1,23 +1,27 @@
 """The engine: many seeds at once through one experiment, every policy on the same episodes.
 
 The seeds of a batch are a leading axis of every record, so that the library's own rules, beliefs
-and transfers do all the work, and no algorithm is written twice. A seed's results do not depend on
+and transfers do all the work. That is the *plain* engine, the reference. The *compiled* one plays
+the rounds of a task in a loop compiled by Numba, where the rule is a plain one, and makes the same
+decisions up to rounding; transfers are the same code in both. A seed's results do not depend on
 which other seeds share its batch.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart import checks
 from headstart.belief import Belief
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.lab.policies import Policy
+from headstart.lab.rounds import KINDS, PlainRule, plain_rule
 from headstart.lab.seedwise import SeedBySeed
 from headstart.mixture import MixtureBelief, believe
 from headstart.records import Array
@@ -50,8 +54,31 @@ class Player(NamedTuple):
 
     transfer: Transfer
     rule: Rule
+    plain: PlainRule | None
     rng: SeedStack
     noise: float | None
+
+
+class Draws:
+    """A task's random numbers for a plain rule, drawn ahead: normals and a uniform per round.
+
+    It hands them out round by round, by the methods that rules use.
+    """
+
+    def __init__(self, stack: SeedStack, rule: PlainRule, rounds: int, dim: int) -> None:
+        seeds = len(stack.generators)
+        self.uniforms = stack.random((seeds, rounds))
+        size = rounds if rule.kind == "thompson" else 0
+        self.normals = stack.standard_normal((seeds, size, dim))
+        self.round = 0
+
+    def standard_normal(self, shape: tuple[int, ...]) -> Array:
+        """The normals of the round."""
+        return self.normals[:, self.round]
+
+    def random(self, shape: tuple[int, ...]) -> Array:
+        """The uniforms of the round."""
+        return self.uniforms[:, self.round]
 
 
 class SeedStack:
@@ -83,6 +110,7 @@ def simulate(
     checkpoints: Sequence[int] | None = None,
     probe: Probe | None = None,
     progress: Callable[[int], None] | None = None,
+    engine: str = "auto",
 ) -> dict[str, Trace]:
     """Play every policy on the same tasks, contexts and noise; each learns from its own choices.
 
@@ -100,7 +128,10 @@ def simulate(
         Measures something at the start of every task.
     progress
         Called after each task with the number of policy-rounds played.
+    engine
+        ``"plain"``, ``"compiled"``, or ``"auto"``: compiled if Numba is installed.
     """
+    loops = compiled_loops(engine)
     names = [policy.name for policy in policies]
     if len(set(names)) < len(names):
         raise InputError(f"policies must have different names; got {names}")
@@ -117,7 +148,8 @@ def simulate(
             transfer = SeedBySeed(transfer)
         rng = SeedStack(seeds, policy.name)
         told = noise if policy.knows_noise else None
-        players[policy.name] = Player(transfer, policy.rule_for(dim), rng, told)
+        rule = policy.rule_for(dim)
+        players[policy.name] = Player(transfer, rule, plain_rule(rule), rng, told)
     states = {
         name: player.transfer.init(dim, player.noise, batch) for name, player in players.items()
     }
@@ -132,9 +164,17 @@ def simulate(
                     probed[name].setdefault(key, []).append(value)
             belief = believe(player.transfer.prior(states[name]))
             alone = player.noise is None and task == 0
-            lost, evidence = play(player, belief, stacked, alone)
-            regret[name][:, task] = lost.cumsum(0)[np.asarray(marks) - 1].T
-            states[name] = player.transfer.fold(states[name], evidence)
+            if loops is not None and player.plain and isinstance(belief, Belief) and not alone:
+                arms, forced = play_compiled(loops, player, belief, stacked), None
+                if player.plain.forced:
+                    forced = np.broadcast_to(np.arange(rounds) < player.plain.forced, arms.shape)
+            else:
+                arms, forced = play(player, belief, stacked, alone)
+            values = stacked.of(arms, "values")
+            regret[name][:, task] = (stacked.best - values).cumsum(1)[:, np.asarray(marks) - 1]
+            if not player.transfer.fixed(player.noise):
+                evidence = stacked.evidence(arms, forced if player.transfer.keeps_forced else None)
+                states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:
             progress(rounds * len(seeds) * len(policies))
     return {
@@ -146,48 +186,104 @@ def simulate(
 
 
 class Stacked:
-    """The episodes of a batch, rounds first, so that a round is a slice."""
+    """The episodes of a batch of seeds."""
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
-        self.contexts = np.stack([episode.contexts for episode in episodes], axis=1)
-        self.values = np.stack([episode.values for episode in episodes], axis=1)
-        self.rewards = np.stack([episode.rewards for episode in episodes], axis=1)
+        self.contexts = np.stack([episode.contexts for episode in episodes])
+        self.values = np.stack([episode.values for episode in episodes])
+        self.rewards = np.stack([episode.rewards for episode in episodes])
         self.best = self.values.max(-1)
 
-    def rounds(self) -> Iterator[tuple[int, Array]]:
-        """Round numbers and contexts."""
-        return iter(enumerate(self.contexts))
+    def of(self, arms: Arms, name: str) -> Array:
+        """What the chosen arms have: ``contexts``, ``values`` or ``rewards``."""
+        seeds, rounds = arms.shape
+        everything: Array = getattr(self, name)
+        chosen: Array = everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
+        return chosen
+
+    def evidence(self, arms: Arms, forced: Any = None) -> Evidence:
+        """What these choices leave; the part where ``forced`` is kept apart, if it is given."""
+        picked, earned = self.of(arms, "contexts"), self.of(arms, "rewards")
+        evidence = Evidence.of(picked, earned)
+        if forced is None:
+            return evidence
+        part = Evidence.of(picked * forced[..., None], earned * forced)
+        return evidence.replace(forced=part.replace(rounds=forced.sum(-1).astype(float)))
+
+
+Arms = npt.NDArray[np.intp]
 
 
 def play(
     player: Player, belief: Belief | MixtureBelief, stacked: Stacked, alone: bool
-) -> tuple[Array, Evidence]:
-    """One task for one policy: the regret of every round, and the evidence it leaves.
+) -> tuple[Arms, Any]:
+    """One task for one policy, by the library's own rule: arms ``(seeds, rounds)``, which forced.
 
     ``alone`` says that nothing but this task can tell the noise.
     """
-    rounds, seeds, _, dim = stacked.contexts.shape
+    seeds, rounds, _, dim = stacked.contexts.shape
     rows = np.arange(seeds)
-    picked = np.empty((seeds, rounds, dim))
-    earned = np.empty((seeds, rounds))
+    arms = np.empty((seeds, rounds), dtype=np.intp)
     forced = np.zeros((seeds, rounds), dtype=bool)
-    lost = np.empty((rounds, seeds))
     rng: Any = player.rng
-    for k, contexts in stacked.rounds():
+    if player.plain and isinstance(belief, Belief):
+        rng = Draws(player.rng, player.plain, rounds, dim)
+    for k in range(rounds):
+        rng.round = k
+        contexts = stacked.contexts[:, k]
         pick = player.rule.choose(belief, contexts, rng)
-        x = contexts[rows, pick.arm]
-        r = stacked.rewards[k, rows, pick.arm]
-        belief = belief.learn_unchecked(x, r)
-        picked[:, k], earned[:, k], forced[:, k] = x, r, pick.forced
-        lost[k] = stacked.best[k] - stacked.values[k, rows, pick.arm]
+        arms[:, k], forced[:, k] = pick.arm, pick.forced
+        reward = stacked.rewards[rows, k, pick.arm]
+        belief = belief.learn_unchecked(contexts[rows, pick.arm], reward)
         if alone and (k + 1) & k == 0:  # rounds 1, 2, 4, 8, …
-            seen = Evidence.of(picked[:, : k + 1], earned[:, : k + 1])
+            past = slice(k + 1)
+            seen = Evidence.of(
+                stacked.contexts[rows[:, None], np.arange(k + 1), arms[:, past]],
+                stacked.rewards[rows[:, None], np.arange(k + 1), arms[:, past]],
+            )
             belief = on_its_own(player.transfer, belief, seen)
-    evidence = Evidence.of(picked, earned)
-    if player.transfer.keeps_forced:
-        part = Evidence.of(picked * forced[..., None], earned * forced)
-        evidence = evidence.replace(forced=part.replace(rounds=forced.sum(-1).astype(float)))
-    return lost, evidence
+    return arms, forced
+
+
+def play_compiled(loops: Any, player: Player, belief: Belief, stacked: Stacked) -> Arms:
+    """The same by a compiled loop, one seed after another."""
+    rule = player.plain
+    assert rule is not None
+    seeds, rounds, _, dim = stacked.contexts.shape
+    draws = Draws(player.rng, rule, rounds, dim)
+    noises = np.broadcast_to(belief.noise, seeds)
+    arms = np.empty((seeds, rounds), dtype=np.intp)
+    for seed in range(seeds):
+        loops.play(
+            stacked.contexts[seed],
+            stacked.rewards[seed],
+            belief.mean[seed].copy(),
+            belief.root[seed].copy(),
+            KINDS[rule.kind],
+            rule.amount * noises[seed],
+            rule.forced,
+            draws.normals[seed],
+            draws.uniforms[seed],
+            noises[seed],
+            arms[seed],
+        )
+    return arms
+
+
+def compiled_loops(engine: str) -> Any:
+    """The compiled loops that an engine uses, if any."""
+    checks.one_of("engine", engine, ("auto", "plain", "compiled"))
+    if engine == "plain":
+        return None
+    try:
+        from headstart import compiled
+    except ImportError as error:
+        if engine == "auto":
+            return None
+        raise InputError(
+            "engine 'compiled' needs Numba, which is not installed: pip install 'headstart[fast]'"
+        ) from error
+    return compiled
 
 
 def on_its_own(transfer: Transfer, belief: Any, seen: Evidence) -> Any:

@@ -17,6 +17,7 @@ import os
 import platform
 import signal
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +65,9 @@ class Plan(Settings):
     probe
         A function of the library or of a module of yours that measures something at each task's
         start.
+    device
+        ``"cpu"``, or ``"gpu"``: the same populations, but other tasks, contexts and noise, and
+        single precision. What one of them has computed is not taken for the other's.
     """
 
     world: World
@@ -73,8 +77,10 @@ class Plan(Settings):
     rounds: int = 250
     checkpoints: tuple[int, ...] = ()
     probe: Probe | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
+        checks.one_of("device", self.device, ("cpu", "gpu"))
         if not self.policies or not self.seeds:
             raise InputError("a plan needs at least one policy and one seed")
         names = [policy.name for policy in self.policies]
@@ -107,15 +113,24 @@ class Plan(Settings):
         The parts do not depend on how many processes there are, so that a run can be resumed with
         another number of them. Several seeds a batch make good use of a core; every job repeats
         the drawing of contexts, so policies are split only in large sweeps, or where there are too
-        few seeds to keep several cores busy.
+        few seeds to keep several cores busy. A GPU takes many seeds at once, and eight policies.
         """
-        parts = [self.seeds[at : at + 5] for at in range(0, len(self.seeds), 5)]
-        size = min(16, max(4, math.ceil(len(self.policies) * len(parts) / 4)))
-        groups = [self.policies[at : at + size] for at in range(0, len(self.policies), size)]
+        if self.device == "gpu":
+            return self.split(2048, 8)
+        parts = math.ceil(len(self.seeds) / 5)
+        size = min(16, max(4, math.ceil(len(self.policies) * parts / 4)))
+        return self.split(5, size)
+
+    def split(self, seeds: int, policies: int) -> list[Plan]:
+        """Parts of at most so many seeds and policies."""
+        parts = [self.seeds[at : at + seeds] for at in range(0, len(self.seeds), seeds)]
+        groups = [
+            self.policies[at : at + policies] for at in range(0, len(self.policies), policies)
+        ]
         return [
-            dataclasses.replace(self, seeds=seeds, policies=policies)
-            for seeds in parts
-            for policies in groups
+            dataclasses.replace(self, seeds=part, policies=group)
+            for part in parts
+            for group in groups
         ]
 
 
@@ -149,15 +164,23 @@ def run(
     workers: int | None = None,
     progress: Progress | None = None,
     stored: bool = False,
+    engine: str = "auto",
 ) -> Results:
     """Run a plan on all cores, or on ``workers`` of them.
+
+    ``engine`` is ``"plain"`` (NumPy), ``"compiled"`` (Numba), ``"auto"`` (compiled if Numba is
+    installed) or ``"gpu"``. Where a plan cannot run on a GPU, a warning says why and it runs on the
+    CPU.
 
     With a ``folder``, finished jobs are kept there and not run again, and a manifest says what was
     run. ``KeyboardInterrupt`` leaves what was finished. With ``stored``, nothing is run: what is
     not in the folder is refused.
     """
+    checks.one_of("engine", engine, ENGINES)
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
     store = None if folder is None else Store(Path(folder))
+    if engine == "gpu":
+        plan, engine = on_gpu(plan, store if stored else None), "auto"
     jobs = plan.jobs()
     done: dict[int, dict[str, Trace]] = {}
     if store is not None:
@@ -179,7 +202,7 @@ def run(
             f"folder {str(folder)!r} lacks {len(missing)} of {len(jobs)} jobs of this experiment "
             f"(unfinished, or of another version of headstart): run it again"
         )
-    for at, traces in play_all([jobs[place] for place in missing], workers, tell):
+    for at, traces in play_all([jobs[place] for place in missing], workers, tell, engine):
         place = missing[at]
         done[place] = traces
         if store is not None:
@@ -190,11 +213,28 @@ def run(
     return results
 
 
+ENGINES = ("auto", "plain", "compiled", "gpu")
+
+
+def on_gpu(plan: Plan, stored: Store | None) -> Plan:
+    """The plan for a GPU if it can run there, or has run there and is ``stored``."""
+    from headstart.lab.gpu import why_not
+
+    there = dataclasses.replace(plan, device="gpu")
+    if stored is not None:
+        return there if all(stored.find(job) for job in there.jobs()) else plan
+    reason = why_not(plan.world, plan.policies, plan.probe)
+    if reason is None:
+        return there
+    warnings.warn(f"the experiment runs on the CPU: {reason}", stacklevel=3)
+    return plan
+
+
 def play_all(
-    jobs: Sequence[Plan], workers: int, tell: Callable[[float], None]
+    jobs: Sequence[Plan], workers: int, tell: Callable[[float], None], engine: str
 ) -> Iterator[tuple[int, dict[str, Trace]]]:
     """Run jobs, in this process or in others, and give each result as it comes."""
-    if workers == 1 or len(jobs) <= 1:
+    if workers == 1 or len(jobs) <= 1 or jobs[0].device == "gpu":
         played = 0.0
 
         def count(rounds: int) -> None:
@@ -203,14 +243,16 @@ def play_all(
             tell(played)
 
         for place, job in enumerate(jobs):
-            yield place, play(job, count)
+            yield place, play(job, count, engine)
         return
     context = multiprocessing.get_context("spawn")
     counter = context.Value("d", 0.0)
     with one_thread_each():
         pool = ProcessPoolExecutor(workers, context, begin_worker, (counter,))
         try:
-            waiting = {pool.submit(play, job): place for place, job in enumerate(jobs)}
+            waiting = {
+                pool.submit(play, job, None, engine): place for place, job in enumerate(jobs)
+            }
             while waiting:
                 done, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -239,7 +281,9 @@ def begin_worker(counter: Any) -> None:
     SHARED[:] = [counter, os.getppid()]
 
 
-def play(job: Plan, count: Callable[[int], None] | None = None) -> dict[str, Trace]:
+def play(
+    job: Plan, count: Callable[[int], None] | None = None, engine: str = "auto"
+) -> dict[str, Trace]:
     """Run one job."""
 
     def shared(rounds: int) -> None:
@@ -249,6 +293,13 @@ def play(job: Plan, count: Callable[[int], None] | None = None) -> dict[str, Tra
             if os.getppid() != SHARED[1]:
                 os._exit(1)  # whoever wanted the result is gone
 
+    if job.device == "gpu":
+        from headstart.lab.gpu import engine as gpu
+
+        found = gpu.simulate(
+            job.world, job.policies, job.seeds, job.tasks, job.rounds, job.marks, count
+        )
+        return {name: Trace(regret, {}) for name, regret in found.items()}
     return simulate(
         job.world,
         job.policies,
@@ -258,6 +309,7 @@ def play(job: Plan, count: Callable[[int], None] | None = None) -> dict[str, Tra
         job.marks,
         job.probe,
         count or shared,
+        engine,
     )
 
 
@@ -375,6 +427,7 @@ class Store:
             "world": repr(plan.world),
             "policies": {policy.name: repr(policy) for policy in plan.policies},
             "seeds": [int(seed) for seed in plan.seeds],
+            "device": plan.device,
             "tasks": plan.tasks,
             "rounds": plan.rounds,
             "checkpoints": list(plan.marks),

@@ -86,6 +86,7 @@ def tune(
     workers: int | None = None,
     progress: Progress | None = None,
     stored: bool = False,
+    engine: str = "auto",
 ) -> Tuning:
     """Try every policy's grid on the same seeds, and keep the setting with the least total regret.
 
@@ -105,7 +106,7 @@ def tune(
             settings[label] = (kind, chosen)
             policies.append(make_policy(kind, {**chosen, "label": label}))
     plan = Plan(world, tuple(policies), tuple(seeds), tasks, rounds)
-    found = run(plan, folder, workers=workers, progress=progress, stored=stored)
+    found = run(plan, folder, workers=workers, progress=progress, stored=stored, engine=engine)
     totals = found.totals()
     rows = []
     for row in totals.iter_rows(named=True):

@@ -147,19 +147,27 @@ class SyntheticPopulation(Population):
     def draw_task(self, task: int, rng: np.random.Generator) -> Array:
         """θ* of one task."""
         world = self.world
-        cluster = int(rng.integers(world.clusters))
-        frame = self.frames[cluster]
-        coordinates = self.spreads() * rng.standard_normal(world.dim)
-        if world.curve:
-            angle = rng.uniform(0.0, 2.0 * np.pi)
-            winding = [np.cos(angle), np.sin(angle), np.cos(2 * angle) / 2, np.sin(2 * angle) / 2]
-            coordinates[:4] = world.curve * np.array(winding)
-        theta: Array = self.means[cluster] + frame @ coordinates
+        theta: Array = self.draw_tasks(1, rng)[0]
         if world.drift:
             from scipy.linalg import expm
 
-            theta = expm(world.drift * task * self.turn) @ theta
+            turned: Array = expm(world.drift * task * self.turn) @ theta
+            return turned
         return theta
+
+    def draw_tasks(self, count: int, rng: np.random.Generator) -> Array:
+        """θ* of many tasks, of shape ``(count, dim)``, before any drift."""
+        world = self.world
+        cluster = rng.integers(world.clusters, size=count)
+        coordinates = self.spreads() * rng.standard_normal((count, world.dim))
+        if world.curve:
+            angle = rng.uniform(0.0, 2.0 * np.pi, count)
+            winding = [np.cos(angle), np.sin(angle), np.cos(2 * angle) / 2, np.sin(2 * angle) / 2]
+            coordinates[:, :4] = world.curve * np.stack(winding, axis=-1)
+        frames = np.asarray(self.frames)[cluster] if world.clusters > 1 else self.frames[0]
+        offsets = (frames @ coordinates[..., None])[..., 0]
+        thetas: Array = np.asarray(self.means)[cluster] + offsets
+        return thetas
 
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task."""

@@ -91,7 +91,9 @@ def load_file(path: Path, changed: int, size: int, names: tuple[str, ...] | None
     raise checks.refuse("table", WANT, str(path))
 
 
-def find_column(argument: str, wanted: object, names: Sequence[str]) -> str:
+def find_column(
+    argument: str, wanted: object, names: Sequence[str], where: str = "the table"
+) -> str:
     """The name of a column, if there is one of that name."""
     if isinstance(wanted, str) and wanted in names:
         return wanted
@@ -99,12 +101,16 @@ def find_column(argument: str, wanted: object, names: Sequence[str]) -> str:
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     hint = f"did you mean {close[0]!r}?" if close else f"there are {listed}"
     raise InputError(
-        f"{argument} must name a column of the table; got {checks.describe(wanted)} ({hint})"
+        f"{argument} must name a column of {where}; got {checks.describe(wanted)} ({hint})"
     )
 
 
 def find_columns(
-    argument: str, wanted: object, names: Sequence[str], reserved: Sequence[str]
+    argument: str,
+    wanted: object,
+    names: Sequence[str],
+    reserved: Sequence[str],
+    where: str = "the table",
 ) -> list[str]:
     """The columns meant by names and patterns; patterns never mean the ``reserved`` ones.
 
@@ -121,12 +127,12 @@ def find_columns(
             matches = fnmatch.filter(open_names, entry)
             if not matches:
                 raise InputError(
-                    f"{argument} must name columns of the table; no column matches {entry!r} "
+                    f"{argument} must name columns of {where}; no column matches {entry!r} "
                     f"(there are {', '.join(open_names[:20])})"
                 )
             found |= dict.fromkeys(matches)
         else:
-            found[find_column(argument, entry, names)] = None
+            found[find_column(argument, entry, names, where)] = None
     return list(found)
 
 

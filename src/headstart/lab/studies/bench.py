@@ -98,6 +98,8 @@ class Bench:
         A folder with MovieLens, if it should not be downloaded.
     stored
         Whether to take everything from the folder and simulate nothing.
+    engine
+        What plays the rounds: see :func:`~headstart.lab.experiment.run`.
     """
 
     folder: Path
@@ -107,6 +109,7 @@ class Bench:
     bar: Callable[[str], contextlib.AbstractContextManager[Progress | None]] = no_bar
     data: Path | None = None
     stored: bool = False
+    engine: str = "auto"
 
     def run(
         self,
@@ -130,6 +133,7 @@ class Bench:
                 workers=self.workers,
                 progress=progress,
                 stored=self.stored,
+                engine=self.engine,
             )
 
     def tuned(
@@ -156,6 +160,7 @@ class Bench:
                 workers=self.workers,
                 progress=progress,
                 stored=self.stored,
+                engine=self.engine,
             )
         (self.folder / f"{name}-tuning" / "best.json").write_text(
             json.dumps(tuning.best, indent=2) + "\n"

@@ -46,10 +46,12 @@ def compare(
     workers: int | None = None,
     bar: Any = no_bar,
     stored: bool = False,
+    engine: str = "auto",
 ) -> Made:
     """Play policies on a world, given as text or in a TOML file, and write a report.
 
-    Sizes that are given win over the file's; with ``stored`` nothing is simulated. A file looks so
+    Sizes that are given win over the file's; with ``stored`` nothing is simulated; ``engine`` is
+    what plays the rounds (:func:`~headstart.lab.experiment.run`). A file looks so
     (sizes, labels and options may be left out)::
 
         tasks = 200
@@ -81,7 +83,9 @@ def compare(
     )
     folder = Path(out)
     with bar(place.name) as progress:
-        results = run(full, folder, workers=workers, progress=progress, stored=stored)
+        results = run(
+            full, folder, workers=workers, progress=progress, stored=stored, engine=engine
+        )
     (folder / PLAN).write_text(text)
     baseline = chosen[0].name
     drawn = [

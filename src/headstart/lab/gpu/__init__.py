@@ -1,0 +1,67 @@
+"""Experiments on a GPU: all seeds and policies at once, a task's rounds in one fused kernel.
+
+The rounds are a CUDA kernel (``rounds.cu``), compiled when first used; the transfers are the
+library's own, compiled by JAX (:mod:`~headstart.lab.gpu.mirror`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headstart.lab.policies import Policy
+from headstart.lab.rounds import plain_rule
+from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
+from headstart.worlds import Synthetic
+from headstart.worlds.base import World
+
+__all__ = ["why_not"]
+
+COMPILED = (Bias, Gaussian, Independent, Oracle, Subspace)
+LARGEST_DIM = 63
+ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
+
+
+def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str | None:
+    """Why an experiment cannot run on a GPU here; ``None`` if it can.
+
+    >>> from headstart.lab.policies import POLICIES
+    >>> why_not(Synthetic(), [POLICIES["empirical_bayes"]()])
+    'empirical Bayes must be told the noise'
+    """
+    if probe is not None:
+        return "what is probed is looked at on the CPU"
+    if not isinstance(world, Synthetic) or world.drift:
+        return f"{world!r} draws its tasks on the CPU"
+    if world.dim > LARGEST_DIM:
+        return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
+    if 2 * world.arms * (world.dim + 8) * 4 > ON_CHIP - 8192:
+        return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
+    for policy in policies:
+        if world.logistic or not policy.knows_noise:
+            return f"{policy.name} must be told the noise"
+        transfer = policy.prepared([world.population(0)])
+        if not isinstance(transfer, COMPILED) or getattr(transfer, "pca", "") == "ccipca":
+            return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
+        if getattr(transfer, "uses_bound", False):
+            return f"{policy.name} takes λ from a bound, which is not compiled for it"
+        if plain_rule(policy.rule_for(world.dim)) is None:
+            return f"{policy.name} chooses by {policy.rule!r}, which is not compiled for it"
+    return missing()
+
+
+def missing() -> str | None:
+    """Which of the things that a GPU needs is not here; ``None`` if all are."""
+    try:
+        import cupy
+        import jax
+    except ImportError as error:
+        return f"{error.name} is not installed: pip install 'headstart[gpu]'"
+    try:
+        if not cupy.cuda.runtime.getDeviceCount():
+            return "there is no GPU"
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"there is no GPU that works ({error})"
+    if jax.default_backend() != "gpu":
+        return "JAX sees no GPU: install the jax[cuda12] or jax[cuda13] that fits the driver"
+    return None

@@ -1,0 +1,154 @@
+"""The experiment on a GPU: tasks in a row, every seed and policy at once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headstart.lab.policies import Policy
+from headstart.lab.rounds import PlainRule, plain_rule
+from headstart.transfer import Transfer
+from headstart.worlds.base import World
+from headstart.worlds.synthetic import Synthetic
+
+# JAX would otherwise take most of the GPU's memory for itself at once.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import jax.numpy as jnp
+
+from headstart.lab.gpu.mirror import Mirror
+
+__all__ = ["Learner", "simulate"]
+
+
+def simulate(
+    world: World,
+    policies: Sequence[Policy],
+    seeds: Sequence[int],
+    tasks: int,
+    rounds: int,
+    marks: Sequence[int],
+    progress: Callable[[int], None] | None = None,
+    *,
+    wide: bool = False,
+) -> dict[str, np.ndarray[Any, Any]]:
+    """The regret of every policy at the marks, ``(seeds, tasks, marks)``.
+
+    ``wide`` plays in double precision; transfers always learn in it.
+    """
+    from headstart.lab.gpu.rounds import Rounds
+
+    assert isinstance(world, Synthetic)
+    names = [policy.name for policy in policies]
+    rules = rules_of(policies, world.dim)
+    populations = [world.population(seed) for seed in seeds]
+    with wide_numbers():
+        learner = Learner(policies, rules, populations, world, wide=wide)
+        table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide)
+        for task in range(tasks):
+            table.play(task, *(address(part) for part in learner.priors))
+            table.wait()
+            if learner.groups and task + 1 < tasks:
+                learner.learn(
+                    jax.dlpack.from_dlpack(table.picked), jax.dlpack.from_dlpack(table.earned)
+                )
+            if progress is not None:
+                progress(rounds * len(seeds) * len(policies))
+        regret = table.regret.get().astype(float)  # (tasks, policies, seeds, marks)
+    return {name: regret[:, at].swapaxes(0, 1) for at, name in enumerate(names)}
+
+
+def address(array: Any) -> int:
+    """Where on the GPU an array lies, once it is there."""
+    return int(array.block_until_ready().unsafe_buffer_pointer())
+
+
+class Learner:
+    """All policies' transfers, compiled into one step: evidence in, priors out.
+
+    ``priors`` are means of shape (policies, seeds, d) and roots (policies, seeds, d, d). Policies
+    whose transfers are the same are one group, stacked along the seeds.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[Policy],
+        rules: Sequence[PlainRule],
+        populations: Sequence[Any],
+        world: Synthetic,
+        *,
+        wide: bool = True,
+    ) -> None:
+        self.real = jnp.float64 if wide else jnp.float32
+        self.rules = rules
+        self.mirror = Mirror()
+        noise, dim, seeds = world.noise, world.dim, len(populations)
+        means, roots = [], []
+        found: dict[str, list[int]] = {}
+        transfers: dict[str, Transfer] = {}
+        for at, policy in enumerate(policies):
+            transfer = policy.prepared(populations)
+            prior = transfer.prior(transfer.init(dim, noise, (seeds,)))
+            means.append(prior.mean)
+            roots.append(prior.root)
+            if not transfer.fixed(noise):
+                # A rule with forced rounds leaves other evidence than one without.
+                key = f"{transfer!r} {rules[at].forced if transfer.keeps_forced else 0}"
+                found.setdefault(key, []).append(at)
+                transfers[key] = transfer
+        self.groups = list(found.values())
+        self.twins = [self.mirror.transfer(transfer) for transfer in transfers.values()]
+        states = tuple(
+            twin.init(dim, noise, (len(group) * seeds,))
+            for twin, group in zip(self.twins, self.groups, strict=True)
+        )
+        # On the device from the start, or the step would be compiled twice.
+        device = jax.devices()[0]
+        self.states = jax.device_put(states, device)
+        priors = [np.stack(means).astype(self.real), np.stack(roots).astype(self.real)]
+        self.priors = jax.device_put(tuple(priors), device)
+        self.step = jax.jit(self.advance)
+
+    def learn(self, picked: Any, earned: Any) -> None:
+        """Take a task's rounds in; the new priors come when they are ready."""
+        self.states, self.priors = self.step(self.states, self.priors, picked, earned)
+
+    def advance(self, states: Any, priors: Any, picked: Any, earned: Any) -> Any:
+        """The step that is compiled."""
+        means, roots = list(priors[0]), list(priors[1])
+        after = []
+        for twin, group, state in zip(self.twins, self.groups, states, strict=True):
+            x = jnp.concatenate([picked[at] for at in group]).astype(jnp.float64)
+            r = jnp.concatenate([earned[at] for at in group]).astype(jnp.float64)
+            apart = None
+            if twin.keeps_forced:
+                first = self.rules[group[0]].forced
+                apart = self.mirror.evidence(x[:, :first], r[:, :first])
+            state = twin.fold(state, self.mirror.evidence(x, r, apart))
+            prior = twin.prior(state)
+            after.append(state)
+            parts = len(group)
+            for at, mean, root in zip(
+                group, jnp.split(prior.mean, parts), jnp.split(prior.root, parts), strict=True
+            ):
+                means[at], roots[at] = mean.astype(self.real), root.astype(self.real)
+        return tuple(after), (jnp.stack(means), jnp.stack(roots))
+
+
+def rules_of(policies: Sequence[Policy], dim: int) -> list[PlainRule]:
+    """The policies' rules, as the kernel knows them."""
+    rules = [plain_rule(policy.rule_for(dim)) for policy in policies]
+    return [rule for rule in rules if rule is not None]
+
+
+def wide_numbers() -> Any:
+    """Double precision in JAX, here and nowhere else."""
+    enable: Any = getattr(jax, "enable_x64", None)
+    if enable is None:  # older JAX has it elsewhere
+        enable = vars(importlib.import_module("jax.experimental"))["enable_x64"]
+    return enable(True)

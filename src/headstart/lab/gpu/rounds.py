@@ -1,0 +1,129 @@
+"""The CUDA kernel that plays the rounds: compiled for a problem's size, and called."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from headstart.lab.rounds import KINDS, PlainRule
+from headstart.worlds.synthetic import Synthetic, SyntheticPopulation
+
+__all__ = ["Rounds"]
+
+HEAVY_FIRST = {"uniform": 0, "thompson": 1, "ucb": 2}  # light warps draw the contexts
+
+
+class Rounds:
+    """Plays one task after another for some seeds, all policies side by side.
+
+    What a task left is in ``picked`` (policies, seeds, rounds, d), ``earned`` (policies, seeds,
+    rounds) and ``regret`` (tasks, policies, seeds, marks). With ``spy``, all contexts, rewards,
+    draws and arms of the last task are in ``seen``.
+    """
+
+    def __init__(
+        self,
+        world: Synthetic,
+        populations: Sequence[SyntheticPopulation],
+        rules: Sequence[PlainRule],
+        names: Sequence[str],
+        tasks: int,
+        rounds: int,
+        marks: Sequence[int],
+        *,
+        wide: bool = False,
+        spy: bool = False,
+    ) -> None:
+        seeds, policies = len(populations), len(rules)
+        self.real = cp.float64 if wide else cp.float32
+        self.kernel = kernel(world.dim, world.arms, policies, wide)
+        self.shape = (policies, seeds, rounds)
+        noise = float(world.noise)
+        amounts = np.repeat([[rule.amount * noise] for rule in rules], seeds, 1)
+        thetas = np.stack([one.draw_tasks(tasks, rng_of(one.seed)) for one in populations], 1)
+        order = sorted(range(policies), key=lambda at: HEAVY_FIRST[rules[at].kind])
+        self.settings = [
+            cp.asarray(amounts, self.real),
+            cp.asarray([KINDS[rule.kind] for rule in rules], cp.int32),
+            cp.asarray([rule.forced for rule in rules], cp.int32),
+            cp.asarray(order, cp.int32),
+        ]
+        self.thetas = cp.asarray(thetas, cp.float32)
+        self.deviations = cp.asarray(
+            np.stack([population.context_sd for population in populations]), cp.float32
+        )
+        keys = [int(rng_of(population.seed).integers(2**63)) for population in populations]
+        self.keys = cp.asarray(keys, cp.uint64)
+        self.names = cp.asarray([zlib.crc32(name.encode()) for name in names], cp.uint32)
+        self.world = [np.float32(noise), np.float32(world.logistic)]
+        self.marks = cp.asarray(marks, cp.int32)
+        self.picked = cp.empty((*self.shape, world.dim), cp.float32)
+        self.earned = cp.empty(self.shape, cp.float32)
+        self.regret = cp.empty((tasks, policies, seeds, len(marks)), cp.float32)
+        self.seen: dict[str, Any] = {}
+        if spy:
+            self.seen = {
+                "contexts": cp.empty((seeds, rounds, world.arms, world.dim), cp.float32),
+                "rewards": cp.empty((seeds, rounds, world.arms), cp.float32),
+                "draws": cp.zeros((*self.shape, world.dim), cp.float32),
+                "arms": cp.empty(self.shape, cp.int32),
+            }
+
+    def play(self, task: int, means: int, roots: int) -> None:
+        """Start a task from priors at these addresses; returns before it is finished."""
+        policies, seeds, rounds = self.shape
+        watched = list(self.seen.values()) or [np.uintp(0)] * 4
+        arguments = (
+            np.uintp(means),
+            np.uintp(roots),
+            *self.settings,
+            self.thetas[task],
+            self.deviations,
+            self.keys,
+            self.names,
+            *self.world,
+            np.uint32(task),
+            np.int32(rounds),
+            self.marks,
+            np.int32(len(self.marks)),
+            self.picked,
+            self.earned,
+            self.regret[task],
+            *watched,
+        )
+        self.kernel((seeds,), (32 * policies,), arguments)
+
+    def wait(self) -> None:
+        """Wait until the task is finished."""
+        cp.cuda.get_current_stream().synchronize()
+
+
+def rng_of(seed: int) -> np.random.Generator:
+    """What decides a seed's tasks and numbers on a GPU; its population is the same as elsewhere."""
+    return np.random.default_rng([seed, 3])
+
+
+@functools.cache
+def kernel(dim: int, arms: int, policies: int, wide: bool) -> Any:
+    """The kernel, compiled for these sizes."""
+    source = resources.files("headstart.lab.gpu").joinpath("rounds.cu").read_text()
+    # Two blocks of 256 threads with 128 registers each fill a multiprocessor's registers.
+    blocks = 2 if dim < 32 and policies <= 8 and not wide else 1
+    options = [
+        "--std=c++17",
+        f"-DREAL={'double' if wide else 'float'}",
+        f"-DWIDE={int(wide)}",
+        f"-DD={dim}",
+        f"-DK={arms}",
+        f"-DP={policies}",
+        f"-DBLOCKS={blocks}",
+    ]
+    if not wide:
+        options.append("--use_fast_math")
+    return cp.RawModule(code=source, options=tuple(options)).get_function("play")
