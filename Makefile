@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test demo reproduce docs lint format lock clean
+.PHONY: help setup test demo reproduce bench bench-quick docs lint format lock clean
 
 PYTHON ?= python3
 
@@ -16,7 +16,7 @@ RUN := .venv/bin/python -m
 PIP := .venv/bin/python -m pip install -qq
 
 help: ## List these commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo "Another Python than python3: make setup PYTHON=python3.12 (after make clean)."
 
 setup: .venv/.ready ## Install everything into .venv (the other commands do it when needed)
@@ -58,6 +58,12 @@ demo: .venv/.ready ## The paper's main comparison, small, in under a minute
 reproduce: .venv/.ready ## The whole paper at full size: figures, claims, one report
 	@.venv/bin/headstart reproduce all --out results/reproduction
 
+bench: .venv/.ready ## Compare speed and memory with other libraries (about half an hour)
+	@.venv/bin/python benchmarks/run.py
+
+bench-quick: .venv/.ready ## The same with one size and a few of them, in under 3 minutes
+	@.venv/bin/python benchmarks/run.py --quick
+
 docs: .venv/.ready ## Build the documentation
 	@$(RUN) sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "The documentation is in docs/_build/html/index.html"
@@ -73,5 +79,5 @@ lock: ## Bring every version in dev.lock up to date
 
 clean: ## Remove all that these commands made
 	@rm -rf .venv .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@rm -rf build dist docs/_build results
+	@rm -rf build dist docs/_build results benchmarks/.environments benchmarks/results
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,35 @@
+"""An experiment on one process and on two, in turn: prints seconds per policy-round as JSON.
+
+Called with the number of tasks and of repetitions. Starting the processes is included.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from headstart.lab.experiment import Plan, run
+from headstart.lab.policies import make_policy
+from headstart.lab.studies.bench import KINDS
+from headstart.worlds import Synthetic
+
+SEEDS = 20  # four batches of five
+
+
+def main() -> None:
+    """Measure and print."""
+    tasks, repetitions = (int(word) for word in sys.argv[1:])
+    policies = tuple(make_policy(kind, {}) for kind in KINDS)
+    plan = Plan(Synthetic(), policies, tuple(range(SEEDS)), tasks)
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(repetitions):
+        for workers, values in seconds.items():
+            begin = time.perf_counter()
+            run(plan, workers=workers)
+            values.append((time.perf_counter() - begin) / plan.work)
+    print(json.dumps({"policy_rounds": plan.work, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()
