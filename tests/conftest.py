@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 import headstart as hs
 from headstart import files
+from headstart.records import flatten
 
 settings.register_profile(
     "headstart",
@@ -33,6 +34,36 @@ def content_of(bandit, path):
 def content(tmp_path):
     """``content(bandit)``: everything it would save, to be compared before and after."""
     return lambda bandit: content_of(bandit, tmp_path / "content.headstart")
+
+
+def books_of(bandit):
+    """All that decides what a bandit does next, to the last bit, in a form that ``==`` compares."""
+    ledger, tasks = bandit._ledger, {}
+    for id, entry in ledger.entries.items():
+        facts = {name: getattr(entry, name) for name in ENTRY}
+        tasks[id] = facts | {
+            "evidence": bits(ledger.evidence(entry)),
+            "pending": len(entry.pending),
+            "belief": None if entry.belief is None else bits(entry.belief),
+        }
+    whole = {name: getattr(ledger, name) for name in LEDGER}
+    lists = {name: list(getattr(ledger, name)) for name in ("live", "closed", "unfolded")}
+    prior = None if ledger.cached_prior is None else bits(ledger.cached_prior)
+    return whole | lists | {"tasks": tasks, "state": bits(ledger.state), "cached prior": prior}
+
+
+ENTRY = ("base", "built", "closed", "learned", "number", "rewards", "start", "unsure")
+LEDGER = ("cached_at", "cached_with", "first_number", "reversals", "rewards", "stale")
+
+
+def bits(state):
+    return {name: (array.shape, array.tobytes()) for name, array in flatten(state).items()}
+
+
+@pytest.fixture
+def books():
+    """``books(bandit)``: what it knows in memory; unlike :func:`content`, no file is written."""
+    return books_of
 
 
 @pytest.fixture

@@ -88,6 +88,8 @@ def test_help_lists_the_commands(headstart):
             ["synthetic", "movielens", "--quick", "--seeds", "--out", "--resume", "--data"],
         ),
         ("compare", ["--world", "--policy", "--seeds", "--tasks", "--rounds", "--out", "--json"]),
+        ("compare", ["--engine", "auto", "plain", "compiled", "gpu"]),
+        ("reproduce", ["--engine", "auto", "plain", "compiled", "gpu"]),
         ("report", ["folder"]),
         ("worlds", ["--json"]),
         ("policies", ["--json"]),
@@ -199,6 +201,40 @@ def test_an_option_beside_a_plan_is_not_ignored(headstart, tmp_path, no_figures)
         assert "seeds" in shown.err
 
 
+def test_engines_find_the_same(headstart, tmp_path, no_figures):
+    policies = ["--policy", "linucb", "--policy", "projected_ts:warmup=3"]
+    found = {}
+    for engine in ("plain", "compiled", "auto"):
+        words = [*TINY, *policies, "--engine", engine, "--out", tmp_path / engine, "--json"]
+        shown = headstart("compare", *words)
+        assert shown.code == 0
+        found[engine] = json.loads(shown.out)["totals"]
+    for engine in ("compiled", "auto"):
+        for ours, theirs in zip(found[engine], found["plain"], strict=True):
+            assert ours.keys() == theirs.keys()
+            for key, value in theirs.items():
+                wanted = pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+                assert ours[key] == wanted
+
+
+def test_without_a_gpu_the_command_says_why_and_goes_on(tmp_path):
+    words = ["compare", *TINY, "--policy", "linucb", "--engine", "gpu", "--json", "--out"]
+    without = "import sys; sys.modules['cupy'] = None; from headstart.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", without, *words, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "runs on the CPU: cupy is not installed" in shown.stderr
+    assert "pip install 'headstart[gpu]'" in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert [row["policy"] for row in json.loads(shown.stdout)["totals"]] == ["LinUCB"]
+    assert json.loads((tmp_path / "manifest.json").read_text())["device"] == "cpu"
+
+
 def test_a_report_is_made_anew(headstart, tmp_path, no_figures, monkeypatch):
     words = [*TINY[:-2], "--policy", "linucb", "--out", tmp_path, "--json"]
     made = headstart("compare", *words)
@@ -242,14 +278,17 @@ def test_reproduce_asks_for_everything_unless_told_otherwise(headstart, asked):
     assert options["resume"] is True
     assert options["quick"] is False
     assert all(options[name] is None for name in ("seeds", "tasks", "workers", "data"))
+    assert options["engine"] == "auto"
     assert "LinUCB" in shown.out
     assert "report.html" in shown.out
 
 
 def test_reproduce_passes_on_what_it_is_told(headstart, asked, tmp_path):
     words = ["synthetic", "--quick", "--seeds", "5", "--tasks", "7", "--workers", "2", "--afresh"]
+    words += ["--engine", "compiled"]
     shown = headstart("reproduce", *words, "--out", tmp_path, "--data", tmp_path, "--json")
     study, out, options = asked[0]
+    assert options["engine"] == "compiled"
     assert (study, out) == ("synthetic", tmp_path)
     assert (options["quick"], options["seeds"], options["tasks"]) == (True, 5, 7)
     assert (options["workers"], options["resume"], options["data"]) == (2, False, tmp_path)
@@ -271,6 +310,11 @@ def test_reproduce_passes_on_what_it_is_told(headstart, asked, tmp_path):
         (["compare", "--world", "synthetic:rank=99"], ["rank", "99"]),
         (["compare", "--world", "logged"], ["logged", "table"]),
         (["compare", "--policy", "linucb", "--policy", "linucb"], ["different names"]),
+        (["compare", "--engine", "warp"], ["engine", "warp", "auto", "plain", "compiled", "gpu"]),
+        (
+            ["reproduce", "synthetic", "--quick", "--engine", "warp"],
+            ["engine", "warp", "auto", "plain", "compiled", "gpu"],
+        ),
         (["compare", "nowhere.toml"], ["nowhere.toml"]),
         (["report", "nowhere"], ["nowhere"]),
         (["reproduce", "movielens", "--quick", "--data", "nowhere"], ["nowhere", "ratings.dat"]),

@@ -559,6 +559,34 @@ class TestTransfers:
                 np.testing.assert_allclose(refit.root, one_by_one.root, rtol=1e-9, atol=1e-12)
 
     @each_transfer
+    @pytest.mark.parametrize("noise", [None, 0.4])
+    @pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
+    def test_a_prior_that_is_said_to_be_fixed_never_changes(self, transfer, noise, batch):
+        """Then nobody needs to fold: experiments leave it out."""
+        if not transfer.fixed(noise):
+            return
+        assert noise is not None  # which tasks always tell something of
+        evidences = [evidence_of(seed, batch) for seed in range(8)]
+        state = first = transfer.init(DIM, noise, batch)
+        for evidence in evidences:
+            state = transfer.fold(state, fit_for(transfer, evidence))
+            assert transfer.prior(state) == transfer.prior(first)
+        state = transfer.fold(state, fit_for(transfer, evidences[0]), -1.0)
+        assert transfer.prior(state) == transfer.prior(first)
+        joined = transfer.joined(state, [fit_for(transfer, evidences[1])])
+        assert transfer.prior(joined) == transfer.prior(first)
+        refit = transfer.refit([fit_for(transfer, evidence) for evidence in evidences], noise)
+        assert transfer.prior(refit) == transfer.prior(first)
+
+    def test_those_that_learn_nothing_say_so(self):
+        for transfer in TRANSFERS:
+            learns = transfer == hs.Independent("plug-in") or not isinstance(
+                transfer, (hs.Independent, hs.Oracle)
+            )
+            assert transfer.fixed(0.4) != learns
+            assert not transfer.fixed(None)
+
+    @each_transfer
     def test_refitting_nothing_is_refused(self, transfer):
         with pytest.raises(hs.InputError, match="evidences"):
             transfer.refit([])

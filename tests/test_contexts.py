@@ -105,6 +105,147 @@ class TestArrays:
         assert learned_from(np.asmatrix(array))[1] == learned_from(array)[1]
 
 
+LAYOUTS = {
+    "plain": lambda a: a,
+    "a view": lambda a: np.pad(a, ((1, 2), (3, 1)), constant_values=np.nan)[1:-2, 3:-1],
+    "fortran": lambda a: np.asfortranarray(a),
+    "transposed": lambda a: np.ascontiguousarray(a.T).T,
+    "reversed": lambda a: np.ascontiguousarray(a[::-1, ::-1])[::-1, ::-1],
+    "read-only": lambda a: np.frombuffer(a.tobytes()).reshape(a.shape),
+    "unaligned": lambda a: np.frombuffer(b"x" + a.tobytes(), offset=1).reshape(a.shape),
+    "big-endian": lambda a: a.astype(">f8"),
+    "a subclass": lambda a: a.view(type("Mine", (np.ndarray,), {})),
+    "a list": lambda a: a.tolist(),
+}
+
+
+class TestTheUsualCase:
+    """An array of double precision takes a short way: nobody may notice by anything but speed."""
+
+    @pytest.mark.parametrize("form", LAYOUTS.values(), ids=LAYOUTS)
+    @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson(draws=20)], ids=repr)
+    def test_any_array_is_read_alike(self, form, rule):
+        def told(table):
+            task = hs.Bandit(dim=3, seed=0, rule=rule, noise=0.3).task("a")
+            choices = []
+            for _ in range(3):
+                choices.append(task.choose(table))
+                task.learn(choices[-1], 1.0)
+            return [
+                (c.arm, c.token[:40], c.context.tolist(), c.propensities.tolist()) for c in choices
+            ], task.predict(table).mean.tolist()
+
+        array = np.array(ROWS, dtype=float)
+        assert told(form(array)) == told(array)
+
+    @pytest.mark.parametrize("name", ["plain", "a view", "fortran", "reversed"])
+    @pytest.mark.parametrize("exclude", [None, [0]])
+    def test_what_is_done_to_the_array_afterwards_changes_nothing(self, name, exclude):
+        def fresh():
+            return hs.Bandit(dim=3, seed=0, rule=hs.Thompson(draws=20), noise=0.3)
+
+        original = np.array(ROWS, dtype=float)
+        table = LAYOUTS[name](original.copy())
+        bandit = fresh()
+        choice = bandit.task("a").choose(table, exclude)
+        assert table.flags.writeable
+        assert not np.shares_memory(choice.context, table)
+        table[:] = np.nan
+        twin = fresh().task("a").choose(original, exclude)
+        np.testing.assert_array_equal(choice.context, twin.context)
+        np.testing.assert_array_equal(choice.propensities, twin.propensities)
+        bandit.learn(choice, 2.0)
+        expected = 2.0 * original[choice.arm]
+        np.testing.assert_array_equal(bandit.task("a").evidence.moment, expected)
+        assert np.isfinite(bandit.task("a").belief.root).all()
+
+    def test_one_array_may_be_filled_anew_for_every_round(self):
+        """As a program that saves on memory does, with rewards that come late."""
+        rng = np.random.default_rng(0)
+        offers, buffer = rng.standard_normal((40, 4, 3)), np.empty((4, 3))
+        games = []
+        for reuse in (False, True):
+            task = hs.Bandit(dim=3, seed=0, rule=hs.Thompson(draws=20), noise=0.3).task("a")
+            choices = []
+            for offer in offers:
+                buffer[:] = offer
+                choices.append(task.choose(buffer if reuse else offer))
+                if len(choices) > 5:
+                    task.learn(choices[-5], 1.0)
+            told = [(c.arm, c.context.tolist(), c.propensities.tolist()) for c in choices]
+            games.append((told, task.evidence))
+        assert games[0] == games[1]
+
+    def test_a_choice_keeps_its_own_offer_alone(self):
+        """Its arms do not stay shared with the caller through the choice."""
+        table = np.array(ROWS, dtype=float)
+        choice = hs.Bandit(dim=3, seed=0, rule=hs.Thompson(draws=20)).task("a").choose(table)
+        kept = [part for part in choice.odds.args if isinstance(part, np.ndarray)]
+        assert kept
+        assert not any(np.shares_memory(part, table) for part in kept)
+
+    @pytest.mark.parametrize("size", [1e60, -1e60, 9e59, 1e-300, 5e-324, 0.0, -0.0])
+    def test_numbers_up_to_the_largest_are_accepted(self, size):
+        task = hs.Bandit(dim=2, seed=0, noise=1.0).task("a")
+        choice = task.choose(np.full((30, 2), size))
+        assert task.learn(choice, 1.0)
+        assert np.isfinite(task.belief.mean).all()
+        assert np.isfinite(task.choose(np.full((3, 2), size)).score)
+
+    @pytest.mark.parametrize("intercept", [False, True])
+    @pytest.mark.parametrize("call", ["choose", "predict"])
+    def test_others_are_refused_with_their_place(self, intercept, call, content):
+        bandit = hs.Bandit(dim=3, seed=0, intercept=intercept)
+        task, before = bandit.task("a"), content(bandit)
+        beyond = np.nextafter(1e60, np.inf)
+        for bad in (beyond, -2e60, 1e100, 1e154, 1e155, 1e308, np.inf, -np.inf, np.nan):
+            for table in (np.ones((4, 3)), np.ones((3, 4)).T, np.full((4, 3), 1e-300)):
+                table[2, 1] = bad
+                with pytest.raises(hs.InputError) as caught:
+                    getattr(task, call)(table)
+                assert str(caught.value) == (
+                    "contexts must be finite everywhere and below 1e+60 in size; "
+                    f"got {bad} at row 2, column 1"
+                )
+        assert content(bandit) == before
+
+    def test_the_place_has_a_name_where_frames_told_it(self, refused):
+        bandit, _ = learned_from(pandas_frame())
+        table = np.array([[1.0, np.nan, 2.0]])
+        with refused(bandit, "row 0, column 1 ('price')"):
+            bandit.task("a").choose(table)
+
+    @pytest.mark.parametrize(
+        ("shape", "told"),
+        [
+            ((), "got shape ()"),
+            ((3,), "got one vector of shape (3,): for a single arm pass [x]"),
+            ((2,), "got shape (2,)"),
+            ((0, 3), "at least one arm; got none"),
+            ((3, 0), "got shape (3, 0)"),
+            ((0, 0), "got shape (0, 0)"),
+            ((4, 2), "got shape (4, 2)"),
+            ((3, 4), "got shape (3, 4)"),
+            ((1, 4, 3), "got shape (1, 4, 3)"),
+            ((0,), "got shape (0,)"),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_wrong_shapes_are_told_as_they_are(self, shape, told, dtype, refused):
+        bandit = hs.Bandit(dim=3, seed=0)
+        task = bandit.task("a")
+        with refused(bandit, "contexts must", told):
+            task.choose(np.ones(shape, dtype))
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_a_lone_number_is_no_vector_even_with_one_feature(self, dtype, refused):
+        bandit = hs.Bandit(dim=1, seed=0)
+        task = bandit.task("a")
+        with refused(bandit, "contexts must", "got shape ()"):
+            task.choose(np.array(1.0, dtype))
+
+
 def pandas_frame(rows=ROWS, names=NAMES, **options):
     return pd.DataFrame(rows, columns=names, **options)
 

@@ -7,8 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.stats import dirichlet
 
 import headstart as hs
+from headstart.randomness import Stream, Streams
+from headstart.rules import Pick
 
 DIM = 3
 
@@ -296,6 +299,109 @@ class TestLooking:
             repr(bandit.task(id)), bandit.task(id).evidence
             bandit.task(id).close()
         assert curious == plain
+
+
+class TestStreams:
+    """Every choice has a stream of its own, which is only looked for if it is drawn from."""
+
+    @pytest.fixture
+    def streams(self):
+        return Streams(seed=5)
+
+    def expected(self, key, choice):
+        """Philox at that key and counter, from scratch."""
+        source = np.random.Philox(key=key, counter=np.array([0, choice, 0, 0], dtype=np.uint64))
+        return np.random.Generator(source)
+
+    @pytest.mark.parametrize("choice", [0, 1, 7, 2**40])
+    def test_it_is_philox_at_the_choices_place(self, streams, choice):
+        key = streams.key("a")
+        right, stream = self.expected(key, choice), Stream(streams, key, choice)
+        assert stream.random() == right.random()
+        np.testing.assert_array_equal(stream.standard_normal(5), right.standard_normal(5))
+        assert stream.integers(1000) == right.integers(1000)
+        assert stream.integers(2**32, dtype=np.uint32) == right.integers(2**32, dtype=np.uint32)
+        np.testing.assert_array_equal(stream.random((2, 3)), right.random((2, 3)))
+        np.testing.assert_array_equal(stream.permutation(9), right.permutation(9))
+
+    def test_it_goes_on_and_can_start_again(self, streams):
+        stream = Stream(streams, streams.key("a"), 3)
+        first, second = stream.random(), stream.random()
+        assert first != second
+        again = stream.afresh()
+        assert (again.random(), again.random()) == (first, second)
+        assert (stream.key == again.key).all()
+        assert stream.choice == again.choice
+
+    def test_one_after_another_they_do_not_disturb_each_other(self, streams):
+        key, other = streams.key("a"), streams.key("b")
+        draws = []
+        for mine, choice in ((key, 0), (other, 0), (key, 1), (key, 0)):
+            stream = Stream(streams, mine, choice)
+            draws.append((stream.random(), stream.integers(9), *stream.standard_normal(3)))
+        assert draws[0] == draws[3]
+        assert len(set(draws)) == 3
+
+    def test_half_of_a_word_that_was_left_over_is_not_handed_on(self, streams):
+        """Small whole numbers take half a word of the source, and leave the other half."""
+        key = streams.key("a")
+        untouched = [int(n) for n in self.expected(key, 1).integers(0, 2**31, 3, dtype=np.int32)]
+        Stream(streams, key, 0).integers(0, 2**31, 1, dtype=np.int32)
+        found = Stream(streams, key, 1).integers(0, 2**31, 3, dtype=np.int32)
+        assert found.tolist() == untouched
+
+    def test_it_is_looked_for_only_if_it_is_drawn_from(self, streams, monkeypatch):
+        asked = []
+        real = streams.at
+        monkeypatch.setattr(streams, "at", lambda *a, **o: asked.append(a[1]) or real(*a, **o))
+        stream = Stream(streams, streams.key("a"), 4)
+        assert asked == []
+        stream.random(), stream.random()
+        assert asked == [4]
+
+    def test_decisions_without_luck_draw_nothing(self, monkeypatch):
+        bandit = hs.Bandit(DIM, hs.Independent(), noise=0.3, seed=0)
+        monkeypatch.setattr(Streams, "at", lambda *arguments: pytest.fail("it was drawn from"))
+        for at in range(5):
+            offer = np.random.default_rng(at).standard_normal((4, DIM))
+            bandit.learn(bandit.task("a").choose(offer), 1.0)
+        bandit.choose_many(["a", "b"], np.random.default_rng(0).normal(size=(2, 4, DIM)))
+
+    def test_it_has_all_methods_of_a_generator_and_no_others(self, streams):
+        stream = Stream(streams, streams.key("a"), 0)
+        methods = [
+            name
+            for name in dir(np.random.Generator)
+            if not name.startswith("_") and callable(getattr(np.random.Generator, name))
+        ]
+        assert "choice" in methods
+        assert [name for name in methods if not callable(getattr(stream, name))] == []
+        with pytest.raises(AttributeError):
+            stream.nonsense  # noqa: B018
+
+    def test_a_rule_of_ones_own_may_use_all_of_a_generator(self, world, play):
+        class Drawn(hs.Uniform):
+            def choose(self, belief, contexts, rng, allowed=None):
+                order = rng.permutation(len(contexts))
+                rng.shuffle(order)
+                arm = int(rng.choice(order, p=np.full(len(order), 1 / len(order))))
+                return Pick(arm, 0.0, True)
+
+        rounds = world(seed=1, rounds=12, dim=DIM)
+        games = [play(hs.Bandit(DIM, rule=Drawn(), seed=7), "mine", rounds) for _ in range(2)]
+        assert games[0] == games[1]
+        assert len(set(games[0])) > 1
+
+    def test_and_hand_it_on_to_other_libraries(self):
+        """The interface says that it is a NumPy generator."""
+
+        class Borrowed(hs.Uniform):
+            def choose(self, belief, contexts, rng, allowed=None):
+                share = dirichlet.rvs(np.ones(len(contexts)), random_state=rng)[0]
+                return Pick(int(share.argmax()), 0.0, True)
+
+        task = hs.Bandit(DIM, rule=Borrowed(), seed=7).task("a")
+        assert {task.choose(np.eye(DIM)).arm for _ in range(20)} == {0, 1, 2}
 
 
 REWARDS = {

@@ -1,5 +1,6 @@
 """Rules: which arm they pick, with what probability, and what they need to know of a belief."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
 import headstart as hs
-from headstart.rules import leaders
+from headstart.ties import fall_on, leaders, slack
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
@@ -391,6 +392,142 @@ def test_equal_contexts_tie_where_the_expected_reward_cancels_to_nothing():
 def test_close_is_not_equal():
     scores = np.array([1.0, 1.0 + 1e-12, 0.5])
     assert leaders(scores, None).tolist() == [False, True, False]
+
+
+class TestTies:
+    """Which arms are equal, and which of them is taken."""
+
+    def test_how_close_is_equal(self):
+        ulp = 2.0**-52
+        assert slack(3.0, 0.0) == slack(-3.0, 0.0) == 64 * 3 * ulp
+        assert slack(0.0, 0.5) == 32 * ulp  # where scores cancel to nothing, R is the measure
+        np.testing.assert_allclose(slack(np.array([1.0, 2.0]), 1.0), [128 * ulp, 192 * ulp])
+
+    @pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+    def test_the_measure_is_relative(self, unit):
+        scores = unit * np.array([1.0, 1.0 - 2.0**-48, 1.0 - 2.0**-40, -1.0])
+        assert leaders(scores, None).tolist() == [True, True, False, False]
+        assert leaders(-scores[:3], None).tolist() == [False, False, True]
+
+    def test_each_row_of_a_batch_by_its_own_noise(self):
+        scores = np.array([[0.0, 1e-12]] * 3)
+        found = leaders(scores, None, np.array([0.0, 1.0, 1e3]))
+        assert found.tolist() == [[False, True], [False, True], [True, True]]
+        allowed = np.array([True, False])
+        assert leaders(scores, allowed, 0.0).tolist() == [[True, False]] * 3
+
+    def test_every_marked_arm_has_its_share_of_the_unit_interval(self):
+        mask = np.array([False, True, False, True, True])
+        edges = np.array([0.0, 0.33, 0.34, 0.66, 0.67, np.nextafter(1.0, 0.0)])
+        assert fall_on(np.tile(mask, (6, 1)), edges).tolist() == [1, 1, 3, 3, 4, 4]
+
+    @on_random_instances
+    @given(seeds, st.integers(1, 9))
+    def test_only_marked_arms_are_taken_whatever_the_number(self, seed, arms):
+        rng = np.random.default_rng(seed)
+        mask = rng.random((2, 5, arms)) < 0.4
+        mask[..., rng.integers(arms)] = True
+        for uniform in (np.zeros((2, 5)), rng.random((2, 5)), np.full((2, 5), 1.0 - 2.0**-53)):
+            taken = fall_on(mask, uniform)
+            assert taken.shape == (2, 5)
+            assert np.take_along_axis(mask, taken[..., None], -1).all()
+
+    def test_marked_arms_are_equally_likely(self):
+        mask = np.array([True, False, True, True, False, True, True, False, True, True])
+        taken = fall_on(np.tile(mask, (20_000, 1)), np.random.default_rng(0).random(20_000))
+        counts = np.bincount(taken, minlength=10)
+        assert counts[~mask].sum() == 0
+        assert chisquare(counts[mask]).pvalue > 1e-4
+
+    @pytest.mark.parametrize(
+        "rule", [hs.UCB(0.0), hs.Greedy(), hs.Thompson(1e-3), hs.Uniform()], ids=repr
+    )
+    def test_a_batch_breaks_them_uniformly(self, rule):
+        belief = random_belief(8)
+        best = belief.mean / np.linalg.norm(belief.mean)
+        table = 3 * np.vstack([-9 * best, best, best, -9 * best, best])
+        many = np.broadcast_to(table, (6000, 5, 3))
+        allowed = np.array([True, True, True, False, True])
+        together, rng = stacked([belief] * 6000), np.random.default_rng(0)
+        for mask, open_ones in ((None, [1, 2, 4]), (allowed, [1, 2, 4])):
+            arms = rule.choose(together, many, rng, mask).arm
+            counts = np.bincount(arms, minlength=5)
+            if isinstance(rule, hs.Uniform):
+                open_ones = range(5) if mask is None else np.flatnonzero(mask)
+            assert counts[open_ones].sum() == 6000
+            assert chisquare(counts[open_ones]).pvalue > 1e-4
+
+    @pytest.mark.parametrize("rule", [hs.UCB(0.0), hs.Greedy(), hs.Thompson(1e-3)], ids=repr)
+    @pytest.mark.parametrize("explore", [0.0, 0.5])
+    def test_one_decision_breaks_them_among_the_arms_that_are_open(self, rule, explore):
+        rule = dataclasses.replace(rule, explore=explore)
+        belief = random_belief(8)
+        best = belief.mean / np.linalg.norm(belief.mean)
+        arms = 3 * np.vstack([best, -9 * best, best, best, best])
+        allowed = np.array([True, True, False, True, False])
+        counts = frequencies(rule, belief, arms, allowed, times=3000)
+        expected = (1 - explore) * np.array([0.5, 0, 0, 0.5, 0]) + explore * allowed / 3
+        assert counts[~allowed].sum() == 0
+        np.testing.assert_allclose(counts / 3000, expected, atol=4 * math.sqrt(0.25 / 3000))
+
+    def test_an_excluded_arm_does_not_count_as_the_best(self):
+        """Nor does it make a lone leader look tied."""
+        arms = np.array([[3.0, 0.0], [1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
+        allowed = np.array([False, True, False, True])
+        pick = hs.Greedy().choose(Fake(), arms, NoRandomness(), allowed)
+        assert (pick.arm, pick.score) == (3, 2.0)
+
+    @pytest.mark.parametrize("rule", [hs.UCB(), hs.Greedy(), hs.UCB("theory")], ids=repr)
+    def test_a_lone_leader_costs_no_randomness(self, rule):
+        for seed in range(10):
+            belief, arms = random_belief(seed), random_arms(seed)
+            pick = rule.choose(belief, arms, NoRandomness())
+            assert pick.arm == rule.index(belief, arms, None).argmax()
+
+    @pytest.mark.parametrize("rule", [hs.UCB(explore=1.0), hs.Greedy(explore=1.0)], ids=repr)
+    def test_full_exploration_is_uniform_and_scores_what_it_picks(self, rule):
+        belief, arms = random_belief(3), random_arms(3)
+        index = rule.index(belief, arms, None)
+        rng = np.random.default_rng(0)
+        picks = [rule.choose(belief, arms, rng) for _ in range(3000)]
+        assert chisquare(np.bincount([pick.arm for pick in picks], minlength=6)).pvalue > 1e-4
+        assert all(pick.score == index[pick.arm] for pick in picks)
+
+    @pytest.mark.parametrize("rule", [hs.UCB(), hs.Greedy()], ids=repr)
+    @pytest.mark.parametrize("dim", [5, 8, 16])
+    def test_equal_contexts_tie_in_single_precision_too(self, rule, dim):
+        """Its last bits are larger ones."""
+        for seed in range(10):
+            rng = np.random.default_rng(seed)
+            prior = hs.Prior(
+                rng.standard_normal(dim).astype(np.float32),
+                (rng.standard_normal((dim, dim)) + 2 * np.eye(dim)).astype(np.float32),
+                noise=0.5,
+            )
+            table = np.tile(rng.standard_normal(dim).astype(np.float32), (23, 1))
+            belief = hs.Belief.start(prior)
+            values = rule.propensities(belief, table, rng).values
+            np.testing.assert_allclose(values, 1 / 23, rtol=1e-5)
+            picked = {rule.choose(belief, table, rng).arm for _ in range(60)}
+            assert len(picked) > 10
+
+
+class NoRandomness:
+    """A generator that must not be used."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"{name} was drawn")
+
+
+@pytest.mark.parametrize("rule", [rule for rule in ALL_RULES if hasattr(rule, "index")], ids=repr)
+def test_one_offer_may_serve_a_batch_of_beliefs(rule):
+    beliefs, arms = [random_belief(seed) for seed in range(4)], random_arms(5)
+    together = stacked(beliefs)
+    values = rule.propensities(together, arms, np.random.default_rng(0)).values
+    pick = rule.choose(together, arms, np.random.default_rng(0))
+    assert values.shape == (4, 6)
+    assert np.shape(pick.arm) == np.shape(pick.score) == (4,)
+    assert (np.take_along_axis(values, np.asarray(pick.arm)[:, None], -1) > 0).all()
 
 
 @each_rule

@@ -1,5 +1,6 @@
 """Running tasks learn from each other: each from all others, none from itself, nothing twice."""
 
+import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
@@ -8,7 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 import headstart as hs
 from headstart import ledger
@@ -197,6 +204,212 @@ class TestWhatARunningTaskBelieves:
                         bandit.learn(choice, worth[choice.arm] + NOISE * rng.standard_normal())
                         lost[running] += worth.max() - worth[choice.arm]
         assert lost[True] < 0.95 * lost[False]
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts(hs.Transfer):
+    """Tells by its prior's mean how many rewards of each task it was given.
+
+    (The contexts of task i are eᵢ and its rewards 1.)
+    """
+
+    reversible = True
+    counts_running = True
+
+    def init(self, dim, noise=None, batch=()):
+        return np.zeros(dim)
+
+    def fold(self, state, evidence, weight=1.0):
+        return state + weight * evidence.moment
+
+    def joined(self, state, running):
+        return sum((evidence.moment for evidence in running), state)
+
+    def prior(self, state):
+        return hs.Prior(state, np.eye(len(state)))
+
+
+class TestNoTaskLearnsFromItself:
+    """A prior may be kept and used again: but not for a task whose rewards it has counted."""
+
+    def bandit(self, **options):
+        return hs.Bandit(5, Counts(), hs.Uniform(), noise=1.0, seed=0, **options)
+
+    def play(self, bandit, id, rounds=1):
+        for _ in range(rounds):
+            bandit.learn(bandit.task(id).choose(np.eye(5)[[id]]), 1.0)
+
+    def given(self, bandit, id):
+        """How many rewards of each task are in the prior of one."""
+        return bandit.task(id).belief.prior.mean.astype(int).tolist()
+
+    def reloaded(self, bandit, tmp_path):
+        bandit.save(tmp_path / "b")
+        return hs.load(tmp_path / "b", transfer=Counts())
+
+    def test_what_the_fake_tells(self):
+        bandit = self.bandit()
+        self.play(bandit, 0, 9)
+        self.play(bandit, 1, 9)
+        assert self.given(bandit, 1) == [9, 0, 0, 0, 0]
+        bandit.task(2).choose(np.eye(5)[[2]])
+        assert self.given(bandit, 2) == [9, 9, 0, 0, 0]
+        bandit.task(0).refresh()
+        assert self.given(bandit, 0) == [0, 9, 0, 0, 0]
+
+    @pytest.mark.parametrize("reload", [False, True])
+    def test_when_it_runs_on(self, reload, tmp_path):
+        bandit = self.bandit()
+        self.play(bandit, 0, 10)
+        bandit.task(1).choose(np.eye(5)[[1]])  # a prior is kept, with ten rewards of task 0
+        if reload:
+            bandit = self.reloaded(bandit, tmp_path)
+        bandit.task(0).refresh()
+        assert self.given(bandit, 0) == [0] * 5
+
+    @pytest.mark.parametrize("reload", [False, True])
+    def test_when_it_is_back_from_idle(self, reload, tmp_path):
+        bandit = self.bandit(live=2)
+        self.play(bandit, 0, 10)
+        bandit.task(1).choose(np.eye(5)[[1]])  # a prior is kept, with ten rewards of task 0
+        bandit.task(2).choose(np.eye(5)[[2]])  # for which there is no room any more
+        if reload:
+            bandit = self.reloaded(bandit, tmp_path)
+        assert self.given(bandit, 0) == [0] * 5  # looked at while it is idle
+        bandit.task(0).choose(np.eye(5)[[0]])
+        assert self.given(bandit, 0) == [0] * 5
+
+    def test_when_others_were_used_after_it(self, monkeypatch):
+        """Only the latest used count: a task may be in a prior that is kept, and not count now."""
+        monkeypatch.setattr(ledger, "RUNNING", 2)
+        bandit = self.bandit()
+        self.play(bandit, 0, 10)
+        for id in (1, 2, 3):
+            self.play(bandit, id)
+        bandit.task(0).refresh()
+        assert self.given(bandit, 0)[0] == 0
+
+    def test_when_it_is_closed_and_runs_on(self):
+        bandit = self.bandit()
+        self.play(bandit, 0, 10)
+        bandit.task(0).close()
+        bandit.task(1).choose(np.eye(5)[[1]])
+        assert self.given(bandit, 1) == [10, 0, 0, 0, 0]
+        assert self.given(bandit, 0) == [0] * 5
+        self.play(bandit, 0)
+        assert self.given(bandit, 0) == [0] * 5
+
+    def test_when_many_choose_in_one_call(self):
+        bandit = self.bandit(live=3)
+        self.play(bandit, 0, 10)
+        self.play(bandit, 1, 10)
+        for ids in ([2, 3, 4], [0, 1], [4, 3, 2, 1, 0], [1, 1]):
+            bandit.choose_many(ids, np.eye(5)[ids][:, None])
+            for id in ids:
+                assert self.given(bandit, id)[id] == 0
+
+    def test_a_prior_that_is_kept_serves_those_it_does_not_count(self):
+        """So that tasks which come and go do not each cost a new one."""
+        bandit, made = self.bandit(live=2), []
+        real = Counts.prior
+        self.play(bandit, 0, 40)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Counts, "prior", lambda self, state: made.append(1) or real(self, state))
+            for _ in range(5):
+                for id in (1, 2, 3, 4):
+                    bandit.task(id).choose(np.eye(5)[[id]])
+        assert len(made) <= 1
+
+
+class SelfTaught(RuleBasedStateMachine):
+    """Tasks in any order of life, with room for few: none is ever given its own rewards."""
+
+    ids = st.integers(0, 4)
+
+    def __init__(self):
+        super().__init__()
+        self.bandit = None
+        self.late = []
+        self.folder = tempfile.TemporaryDirectory()
+
+    def teardown(self):
+        self.folder.cleanup()
+
+    @initialize(live=st.integers(1, 5))
+    def start(self, live):
+        self.bandit = hs.Bandit(5, Counts(), hs.Uniform(), noise=1.0, seed=0, live=live)
+
+    def choose(self, id):
+        return self.bandit.task(id).choose(np.eye(5)[[id]])
+
+    @rule(id=ids, times=st.integers(1, 12))
+    def play(self, id, times):
+        for _ in range(times):
+            self.bandit.learn(self.choose(id), 1.0)
+
+    @rule(id=ids)
+    def only_choose(self, id):
+        self.late.append(self.choose(id))
+
+    @rule(ids=st.lists(ids, min_size=1, max_size=6))
+    def choose_many(self, ids):
+        self.late += self.bandit.choose_many(ids, np.eye(5)[ids][:, None])
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data())
+    def learn_late(self, data):
+        choice = self.late.pop(data.draw(st.integers(0, len(self.late) - 1)))
+        with contextlib.suppress(hs.ChoiceError, hs.TaskError):  # it may have been deleted since
+            self.bandit.learn(choice, 1.0)
+
+    @rule(id=ids, how=st.sampled_from(["close", "refresh", "delete"]))
+    def end(self, id, how):
+        if id in self.bandit:
+            getattr(self.bandit.task(id), how)()
+
+    @rule()
+    def save_and_load(self):
+        path = Path(self.folder.name) / "saved"
+        self.bandit.save(path)
+        self.bandit = hs.load(path, transfer=Counts())
+
+    @invariant()
+    def nobody_is_told_of_itself(self):
+        for id in self.bandit or ():
+            prior = self.bandit.task(id).belief.prior
+            assert prior.mean[int(id)] == 0
+            assert (prior.mean >= 0).all()
+
+    @invariant()
+    def what_a_new_task_would_be_told_is_true(self):
+        if self.bandit is not None:
+            shown = [self.bandit.task(id).rounds if id in self.bandit else 0 for id in range(5)]
+            assert (self.bandit.prior.mean <= shown).all()
+
+
+SelfTaught.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
+TestNobodyIsEverToldOfItself = SelfTaught.TestCase
+
+
+class TestUnits:
+    @pytest.mark.parametrize("silent", [0, 1, 3, 6, 11])
+    def test_tasks_side_by_side_decide_alike_in_any_unit(self, silent):
+        """Also if the first rewards are zero, which tell no scale: clicks begin like that."""
+
+        def history(unit):
+            bandit, arms = hs.Bandit(3, seed=7), []
+            for at in range(6):
+                for id in range(at, at + 4):  # a task starts in every turn
+                    rng = np.random.default_rng([id, at])
+                    offer = rng.standard_normal((5, 3))
+                    choice = bandit.task(id).choose(offer)
+                    reward = offer[choice.arm] @ [1.0, 0.5, 0.2] + 0.3 * rng.standard_normal()
+                    bandit.learn(choice, unit * float(reward) * (len(arms) >= silent))
+                    arms.append(choice.arm)
+            return arms
+
+        # Powers of two scale without rounding: the decisions must agree even where scores tie.
+        assert history(1024.0) == history(1.0) == history(1 / 1024)
 
 
 class TestMilestones:

@@ -162,7 +162,7 @@ class Bandit:
     @property
     def prior(self) -> Prior | MixturePrior:
         """What a new task would start from."""
-        with self._lock:
+        with self._lock, self._ledger.looking():
             prior: Prior | MixturePrior = self._ledger.prior(keep=False)
             return prior
 
@@ -309,24 +309,27 @@ class Bandit:
 
     def report(self) -> Report:
         """What was learned: tasks, subspace, eigenvalues, and the gain expected for a new task."""
-        with self._lock:
+        with self._lock, self._ledger.looking():
             ledger = self._ledger
+            ledger.settle()
             prior = ledger.prior(keep=False)
             whole = prior.gaussian() if isinstance(prior, MixturePrior) else prior
             explained = ledger.transfer.explain(ledger.state)
-            total = Evidence.zero(ledger.dim)
+            base = ledger.base
+            total = Evidence.zero(ledger.dim) if base is None else base.pooled
+            fitted = 0 if base is None else int(base.tasks)
+            rounds = total.rounds + sum(entry.rewards for entry in ledger.entries.values())
             for name in ledger.closed:
                 evidence = ledger.evidence(ledger.entries[name])
                 total = total + evidence.replace(forced=None)
-            rounds = sum(entry.rewards for entry in ledger.entries.values())
             gram = total.gram / max(total.rounds, 1.0)
-            usual = total.rounds / max(len(ledger.closed), 1)  # the length of a task
+            usual = total.rounds / max(len(ledger.closed) + fitted, 1)  # the length of a task
             return Report(
                 transfer=repr(ledger.transfer),
                 rule=repr(self._rule),
                 dim=ledger.dim,
                 open_tasks=len(ledger.entries) - len(ledger.closed),
-                closed_tasks=len(ledger.closed),
+                closed_tasks=len(ledger.closed) + fitted,
                 rounds=int(rounds),
                 noise=float(prior.noise),
                 rank=explained.rank,
@@ -355,8 +358,7 @@ class Bandit:
             belief, unsure = self._ledger.belief(name)
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
-            rng: Any = Stream(self._streams, key, position)
-            pick = self._rule.choose(belief, table, rng, allowed)
+            pick = self._rule.choose(belief, table, self._rng(key, position), allowed)
             # Nothing can be refused any more: from here on, things change.
             if not (entry.closed and self._frozen):
                 self._ledger.reopen(name)
@@ -373,17 +375,20 @@ class Bandit:
         forced = bool(pick.forced)
         return Choice(pick.arm, pick.score, name, number, forced, context, self._origin, odds)
 
+    def _rng(self, key: Any, position: int) -> Any:
+        """A choice's random numbers: the library's own rules mostly need none."""
+        if type(self._rule).__module__ == Rule.__module__:
+            return Stream(self._streams, key, position)
+        return self._streams.at(key, position)
+
     def _choose_together(self, names: list[str], tables: Array) -> Choices:
         """One choice for each task; the lock is held, and everything is checked."""
         ledger = self._ledger
-        found = [ledger.belief(name) for name in names]
-        beliefs = [belief for belief, _ in found]
-        if not can_stack(self._rule, beliefs):
-            pairs = zip(names, tables, strict=True)
-            return Choices.of([self._choose(name, table, None) for name, table in pairs])
-        streams, numbers = [], []
-        for name, (belief, unsure) in zip(names, found, strict=True):
+        beliefs, streams, numbers = [], [], []
+        for name in names:  # in order: a task that runs on, or goes idle, changes what others see
             entry = ledger.entries[name]
+            belief, unsure = ledger.belief(name)
+            beliefs.append(belief)
             key = self._streams.key(name) if entry.key is None else entry.key
             streams.append(Stream(self._streams, key, entry.number - entry.start))
             numbers.append(entry.next_number(self._memory))
@@ -391,7 +396,18 @@ class Bandit:
                 ledger.reopen(name)
                 ledger.enliven(name, belief, unsure)
                 entry.key = key
-        arms, scores = decide(self._rule, beliefs, tables, streams)
+        if can_stack(self._rule, beliefs):
+            arms, scores = decide(self._rule, beliefs, tables, streams)
+            forced = np.zeros(len(names), dtype=bool)
+        else:
+            picks = [
+                self._rule.choose(belief, table, self._rng(stream.key, stream.place))
+                for belief, table, stream in zip(beliefs, tables, streams, strict=True)
+            ]
+            arms = np.array([pick.arm for pick in picks], dtype=np.intp)
+            scores = np.array([float(pick.score) for pick in picks])
+            forced = np.array([bool(pick.forced) for pick in picks])
+        arms.flags.writeable = scores.flags.writeable = False  # choices are built from them later
         build = builder(
             self._rule,
             self._streams.seed,
@@ -403,6 +419,7 @@ class Bandit:
             beliefs,
             tables,
             streams,
+            forced,
         )
         return Choices(arms, scores, names, build)
 
@@ -470,7 +487,7 @@ class Bandit:
 
     def _predict(self, name: str, contexts: Any, level: float, of_reward: bool) -> Prediction:
         level = checks.fraction("level", level, open_ends=True)
-        with self._lock:
+        with self._lock, self._ledger.looking():
             self._entry(name)
             table, _ = self._features.read(contexts)
             belief, _ = self._ledger.belief(name, keep=False)

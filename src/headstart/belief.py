@@ -178,8 +178,11 @@ class Belief(Record):
         """The update without batch axes, where plain floats are faster than arrays of one."""
         mean, root = self.mean, self.root
         compiled = loops()
-        if compiled is not None and x.dtype == root.dtype == np.float64:
-            mean, root, s = compiled.learn(mean, root, x, r)
+        if compiled is not None and x.dtype == mean.dtype == root.dtype == np.float64:
+            x, root = np.ascontiguousarray(x), np.ascontiguousarray(root)
+            new_mean, new_root = np.empty_like(mean), np.empty_like(root)
+            s = compiled.learn(mean, root, x, r, new_mean, new_root)
+            mean, root = new_mean, new_root
         else:
             u = x @ root
             s = float(u @ u)

@@ -13,8 +13,9 @@ from headstart.belief import Belief, unchecked
 from headstart.choice import Choice
 from headstart.randomness import Streams
 from headstart.records import Array, frozen
-from headstart.rules import UCB, Greedy, Propensities, Rule, Thompson, slack
+from headstart.rules import UCB, Greedy, Propensities, Rule, Thompson
 from headstart.speed import loops
+from headstart.ties import slack
 
 __all__ = ["Choices", "decide", "odds_of"]
 
@@ -158,17 +159,17 @@ def builder(
     beliefs: Sequence[Any],
     tables: Array,
     streams: Sequence[Any],
+    forced: Any,
 ) -> Callable[[int], Choice]:
     """What makes one of many choices, when it is asked for."""
 
     def build(at: int) -> Choice:
         stream = streams[at]
-        odds = partial(
-            odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.choice, None
-        )
+        odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
         context = frozen(tables[at, arms[at]].copy())
+        mark = bool(forced[at])
         return Choice(
-            int(arms[at]), float(scores[at]), tasks[at], numbers[at], False, context, origin, odds
+            int(arms[at]), float(scores[at]), tasks[at], numbers[at], mark, context, origin, odds
         )
 
     return build

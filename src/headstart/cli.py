@@ -55,7 +55,47 @@ Engine = Annotated[
     str,
     typer.Option(help="What plays the rounds: auto, plain (NumPy), compiled (Numba) or gpu."),
 ]
+Cluster = Annotated[
+    str | None, typer.Option(help="Where to run: ray (started here), or ray://host:port.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+LogPaths = Annotated[
+    list[str],
+    typer.Argument(metavar="LOGS", help="Files, globs, folders or URLs (s3://bucket/logs)."),
+]
+TaskColumn = Annotated[str, typer.Option("--task", help="Column with the task's id.")]
+RewardColumn = Annotated[str, typer.Option("--reward", help="Column with the reward.")]
+FeatureColumns = Annotated[
+    str,
+    typer.Option(
+        "--features", help="Feature columns: a pattern (x*), names (age,price), or one of lists."
+    ),
+]
+WeightColumn = Annotated[
+    str | None, typer.Option("--weight", help="Column that says how often a row counts.")
+]
+TimeColumn = Annotated[str | None, typer.Option("--timestamp", help="Column with the time.")]
+RoundColumn = Annotated[
+    str | None, typer.Option("--round", help="Column with the round, if all arms were logged.")
+]
+ChosenColumn = Annotated[
+    str | None, typer.Option("--chosen", help="Column that says which arm was shown.")
+]
+PropensityColumn = Annotated[
+    str | None, typer.Option("--propensity", help="Column with the probability of that.")
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option("--format", help="parquet, csv, arrow or jsonl, if file names do not say it."),
+]
+OnBadRows = Annotated[
+    str, typer.Option("--on-bad-rows", help="error: refuse them all at once; skip: count them.")
+]
+Storage = Annotated[
+    list[str] | None,
+    typer.Option("--storage", help="An option of the URL's file system: anon=true. Repeat."),
+]
 
 
 @app.command()
@@ -123,12 +163,13 @@ def compare(
 ) -> None:
     """Compare any policies on any world, on the same tasks, contexts and noise."""
     from headstart.lab.studies import compare as run
+    from headstart.lab.studies.comparison import DEFAULT_POLICIES
 
     with bars(quiet=as_json) as bar:
         made = run(
             plan,
             world=world,
-            policies=policy or ["linucb", "bias_oful", "projected_linucb"],
+            policies=policy or DEFAULT_POLICIES,
             seeds=seeds,
             first_seed=first_seed,
             tasks=tasks,
@@ -155,6 +196,143 @@ def report(
 
 
 @app.command()
+def fit(
+    logs: LogPaths,
+    task: TaskColumn,
+    reward: RewardColumn,
+    features: FeatureColumns,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write the bandit, for headstart.load.")
+    ] = Path("prior.headstart"),
+    weight: WeightColumn = None,
+    chosen: ChosenColumn = None,
+    format: LogFormat = None,
+    on_bad_rows: OnBadRows = "error",
+    storage: Storage = None,
+    transfer: Annotated[
+        str, typer.Option(help="How to learn, and its options: subspace:rank=3.")
+    ] = "empirical_bayes",
+    noise: Annotated[
+        float | None, typer.Option(help="R, the rewards' noise; estimated unless given.")
+    ] = None,
+    keep_tasks: Annotated[
+        bool, typer.Option("--keep-tasks", help="Keep every task's evidence, to go on with it.")
+    ] = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    memory: Annotated[
+        str, typer.Option(help="Memory to take; what is more goes to disk.")
+    ] = "2GiB",
+    resume: Annotated[
+        bool, typer.Option("--resume/--afresh", help="Go on with a fit that was interrupted.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Learn a prior from logs, and write a bandit whose new tasks start from it."""
+    from headstart.fleet import Columns, Logs
+    from headstart.fleet.fit import bytes_from, transfer_from
+    from headstart.fleet.fit import fit as run
+    from headstart.fleet.local import forget
+
+    how, room = transfer_from(transfer), bytes_from(memory)
+    columns = Columns(task, reward, features, weight, chosen=chosen)
+    options = storage_options(storage)
+    rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
+    folder = out.with_name(out.name + ".partial")
+    if not resume:
+        forget(folder)
+    with bars(quiet=as_json) as bar, bar("reading") as reading, bar("fitting") as fitting:
+        stages = {"reading": reading, "fitting": fitting}
+        found = run(
+            rows,
+            how,
+            noise=noise,
+            out=out,
+            keep_tasks=keep_tasks,
+            cluster=cluster,
+            workers=workers,
+            memory=room,
+            resume=folder if cluster is None else None,
+            progress=None if as_json else lambda what, done, all: stages[what](done, all),
+        )
+    summary = {**found.summary(), "out": str(out)}
+    if as_json:
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    table(summary)
+    if found.bad:
+        say(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
+    say(f"The bandit is in [bold]{out}[/bold]; headstart.load serves new tasks from it at once.")
+
+
+@app.command()
+def evaluate(
+    logs: LogPaths,
+    task: TaskColumn,
+    reward: RewardColumn,
+    features: FeatureColumns,
+    weight: WeightColumn = None,
+    timestamp: TimeColumn = None,
+    round_id: RoundColumn = None,
+    chosen: ChosenColumn = None,
+    propensity: PropensityColumn = None,
+    format: LogFormat = None,
+    on_bad_rows: OnBadRows = "error",
+    storage: Storage = None,
+    transfer: Annotated[
+        str, typer.Option(help="How a prior is learned, and its options: subspace:rank=3.")
+    ] = "empirical_bayes",
+    future: Annotated[
+        float, typer.Option(help="The share of tasks that is predicted: the latest, or any.")
+    ] = 0.3,
+    first: Annotated[int, typer.Option(min=1, help="How many rewards of each count.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Of the split and the intervals.")] = 0,
+    most_tasks: Annotated[
+        int, typer.Option(min=4, help="Look at no more tasks than these, chosen by their ids.")
+    ] = 20_000,
+    intercept: Annotated[
+        bool,
+        typer.Option("--intercept/--no-intercept", help="Add a constant feature if there is none."),
+    ] = True,
+    clip: Annotated[
+        float | None, typer.Option(help="The largest weight in off-policy estimates; no limit.")
+    ] = None,
+    out: Out = Path("results/evaluation"),
+    as_json: Json = False,
+) -> None:
+    """Does it help on my data? Learn from some tasks, predict the others, and say so."""
+    from headstart.fleet import Columns, Logs
+    from headstart.fleet import evaluate as run
+    from headstart.fleet.fit import transfer_from
+    from headstart.fleet.page import write_page
+
+    columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
+    options = storage_options(storage)
+    rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
+    with bars(quiet=as_json) as bar, bar("evaluate") as progress:
+        found = run(
+            rows,
+            transfer=transfer_from(transfer),
+            future=future,
+            first=first,
+            seed=seed,
+            most_tasks=most_tasks,
+            intercept=intercept,
+            clip=clip,
+            progress=progress,
+        )
+    path = write_page(found, out)
+    if as_json:
+        print(json.dumps({**found.summary(), "report": str(path)}, indent=2, ensure_ascii=False))
+        return
+    show(found.frame, f"The first {first} rewards of {found.future:,} future tasks")
+    say(in_bold(found.verdict.sentence))
+    if found.advice:
+        say(found.advice)
+    say(f"The report is in [bold]{path}[/bold], figures beside it.")
+
+
+@app.command()
 def worlds(as_json: Json = False) -> None:
     """List the worlds that compare knows, with their options."""
     from headstart.lab.studies import list_worlds
@@ -168,6 +346,53 @@ def policies(as_json: Json = False) -> None:
     from headstart.lab.studies import list_policies
 
     list_out(list_policies(), "policy", as_json)
+
+
+@app.command()
+def check(
+    logs: LogPaths,
+    task: TaskColumn,
+    reward: RewardColumn,
+    features: FeatureColumns,
+    weight: WeightColumn = None,
+    timestamp: TimeColumn = None,
+    round: RoundColumn = None,
+    chosen: ChosenColumn = None,
+    propensity: PropensityColumn = None,
+    format: LogFormat = None,
+    on_bad_rows: OnBadRows = "error",
+    storage: Storage = None,
+    as_json: Json = False,
+) -> None:
+    """Look through logs: what is in them, and what to fix. Exits with 2 if they cannot be used."""
+    from headstart.fleet import Columns, Logs
+    from headstart.fleet import check as run
+
+    columns = Columns(task, reward, features, weight, timestamp, round, chosen, propensity)
+    opened = Logs(
+        logs, columns, on_bad_rows=on_bad_rows, format=format, storage=storage_options(storage)
+    )
+    with bars(quiet=as_json) as bar, bar("reading") as progress:
+        profile = run(opened, progress=progress)
+    if as_json:
+        print(json.dumps(profile.summary(), indent=2, ensure_ascii=False))
+    else:
+        print(profile)
+    raise typer.Exit(0 if profile.usable else 2)
+
+
+def storage_options(given: list[str] | None) -> dict[str, Any]:
+    """Options of a file system from KEY=VALUE; values that are JSON are read as such."""
+    options: dict[str, Any] = {}
+    for entry in given or []:
+        name, sign, value = entry.partition("=")
+        if not sign or not name:
+            raise typer.BadParameter(f"KEY=VALUE; got {entry!r}", param_hint="--storage")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 @contextlib.contextmanager
@@ -227,6 +452,22 @@ def show(table: Any, title: str) -> None:
     Console().print(shown)
 
 
+def table(facts: dict[str, Any]) -> None:
+    """Names and figures, one below the other; what is unknown is left out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(show_header=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    for name, value in facts.items():
+        if value is not None and value != "":
+            text = f"{value:,}" if isinstance(value, int) else str(value)
+            text = f"{value:,.4g}" if isinstance(value, float) else text
+            shown.add_row(name.replace("_", " "), text)
+    Console().print(shown)
+
+
 def list_out(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
     """Names with options and a line on each."""
     if as_json:
@@ -249,6 +490,13 @@ def say(text: str) -> None:
     from rich.console import Console
 
     Console().print(text, soft_wrap=True, highlight=False)
+
+
+def in_bold(text: str) -> str:
+    """Text whose brackets mean nothing to Rich, in bold."""
+    from rich.markup import escape
+
+    return f"[bold]{escape(text)}[/bold]"
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ number = numba.float64
 vector = numba.types.Array(number, 1, "C", readonly=True)
 matrix = numba.types.Array(number, 2, "C", readonly=True)
 cube = numba.types.Array(number, 3, "C", readonly=True)
-choice = numba.types.Tuple((numba.intp, number, number, number[::1]))
+choice = numba.types.Tuple((numba.intp, number, number))
 
 compiled = numba.njit
 
@@ -44,7 +44,7 @@ def best_two(scores: Any) -> Any:
 def settle(scores: Any, uniform: float, noise: float) -> Any:
     """The arm with the largest score; among equals up to rounding, the one ``uniform`` falls on.
 
-    (As :func:`headstart.rules.leaders` and :func:`headstart.rules.fall_on` do it.)
+    (As :func:`headstart.ties.leaders` and :func:`headstart.ties.fall_on` do it.)
     """
     arm, top, second = best_two(scores)
     edge = top - 64 * 2.220446049250313e-16 * (abs(top) + noise)
@@ -125,33 +125,29 @@ def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root:
     return s
 
 
-@compiled([choice(matrix, vector, matrix, number)], cache=True)
-def choose_ucb(contexts: Any, mean: Any, root: Any, gamma: float) -> Any:
-    """The best arm, its index, the second best index, and all of them."""
-    scores = np.empty(len(contexts))
+@compiled([choice(matrix, vector, matrix, number, number[::1])], cache=True)
+def choose_ucb(contexts: Any, mean: Any, root: Any, gamma: float, scores: Any) -> Any:
+    """Fill ``scores`` with the arms' indices; the best arm, its index and the second best index.
+
+    (Arrays are handed in: to return one takes longer than to fill it.)
+    """
     score_ucb(contexts, mean, root, gamma, scores)
-    arm, top, second = best_two(scores)
-    return arm, top, second, scores
+    return best_two(scores)
 
 
-@compiled([choice(matrix, vector, matrix, number, vector)], cache=True)
-def choose_thompson(contexts: Any, mean: Any, root: Any, scale: float, normals: Any) -> Any:
+@compiled([choice(matrix, vector, matrix, number, vector, number[::1])], cache=True)
+def choose_thompson(
+    contexts: Any, mean: Any, root: Any, scale: float, normals: Any, scores: Any
+) -> Any:
     """Likewise, by a draw through the root."""
-    scores = np.empty(len(contexts))
     score_thompson(contexts, mean, root, scale, normals, scores)
-    arm, top, second = best_two(scores)
-    return arm, top, second, scores
+    return best_two(scores)
 
 
-@compiled(
-    [numba.types.Tuple((number[::1], number[:, ::1], number))(vector, matrix, vector, number)],
-    cache=True,
-)
-def learn(mean: Any, root: Any, x: Any, reward: float) -> Any:
-    """A belief's new mean and root after one round, and s."""
-    new_mean, new_root = np.empty_like(mean), np.empty_like(root)
-    s = update(mean, root, x, reward, new_mean, new_root)
-    return new_mean, new_root, s
+@compiled([number(vector, matrix, vector, number, number[::1], number[:, ::1])], cache=True)
+def learn(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
+    """Fill in a belief's new mean and root after one round; gives s."""
+    return update(mean, root, x, reward, new_mean, new_root)
 
 
 @compiled(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class Features(NamedTuple):
         """
         names = self.names
         if type(contexts) is np.ndarray and contexts.dtype == np.float64:
-            table = np.ascontiguousarray(contexts)
+            table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # The usual case, with one test for everything: NaN and infinities fail it as well.
             usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
             if usual and not self.intercept and np.vdot(table, table) <= SOUND:
@@ -53,7 +53,7 @@ class Features(NamedTuple):
         else:
             want = f"one row of {self.given} numbers per arm"
             table = checks.finite_array("contexts", contexts, want)
-            table = table.astype(np.float64, copy=False)
+            table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
         if self.intercept:
             table = np.hstack([table, np.ones((len(table), 1))])
@@ -67,7 +67,11 @@ class Features(NamedTuple):
             usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.given) and tables.size
             if usual and np.vdot(tables, tables) <= SOUND:
                 return tables
-        given = checks.finite_array("contexts", contexts, want)
+        if isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts):
+            raise InputError(f"contexts must be {want}; got a list of frames: stack their values")
+        given = checks.finite_array("contexts", contexts, want).astype(np.float64, copy=False)
+        if given.shape == (0,) and not tasks:
+            given = given.reshape(0, 1, self.given)
         if given.ndim != 3 or given.shape[0] != tasks or given.shape[2] != self.given:
             raise checks.refuse("contexts", want, given)
         if tasks:

@@ -2,7 +2,8 @@
 
 The rules that keep the books right:
 
-- the transfer's state holds exactly the closed tasks, each once;
+- the transfer's state holds exactly the closed tasks, each once, and those of its base if it has
+  one: tasks that were fitted elsewhere and are not in the books;
 - a closed task whose evidence changes is taken out and folded in again before the prior is next
   asked for; a reopened or deleted one is taken out for good;
 - a task's belief is a prior *without* its own evidence, plus its own evidence;
@@ -16,10 +17,11 @@ and comes alive again from the newest prior.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +34,15 @@ from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 from headstart.transfer.noise import own_noise
 
-__all__ = ["Ledger"]
+__all__ = ["Base", "Ledger"]
+
+
+class Base(NamedTuple):
+    """What the books begin with: the state of tasks that are not in them, and their sums."""
+
+    state: Any
+    tasks: float  # how many there were
+    pooled: Evidence  # of all of them
 
 
 class Ledger:
@@ -57,13 +67,25 @@ class Ledger:
         self.live: OrderedDict[str, Entry] = OrderedDict()
         self.closed: dict[str, None] = {}  # in the order they were closed
         self.unfolded: dict[str, None] = {}  # closed, but not in the state now
-        self.state: Any = transfer.init(dim, noise)
+        self.base: Base | None = None
+        self.state: Any = self.first_state()
         self.stale = False  # the state must be folded anew
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
         self.cached_prior: Any = None
         self.cached_with: frozenset[str] = frozenset()  # the running tasks that it counts
         self.cached_at = 0  # how many rewards there were then
+
+    def begin_with(self, base: Base) -> None:
+        """Let empty books begin with what was learned elsewhere."""
+        self.base = base
+        self.state = self.first_state()
+
+    def first_state(self) -> Any:
+        """The state before any task of these books."""
+        if self.base is not None:
+            return self.base.state
+        return self.transfer.init(self.dim, self.noise)
 
     def open(self, task: str) -> Entry:
         """The task's entry, made if there is none."""
@@ -77,6 +99,15 @@ class Ledger:
         """What the task has shown."""
         return entry.total(self.dim)
 
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Whatever is settled meanwhile is as it was afterwards: when it is settled decides."""
+        before = self.state, dict(self.unfolded), self.stale, self.reversals
+        try:
+            yield
+        finally:
+            self.state, self.unfolded, self.stale, self.reversals = before
+
     def prior(self, keep: bool = True) -> Any:
         """Where a new task starts; ``keep`` it for those that come soon, unless only looking."""
         self.settle()
@@ -84,7 +115,11 @@ class Ledger:
             return self.cached_prior
         prior = self.transfer.prior(self.joined(self.state, None))
         if keep:
-            self.cached_prior, self.cached_at = prior, self.rewards
+            # Before any reward tells the scale, a prior is good for as long as there is none.
+            known = self.noise is not None or any(
+                self.entries[name].has_rewards(self.dim) for name in (*self.closed, *self.live)
+            )
+            self.cached_prior, self.cached_at = prior, self.rewards if known else 0
             self.cached_with = frozenset(self.running(None))
         return prior
 
@@ -128,9 +163,12 @@ class Ledger:
     def folded(self, tasks: Iterable[str]) -> Any:
         """The state of these tasks alone, from nothing."""
         evidences = [self.evidence(self.entries[task]) for task in tasks if self.rounds(task)]
-        if not evidences:
-            return self.transfer.init(self.dim, self.noise)
-        return self.transfer.refit(evidences, self.noise)
+        if evidences and self.base is None:
+            return self.transfer.refit(evidences, self.noise)
+        state = self.first_state()
+        for evidence in evidences:
+            state = self.transfer.fold(state, evidence, 1.0)
+        return state
 
     def rounds(self, task: str) -> float:
         """How many rewards a task has seen."""
@@ -142,10 +180,10 @@ class Ledger:
             return self.prior(keep)
         self.settle()
         if task not in self.closed:
-            # The prior for everybody will do, unless it counts this very task.
-            if self.has_recent_prior() and task not in self.cached_with:
-                return self.cached_prior
-            if task not in self.running(None):
+            # The prior for everybody will do, unless it counts this very task: the one at hand
+            # may have counted it when it was still live, or among the latest.
+            counted = self.cached_with if self.has_recent_prior() else self.running(None)
+            if task not in counted:
                 return self.prior(keep)
             return self.transfer.prior(self.joined(self.state, task))
         state = self.state_without(task) if self.transfer.reversible else None
@@ -223,7 +261,7 @@ class Ledger:
         self.unfolded.pop(task, None)
         del self.closed[task]
         if not self.closed:
-            self.state = self.transfer.init(self.dim, self.noise)
+            self.state = self.first_state()
             self.stale = False
             self.reversals = 0
 
@@ -266,10 +304,13 @@ class Ledger:
         belief = believe(prior, evidence if evidence.rounds else None)
         if self.fade < 1.0:
             belief = counting(belief, entry.rewards)
-        known = self.closed if not self.transfer.counts_running else {**self.closed, **self.live}
-        others = (other for other in known if other != task)
-        unsure = self.noise is None and not any(
-            self.entries[other].has_rewards(self.dim) for other in others
+        running = self.live if self.transfer.counts_running else ()
+        others = (other for other in itertools.chain(self.closed, running) if other != task)
+        fitted = self.base is not None and self.base.pooled.squares > 0
+        unsure = (
+            self.noise is None
+            and not fitted
+            and not any(self.entries[other].has_rewards(self.dim) for other in others)
         )
         if unsure:
             belief = self.on_its_own(entry, belief, evidence, afresh=True)

@@ -47,22 +47,22 @@ class Stream:
     It has the methods of a generator. All streams share one: use up one before the next.
     """
 
-    __slots__ = ("choice", "found", "key", "streams")
+    __slots__ = ("found", "key", "place", "streams")
 
     def __init__(self, streams: Streams, key: npt.NDArray[np.uint64], choice: int) -> None:
         self.streams = streams
         self.key = key
-        self.choice = choice
+        self.place = choice  # no name that a generator has
         self.found: np.random.Generator | None = None
 
     def afresh(self) -> Stream:
         """The same stream from its start."""
-        return Stream(self.streams, self.key, self.choice)
+        return Stream(self.streams, self.key, self.place)
 
     def __getattr__(self, name: str) -> Any:
         """A generator's method, of the stream in its present state."""
         if self.found is None:
-            self.found = self.streams.at(self.key, self.choice)
+            self.found = self.streams.at(self.key, self.place)
         return getattr(self.found, name)
 
 

@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 
 from headstart import checks
 from headstart.belief import Belief
 from headstart.errors import InputError
 from headstart.records import Array, Settings
 from headstart.speed import loops
+from headstart.ties import Mask, fall_on, leaders, open_arms, pick_among, slack
 
 __all__ = [
     "UCB",
@@ -35,8 +35,6 @@ __all__ = [
     "Thompson",
     "Uniform",
 ]
-
-Mask = npt.NDArray[np.bool_]
 
 
 class BeliefLike(Protocol):
@@ -133,7 +131,7 @@ class Indexed(Rule):
         allowed: Mask | None = None,
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
-        if contexts.ndim == 2:
+        if contexts.ndim == 2 and not getattr(belief, "batch", ()):
             return self.choose_one(belief, contexts, rng, allowed)
         scores = self.index(belief, contexts, rng)
         best = leaders(scores, allowed, belief.noise)
@@ -161,7 +159,7 @@ class Indexed(Rule):
                 scores = np.where(allowed, scores, -np.inf)
             arm = int(scores.argmax())
             top = float(scores[arm])
-            edge = top - slack(top, belief.noise)
+            edge = top - slack(top, belief.noise, scores.dtype)
             alone = np.count_nonzero(scores >= edge) == 1
         if self.explore and rng.random() < self.explore:
             arm = pick_among(open_arms(scores, allowed), rng)
@@ -252,7 +250,9 @@ class UCB(Indexed):
         compiled = loops()
         if compiled is None or not is_plain(belief, contexts):
             return None
-        return compiled.choose_ucb(contexts, belief.mean, belief.root, self.gamma(belief))
+        scores = np.empty(len(contexts))
+        gamma = self.gamma(belief)
+        return *compiled.choose_ucb(contexts, belief.mean, belief.root, gamma, scores), scores
 
     def gamma(self, belief: BeliefLike) -> Any:
         """γ, in rewards' units."""
@@ -317,8 +317,9 @@ class Thompson(Indexed):
         if compiled is None or not is_plain(belief, contexts):
             return None
         normals = rng.standard_normal(belief.dim)
-        scale = self.spread(belief)
-        return compiled.choose_thompson(contexts, belief.mean, belief.root, scale, normals)
+        scale, scores = self.spread(belief), np.empty(len(contexts))
+        found = compiled.choose_thompson(contexts, belief.mean, belief.root, scale, normals, scores)
+        return *found, scores
 
     def spread(self, belief: BeliefLike) -> Any:
         """V, in rewards' units."""
@@ -441,59 +442,14 @@ class Forced(Rule):
         return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
 
 
-def leaders(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
-    """The arms whose score is the largest up to rounding.
-
-    Equal contexts can differ in the last bits of their scores, depending on where they stand in the
-    matrix; a few ulps, of the score or of R where scores cancel to nothing, must not decide.
-    """
-    if allowed is not None:
-        scores = np.where(allowed, scores, -np.inf)
-    top = scores.max(-1, keepdims=True)
-    scale = np.asarray(noise)[..., None] if np.ndim(noise) else noise
-    best: Mask = scores >= top - slack(top, scale)
-    return best
-
-
-def slack(top: Any, noise: Any) -> Any:
-    """How far below the largest score counts as equal to it."""
-    return ULPS * (abs(top) + noise)
-
-
-ULPS = 64 * 2.220446049250313e-16  # 64 × the distance from 1 to the next number
-
-
-def fall_on(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
-    """The marked arm that a number between 0 and 1 falls on; all marked ones are equally likely.
-
-    >>> fall_on(np.array([[False, True, False, True]] * 2), np.array([0.4, 0.6]))
-    array([1, 3])
-    """
-    counts = mask.cumsum(-1)
-    total = counts[..., -1]
-    wanted = np.minimum((uniform * total).astype(np.intp), total - 1)
-    arms: npt.NDArray[np.intp] = (counts > wanted[..., None]).argmax(-1)
-    return arms
-
-
 def is_plain(belief: object, contexts: Array) -> TypeGuard[Belief]:
-    """Whether a belief is one Gaussian, and everything in double precision."""
-    return type(belief) is Belief and contexts.dtype == belief.root.dtype == np.float64
-
-
-def open_arms(like: npt.NDArray[Any], allowed: Mask | None) -> Mask:
-    """The arms that may be picked, in the shape of ``like``."""
-    if allowed is None:
-        return np.ones(like.shape, dtype=bool)
-    return np.broadcast_to(allowed, like.shape)
-
-
-def pick_among(mask: Mask, rng: np.random.Generator) -> int:
-    """One of the marked arms, uniformly; a lone one costs no randomness."""
-    candidates = mask.nonzero()[0]
-    if len(candidates) == 1:
-        return int(candidates[0])
-    return int(candidates[rng.integers(len(candidates))])
+    """Whether a belief is one Gaussian, and everything in double precision, row after row."""
+    if type(belief) is not Belief or belief.mean.ndim != 1:
+        return False
+    mean, root = belief.mean, belief.root
+    wide = contexts.dtype == mean.dtype == root.dtype == np.float64
+    ordered = contexts.flags.c_contiguous and mean.flags.c_contiguous and root.flags.c_contiguous
+    return bool(wide and ordered)
 
 
 def check_confidence(delta: float | None, horizon: int) -> None:

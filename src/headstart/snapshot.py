@@ -20,7 +20,7 @@ from headstart.contexts import Features
 from headstart.entry import Believed, Entry, Round
 from headstart.errors import FileError, HeadstartError
 from headstart.evidence import Evidence
-from headstart.ledger import Ledger
+from headstart.ledger import Base, Ledger
 from headstart.mixture import MixtureBelief, MixturePrior
 from headstart.prior import Prior
 from headstart.records import Array, flatten, outline, restore
@@ -76,6 +76,7 @@ def pack(saved: Saved) -> Content:
         "memory": saved.memory,
         "frozen": saved.frozen,
         "state": outline(ledger.state),
+        "base": outline(ledger.base),
         "capacity": ledger.capacity,
         "half_life": ledger.half_life,
         "rewards": ledger.rewards,
@@ -110,6 +111,8 @@ def pack(saved: Saved) -> Content:
         tensors |= {f"pending.{name}": np.array(column) for name, column in columns}
     for name, array in flatten(ledger.state).items():
         tensors[f"state.{name}"] = array
+    for name, array in flatten(ledger.base).items():
+        tensors[f"base.{name}"] = array
     for name, array in flatten(ledger.cached_prior).items():
         tensors[f"cached.{name}"] = array
     for place, prior in enumerate(priors.values()):
@@ -170,11 +173,15 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> Non
         ledger.entries[name].closed = True
     ledger.unfolded = dict.fromkeys(header["unfolded"])
     known = (Evidence, Prior, Belief, Moments)  # what a state of one's own may well hold
-    ledger.state = restore(header["state"], ledger.state, section(tensors, "state."), known)
+    first = ledger.state
+    ledger.state = restore(header["state"], first, section(tensors, "state."), known)
+    base = header.get("base", "none")  # files from before have none
+    ledger.base = restore(base, first, section(tensors, "base."), (*known, Base))
     ledger.stale, ledger.reversals = header["stale"], header["reversals"]
     ledger.first_number = header["first_number"]
     ledger.rewards, ledger.cached_at = header["rewards"], header["cached_at"]
-    ledger.cached_with = frozenset(header["cached_with"])
+    # Files from before do not tell: all running tasks may be in it.
+    ledger.cached_with = frozenset(header.get("cached_with", header["live"]))
     kinds = (Prior, MixturePrior)
     ledger.cached_prior = restore(header["cached"], None, section(tensors, "cached."), kinds)
     blank = Prior.isotropic(ledger.dim)

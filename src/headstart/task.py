@@ -66,7 +66,7 @@ class Task:
     @property
     def belief(self) -> Belief | MixtureBelief:
         """What is believed of it: a prior without its own evidence, plus its evidence."""
-        with self._bandit._lock:
+        with self._bandit._lock, self._bandit._ledger.looking():
             self._bandit._entry(self._id)
             return self._bandit._ledger.belief(self._id, keep=False)[0].sealed()
 

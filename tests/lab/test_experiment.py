@@ -18,6 +18,7 @@ import headstart as hs
 from headstart.lab import probes
 from headstart.lab.engine import simulate
 from headstart.lab.experiment import Plan, run
+from headstart.lab.policies import POLICIES as POLICY_BY_NAME
 from headstart.lab.policies import (
     Policy,
     bias_oful,
@@ -68,6 +69,8 @@ def assert_same(left, right):
         ({"checkpoints": (0, 10)}, "checkpoints"),
         ({"policies": (linucb(), linucb(2.0))}, "different names"),
         ({"seeds": (1, 2, 1)}, "seed"),
+        ({"device": "tpu"}, "device.*'cpu', 'gpu'"),
+        ({"device": None}, "device"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused_before_anything_runs(change, word):
@@ -102,6 +105,31 @@ def test_jobs_cover_every_policy_and_seed_once():
             assert dataclasses.replace(job, seeds=plan.seeds, policies=plan.policies) == plan
 
 
+def test_a_gpu_takes_many_seeds_at_once_and_eight_policies():
+    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(19))
+    plan = dataclasses.replace(PLAN, policies=many, seeds=tuple(range(5000)), device="gpu")
+    jobs = plan.jobs()
+    assert {job.device for job in jobs} == {"gpu"}
+    assert max(len(job.seeds) for job in jobs) == 2048
+    assert max(len(job.policies) for job in jobs) == 8
+    assert len(jobs) == 3 * 3
+    assert sum(job.work for job in jobs) == plan.work
+    assert len(dataclasses.replace(PLAN, device="gpu").jobs()) == 1
+
+
+@pytest.mark.parametrize(("seeds", "policies"), [(1, 1), (2, 2), (3, 1), (5, 16), (100, 100)])
+def test_parts_have_at_most_so_many_seeds_and_policies_each_once(seeds, policies):
+    plan = dataclasses.replace(LONG, seeds=(7, 3, 11, 5, 2))
+    jobs = plan.split(seeds, policies)
+    assert len(jobs) == -(-5 // seeds) * -(-3 // policies)
+    done = [(seed, policy.name) for job in jobs for seed in job.seeds for policy in job.policies]
+    assert sorted(done) == sorted((seed, each.name) for seed in plan.seeds for each in POLICIES)
+    assert all(len(job.seeds) <= seeds and len(job.policies) <= policies for job in jobs)
+    assert len({job.key for job in jobs}) == len(jobs)
+    for job in jobs:
+        assert dataclasses.replace(job, seeds=plan.seeds, policies=plan.policies) == plan
+
+
 BIG = np.arange(8.0)
 TABLE = pl.DataFrame({"user": ["a"] * 4, "x": [0.1, 0.2, 0.3, 0.4], "reward": [0.0, 1.0, 0.0, 1.0]})
 
@@ -122,6 +150,7 @@ def told(mean):
         pytest.param({}, {"rounds": 11}, id="rounds"),
         pytest.param({}, {"checkpoints": (10,)}, id="checkpoints"),
         pytest.param({}, {"probe": probes.residual}, id="probe"),
+        pytest.param({}, {"device": "gpu"}, id="device"),
         pytest.param({}, {"world": Synthetic(dim=5, rank=2, arms=4, noise=0.2)}, id="world"),
         pytest.param({}, {"policies": (*POLICIES, projection_oracle())}, id="one policy more"),
         pytest.param(
@@ -368,6 +397,173 @@ def test_tables_that_cannot_be_written_are_refused_by_name(tmp_path):
     (tmp_path / "regret.parquet").mkdir()
     with pytest.raises(hs.FileError, match="cannot be written"):
         run(PLAN, tmp_path, workers=1)
+
+
+# --- Engines ------------------------------------------------------------------------------------
+
+MIXED = dataclasses.replace(LONG, policies=(*POLICIES, POLICY_BY_NAME["meta_ts"](forced_rounds=4)))
+
+
+@pytest.fixture(scope="module")
+def by_plain():
+    return run(MIXED, workers=1, engine="plain")
+
+
+def never_again(*args, **kwargs):
+    raise AssertionError("simulated again")
+
+
+@pytest.mark.parametrize("engine", ["compiled", "auto"])
+def test_every_engine_finds_the_same(by_plain, engine):
+    found = run(MIXED, workers=1, engine=engine)
+    assert found.plan == by_plain.plan
+    assert_frame_equal(found.regret, by_plain.regret, check_exact=False, rel_tol=0, abs_tol=1e-9)
+
+
+def test_the_engine_is_passed_on_to_whoever_plays(monkeypatch, tmp_path):
+    asked = []
+
+    def noted(*arguments):
+        asked.append(arguments[-1])
+        return simulate(*arguments)
+
+    monkeypatch.setattr("headstart.lab.experiment.simulate", noted)
+    for engine in ("plain", "compiled", "auto"):
+        run(PLAN, workers=1, engine=engine)
+    run(PLAN, workers=1)
+    assert asked == ["plain", "compiled", "auto", "auto"]
+
+
+def test_processes_are_told_the_engine_too(by_plain):
+    """To the last bit: the compiled loops add in another order."""
+    assert_same(run(MIXED, workers=2, engine="plain"), by_plain)
+
+
+@pytest.mark.parametrize(("first", "second"), [("plain", "compiled"), ("compiled", "plain")])
+def test_what_one_engine_has_computed_the_other_need_not(tmp_path, monkeypatch, first, second):
+    wanted = run(PLAN, tmp_path, workers=1, engine=first)
+    monkeypatch.setattr("headstart.lab.experiment.simulate", never_again)
+    assert_same(run(PLAN, tmp_path, workers=1, engine=second), wanted)
+    assert manifest(tmp_path)["jobs_run"] == 0
+    assert manifest(tmp_path)["device"] == "cpu"
+
+
+@pytest.mark.parametrize("engine", ["cuda", "", None, "GPU", 3])
+def test_an_engine_that_there_is_not_is_refused_with_those_there_are(engine, tmp_path):
+    with pytest.raises(hs.InputError) as caught:
+        run(PLAN, tmp_path / "new", workers=1, engine=engine)
+    for word in ("engine", "'auto'", "'plain'", "'compiled'", "'gpu'", repr(engine)):
+        assert word in str(caught.value)
+    assert not (tmp_path / "new").exists()
+
+
+# --- A GPU --------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_path, no_gpu):
+    plan = dataclasses.replace(probed, probe=None)
+    with pytest.warns(UserWarning, match="runs on the CPU: there is no GPU") as told:
+        found = run(plan, tmp_path, workers=1, engine="gpu")
+    assert len(told) == 1
+    assert told[0].filename == __file__, "it points at the line that asked"
+    assert_frame_equal(found.regret, here.regret, check_exact=True)
+    assert found.plan == plan
+    assert found.plan.device == manifest(tmp_path)["device"] == "cpu"
+    assert manifest(tmp_path)["key"] == plan.key
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"probe": probes.residual}, "probed"),
+        ({"world": Synthetic(dim=5, rank=2, arms=4, drift=0.1)}, "draws its tasks on the CPU"),
+        ({"policies": (POLICY_BY_NAME["empirical_bayes"](),)}, "must be told the noise"),
+        ({"policies": (linucb(radius="theory"),)}, "LinUCB chooses by"),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_said_and_done_elsewhere(pretend_gpu, change, reason):
+    plan = dataclasses.replace(PLAN, **change)
+    with pytest.warns(UserWarning, match=f"runs on the CPU: .*{reason}"):
+        found = run(plan, workers=1, engine="gpu")
+    assert pretend_gpu == []
+    assert_same(found, run(plan, workers=1))
+
+
+def test_a_gpu_is_used_where_there_is_one(pretend_gpu, tmp_path):
+    told = []
+    found = run(
+        LONG, tmp_path, workers=2, engine="gpu", progress=lambda done, all: told.append((done, all))
+    )
+    assert pretend_gpu == [LONG.seeds], "all seeds at once, in this process"
+    assert found.plan == dataclasses.replace(LONG, device="gpu")
+    assert manifest(tmp_path)["device"] == "gpu"
+    assert manifest(tmp_path)["jobs_run"] == 1
+    cpu = run(LONG, workers=1)
+    order = ["policy", "seed", "task", "round"]
+    assert_frame_equal(
+        found.regret.sort(order),
+        cpu.regret.with_columns(pl.col("regret") + 1.0).sort(order),
+        abs_tol=1e-9,
+    )
+    assert found.probes.is_empty()
+    assert told[0] == (0.0, LONG.work)
+    assert told[-1] == (LONG.work, LONG.work)
+
+
+def test_what_a_gpu_has_computed_is_kept(pretend_gpu, tmp_path):
+    first = run(PLAN, tmp_path, workers=1, engine="gpu")
+    again = run(PLAN, tmp_path, workers=1, engine="gpu")
+    assert len(pretend_gpu) == 1
+    assert_same(again, first)
+    assert manifest(tmp_path)["jobs_run"] == 0
+
+
+def test_a_gpus_results_are_not_taken_for_the_cpus_nor_the_other_way_round(pretend_gpu, tmp_path):
+    there = run(PLAN, tmp_path, workers=1, engine="gpu")
+    here = run(PLAN, tmp_path, workers=1)
+    assert manifest(tmp_path)["jobs_run"] == 1
+    assert manifest(tmp_path)["device"] == "cpu"
+    assert (there.regret["regret"] - here.regret["regret"]).min() > 0.9
+    assert_same(run(PLAN, tmp_path, workers=1, engine="gpu"), there)
+    assert_same(run(PLAN, tmp_path, workers=1), here)
+    assert len(pretend_gpu) == 1
+    assert len(parts(tmp_path)) == 2
+
+
+def test_a_gpus_results_can_be_looked_at_where_there_is_none(
+    pretend_gpu, no_gpu, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("headstart.lab.gpu.missing", lambda: None)
+    wanted = run(PLAN, tmp_path, workers=1, engine="gpu")
+    no_gpu()
+    monkeypatch.setattr("headstart.lab.experiment.simulate", never_again)
+    found = run(PLAN, tmp_path, workers=1, engine="gpu", stored=True)  # and without a warning
+    assert_same(found, wanted)
+    assert found.plan.device == "gpu"
+    assert len(pretend_gpu) == 1
+    with pytest.raises(hs.FileError, match="lacks"):
+        run(PLAN, tmp_path, workers=1, stored=True)
+
+
+def test_what_the_cpu_did_instead_is_found_again(no_gpu, tmp_path, monkeypatch):
+    with pytest.warns(UserWarning, match="there is no GPU"):
+        wanted = run(PLAN, tmp_path, workers=1, engine="gpu")
+    monkeypatch.setattr("headstart.lab.experiment.simulate", never_again)
+    found = run(PLAN, tmp_path, workers=1, engine="gpu", stored=True)
+    assert_same(found, wanted)
+    assert found.plan.device == "cpu"
+
+
+def test_half_of_a_gpus_results_are_not_enough(pretend_gpu, tmp_path):
+    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(9))
+    plan = dataclasses.replace(PLAN, policies=many)
+    run(plan, tmp_path, workers=1, engine="gpu")
+    assert len(parts(tmp_path)) == len(pretend_gpu) == 2
+    parts(tmp_path)[0].unlink()
+    with pytest.raises(hs.FileError, match="lacks"):
+        run(plan, tmp_path, workers=1, engine="gpu", stored=True)
+    run(plan, tmp_path, workers=1, engine="gpu")
+    assert len(pretend_gpu) == 3, "only the half that is missing"
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------

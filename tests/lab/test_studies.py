@@ -14,6 +14,8 @@ import polars as pl
 import pytest
 
 import headstart as hs
+from headstart.lab.engine import simulate
+from headstart.lab.experiment import play_all
 from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.policies import parse
 from headstart.lab.report.sections import VERDICTS
@@ -511,6 +513,69 @@ def test_a_folder_that_no_study_has_filled_has_no_report(tmp_path, content):
         rebuild(tmp_path)
 
 
+# --- Engines ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawings take longer than the rest."""
+    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
+
+
+def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
+    tmp_path, pretend_gpu, no_gpu, no_simulation, no_figures, monkeypatch
+):
+    """What the GPU has played is found, and so is what it could not play."""
+    sizes = {"quick": True, "seeds": 2, "tasks": 3, "workers": 1}
+    with monkeypatch.context() as there:
+        there.setattr("headstart.lab.gpu.missing", lambda: None)
+        there.setattr("headstart.lab.experiment.play_all", play_all)
+        there.setattr("headstart.lab.experiment.simulate", simulate)
+        with pytest.warns(UserWarning, match="runs on the CPU"):
+            made = reproduce("ranks", tmp_path, **sizes, engine="gpu")
+    devices = {json.loads(file.read_text())["device"] for file in tmp_path.glob("*/manifest.json")}
+    assert devices == {"cpu", "gpu"}
+    assert pretend_gpu
+    assert json.loads((tmp_path / reproduction.NOTE).read_text())["engine"] == "gpu"
+    again = rebuild(tmp_path, workers=1)
+    assert again.totals.equals(made.totals)
+    assert list(again.claims) == list(made.claims)
+
+
+def test_a_study_made_before_there_were_engines_is_rebuilt(
+    tmp_path, no_simulation, no_figures, monkeypatch
+):
+    with monkeypatch.context() as there:
+        there.setattr("headstart.lab.experiment.play_all", play_all)
+        there.setattr("headstart.lab.experiment.simulate", simulate)
+        made = reproduce("synthetic", tmp_path, quick=True, seeds=2, tasks=3, workers=1)
+    note = json.loads((tmp_path / reproduction.NOTE).read_text())
+    del note["engine"]
+    (tmp_path / reproduction.NOTE).write_text(json.dumps(note))
+    assert rebuild(tmp_path, workers=1).totals.equals(made.totals)
+
+
+def test_the_command_that_does_the_same_names_the_engine(tmp_path, pretend_gpu, no_figures):
+    """A GPU's tasks are others than the CPU's: without it, other numbers would come out."""
+    sizes = {"quick": True, "seeds": 2, "tasks": 3, "workers": 1}
+    with pytest.warns(UserWarning, match="runs on the CPU"):
+        made = reproduce("ranks", tmp_path, **sizes, engine="gpu")
+    page = made.path.read_text()
+    assert "headstart reproduce ranks --quick" in page
+    assert "--engine gpu" in page
+
+
+def test_a_bad_engine_costs_no_earlier_results(tmp_path, no_figures):
+    """A slip of the pen must not throw a study away."""
+    sizes = {"quick": True, "seeds": 2, "tasks": 3, "workers": 1}
+    reproduce("synthetic", tmp_path, **sizes)
+    before = sorted(tmp_path.rglob("*.npz"))
+    with pytest.raises(hs.InputError, match="engine"):
+        reproduce("synthetic", tmp_path, **sizes, resume=False, engine="warp")
+    assert sorted(tmp_path.rglob("*.npz")) == before
+    rebuild(tmp_path, workers=1)
+
+
 # --- Comparisons of one's own -------------------------------------------------------------------
 
 SIZES = {"seeds": 4, "first_seed": 5, "tasks": 12, "rounds": 25}
@@ -562,6 +627,34 @@ def test_a_comparisons_report_is_rebuilt_without_simulating(compared, no_simulat
     again = rebuild(folder, workers=1)
     assert again.path.read_bytes() == before
     assert again.totals.equals(made.totals)
+
+
+def test_a_comparison_of_a_gpu_is_rebuilt_where_there_is_none(
+    tmp_path, pretend_gpu, no_gpu, no_simulation, monkeypatch
+):
+    """What ``headstart report`` is for: the results are all there."""
+    with monkeypatch.context() as there:
+        there.setattr("headstart.lab.gpu.missing", lambda: None)
+        there.setattr("headstart.lab.experiment.play_all", play_all)
+        made = compare(world=HERE, policies=TEXTS, **SIZES, out=tmp_path, engine="gpu")
+    assert len(pretend_gpu) == 1
+    before = made.path.read_bytes()
+    again = rebuild(tmp_path, workers=1)
+    assert again.totals.equals(made.totals)
+    assert again.path.read_bytes() == before
+
+
+def test_a_comparison_that_the_cpu_did_instead_is_rebuilt(
+    tmp_path, no_gpu, no_simulation, monkeypatch
+):
+    with monkeypatch.context() as there:
+        there.setattr("headstart.lab.experiment.play_all", play_all)
+        there.setattr("headstart.lab.experiment.simulate", simulate)
+        with pytest.warns(UserWarning, match="there is no GPU"):
+            made = compare(
+                world=HERE, policies=TEXTS, **SIZES, out=tmp_path, workers=1, engine="gpu"
+            )
+    assert rebuild(tmp_path, workers=1).totals.equals(made.totals)
 
 
 def test_a_file_says_the_same_as_text(tmp_path, compared):

@@ -474,7 +474,7 @@ class TestForgetting:
             for _ in range(5):
                 play_like(bandit, "strange", strange, 5)
                 bandit.task("strange").close()
-        bandit.prior  # noqa: B018
+        bandit._ledger.settle()
         np.testing.assert_array_equal(bandit._ledger.state.tasks.weight, np.ones(41))
 
     def test_nor_is_a_task_counted_as_evidence_each_time_it_is_closed(self):

@@ -67,6 +67,38 @@ class Moments(Record):
         moments: Self = rebuild(type(self), fields)
         return moments
 
+    @classmethod
+    def of(cls, vectors: Array, weights: Array) -> Moments:
+        """The moments of several vectors at once.
+
+        >>> several = Moments.of(np.array([[1.0], [3.0]]), np.ones(2))
+        >>> several.count, several.mean, several.scatter
+        (2.0, array([2.]), array([[2.]]))
+        """
+        count = float(weights.sum())
+        if count <= 0:
+            return cls.zero(vectors.shape[-1])
+        mean = weights @ vectors / count
+        away = vectors - mean
+        fields = {"count": count, "mean": mean, "scatter": (away * weights[:, None]).T @ away}
+        moments: Moments = rebuild(cls, fields)
+        return moments
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of the vectors of both (Chan, Golub and LeVeque)."""
+        total = self.count + other.count
+        if not other.count or not self.count:
+            return self if self.count else other
+        away = other.mean - self.mean
+        apart = self.count * (other.count / total) * np.multiply.outer(away, away)
+        fields = {
+            "count": total,
+            "mean": self.mean + (other.count / total) * away,
+            "scatter": self.scatter + other.scatter + apart,
+        }
+        moments: Moments = rebuild(Moments, fields)
+        return moments
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ExactPCA(PCA):

@@ -11,6 +11,7 @@ from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior
 from headstart.records import Array, Settings
+from headstart.transfer.portions import Portions, chunks
 
 __all__ = ["Explanation", "Transfer"]
 
@@ -108,6 +109,36 @@ class Transfer(Settings, ABC):
             raise InputError("evidences must hold at least one task; got none")
         return state
 
+    def refit_portions(self, portions: Portions, noise: float | None = None) -> Any:
+        """The state of very many tasks, none of which came before another.
+
+        Where :meth:`gathered` tells the state of several tasks at once and :meth:`merged` adds two
+        states up, every portion is gathered where it is; otherwise tasks are folded one by one.
+        """
+        if not len(portions):
+            raise InputError("portions must hold at least one task; got none")
+        state = self.init(portions.dim, noise)
+        if not self.additive:
+            for evidence in portions.each():
+                state = self.fold(state, evidence)
+            return state
+        for found in portions.map(gathered_portion, self, noise):
+            state = self.merged(state, found)
+        return state
+
+    @property
+    def additive(self) -> bool:
+        """Whether states add up: :meth:`gathered` and :meth:`merged` are there."""
+        return False
+
+    def gathered(self, evidence: Evidence, noise: float | None = None) -> Any:
+        """The state of the tasks along a batch axis, as if each had been folded."""
+        raise NotImplementedError
+
+    def merged(self, left: Any, right: Any) -> Any:
+        """The state of the tasks of two states."""
+        raise NotImplementedError
+
     def joined(self, state: Any, running: Sequence[Evidence]) -> Any:
         """The state with running tasks counted too, to take a prior from and then throw away."""
         return state
@@ -122,3 +153,11 @@ class Transfer(Settings, ABC):
     def explain(self, state: Any) -> Explanation:
         """What was found, for a report."""
         return Explanation()
+
+
+def gathered_portion(rows: Array, dim: int, transfer: Transfer, noise: float | None) -> Any:
+    """The state of one portion's tasks."""
+    state = transfer.init(dim, noise)
+    for evidence in chunks(rows, dim):
+        state = transfer.merged(state, transfer.gathered(evidence, noise))
+    return state

@@ -99,6 +99,27 @@ class Bias(Transfer):
         gram = state.gram + share[..., None, None] * evidence.gram
         return state_of(estimates, gram, state.moment + share[..., None] * evidence.moment)
 
+    @property
+    def additive(self) -> bool:
+        """Sums add up."""
+        return True
+
+    def gathered(self, evidence: Evidence, noise: float | None = None) -> BiasState:
+        """Many tasks at once."""
+        estimates, _, used = Estimates.of(
+            evidence, noise, ridge=self.ridge_used(), min_rounds=self.min_rounds
+        )
+        gram = np.einsum("n,nij->ij", used, evidence.gram)
+        return state_of(estimates, gram, used @ evidence.moment)
+
+    def merged(self, left: BiasState, right: BiasState) -> BiasState:
+        """The sums of both."""
+        return state_of(
+            left.estimates.merge(right.estimates),
+            left.gram + right.gram,
+            left.moment + right.moment,
+        )
+
     def prior(self, state: BiasState) -> Prior:
         """N(h, (R²/λ) I); the bias is √λ W, W the spread of the estimates around their mean."""
         estimates, dim = state.estimates, state.estimates.dim

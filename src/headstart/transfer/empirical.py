@@ -16,7 +16,14 @@ from headstart.prior import Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.algebra import plain
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
-from headstart.transfer.fitting import Past, improve, log_likelihood, shrunk
+from headstart.transfer.fitting import (
+    Pass,
+    Past,
+    improve,
+    log_likelihood,
+    shrunk,
+    task_likelihoods,
+)
 from headstart.transfer.many import (
     Fit,
     Tasks,
@@ -27,6 +34,17 @@ from headstart.transfer.many import (
     started_from,
 )
 from headstart.transfer.noise import own_scale
+from headstart.transfer.passes import (
+    SAMPLE,
+    added,
+    as_tasks,
+    past_from,
+    schedule,
+    stepped,
+    totals_of,
+    totals_of_tasks,
+)
+from headstart.transfer.portions import Portions
 from headstart.transfer.strength import RECENT, WORST, bounded, first_scores, strength_in_use
 
 __all__ = ["EmpiricalBayes"]
@@ -214,11 +232,7 @@ class EmpiricalBayes(Transfer):
         for _ in range(steps or (6 if few else 1)):
             fit, taken = improve(fit, state.tasks, state.past, strength, state.given)
         assert taken is not None
-        tried = np.stack(
-            [shrunk(taken, dim * value * np.ones_like(strength)) for value in STRENGTHS], -3
-        )
-        vectors = np.linalg.eigh(taken.root)[1]
-        information = (vectors * (taken.squared @ vectors)).sum(-2)[..., ::-1]
+        tried, information = surveyed(taken, strength)
         fresh = Fit.isotropic(
             np.zeros_like(fit.mean), np.ones_like(strength), np.ones_like(strength)
         )
@@ -270,6 +284,47 @@ class EmpiricalBayes(Transfer):
             renewed=count,
         )
 
+    def refit_portions(self, portions: Portions, noise: float | None = None) -> EmpiricalBayesState:
+        """Fit very many tasks: some of them together, then in a few passes over all.
+
+        After every pass the priors of all strengths predict the last tasks, which are left out of
+        the fit for that; those that do well decide on the strength of the next, and whether tasks
+        share anything at all. None counts less for being older, whatever ``memory`` says.
+        """
+        count, dim = len(portions), portions.dim
+        if count <= SAMPLE:
+            return dataclasses.replace(self, memory="auto").refit(portions.each(), noise)
+        start = self.init(dim, noise)
+        first = as_tasks(Evidence.unpack(portions.slice(0, SAMPLE), dim))
+        state = self.renewed(start.replace(tasks=first), steps=6)
+        if not state.ready:  # no reward at all
+            return state.replace(finished=float(count), renewed=float(count))
+        held = as_tasks(Evidence.unpack(portions.slice(count - capacity(dim), count), dim))
+        fit, scores, support = state.fit, state.scores, state.support
+        for few in schedule(portions.sizes):
+            totals = added(portions.map(totals_of, fit, first=few))
+            assert totals is not None
+            own = totals_of_tasks(fit, held)
+            others = totals.minus(own) if few == len(portions.sizes) else totals
+            before, strength = fit, dim * strength_in_use(scores[..., :-1], STRENGTHS)
+            fit, taken = stepped(before, others, strength, state.given)
+            scores, support = judged(start, fit, surveyed(taken, strength)[0], held)
+        # The last step once more, with these tasks and the strength that they have chosen.
+        strength = dim * strength_in_use(scores[..., :-1], STRENGTHS)
+        fit, taken = stepped(before, totals, strength, state.given)
+        tried, information = surveyed(taken, strength)
+        return state.replace(
+            tasks=held,
+            past=past_from(before, others),
+            fit=fit,
+            candidates=tried,
+            scores=scores,
+            support=support * count / len(held),
+            information=information,
+            finished=float(count),
+            renewed=float(count),
+        )
+
     def prior(self, state: EmpiricalBayesState) -> Prior:
         """N(μ, Σ), what μ is uncertain by included; or N(0, s² I) if that has predicted better."""
         fit = state.fit
@@ -317,6 +372,16 @@ class EmpiricalBayes(Transfer):
             support=float(state.support),
             note=note,
         )
+
+
+def surveyed(taken: Pass, strength: Any) -> tuple[Array, Array]:
+    """Covariances that other strengths would give, and how well each direction is known."""
+    dim = taken.root.shape[-1]
+    tried = np.stack(
+        [shrunk(taken, dim * value * np.ones_like(strength)) for value in STRENGTHS], -3
+    )
+    vectors = np.linalg.eigh(taken.root)[1]
+    return tried, (vectors * (taken.squared @ vectors)).sum(-2)[..., ::-1]
 
 
 def capacity(dim: int) -> int:
@@ -393,6 +458,30 @@ def without(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> Em
         past = past.add(state.fit, Tasks.of(evidence, weight * share), sign=-1.0)
     finished = max(state.finished - 1.0, 0.0)
     return state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
+
+
+def judged(
+    start: EmpiricalBayesState, fit: Fit, candidates: Array, tasks: Tasks
+) -> tuple[Array, float]:
+    """Scores of all strengths on tasks that are new to a fit; every one of them counts.
+
+    Also the support: by how much the strength that did best has predicted them better than a prior
+    that knows only the size of θ.
+    """
+    dim = fit.mean.shape[-1]
+    alone = mean_square(fit) * np.eye(dim)
+    sigmas = np.concatenate([candidates + fit.error, alone[None]])
+    means = np.repeat(fit.mean[None], len(sigmas), 0)
+    means[-1] = 0.0
+    several = record(
+        Fit, means, sigmas, np.zeros_like(sigmas), np.full(len(sigmas), float(fit.noise))
+    )
+    counts = (tasks.rounds > 0) * tasks.weight
+    found = task_likelihoods(several, tasks)
+    total = bounded(found, found.max(0)) @ counts
+    scores = start.scores + total
+    best = scores[:-1].argmax()
+    return scores - scores.max(), float((found[best] - found[-1]) @ counts)
 
 
 def cross_validated(

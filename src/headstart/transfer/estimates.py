@@ -75,6 +75,30 @@ class Estimates(Record):
         blanks = (self.blanks + share * unseen) * left
         return state_of(moments, errors, blanks, noise), theta, used
 
+    @classmethod
+    def of(
+        cls, evidence: Evidence, noise: float | None, *, ridge: float, min_rounds: int = 1
+    ) -> tuple[Estimates, Array, Array]:
+        """The tasks along a batch axis, as if each had been folded; their estimates and weights."""
+        scale = NoiseScale.start(noise, evidence.batch)
+        if scale.given == 0:
+            scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
+        theta, error, unseen = solved_apart(evidence, ridge)
+        used = (np.asarray(evidence.rounds) >= max(min_rounds, 1)).astype(float)
+        flat = (used @ matrices.reshape(len(used), -1) for matrices in (error, unseen))
+        errors, blanks = (matrix.reshape(error.shape[1:]) for matrix in flat)
+        moments = Moments.of(theta, used)
+        return state_of(moments, errors, blanks, scale.total()), theta, used
+
+    def merge(self, other: Estimates) -> Estimates:
+        """The estimates of the tasks of both."""
+        return state_of(
+            self.moments.merge(other.moments),
+            self.errors + other.errors,
+            self.blanks + other.blanks,
+            self.noise.merge(other.noise),
+        )
+
     @property
     def dim(self) -> int:
         """The number of features d."""
@@ -171,9 +195,21 @@ def solved(evidence: Evidence, ridge: float) -> Solved:
     Without a ridge, or with one that is lost in rounding beside the gram, the gram's eigenvectors
     tell what was seen; they cost several times as much.
     """
-    if lost_in_rounding(evidence.gram, ridge):
+    lost = lost_in_rounding(evidence.gram, ridge)
+    if lost.any():
         spectrum = Spectrum.of(evidence)
-        return Solved(spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge))
+        slow = Solved(spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge))
+        if lost.all():
+            return slow
+        safe = evidence.replace(
+            gram=np.where(lost[..., None, None], 0.0, evidence.gram), forced=None
+        )
+        fast = solved(safe, ridge)
+        return Solved(
+            np.where(lost[..., None], slow.estimate, fast.estimate),
+            np.where(lost[..., None, None], slow.error, fast.error),
+            np.where(lost[..., None, None], slow.unseen, fast.unseen),
+        )
     inverse = np.linalg.inv(evidence.gram + ridge * np.eye(evidence.dim))
     inverse = (inverse + turned(inverse)) / 2
     left_out = ridge * inverse  # U = I − A⁻¹ gram = λ A⁻¹
@@ -184,9 +220,24 @@ def solved(evidence: Evidence, ridge: float) -> Solved:
     )
 
 
-def lost_in_rounding(gram: Array, ridge: float) -> bool:
-    """Whether a ridge is too small to be added to any of these grams."""
-    return not ridge > 1e-9 * float(np.max(trace(gram), initial=0.0))
+def solved_apart(evidence: Evidence, ridge: float) -> Solved:
+    """:func:`solved` of tasks along a batch axis, each as it would be solved alone."""
+    lost = np.array([lost_in_rounding(gram, ridge) for gram in evidence.gram], dtype=bool)
+    if lost.all() or not lost.any():
+        return solved(evidence, ridge)
+    found = Solved(
+        *(np.empty(shape) for shape in (evidence.moment.shape, *[evidence.gram.shape] * 2))
+    )
+    for which in (lost, ~lost):
+        part = solved(Evidence.unpack(evidence.pack()[which], evidence.dim), ridge)
+        for whole, some in zip(found, part, strict=True):
+            whole[which] = some
+    return found
+
+
+def lost_in_rounding(gram: Array, ridge: float) -> Any:
+    """Whether a ridge is too small to be added to each of these grams."""
+    return np.asarray(~(ridge > 1e-9 * np.asarray(trace(gram))))
 
 
 def state_of(moments: Moments, errors: Array, blanks: Array, noise: NoiseScale) -> Estimates:

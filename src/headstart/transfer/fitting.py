@@ -162,17 +162,7 @@ def improve(
     gone = past.first - np.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
     total = total + times(inverse, gone)
-    # The mean: generalised least squares, then shrunk by as much as it is uncertain.
-    # (A direction that no task has shown has no say in how large the mean is.)
-    raw = np.linalg.inv(known + 0.1 * eye)
-    seen = np.maximum(trace(raw @ known), 1.0)
-    centre = fit.mean + times(root @ raw, total)
-    doubt = trace(root @ raw @ known @ raw @ root) / seen
-    square = (centre**2).sum(-1) / seen
-    tau = np.maximum(square - doubt, doubt * np.sqrt(2.0 / dim))
-    tau = np.maximum(tau, 1e-300)[..., None]
-    own = np.linalg.inv(known + root @ root / tau[..., None])
-    shift = times(own, total - times(root, fit.mean) / tau)
+    own, shift = recentred(fit, root, known, total)
     mean = fit.mean + times(root, shift)
     # The covariance, around the new mean.
     for k, weighted, z, weight in kept:
@@ -190,18 +180,44 @@ def improve(
         np.asarray(trace(fit.covariance) / dim if size is None else size)[..., None, None]
         * (inverse @ inverse),
     )
-    variance: Any = noise**2
-    if not noise:
+    variance = noise_found(fit, residual, freedom, energy, rounds, noise)
+    covariance = shrunk(taken, strength)
+    return (
+        record(Fit, mean, covariance, root @ own @ root, variance),
+        taken,
+    )
+
+
+def recentred(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array, Array]:
+    """(Σ K + F²/τ²)⁻¹ and the step of the mean, whitened.
+
+    Generalised least squares, then shrunk by as much as it is uncertain. (A direction that no task
+    has shown has no say in how large the mean is.)
+    """
+    dim = root.shape[-1]
+    raw = np.linalg.inv(known + 0.1 * np.eye(dim))
+    seen = np.maximum(trace(raw @ known), 1.0)
+    centre = fit.mean + times(root @ raw, total)
+    doubt = trace(root @ raw @ known @ raw @ root) / seen
+    square = (centre**2).sum(-1) / seen
+    tau = np.maximum(square - doubt, doubt * np.sqrt(2.0 / dim))
+    tau = np.maximum(tau, 1e-300)[..., None]
+    own = np.linalg.inv(known + root @ root / tau[..., None])
+    return own, times(own, total - times(root, fit.mean) / tau)
+
+
+def noise_found(
+    fit: Fit, residual: Any, freedom: Any, energy: Array, rounds: Array, given: float
+) -> Any:
+    """R², from the residuals unless it is given."""
+    variance: Any = given**2
+    if not given:
         # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
         usual = energy / np.maximum(rounds, 1e-300)
         doubt = DOUBT * (ENOUGH / (ENOUGH + freedom)) ** 2
         found = (residual + doubt * SHARE * usual) / (freedom + doubt)
         variance = np.where(usual > 0, np.maximum(found, LEAST_NOISE * usual), fit.noise)
-    covariance = shrunk(taken, strength)
-    return (
-        record(Fit, mean, covariance, root @ own @ root, plain(variance * np.ones_like(energy))),
-        taken,
-    )
+    return plain(variance * np.ones_like(energy))
 
 
 def shrunk(taken: Pass, strength: Any) -> Array:

@@ -101,6 +101,19 @@ class Gaussian(Transfer):
         ridge = 0.0 if exact else self.ridge
         return state.fold(evidence, weight, ridge=ridge, estimate_from=source)[0]
 
+    @property
+    def additive(self) -> bool:
+        """Sums add up, where no rounds are kept apart."""
+        return not self.forced
+
+    def gathered(self, evidence: Evidence, noise: float | None = None) -> Estimates:
+        """Many tasks at once."""
+        return Estimates.of(evidence, noise, ridge=self.ridge)[0]
+
+    def merged(self, left: Estimates, right: Estimates) -> Estimates:
+        """The sums of both."""
+        return left.merge(right)
+
     def prior(self, state: Estimates) -> Prior:
         """N(μ̂, Σ̂); the bias is R√d, the root mean square of ‖θ − μ̂‖ in the norm of R²Σ̂⁻¹."""
         dim = state.dim

@@ -16,6 +16,7 @@ from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.empirical import EmpiricalBayes
 from headstart.transfer.fitting import (
+    Pass,
     Past,
     improve,
     noise_likelihood,
@@ -24,6 +25,17 @@ from headstart.transfer.fitting import (
     task_likelihoods,
 )
 from headstart.transfer.many import Fit, Tasks, record, started_from
+from headstart.transfer.passes import (
+    SAMPLE,
+    Totals,
+    added,
+    as_tasks,
+    past_from,
+    schedule,
+    stepped,
+    totals_of_tasks,
+)
+from headstart.transfer.portions import Portions, chunks
 from headstart.transfer.strength import RECENT, bounded, first_scores, strength_in_use
 
 __all__ = ["Mixture"]
@@ -178,6 +190,33 @@ class Mixture(Transfer):
             options.append(best)
         return state.replace(options=tuple(options), renewed=state.finished)
 
+    def refit_portions(self, portions: Portions, noise: float | None = None) -> MixtureState:
+        """Fit very many tasks: the first of them one by one, then a few passes over all.
+
+        The first decide how many groups there are; the passes fit the mixture of so many.
+        """
+        count, dim = len(portions), portions.dim
+        first = [Evidence.unpack(row, dim) for row in portions.slice(0, min(count, SAMPLE))]
+        state: MixtureState = self.refit(first, noise)
+        if count <= SAMPLE or not state.renewed:
+            return state.replace(finished=float(count), renewed=float(count))
+        place = best_option(state)
+        option = before = state.options[place]
+        groups = len(option.log_weights)
+        strength = np.full(groups, dim * float(strength_in_use(state.scores[place], STRENGTHS)))
+        for few in schedule(portions.sizes):
+            totals = added(portions.map(shared_totals, option, first=few))
+            assert totals is not None
+            size = (totals.count * trace(option.fit.covariance)).sum() / totals.count.sum() / dim
+            before = option
+            fit, taken = stepped(before.fit, totals, strength, state.given, size)
+            option = weighed(before, fit, totals.count)
+        at_hand = shared_out(before, state.tasks)
+        past = past_from(before.fit, totals).add(before.fit, at_hand, sign=-1.0)
+        option = with_roots(option, taken).replace(past=past)
+        options = (*state.options[:place], option, *state.options[place + 1 :])
+        return state.replace(options=options, finished=float(count), renewed=float(count))
+
     def prior(self, state: MixtureState) -> MixturePrior:
         """A mixture of as many groups as have predicted best."""
         option = state.options[best_option(state)]
@@ -239,13 +278,32 @@ def advanced(option: Option, state: MixtureState, strength: float, steps: int) -
         fit, taken = improve(
             option.fit, shared, option.past, np.full(groups, strength), state.given, size
         )
-        noise = (count * np.asarray(fit.noise)).sum() / count.sum()
-        fit = fit.replace(noise=np.full(groups, noise))
-        option = option.replace(fit=fit, log_weights=np.log((count + 1.0) / (count + 1.0).sum()))
+        option = weighed(option, fit, count)
     assert taken is not None
+    return with_roots(option, taken)
+
+
+def weighed(option: Option, fit: Fit, count: Array) -> Option:
+    """The option with another fit: one noise for all groups, and each as large as it is."""
+    noise = (count * np.asarray(fit.noise)).sum() / count.sum()
+    return option.replace(
+        fit=fit.replace(noise=np.full(len(count), noise)),
+        log_weights=np.log((count + 1.0) / (count + 1.0).sum()),
+    )
+
+
+def with_roots(option: Option, taken: Pass) -> Option:
+    """The option with what other strengths would give."""
     dim = option.fit.mean.shape[-1]
+    groups = len(option.log_weights)
     tried = [shrunk(taken, np.full(groups, dim * value)) for value in STRENGTHS]
     return option.replace(roots=symmetric_root(np.stack(tried) + option.fit.error))
+
+
+def shared_totals(rows: Array, dim: int, option: Option) -> Totals | None:
+    """The sums of a pass over a portion's tasks, shared out among the groups."""
+    parts = (shared_out(option, as_tasks(some)) for some in chunks(rows, dim))
+    return added(totals_of_tasks(option.fit, part) for part in parts)
 
 
 def scored(state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:

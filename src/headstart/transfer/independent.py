@@ -72,6 +72,19 @@ class Independent(Transfer):
         """Only the noise scale and the tasks' mean square are remembered."""
         return state.fold(evidence, weight, ridge=self.ridge, min_rounds=state.dim)[0]
 
+    @property
+    def additive(self) -> bool:
+        """Sums add up."""
+        return True
+
+    def gathered(self, evidence: Evidence, noise: float | None = None) -> Estimates:
+        """Many tasks at once."""
+        return Estimates.of(evidence, noise, ridge=self.ridge, min_rounds=evidence.dim)[0]
+
+    def merged(self, left: Estimates, right: Estimates) -> Estimates:
+        """The sums of both."""
+        return left.merge(right)
+
     def prior(self, state: Estimates) -> Prior:
         """N(0, (R²/λ) I); the bias is √λ V."""
         noise = state.noise.value

@@ -122,6 +122,18 @@ class NoiseScale(Record):
         scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
         return scale
 
+    def merge(self, other: NoiseScale) -> NoiseScale:
+        """What the tasks of both say."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
+        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
+        return scale
+
+    def total(self) -> NoiseScale:
+        """What all elements of a batch say together."""
+        sums = {name: float(np.sum(getattr(self, name))) for name in SUMS}
+        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
+        return scale
+
     @property
     def known(self) -> Any:
         """Whether there is anything to tell R from."""

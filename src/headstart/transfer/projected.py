@@ -183,6 +183,30 @@ class Subspace(Transfer):
             smallest = smallest if smallest.ndim else float(smallest)
         return state_of(estimates, pca, smallest)
 
+    @property
+    def additive(self) -> bool:
+        """With exact PCA, sums add up."""
+        return isinstance(self.method(), ExactPCA)
+
+    def gathered(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
+        """Many tasks at once."""
+        least = evidence.dim if self.min_rounds is None else self.min_rounds
+        ridge = self.ridge_used()
+        estimates, _, used = Estimates.of(evidence, noise, ridge=ridge, min_rounds=least)
+        smallest = float("inf")
+        if self.uses_bound and used.any():
+            smallest = float(np.linalg.eigvalsh(evidence.gram)[used > 0, 0].min()) + ridge
+        # Exact PCA keeps the very moments that the estimates have.
+        return state_of(estimates, estimates.moments, smallest)
+
+    def merged(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
+        """The sums of both."""
+        return state_of(
+            left.estimates.merge(right.estimates),
+            left.pca.merge(right.pca),
+            min(left.smallest, right.smallest),
+        )
+
     def prior(self, state: SubspaceState) -> Prior:
         """N(P̂⊥θ̄, R² (λ₁⁻¹P̂⊥ + λ₂⁻¹P̂)), with the bias √(λ₁W² + λ₂V²) of the theory."""
         estimates, dim = state.estimates, state.estimates.dim

@@ -105,7 +105,8 @@ class SyntheticPopulation(Population):
         self.means = [self.draw_mean(frame, rng) for frame in self.frames]
         self.context_sd = np.sqrt(rng.random(world.dim))
         skew = rng.standard_normal((world.dim, world.dim))
-        self.turn = (skew - skew.T) / np.linalg.norm(skew - skew.T, 2)
+        turn = skew - skew.T
+        self.turn = turn / max(float(np.linalg.norm(turn, 2)), 1e-300)  # one dimension has no turn
         # A direction in which everything is a little different from task to task has no truth.
         self.truth = None if world.drift else self.find_truth()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +47,7 @@ def simulate(
     names = [policy.name for policy in policies]
     rules = rules_of(policies, world.dim)
     populations = [world.population(seed) for seed in seeds]
+    keep_compiled()
     with wide_numbers():
         learner = Learner(policies, rules, populations, world, wide=wide)
         table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide)
@@ -61,6 +62,18 @@ def simulate(
                 progress(rounds * len(seeds) * len(policies))
         regret = table.regret.get().astype(float)  # (tasks, policies, seeds, marks)
     return {name: regret[:, at].swapaxes(0, 1) for at, name in enumerate(names)}
+
+
+def keep_compiled() -> None:
+    """Keep what JAX compiles on disk, unless the caller has said where.
+
+    Compiling takes longer than a short experiment.
+    """
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir is None and importlib.util.find_spec("platformdirs"):
+        from platformdirs import user_cache_path
+
+        config.update("jax_compilation_cache_dir", str(user_cache_path("headstart") / "jax"))
 
 
 def address(array: Any) -> int:

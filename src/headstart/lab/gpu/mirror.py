@@ -148,7 +148,7 @@ class Mirror:
                 kind.__post_init__ = take_as_given
         if module.__name__ == "headstart.transfer.estimates":
             # Decided by values, which are not known yet; contexts here are no longer than 1.
-            module.__dict__["lost_in_rounding"] = lambda gram, ridge: ridge == 0.0
+            module.__dict__["lost_in_rounding"] = lambda gram, ridge: np.asarray(ridge == 0.0)
 
 
 def take_as_given(prior: Any) -> None:

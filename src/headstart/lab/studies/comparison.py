@@ -33,11 +33,14 @@ WORLDS: dict[str, Callable[..., World]] = {
 SIZES = {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
 
 
+DEFAULT_POLICIES = ("linucb", "bias_oful", "projected_linucb", "empirical_bayes")
+
+
 def compare(
     plan: str | os.PathLike[str] | None = None,
     *,
     world: str = "synthetic",
-    policies: Sequence[str] = ("linucb", "bias_oful", "projected_linucb"),
+    policies: Sequence[str] = DEFAULT_POLICIES,
     seeds: int | None = None,
     first_seed: int | None = None,
     tasks: int | None = None,

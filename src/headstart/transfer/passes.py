@@ -1,0 +1,171 @@
+"""Fitting a population to very many tasks, wherever they are: each step is one pass over portions.
+
+:func:`headstart.transfer.fitting.improve` takes a step after looking at every task twice, first
+for the mean and then around it. Here a task is looked at once: the covariance's step is taken
+around the mean of the step before. At the maximum the mean stands still, so both find the same
+one; near it, and a fit to a few hundred tasks is near it, so are their steps. (What the mean is
+uncertain by is shared out among tasks by their average, which with hundreds of them makes no
+difference.)
+
+A step is a pass over all tasks, so few are taken: one scoring step from an estimate that errs by
+1/√n is as good as the maximum itself, as far as statistics can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.evidence import Evidence
+from headstart.prior import symmetric_root
+from headstart.records import Array
+from headstart.transfer.algebra import plain, times, trace, turned
+from headstart.transfer.fitting import (
+    Pass,
+    Past,
+    noise_found,
+    posteriors,
+    recentred,
+    residuals,
+    shrunk,
+    side_by_side,
+)
+from headstart.transfer.many import Fit, Tasks, record
+from headstart.transfer.portions import chunks
+
+__all__ = ["SAMPLE", "Totals", "added", "past_from", "schedule", "stepped", "totals_of"]
+
+SAMPLE = 512  # tasks that the first fit is made from
+SOME = 4096  # tasks, at least, that it is improved on
+FEW = 12  # times,
+PASSES = 3  # before as many passes go over all
+
+
+class Totals(NamedTuple):
+    """The sums of a pass over some tasks, as in :mod:`headstart.transfer.fitting`."""
+
+    count: Any  # Σ w
+    known: Array  # Σ K
+    squared: Array  # Σ K²
+    outer: Array  # Σ z zᵀ
+    total: Array  # Σ z
+    residual: Any
+    freedom: Any
+    energy: Any  # Σ r²
+    rounds: Any
+
+    def plus(self, other: Totals) -> Totals:
+        """The sums over the tasks of both."""
+        return Totals(*(left + right for left, right in zip(self, other, strict=True)))
+
+    def minus(self, other: Totals) -> Totals:
+        """The sums without those of some tasks."""
+        return Totals(*(left - right for left, right in zip(self, other, strict=True)))
+
+
+def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
+    """The sums over tasks at hand; the fit may be several, with weights for each."""
+    root = symmetric_root(fit.covariance)
+    k, z = posteriors(fit, root, tasks)
+    weight = np.broadcast_to(tasks.weight, z.shape[:-1])
+    mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+    residual, freedom = residuals(tasks, mean, k)
+    weighted = weight[..., None, None] * k
+    return Totals(
+        weight.sum(-1),
+        weighted.sum(-3),
+        side_by_side(weighted) @ turned(side_by_side(k)),
+        turned(z) @ (weight[..., None] * z),
+        (weight[..., None] * z).sum(-2),
+        (weight * residual).sum(-1),
+        (weight * freedom).sum(-1),
+        (weight * tasks.squares).sum(-1),
+        (weight * tasks.rounds).sum(-1),
+    )
+
+
+def totals_of(rows: Array, dim: int, fit: Fit) -> Totals | None:
+    """The sums over a portion's tasks."""
+    return added(totals_of_tasks(fit, as_tasks(some)) for some in chunks(rows, dim))
+
+
+def added(parts: Iterable[Totals | None]) -> Totals | None:
+    """The sums over all tasks, in order; ``None`` where there is none."""
+    total: Totals | None = None
+    for part in parts:
+        if part is not None:
+            total = part if total is None else total.plus(part)
+    return total
+
+
+def schedule(sizes: Sequence[int]) -> Iterator[int]:
+    """Over how many of the portions each pass goes.
+
+    >>> list(schedule([1000, 3000, 200, 900]))
+    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4]
+    """
+    reached = np.cumsum(sizes)
+    few = min(int(np.searchsorted(reached, SOME)) + 1, len(sizes))
+    yield from [few] * FEW + [len(sizes)] * PASSES
+
+
+def stepped(
+    fit: Fit, totals: Totals, strength: Any, noise: float = 0.0, size: Any = None
+) -> tuple[Fit, Pass]:
+    """The fit after one step, and the pass it took; ``size`` as in ``improve``."""
+    dim = fit.mean.shape[-1]
+    root = symmetric_root(fit.covariance)
+    inverse = np.linalg.inv(root)
+    own, shift = recentred(fit, root, totals.known, totals.total)
+    pull = totals.known @ own @ totals.known / np.asarray(totals.count)[..., None, None]
+    even = trace(fit.covariance) / dim if size is None else size
+    taken = Pass(
+        root,
+        totals.known,
+        totals.squared,
+        totals.outer + (pull + turned(pull)) / 2 - totals.known,
+        np.asarray(even)[..., None, None] * (inverse @ inverse),
+    )
+    variance = noise_found(
+        fit, totals.residual, totals.freedom, totals.energy, totals.rounds, noise
+    )
+    mean = fit.mean + times(root, shift)
+    return record(Fit, mean, shrunk(taken, strength), root @ own @ root, variance), taken
+
+
+def past_from(fit: Fit, totals: Totals) -> Past:
+    """The tasks of a pass as their posteriors under the fit that it was made with.
+
+    With m = μ + F z, Σ m and Σ (C + m mᵀ) follow from Σ z, Σ z zᵀ and Σ K.
+    """
+    root = symmetric_root(fit.covariance)
+    count = np.asarray(totals.count)
+    away = times(root, totals.total)
+    first = count[..., None] * fit.mean + away
+    eye = count[..., None, None] * np.eye(root.shape[-1])
+    spread = root @ (eye - totals.known + totals.outer) @ root
+    cross = fit.mean[..., :, None] * away[..., None, :]
+    square = fit.mean[..., :, None] * fit.mean[..., None, :]
+    second = spread + cross + turned(cross) + count[..., None, None] * square
+    return record(
+        Past,
+        plain(count),
+        first,
+        second,
+        plain(totals.residual),
+        plain(totals.freedom),
+    )
+
+
+def as_tasks(evidence: Evidence) -> Tasks:
+    """Tasks side by side, from evidence along a batch axis; each counts once."""
+    return record(
+        Tasks,
+        evidence.gram,
+        evidence.moment,
+        evidence.rounds,
+        evidence.squares,
+        np.ones_like(evidence.rounds),
+    )

@@ -1,0 +1,324 @@
+"""An experiment as a GPU runs it, but for the rounds: those are played here, on the CPU's world.
+
+The learner compiles all policies' transfers into one step. Whoever plays the rounds gets the priors
+as addresses and leaves what was picked and earned; here that is :class:`Table`, which does with
+NumPy what the kernel does on a GPU. Then every decision must be the one that the CPU's engine
+makes.
+"""
+
+import ctypes
+import dataclasses
+import sys
+from types import SimpleNamespace
+from typing import ClassVar
+
+import jax
+import numpy as np
+import pytest
+
+from headstart.belief import Belief
+from headstart.lab import engine as engines
+from headstart.lab.gpu import engine as gpu
+from headstart.lab.gpu import why_not
+from headstart.lab.policies import POLICIES, Policy, bias_oful, lints, linucb, meta_ts
+from headstart.lab.rounds import PlainRule
+from headstart.prior import Prior
+from headstart.rules import UCB, Forced, Greedy, Thompson, Uniform
+from headstart.transfer import Bias, Gaussian, Independent, Subspace
+from headstart.worlds import Synthetic
+
+WORLD = Synthetic(dim=6, rank=2, arms=5)
+SEEDS, TASKS, ROUNDS, MARKS = (3, 8), 10, 18, (1, 5, 18)
+
+
+class Table:
+    """Plays rounds as the kernel does, on the CPU's own episodes."""
+
+    made: ClassVar[list] = []
+
+    def __init__(
+        self, world, populations, rules, names, tasks, rounds, marks, *, wide=False, spy=False
+    ):
+        self.world, self.populations, self.rules = world, populations, rules
+        self.rounds, self.marks, self.wide = rounds, np.asarray(marks), wide
+        seeds = [population.seed for population in populations]
+        self.stacks = [engines.SeedStack(seeds, name) for name in names]
+        shape = (len(rules), len(seeds), rounds)
+        real = float if wide else np.float32
+        self.picked, self.earned = np.empty((*shape, world.dim), real), np.empty(shape, real)
+        self.lost = np.full((tasks, len(rules), len(seeds), len(marks)), np.nan)
+        self.started, self.waited = [], 0
+        Table.made.append(self)
+
+    @property
+    def regret(self):
+        """What a GPU holds has to be fetched."""
+        return SimpleNamespace(get=lambda: self.lost)
+
+    def play(self, task, means, roots):
+        shape = (len(self.rules), len(self.populations), self.world.dim)
+        means = self.read(means, shape)
+        roots = self.read(roots, (*shape, self.world.dim))
+        self.started.append((means, roots))
+        stacked = engines.Stacked([each.episode(task, self.rounds) for each in self.populations])
+        noise = self.world.noise
+        for at, (plain, stack) in enumerate(zip(self.rules, self.stacks, strict=True)):
+            belief = Belief.start(Prior(means[at], roots[at], noise=noise))
+            player = engines.Player(None, rule_of(plain), plain, stack, noise)
+            arms, _ = engines.play(player, belief, stacked, False)
+            self.picked[at] = stacked.of(arms, "contexts")
+            self.earned[at] = stacked.of(arms, "rewards")
+            lost = stacked.best - stacked.of(arms, "values")
+            self.lost[task, at] = lost.cumsum(1)[:, self.marks - 1]
+
+    def read(self, address, shape):
+        """What lies at an address."""
+        kind = ctypes.c_double if self.wide else ctypes.c_float
+        there = ctypes.cast(address, ctypes.POINTER(kind))
+        return np.array(np.ctypeslib.as_array(there, shape), dtype=float)
+
+    def wait(self):
+        self.waited += 1
+
+
+def rule_of(plain):
+    """The library's rule that a plain one stands for."""
+    later = Uniform() if plain.kind == "uniform" else None
+    later = later or {"ucb": UCB, "thompson": Thompson}[plain.kind](plain.amount)
+    return Forced(plain.forced, later) if plain.forced else later
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch):
+    """The kernel's place is taken; what was played is in ``Table.made``."""
+    monkeypatch.setitem(sys.modules, "headstart.lab.gpu.rounds", SimpleNamespace(Rounds=Table))
+    monkeypatch.setattr(Table, "made", [])
+    monkeypatch.setattr("headstart.lab.gpu.missing", lambda: None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_quickly(tmp_path_factory):
+    """Compiling takes longer than anything else here; what is compiled is kept nowhere else."""
+    changes = {
+        "jax_disable_most_optimizations": True,
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("jax")),
+    }
+    before = {name: jax.config.values[name] for name in changes}
+    for name, value in changes.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def started(transfer, state, episodes):
+    """The prior of every task."""
+    prior = transfer.prior(state)
+    return {"mean": prior.mean, "root": prior.root}
+
+
+def assert_agree(policies, world=WORLD, seeds=SEEDS, tasks=TASKS, rounds=ROUNDS, marks=MARKS):
+    """The learner's experiment is the CPU's: every prior and every decision."""
+    assert why_not(world, policies) is None
+    wanted = engines.simulate(world, policies, seeds, tasks, rounds, marks, started, engine="plain")
+    found = gpu.simulate(world, policies, seeds, tasks, rounds, marks, wide=True)
+    assert list(found) == [policy.name for policy in policies]
+    played = Table.made[-1]
+    assert len(played.started) == played.waited == tasks
+    for at, (name, trace) in enumerate(wanted.items()):
+        for task, (means, roots) in enumerate(played.started):
+            for what, ours in (("mean", means), ("root", roots)):
+                theirs = trace.probed[what][..., task]
+                np.testing.assert_allclose(
+                    ours[at], theirs, rtol=1e-8, atol=1e-9, err_msg=f"{name}: {what} of {task}"
+                )
+        np.testing.assert_allclose(found[name], trace.regret, rtol=0, atol=1e-9, err_msg=name)
+    return found
+
+
+def named(name, policy):
+    return dataclasses.replace(policy, name=name)
+
+
+EVERYBODY = [
+    *(
+        POLICIES[name]()
+        for name in (
+            "linucb",
+            "lints",
+            "bias_oful",
+            "projected_linucb",
+            "projected_ts",
+            "meta_ts",
+            "meta_ts_unforced",
+            "projection_oracle",
+            "bayes_oracle",
+        )
+    ),
+    named("plug-in", linucb(lam="plug-in")),
+    named("shared mean, TS", Policy("", Bias(), Thompson(0.5))),
+    named("M-TS, 7", meta_ts(forced_rounds=7)),
+    named("M-TS, 7 again", meta_ts(forced_rounds=7, scale=0.3)),
+    named("three directions", Policy("", Subspace(rank=3, warmup=2), Greedy())),
+    named("blind", Policy("", Bias(lam=3.0), Uniform())),
+]
+
+
+def test_every_policy_decides_as_on_the_cpu():
+    found = assert_agree(EVERYBODY)
+    assert {regret.shape for regret in found.values()} == {(len(SEEDS), TASKS, len(MARKS))}
+    del found["Bayes oracle"]  # here it knows no more than the projection oracle
+    assert len({regret.tobytes() for regret in found.values()}) == len(found)
+
+
+def test_a_policy_alone_decides_as_among_others():
+    assert_agree([meta_ts()], seeds=(5,), tasks=8)
+
+
+def test_other_worlds_and_sizes():
+    policies = [lints(), POLICIES["projected_ts"]()]
+    for world in (
+        Synthetic(dim=2, rank=1, arms=1),
+        Synthetic(dim=5, arms=4, curve=1.0, noise=0.4, clusters=2),
+    ):
+        assert_agree(policies, world, seeds=(1, 2, 3), tasks=7, rounds=6, marks=(6,))
+    assert_agree(policies, tasks=2, rounds=1, marks=(1,))
+    assert_agree(policies, tasks=1)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Thompson(),
+        Forced(0, UCB()),
+        Forced(5, UCB()),
+        Forced(2 * ROUNDS, Thompson()),
+        Uniform(),
+        Forced(5, Uniform()),
+    ],
+    ids=repr,
+)
+def test_forced_rounds_are_those_that_the_rule_forces(rule):
+    """A Gaussian learns from them alone, be they none or all."""
+    assert_agree([Policy("who", Gaussian(warmup=2), rule)], tasks=5)
+
+
+# --- Groups -------------------------------------------------------------------------------------
+
+
+def learner_of(policies, **options):
+    populations = [WORLD.population(seed) for seed in SEEDS]
+    rules = gpu.rules_of(policies, WORLD.dim)
+    with gpu.wide_numbers():
+        return gpu.Learner(policies, rules, populations, WORLD, **options)
+
+
+def test_equal_transfers_are_one_group_and_fixed_ones_none():
+    names = [policy.name for policy in EVERYBODY]
+    groups = [{names[at] for at in group} for group in learner_of(EVERYBODY).groups]
+    assert {"P-LinUCB", "P-TS"} in groups
+    assert {"B-OFUL", "shared mean, TS"} in groups
+    assert {"M-TS, 7", "M-TS, 7 again"} in groups
+    assert {"M-TS"} in groups, "other rounds are forced"
+    together = set().union(*groups)
+    assert together == set(names) - {"LinUCB", "LinTS", "projection oracle", "Bayes oracle"}
+    assert sum(map(len, groups)) == len(together)
+
+
+def test_settings_that_differ_are_never_one_group():
+    """Be it in the last digit."""
+    for one, other in [
+        (Bias(lam=2.0), Bias(lam=2.0 + 2**-51)),
+        (Bias(), Bias(method="pooled")),
+        (Subspace(rank=2), Subspace(rank=3)),
+        (Subspace(lam1=3), Subspace(lam2=3)),
+        (Gaussian(False), Gaussian(False, widen=0.2)),
+        (Independent("plug-in"), Independent("plug-in", ridge=0.5)),
+    ]:
+        policies = [Policy("one", one, UCB()), Policy("other", other, UCB())]
+        assert learner_of(policies).groups == [[0], [1]]
+
+
+def test_forced_rounds_matter_only_to_those_that_learn_from_them():
+    rules = (Forced(3, UCB()), Forced(5, UCB()))
+    for transfer, groups in ((Bias(), [[0, 1]]), (Gaussian(), [[0], [1]])):
+        policies = [Policy(f"{rule}", transfer, rule) for rule in rules]
+        assert learner_of(policies).groups == groups
+
+
+def test_where_nothing_is_learned_nothing_is_compiled(monkeypatch):
+    def never(*arguments):
+        raise AssertionError("learned")
+
+    monkeypatch.setattr(gpu.Learner, "learn", never)
+    assert_agree([linucb(), lints(), EVERYBODY[8]], tasks=3)
+
+
+def test_the_last_task_is_not_learned_from(monkeypatch):
+    """Nothing comes after it."""
+    learned = []
+    original = gpu.Learner.learn
+    monkeypatch.setattr(
+        gpu.Learner, "learn", lambda self, *parts: [learned.append(1), original(self, *parts)]
+    )
+    assert_agree([bias_oful()], tasks=4)
+    assert len(learned) == 3
+
+
+# --- Precision ----------------------------------------------------------------------------------
+
+
+def test_priors_are_handed_out_in_the_kernels_precision_and_learned_in_double():
+    for wide, real in ((True, np.float64), (False, np.float32)):
+        learner = learner_of([linucb(), bias_oful()], wide=wide)
+        assert {part.dtype for part in learner.priors} == {np.dtype(real)}
+        x = np.random.default_rng(0).standard_normal((2, len(SEEDS), 30, WORLD.dim))
+        with gpu.wide_numbers():
+            learner.learn(jax.numpy.asarray(x, real), jax.numpy.asarray(x[..., 0], real))
+        assert {part.dtype for part in learner.priors} == {np.dtype(real)}
+        for part in jax.tree_util.tree_leaves(learner.states):
+            assert part.dtype == np.float64
+
+
+def test_single_precision_costs_little():
+    """The rounds are played with what float32 can tell: nearly all decisions are the same."""
+    policies = [linucb(), lints(), bias_oful()]
+    sizes = (WORLD, policies, SEEDS, TASKS, ROUNDS, (ROUNDS,))
+    wide, narrow = (gpu.simulate(*sizes, wide=wide) for wide in (True, False))
+    for name, regret in wide.items():
+        assert narrow[name].dtype == np.float64
+        assert narrow[name].sum() == pytest.approx(regret.sum(), rel=0.05)
+
+
+def test_jax_is_left_as_it_was(monkeypatch, tmp_path):
+    """Whoever else uses it in this process notices nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    given = jax.config.values["jax_compilation_cache_dir"]
+    for folder in (given, None):
+        jax.config.update("jax_compilation_cache_dir", folder)
+        before = dict(jax.config.values)
+        gpu.simulate(WORLD, [bias_oful()], SEEDS, 2, 5, (5,), wide=True)
+        after = dict(jax.config.values)
+        jax.config.update("jax_compilation_cache_dir", given)
+        assert after == before
+        assert jax.numpy.ones(1).dtype == np.float32
+
+
+# --- What is told on the way --------------------------------------------------------------------
+
+
+def test_progress_adds_up_to_all_policy_rounds():
+    steps = []
+    gpu.simulate(WORLD, [linucb(), bias_oful()], SEEDS, 4, 5, (5,), steps.append, wide=True)
+    assert steps == [5 * len(SEEDS) * 2] * 4
+
+
+def test_the_kernel_is_told_the_rules_in_their_order():
+    policies = [meta_ts(forced_rounds=4, scale=0.5), linucb(radius=2.0), lints(scale=0.25)]
+    gpu.simulate(WORLD, policies, SEEDS, 1, 5, (5,))
+    assert Table.made[-1].rules == [
+        PlainRule("thompson", 0.5, 4),
+        PlainRule("ucb", 2.0),
+        PlainRule("thompson", 0.25),
+    ]
+    assert not Table.made[-1].wide, "single precision unless told otherwise"
