@@ -15,7 +15,7 @@ import pytest
 from headstart.lab.policies import POLICIES
 
 COMMAND = str(Path(sys.executable).with_name("headstart"))
-COMMANDS = ("reproduce", "compare", "report", "worlds", "policies")
+COMMANDS = ("reproduce", "compare", "report", "worlds", "policies", "check", "fit", "evaluate")
 WORLD = "synthetic:dim=5,rank=2,arms=4"
 TINY = ["--world", WORLD, "--seeds", "4", "--tasks", "6", "--rounds", "20", "--workers", "1"]
 ESCAPE = re.compile(r"\x1b\[")

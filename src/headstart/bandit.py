@@ -361,7 +361,8 @@ class Bandit:
             pick = self._rule.choose(belief, table, self._rng(key, position), allowed)
             # Nothing can be refused any more: from here on, things change.
             if not (entry.closed and self._frozen):
-                self._ledger.reopen(name)
+                if entry.closed:
+                    self._ledger.reopen(name)
                 self._ledger.enliven(name, belief, unsure)
                 entry.key = key
             entry.next_number(self._memory)

@@ -24,7 +24,7 @@ HEAD = struct.Struct("<BBQIIH")  # version, forced, number, arm, dimension, leng
 DIGEST = 12
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Choice:
     """What a task chose. Hand it, or its token, to ``learn`` together with the reward.
 
@@ -48,6 +48,30 @@ class Choice:
     context: Array = dataclasses.field(repr=False)
     origin: bytes = dataclasses.field(repr=False)
     odds: Callable[[], Propensities] | None = dataclasses.field(repr=False, default=None)
+
+    def __init__(
+        self,
+        arm: int,
+        score: float,
+        task: str,
+        number: int,
+        forced: bool,
+        context: Array,
+        origin: bytes,
+        odds: Callable[[], Propensities] | None = None,
+    ) -> None:
+        # A dataclass that is frozen would set its fields one by one, which takes three times as
+        # long; choices are made often.
+        self.__dict__.update(
+            arm=arm,
+            score=score,
+            task=task,
+            number=number,
+            forced=forced,
+            context=context,
+            origin=origin,
+            odds=odds,
+        )
 
     @property
     def id(self) -> str:

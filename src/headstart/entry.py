@@ -67,6 +67,9 @@ class Entry:
 
     def mark_learned(self, number: int, window: int) -> None:
         """Remember that a choice was learned from."""
+        if number == self.base and not self.learned and number < self.number:  # as is usual
+            self.base += 1
+            return
         self.number = max(self.number, number + 1)
         self.learned |= 1 << (number - self.base)
         settled = (~self.learned & (self.learned + 1)).bit_length() - 1  # trailing ones
@@ -77,7 +80,8 @@ class Entry:
         """Number a new choice; those more than ``window`` back are forgotten."""
         number = self.number
         self.number += 1
-        self.forget(self.number - self.base - window)
+        if self.number - self.base > window:
+            self.forget(self.number - self.base - window)
         return number
 
     def forget(self, oldest: int) -> None:

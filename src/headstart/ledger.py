@@ -338,12 +338,14 @@ class Ledger:
     def enliven(self, task: str, belief: Believed, unsure: bool) -> None:
         """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
         entry = self.entries[task]
-        if entry.belief is not belief:
-            if entry.evidence is None:
-                entry.evidence = self.evidence(entry)
-            entry.belief, entry.unsure, entry.packed = belief, unsure, None
-            entry.built = self.rewards - entry.rewards
-            self.live[task] = entry
+        if entry.belief is belief:
+            self.live.move_to_end(task)
+            return
+        if entry.evidence is None:
+            entry.evidence = self.evidence(entry)
+        entry.belief, entry.unsure, entry.packed = belief, unsure, None
+        entry.built = self.rewards - entry.rewards
+        self.live[task] = entry
         self.live.move_to_end(task)
         while len(self.live) > self.capacity:
             self.idle(next(iter(self.live)))

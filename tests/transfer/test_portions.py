@@ -1,5 +1,7 @@
 """Very many tasks at once give what one after the other gives."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def population(count=300, dim=4, seed=0, rounds=(1, 30)):
 def in_portions(tasks, many):
     edges = np.linspace(0, len(tasks), many + 1).astype(int)
     rows = np.array([task.pack() for task in tasks])
-    return Listed([rows[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)], tasks[0].dim)
+    return Listed([rows[a:b] for a, b in itertools.pairwise(edges)], tasks[0].dim)
 
 
 @pytest.mark.parametrize("noise", [None, 0.5])

@@ -165,9 +165,9 @@ def simulate(
             belief = believe(player.transfer.prior(states[name]))
             alone = player.noise is None and task == 0
             if loops is not None and player.plain and isinstance(belief, Belief) and not alone:
-                arms, forced = play_compiled(loops, player, belief, stacked), None
-                if player.plain.forced:
-                    forced = np.broadcast_to(np.arange(rounds) < player.plain.forced, arms.shape)
+                arms = play_compiled(loops, player, belief, stacked)
+                first = player.plain.forced_of(rounds)
+                forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
                 arms, forced = play(player, belief, stacked, alone)
             values = stacked.of(arms, "values")
@@ -189,9 +189,9 @@ class Stacked:
     """The episodes of a batch of seeds."""
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
-        self.contexts = np.stack([episode.contexts for episode in episodes])
-        self.values = np.stack([episode.values for episode in episodes])
-        self.rewards = np.stack([episode.rewards for episode in episodes])
+        self.contexts = stack([episode.contexts for episode in episodes])
+        self.values = stack([episode.values for episode in episodes])
+        self.rewards = stack([episode.rewards for episode in episodes])
         self.best = self.values.max(-1)
 
     def of(self, arms: Arms, name: str) -> Array:
@@ -212,6 +212,11 @@ class Stacked:
 
 
 Arms = npt.NDArray[np.intp]
+
+
+def stack(parts: Sequence[Array]) -> Array:
+    """Arrays of any kind as one of double precision, row after row."""
+    return np.ascontiguousarray(np.stack(parts), dtype=np.float64)
 
 
 def play(

@@ -179,8 +179,11 @@ def run(
     checks.one_of("engine", engine, ENGINES)
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
     store = None if folder is None else Store(Path(folder))
-    if engine == "gpu":
-        plan, engine = on_gpu(plan, store if stored else None), "auto"
+    if stored and store is not None:
+        plan = store.device_of(plan)
+    elif engine == "gpu":
+        plan = on_gpu(plan)
+    engine = "auto" if engine == "gpu" else engine
     jobs = plan.jobs()
     done: dict[int, dict[str, Trace]] = {}
     if store is not None:
@@ -216,16 +219,13 @@ def run(
 ENGINES = ("auto", "plain", "compiled", "gpu")
 
 
-def on_gpu(plan: Plan, stored: Store | None) -> Plan:
-    """The plan for a GPU if it can run there, or has run there and is ``stored``."""
+def on_gpu(plan: Plan) -> Plan:
+    """The plan for a GPU, if it can run there."""
     from headstart.lab.gpu import why_not
 
-    there = dataclasses.replace(plan, device="gpu")
-    if stored is not None:
-        return there if all(stored.find(job) for job in there.jobs()) else plan
     reason = why_not(plan.world, plan.policies, plan.probe)
     if reason is None:
-        return there
+        return dataclasses.replace(plan, device="gpu")
     warnings.warn(f"the experiment runs on the CPU: {reason}", stacklevel=3)
     return plan
 
@@ -378,6 +378,11 @@ class Store:
             self.parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
+
+    def device_of(self, plan: Plan) -> Plan:
+        """The plan on the device whose results are here."""
+        there = dataclasses.replace(plan, device="gpu")
+        return there if all(self.find(job) for job in there.jobs()) else plan
 
     def find(self, job: Plan) -> dict[str, Trace] | None:
         """A finished job's result, if it is there and whole."""

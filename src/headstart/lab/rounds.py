@@ -20,6 +20,10 @@ class PlainRule(NamedTuple):
     amount: float
     forced: int = 0
 
+    def forced_of(self, rounds: int) -> int:
+        """How many of so many rounds are forced, from the first on: all, if it is uniform."""
+        return rounds if self.kind == "uniform" else min(self.forced, rounds)
+
 
 def plain_rule(rule: Rule) -> PlainRule | None:
     """What a rule comes down to; ``None`` for one that only its own code can follow.

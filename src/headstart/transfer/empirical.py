@@ -36,8 +36,8 @@ from headstart.transfer.many import (
 from headstart.transfer.noise import own_scale
 from headstart.transfer.passes import (
     SAMPLE,
-    added,
     as_tasks,
+    everything,
     past_from,
     schedule,
     stepped,
@@ -287,7 +287,7 @@ class EmpiricalBayes(Transfer):
     def refit_portions(self, portions: Portions, noise: float | None = None) -> EmpiricalBayesState:
         """Fit very many tasks: some of them together, then in a few passes over all.
 
-        After every pass the priors of all strengths predict the last tasks, which are left out of
+        Now and then the priors of all strengths predict the last tasks, which are left out of
         the fit for that; those that do well decide on the strength of the next, and whether tasks
         share anything at all. None counts less for being older, whatever ``memory`` says.
         """
@@ -299,16 +299,18 @@ class EmpiricalBayes(Transfer):
         state = self.renewed(start.replace(tasks=first), steps=6)
         if not state.ready:  # no reward at all
             return state.replace(finished=float(count), renewed=float(count))
-        held = as_tasks(Evidence.unpack(portions.slice(count - capacity(dim), count), dim))
+        last = portions.slice(count - min(capacity(dim), count // 4), count)
+        held = as_tasks(Evidence.unpack(last, dim))
         fit, scores, support = state.fit, state.scores, state.support
-        for few in schedule(portions.sizes):
-            totals = added(portions.map(totals_of, fit, first=few))
-            assert totals is not None
-            own = totals_of_tasks(fit, held)
-            others = totals.minus(own) if few == len(portions.sizes) else totals
+        for step, few in enumerate(schedule(portions.sizes)):
+            totals = others = everything(portions.map(totals_of, fit, first=few))
+            whole = few == len(portions.sizes)
+            if whole:
+                others = totals.minus(totals_of_tasks(fit, held))
             before, strength = fit, dim * strength_in_use(scores[..., :-1], STRENGTHS)
             fit, taken = stepped(before, others, strength, state.given)
-            scores, support = judged(start, fit, surveyed(taken, strength)[0], held)
+            if whole or step % 6 == 5:
+                scores, support = judged(start, fit, surveyed(taken, strength)[0], held)
         # The last step once more, with these tasks and the strength that they have chosen.
         strength = dim * strength_in_use(scores[..., :-1], STRENGTHS)
         fit, taken = stepped(before, totals, strength, state.given)

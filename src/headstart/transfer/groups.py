@@ -30,6 +30,7 @@ from headstart.transfer.passes import (
     Totals,
     added,
     as_tasks,
+    everything,
     past_from,
     schedule,
     stepped,
@@ -205,8 +206,7 @@ class Mixture(Transfer):
         groups = len(option.log_weights)
         strength = np.full(groups, dim * float(strength_in_use(state.scores[place], STRENGTHS)))
         for few in schedule(portions.sizes):
-            totals = added(portions.map(shared_totals, option, first=few))
-            assert totals is not None
+            totals = everything(portions.map(shared_totals, option, first=few))
             size = (totals.count * trace(option.fit.covariance)).sum() / totals.count.sum() / dim
             before = option
             fit, taken = stepped(before.fit, totals, strength, state.given, size)

@@ -61,8 +61,8 @@ class Independent(Transfer):
         return True
 
     def fixed(self, noise: float | None) -> bool:
-        """With the noise and λ given, nothing is left to learn."""
-        return noise is not None and self.lam != "plug-in"
+        """With the noise and λ given, nothing is left to learn (what builds on this may)."""
+        return type(self) is Independent and noise is not None and self.lam != "plug-in"
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Estimates:
         """The state before any task."""

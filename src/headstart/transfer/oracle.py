@@ -115,8 +115,8 @@ class Oracle(Transfer):
         return True
 
     def fixed(self, noise: float | None) -> bool:
-        """With the noise given, nothing is left to learn."""
-        return noise is not None
+        """With the noise given, nothing is left to learn (what builds on this may)."""
+        return type(self) is Oracle and noise is not None
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> NoiseScale:
         """The state before any task."""

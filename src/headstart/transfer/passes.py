@@ -35,12 +35,21 @@ from headstart.transfer.fitting import (
 from headstart.transfer.many import Fit, Tasks, record
 from headstart.transfer.portions import chunks
 
-__all__ = ["SAMPLE", "Totals", "added", "past_from", "schedule", "stepped", "totals_of"]
+__all__ = [
+    "SAMPLE",
+    "Totals",
+    "added",
+    "everything",
+    "past_from",
+    "schedule",
+    "stepped",
+    "totals_of",
+]
 
 SAMPLE = 512  # tasks that the first fit is made from
-SOME = 4096  # tasks, at least, that it is improved on
+SOME = 2048  # tasks, at least, that it is improved on
 FEW = 12  # times,
-PASSES = 3  # before as many passes go over all
+PASSES = 2  # before so many passes go over all
 
 
 class Totals(NamedTuple):
@@ -100,11 +109,18 @@ def added(parts: Iterable[Totals | None]) -> Totals | None:
     return total
 
 
+def everything(parts: Iterable[Totals | None]) -> Totals:
+    """The same where there are tasks."""
+    total = added(parts)
+    assert total is not None
+    return total
+
+
 def schedule(sizes: Sequence[int]) -> Iterator[int]:
     """Over how many of the portions each pass goes.
 
-    >>> list(schedule([1000, 3000, 200, 900]))
-    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4]
+    >>> list(schedule([1000, 900, 200, 900]))
+    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4]
     """
     reached = np.cumsum(sizes)
     few = min(int(np.searchsorted(reached, SOME)) + 1, len(sizes))

@@ -18,6 +18,7 @@ from headstart.worlds.base import World
 __all__ = ["why_not"]
 
 COMPILED = (Bias, Gaussian, Independent, Oracle, Subspace)
+PCAS = ("corrected", "exact")
 LARGEST_DIM = 63
 ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
 
@@ -31,7 +32,7 @@ def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str 
     """
     if probe is not None:
         return "what is probed is looked at on the CPU"
-    if not isinstance(world, Synthetic) or world.drift:
+    if type(world) is not Synthetic or world.drift:
         return f"{world!r} draws its tasks on the CPU"
     if world.dim > LARGEST_DIM:
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
@@ -41,7 +42,7 @@ def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str 
         if world.logistic or not policy.knows_noise:
             return f"{policy.name} must be told the noise"
         transfer = policy.prepared([world.population(0)])
-        if not isinstance(transfer, COMPILED) or getattr(transfer, "pca", "") == "ccipca":
+        if type(transfer) not in COMPILED or getattr(transfer, "pca", "exact") not in PCAS:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
         if getattr(transfer, "uses_bound", False):
             return f"{policy.name} takes λ from a bound, which is not compiled for it"
@@ -56,7 +57,7 @@ def missing() -> str | None:
         import cupy
         import jax
     except ImportError as error:
-        return f"{error.name} is not installed: pip install 'headstart[gpu]'"
+        return f"{error.name or error} is not installed: pip install 'headstart[gpu]'"
     try:
         if not cupy.cuda.runtime.getDeviceCount():
             return "there is no GPU"

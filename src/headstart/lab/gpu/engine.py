@@ -111,7 +111,8 @@ class Learner:
             roots.append(prior.root)
             if not transfer.fixed(noise):
                 # A rule with forced rounds leaves other evidence than one without.
-                key = f"{transfer!r} {rules[at].forced if transfer.keeps_forced else 0}"
+                apart = rules[at]._replace(amount=0.0) if transfer.keeps_forced else ""
+                key = f"{transfer!r} {apart}"
                 found.setdefault(key, []).append(at)
                 transfers[key] = transfer
         self.groups = list(found.values())
@@ -140,7 +141,7 @@ class Learner:
             r = jnp.concatenate([earned[at] for at in group]).astype(jnp.float64)
             apart = None
             if twin.keeps_forced:
-                first = self.rules[group[0]].forced
+                first = self.rules[group[0]].forced_of(r.shape[-1])
                 apart = self.mirror.evidence(x[:, :first], r[:, :first])
             state = twin.fold(state, self.mirror.evidence(x, r, apart))
             prior = twin.prior(state)

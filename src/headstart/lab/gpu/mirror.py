@@ -147,8 +147,9 @@ class Mirror:
             if kind.__name__ == "Prior":
                 kind.__post_init__ = take_as_given
         if module.__name__ == "headstart.transfer.estimates":
-            # Decided by values, which are not known yet; contexts here are no longer than 1.
-            module.__dict__["lost_in_rounding"] = lambda gram, ridge: np.asarray(ridge == 0.0)
+            # Decided by values, which are not known yet. Contexts here are no longer than 1, so
+            # that a gram's trace is at most the number of rounds: not above 100,000.
+            module.__dict__["lost_in_rounding"] = lambda gram, ridge: np.asarray(ridge < 1e-4)
 
 
 def take_as_given(prior: Any) -> None:

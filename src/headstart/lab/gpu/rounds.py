@@ -62,10 +62,12 @@ class Rounds:
         self.keys = cp.asarray(keys, cp.uint64)
         self.names = cp.asarray([zlib.crc32(name.encode()) for name in names], cp.uint32)
         self.world = [np.float32(noise), np.float32(world.logistic)]
-        self.marks = cp.asarray(marks, cp.int32)
+        rising = sorted(set(marks))  # the kernel meets them in this order
+        self.marks = cp.asarray(rising, cp.int32)
+        self.places = cp.asarray(np.searchsorted(rising, marks))
         self.picked = cp.empty((*self.shape, world.dim), cp.float32)
         self.earned = cp.empty(self.shape, cp.float32)
-        self.regret = cp.empty((tasks, policies, seeds, len(marks)), cp.float32)
+        self.lost = cp.empty((tasks, policies, seeds, len(rising)), cp.float32)
         self.seen: dict[str, Any] = {}
         if spy:
             self.seen = {
@@ -94,10 +96,15 @@ class Rounds:
             np.int32(len(self.marks)),
             self.picked,
             self.earned,
-            self.regret[task],
+            self.lost[task],
             *watched,
         )
         self.kernel((seeds,), (32 * policies,), arguments)
+
+    @property
+    def regret(self) -> Any:
+        """The regret at the marks, in the order they were asked for."""
+        return self.lost[..., self.places]
 
     def wait(self) -> None:
         """Wait until the task is finished."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headstart import checks
 from headstart.errors import FileError
+from headstart.lab.experiment import ENGINES
 from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.report import Claim, Section, write_report
 from headstart.lab.studies import beyond, bounds, claims, movielens, synthetic
@@ -89,6 +90,7 @@ def reproduce(
         What plays the rounds (:func:`~headstart.lab.experiment.run`).
     """
     checks.one_of("study", study, STUDIES)
+    checks.one_of("engine", engine, ENGINES)
     folder = Path(out)
     if not resume:
         forget(folder)
@@ -219,6 +221,7 @@ def command(asked: dict[str, Any]) -> str:
     words = ["headstart reproduce", asked["study"]]
     words += ["--quick"] if asked["quick"] else []
     words += [f"--{name} {asked[name]}" for name in ("seeds", "tasks") if asked[name] is not None]
+    words += [f"--engine {asked['engine']}"] if asked["engine"] != "auto" else []
     return " ".join(words)
 
 

@@ -1,0 +1,508 @@
+"""Is what a GPU plays what it should be? Every check is a function; without a GPU nothing runs.
+
+From the repository's root, with NumPy, SciPy, CuPy and JAX and nothing else installed::
+
+    PYTHONPATH=src python -m benchmarks.gpu.check
+
+prints one line for each check and exits with 1 if one fails, with 2 if there is no GPU. The tests
+(``tests/lab/test_gpu.py``) call the same functions.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+from scipy import stats
+
+from headstart.lab.engine import simulate
+from headstart.lab.policies import POLICIES
+from headstart.lab.rounds import PlainRule
+from headstart.worlds import Synthetic
+
+SIZES = ((30, 20), (18, 10), (5, 3), (40, 50), (31, 33), (63, 20), (1, 1))
+
+RULES = {
+    "UCB": PlainRule("ucb", 1.0),
+    "Thompson": PlainRule("thompson", 1.0),
+    "forced, then Thompson": PlainRule("thompson", 0.5, 37),
+    "Uniform": PlainRule("uniform", 0.0),
+    "forced, then UCB": PlainRule("ucb", 2.0, 10),
+    "greedy": PlainRule("ucb", 0.0),
+}
+
+PAPER = (
+    "linucb",
+    "lints",
+    "bias_oful",
+    "projected_linucb",
+    "projected_ts",
+    "meta_ts",
+    "projection_oracle",
+    "bayes_oracle",
+)
+
+
+# --- One task, with everything that happened ----------------------------------------------------
+
+
+def world_of(dim: int, arms: int) -> Synthetic:
+    """A world of this size, with so much noise that exploration decides as often as the mean."""
+    return Synthetic(dim=dim, rank=dim // 2, arms=arms, noise=0.5)
+
+
+def populations_of(world, seeds):
+    """The populations of some seeds."""
+    with np.errstate(invalid="ignore"):  # one dimension has nothing to turn in
+        return [world.population(seed) for seed in seeds]
+
+
+def spied(
+    world,
+    rules=RULES,
+    seeds=(3, 8),
+    rounds=120,
+    *,
+    marks=None,
+    wide=False,
+    task=0,
+    priors=None,
+    deviations=None,
+):
+    """One task on the GPU: contexts, rewards, draws, arms and all else, as NumPy's arrays.
+
+    ``priors`` are means and roots, a random pair unless given. ``deviations`` of contexts take the
+    place of the populations' own.
+    """
+    import cupy as cp
+
+    from headstart.lab.gpu.rounds import Rounds
+
+    populations = populations_of(world, seeds)
+    marks = (rounds,) if marks is None else marks
+    table = Rounds(
+        world,
+        populations,
+        list(rules.values()),
+        list(rules),
+        task + 1,
+        rounds,
+        marks,
+        wide=wide,
+        spy=True,
+    )
+    if deviations is not None:
+        table.deviations[...] = cp.asarray(deviations, table.deviations.dtype)
+    if priors is None:
+        priors = random_priors(len(rules), len(seeds), world.dim)
+    real = np.float64 if wide else np.float32
+    means, roots = (cp.asarray(np.ascontiguousarray(part, real)) for part in priors)
+    table.play(task, means.data.ptr, roots.data.ptr)
+    table.wait()
+    seen = {name: array.get() for name, array in table.seen.items()}
+    return SimpleNamespace(
+        **seen,
+        picked=table.picked.get(),
+        earned=table.earned.get(),
+        regret=table.regret.get()[task],
+        theta=table.thetas.get()[task].astype(float),
+        means=np.asarray(priors[0], real).astype(float),
+        roots=np.asarray(priors[1], real).astype(float),
+        rules=list(rules.values()),
+        marks=np.asarray(marks),
+        noise=float(world.noise),
+    )
+
+
+def random_priors(policies, seeds, dim):
+    """Means and roots without any symmetry."""
+    rng = np.random.default_rng(dim)
+    means = 0.2 * rng.standard_normal((policies, seeds, dim))
+    return means, rng.standard_normal((policies, seeds, dim, dim)) / np.sqrt(dim)
+
+
+def replay(seen, policy, seed, near=0.0):
+    """The rounds in which a plain loop in double precision would have picked another arm.
+
+    ``near`` is how far apart two indices are that count as one.
+    """
+    rule = seen.rules[policy]
+    contexts, rewards = seen.contexts[seed].astype(float), seen.rewards[seed].astype(float)
+    arms, draws = seen.arms[policy, seed], seen.draws[policy, seed].astype(float)
+    mean, root = seen.means[policy, seed].copy(), seen.roots[policy, seed].copy()
+    amount = rule.amount * seen.noise
+    others = []
+    for k, offered in enumerate(contexts):
+        arm = arms[k]
+        if k >= rule.forced and rule.kind != "uniform":
+            if rule.kind == "ucb":
+                index = offered @ mean + amount * np.sqrt(np.square(offered @ root).sum(1))
+            else:
+                index = offered @ (mean + amount * (root @ draws[k]))
+            if index[arm] < index.max() - near:
+                others.append(k)
+        x, reward = offered[arm], rewards[k, arm]
+        u = root.T @ x
+        s = u @ u
+        g = np.sqrt(1.0 + s)
+        gain = root @ u
+        mean = mean + gain * (reward - x @ mean) / (1.0 + s)
+        root = root - np.outer(gain, u) / (g * (1.0 + g))
+    return others
+
+
+# --- Decisions ----------------------------------------------------------------------------------
+
+
+def check_choices(dim, arms, wide):
+    """A plain loop makes the same choices: all of them, or 99 % in single precision."""
+    seen = spied(world_of(dim, arms), wide=wide)
+    made = wrong = 0
+    for policy, name in enumerate(RULES):
+        for seed in range(seen.arms.shape[1]):
+            others = replay(seen, policy, seed, 1e-12 if wide else 0.0)
+            if seen.rules[policy].kind != "uniform":
+                made += seen.arms.shape[2] - seen.rules[policy].forced
+            wrong += len(others)
+            assert not (wide and others), f"{name}: other arms in rounds {others}"
+    assert wrong <= 0.01 * made, f"{wrong} of {made} choices differ"
+    assert_in_order(seen)
+    return f"{wrong} of {made} choices differ"
+
+
+def assert_in_order(seen):
+    """What comes back of a task is what its arms were offered, earned and cost."""
+    policies, seeds, rounds = seen.arms.shape
+    at = (np.arange(seeds)[:, None], np.arange(rounds))
+    values = np.einsum("srkd,sd->srk", seen.contexts, seen.theta)
+    lost = values.max(-1)[None] - np.stack([values[(*at, arms)] for arms in seen.arms])
+    assert seen.arms.min() >= 0
+    assert seen.arms.max() < seen.contexts.shape[2]
+    for policy in range(policies):
+        arms = seen.arms[policy]
+        same(seen.picked[policy], seen.contexts[(*at, arms)], 0.0, "picked")
+        same(seen.earned[policy], seen.rewards[(*at, arms)], 1e-5, "earned")
+    same(seen.regret, lost.cumsum(-1)[..., seen.marks - 1], 1e-5 * rounds, "regret")
+
+
+def same(left, right, near, what):
+    """Equal up to ``near``."""
+    assert left.shape == right.shape, f"{what}: {left.shape} and {right.shape}"
+    assert np.isfinite(left).all(), f"{what} has numbers that are none"
+    away = np.abs(left - right).max(initial=0.0)
+    assert away <= near, f"{what} is off by {away:.2g}"
+
+
+def check_marks(*marks):
+    """Regret is recorded at every mark, since the task's start; in any order, as on a CPU."""
+    seen = spied(world_of(18, 10), rounds=50, marks=marks)
+    assert seen.regret.shape[-1] == len(marks)
+    assert_in_order(seen)
+    return f"{len(marks)} marks"
+
+
+# --- Random numbers -----------------------------------------------------------------------------
+
+#: One size and number of policies for most of these, so that one kernel is compiled for them.
+WORLD = Synthetic(dim=18, rank=9, arms=10, noise=0.3)
+
+
+def three(one, other, third):
+    """Three rules under names of their own."""
+    return {"one": one, "other": other, "third": third}
+
+
+def check_all_normals():
+    """Each of the 2²⁴ numbers that a normal is made from gives one, in both precisions."""
+    from importlib import resources
+
+    import cupy as cp
+
+    source = resources.files("headstart.lab.gpu").joinpath("rounds.cu").read_text()
+    source += """
+    extern "C" __global__ void radii(float* found) {
+      unsigned bits = blockIdx.x * blockDim.x + threadIdx.x;
+      float2 pair = normals(bits << 8, bits * 2654435761u);
+      found[bits] = pair.x * pair.x + pair.y * pair.y;
+    }"""
+    for options in (("--use_fast_math",), ()):
+        sizes = ("-DREAL=float", "-DWIDE=0", "-DD=2", "-DK=2", "-DP=1", "-DBLOCKS=1")
+        module = cp.RawModule(code=source, options=("--std=c++17", *sizes, *options))
+        found = cp.empty(2**24, cp.float32)
+        module.get_function("radii")((2**16,), (256,), (found,))
+        radii = found.get().astype(float)
+        bad = int((~np.isfinite(radii)).sum())
+        assert bad == 0, f"{bad} of them are not numbers"
+        assert abs(radii.mean() - 2) < 1e-4, f"the mean square is {radii.mean() / 2}, not 1"
+        assert radii.max() < 36
+    return f"the largest is {np.sqrt(radii.max()):.2f}"
+
+
+def assert_standard(numbers, what):
+    """Mean 0, variance 1, kurtosis 3, and tails as they should be."""
+    flat = np.asarray(numbers, dtype=float).ravel()
+    count = flat.size
+    assert np.isfinite(flat).all(), f"{what} has numbers that are none"
+    for name, found, wanted, error in (
+        ("mean", flat.mean(), 0.0, 1.0),
+        ("variance", (flat**2).mean(), 1.0, np.sqrt(2.0)),
+        ("skewness", (flat**3).mean(), 0.0, np.sqrt(15.0)),
+        ("kurtosis", (flat**4).mean(), 3.0, np.sqrt(96.0)),
+        ("share beyond 2", (np.abs(flat) > 2).mean(), 0.0455003, 0.2084),
+        ("share beyond 4", (np.abs(flat) > 4).mean(), 6.334e-5, 0.00796),
+    ):
+        off = abs(found - wanted) * np.sqrt(count) / error
+        assert off < 5, f"{what}: {name} is {found:.5g}, {off:.1f} standard errors off {wanted:g}"
+
+
+def assert_unrelated(left, right, what):
+    """No correlation between two lists of as many standard numbers."""
+    left, right = np.ravel(left).astype(float), np.ravel(right).astype(float)
+    found = (left * right).mean() * np.sqrt(left.size)
+    assert abs(found) < 5, f"{what} are correlated ({found:.1f} standard errors)"
+
+
+def check_contexts(dim, arms, both):
+    """Contexts are N(0, diag(c)) where they are short, and cut to length 1 where they are not."""
+    world, seeds, rounds = world_of(dim, arms), tuple(range(8)), 200
+    rules = {"UCB": RULES["UCB"]}
+    deviations = np.tile(0.1 * np.linspace(0.2, 1.0, dim) / np.sqrt(dim), (len(seeds), 1))
+    seen = spied(world, rules, seeds, rounds, deviations=deviations)
+    numbers = seen.contexts / deviations[:, None, None].astype(np.float32)
+    assert np.linalg.norm(seen.contexts, axis=-1).max() < 1, "all of these should be short"
+    assert_standard(numbers, "contexts")
+    for feature in range(dim):
+        assert_standard(numbers[..., feature], f"feature {feature}")
+    for axis, what in enumerate(("seeds", "rounds", "arms", "features")):
+        size = numbers.shape[axis]
+        for gap in (1, 2, 4, size // 2):
+            if 0 < gap < size:
+                pairs = (np.take(numbers, range(a, size - gap + a), axis) for a in (0, gap))
+                assert_unrelated(*pairs, f"{what} that are {gap} apart")
+    equal = spied(world, rules, seeds, 5, deviations=np.full_like(deviations, 2.0**-8)).contexts
+    share = np.unique(equal).size / equal.size
+    assert share > 0.98, f"{1 - share:.1%} of all numbers were there before"
+    later = spied(world, rules, seeds, rounds, deviations=deviations, task=1)
+    assert_unrelated(numbers, later.contexts / deviations[:, None, None], "two tasks")
+    if both:
+        wide = spied(world, rules, seeds, rounds, deviations=deviations, wide=True)
+        same(seen.contexts, wide.contexts, 1e-6, "contexts in double precision")
+
+    long = spied(world, rules, seeds, rounds).contexts.astype(float)
+    lengths = np.linalg.norm(long, axis=-1)
+    assert lengths.max() < 1 + 1e-5, f"a context of length {lengths.max()}"
+    here = np.stack([one.episode(0, rounds).contexts for one in populations_of(world, seeds)])
+    for name, ours, theirs in (
+        ("share that was cut", lengths > 1 - 1e-6, np.linalg.norm(here, axis=-1) > 1 - 1e-9),
+        *((f"square of feature {i}", long[..., i] ** 2, here[..., i] ** 2) for i in range(dim)),
+    ):
+        # By seeds, whose contexts differ.
+        for seed in range(len(seeds)):
+            a, b = ours[seed].astype(float), theirs[seed].astype(float)
+            error = np.sqrt((a.var() + b.var()) / a.size) + 1e-9
+            off = abs(a.mean() - b.mean()) / error
+            assert off < 5.5, f"{name}, seed {seed}: {a.mean():.4g}, on a CPU {b.mean():.4g}"
+    return f"{numbers.size} numbers"
+
+
+def check_noise():
+    """Rewards are xᵀθ + N(0, R²), the noise of a round the same for all arms."""
+    seen = spied(WORLD, three(*[RULES["Uniform"]] * 3), tuple(range(64)), 400)
+    values = np.einsum("srkd,sd->srk", seen.contexts.astype(float), seen.theta)
+    noise = (seen.rewards - values) / WORLD.noise
+    same(noise, np.broadcast_to(noise[..., :1], noise.shape), 1e-4, "noise of a round's arms")
+    assert_standard(noise[..., 0], "noise")
+    assert_unrelated(noise[:, 1:, 0], noise[:, :-1, 0], "rounds' noise")
+    assert_unrelated(noise[1:, :, 0], noise[:-1, :, 0], "seeds' noise")
+    direction = seen.contexts[..., 0, :] / seen.contexts[..., 0, :].std((0, 1))
+    for feature in range(WORLD.dim):
+        assert_unrelated(direction[..., feature], noise[..., 0], "contexts and noise")
+    return f"sd {noise[..., 0].std() * WORLD.noise:.4f} for {WORLD.noise}"
+
+
+def check_thetas():
+    """Tasks' parameters are drawn from the population's truth."""
+    from headstart.lab.gpu.rounds import Rounds
+
+    population, tasks = WORLD.population(5), 20_000
+    rules = three(*[RULES["Uniform"]] * 3)
+    table = Rounds(WORLD, [population], list(rules.values()), list(rules), tasks, 1, (1,))
+    thetas = table.thetas.get()[:, 0].astype(float)
+    assert thetas.shape == (tasks, WORLD.dim)
+    values, vectors = np.linalg.eigh(population.truth.covariance)
+    scaled = (thetas - population.truth.mean) @ vectors / np.sqrt(values)
+    assert_standard(scaled, "tasks' parameters")
+    for i in range(1, WORLD.dim):
+        assert_unrelated(scaled[:, i], scaled[:, i - 1], "directions")
+    assert_unrelated(scaled[1:], scaled[:-1], "tasks")
+    return f"{tasks} tasks"
+
+
+def check_draws():
+    """Thompson's normals are normals, of each policy its own."""
+    drawn = PlainRule("thompson", 1.0)
+    rules, seeds = three(drawn, drawn, drawn._replace(forced=7)), tuple(range(16))
+    seen = spied(WORLD, rules, seeds, 200)
+    one, other, forced = seen.draws
+    assert (forced[:, :7] == 0).all(), "forced rounds draw nothing"
+    for name, numbers in (("one", one), ("other", other), ("forced", forced[:, 7:])):
+        assert_standard(numbers, f"draws of {name}")
+        for gap in (1, 2, 3, 4, 8):
+            assert_unrelated(numbers[:, gap:], numbers[:, :-gap], f"rounds {gap} apart")
+            assert_unrelated(numbers[..., gap:], numbers[..., :-gap], f"features {gap} apart")
+        assert_unrelated(numbers[1:], numbers[:-1], "seeds' draws")
+    assert_unrelated(one, other, "two policies' draws")
+    assert_unrelated(one[:, 7:], forced[:, 7:], "two policies' draws")
+    first = seen.contexts[..., 0, :] / seen.contexts[..., 0, :].std((0, 1))
+    assert_unrelated(one, first, "draws and contexts")
+    free = spied(WORLD, three(drawn, drawn, drawn), seeds, 200).draws[2]
+    same(forced[:, 7:], free[:, 7:], 1e-6, "draws after forced rounds")
+    later = spied(WORLD, rules, seeds, 200, task=1)
+    assert_unrelated(one, later.draws[0], "two tasks' draws")
+    return f"{one.size} numbers"
+
+
+def check_forced_arms():
+    """Forced arms are uniform, and nobody else's."""
+    blind, arms = PlainRule("uniform", 0.0), WORLD.arms
+    rules = three(blind, blind, PlainRule("ucb", 1.0, 150))
+    seen = spied(WORLD, rules, tuple(range(64)), 300)
+    one, other, forced = seen.arms[0], seen.arms[1], seen.arms[2][:, :150]
+    chances = []
+    for found in (one, other, forced, one[:, 0], forced[:, 0], forced[:, -1]):
+        counts = np.bincount(found.ravel(), minlength=arms)
+        if found.size >= 5 * arms:
+            chances.append(stats.chisquare(counts).pvalue)
+    for left, right in (
+        (one[:, 1:], one[:, :-1]),  # rounds
+        (one[1:], one[:-1]),  # seeds
+        (one, other),  # policies
+        (one[:, :150], forced),
+    ):
+        pairs = np.bincount((left * arms + right).ravel(), minlength=arms**2)
+        chances.append(stats.chisquare(pairs).pvalue)
+    assert min(chances) > 1e-5, f"by chance once in {1 / min(chances):.3g} times"
+    later = spied(WORLD, rules, tuple(range(64)), 300, task=1)
+    assert abs((later.arms[0] == one).mean() * arms - 1) < 0.2, "two tasks' arms are related"
+    return f"the least likely of {len(chances)} tests has p = {min(chances):.3g}"
+
+
+# --- Pairing ------------------------------------------------------------------------------------
+
+
+def check_alone(dim, arms):
+    """A seed's numbers and choices do not depend on who plays beside it."""
+    world = world_of(dim, arms)
+    seeds, kept = (4, 1, 9, 6), ("Thompson", "forced, then UCB")
+    priors = random_priors(len(RULES), len(seeds), dim)
+    whole = spied(world, seeds=seeds, wide=True, priors=priors)
+    names = list(RULES)
+    places = [names.index(name) for name in kept]
+    few = {name: RULES[name] for name in kept}
+    part = tuple(each[places][:, [2, 0]] for each in priors)
+    alone = spied(world, few, (9, 4), wide=True, priors=part)
+    same(alone.contexts, whole.contexts[[2, 0]], 1e-6, "contexts")
+    same(alone.rewards, whole.rewards[[2, 0]], 1e-5, "rewards")
+    for at, place in enumerate(places):
+        same(alone.draws[at], whole.draws[place][[2, 0]], 1e-5, "draws")
+        differ = int((alone.arms[at] != whole.arms[place][[2, 0]]).sum())
+        assert differ == 0, f"{kept[at]}: {differ} choices differ"
+    return f"{alone.arms.size} choices"
+
+
+def check_alone_in_an_experiment():
+    """Likewise over many tasks, where everybody learns."""
+    from headstart.lab.gpu.engine import simulate as on_gpu
+
+    world = world_of(8, 6)
+    everybody = [POLICIES[name]() for name in PAPER]
+    few = [everybody[at] for at in (5, 3)]
+    sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "wide": True}
+    whole = on_gpu(world, everybody, (4, 1, 9, 6), **sizes)
+    alone = on_gpu(world, few, (9, 4), **sizes)
+    for name, regret in alone.items():
+        same(regret, whole[name][[2, 0]], 1e-4, name)
+    again = on_gpu(world, everybody, (4, 1, 9, 6), **sizes)
+    for name, regret in again.items():
+        same(regret, whole[name], 0.0, f"{name}, again,")
+    return f"{len(few)} of {len(everybody)} policies"
+
+
+# --- Results ------------------------------------------------------------------------------------
+
+
+def check_totals(wide=False, seeds=64, tasks=40, rounds=100):
+    """Total regret agrees with the CPU's on the same populations, within 4 standard errors."""
+    from headstart.lab.gpu.engine import simulate as on_gpu
+
+    world = Synthetic(dim=10, rank=3, arms=10)
+    policies = [POLICIES[name]() for name in PAPER]
+    there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), wide=wide)
+    here = simulate(world, policies, range(seeds), tasks, rounds)
+    told, means = [], {}
+    for name, trace in here.items():
+        ours, theirs = there[name][..., -1].sum(1), trace.regret[..., -1].sum(1)
+        assert np.isfinite(ours).all(), f"{name} has numbers that are none"
+        means[name] = ours.mean()
+        apart = ours - theirs  # paired: populations differ more than their tasks
+        off = apart.mean() / (apart.std(ddof=1) / np.sqrt(seeds))
+        text = f"{name} {ours.mean():.2f}, on a CPU {theirs.mean():.2f}, {off:+.1f} standard errors"
+        told.append((abs(off), text))
+    assert max(told)[0] < 4, "; ".join(text for off, text in told if off >= 4)
+    assert means["P-LinUCB"] < 0.9 * means["LinUCB"], "nothing was learned from tasks"
+    return f"the worst is {max(told)[1]}"
+
+
+# --- All of them --------------------------------------------------------------------------------
+
+CHECKS = {
+    **{
+        f"choices, {dim} × {arms}, {'double' if wide else 'single'}": (
+            check_choices,
+            (dim, arms, wide),
+        )
+        for wide in (True, False)
+        for dim, arms in SIZES
+    },
+    "marks": (check_marks, (1, 2, 7, 31, 50)),
+    "marks in any order": (check_marks, (50, 7, 7, 1)),
+    "all normals": (check_all_normals, ()),
+    "contexts, 30 × 20": (check_contexts, (30, 20, True)),
+    "contexts, 40 × 50": (check_contexts, (40, 50, False)),
+    "noise": (check_noise, ()),
+    "tasks": (check_thetas, ()),
+    "draws": (check_draws, ()),
+    "forced arms": (check_forced_arms, ()),
+    "alone, 18 × 10": (check_alone, (18, 10)),
+    "alone, 31 × 33": (check_alone, (31, 33)),
+    "alone in an experiment": (check_alone_in_an_experiment, ()),
+    "totals": (check_totals, ()),
+}
+
+
+def main() -> int:
+    """Run every check; 1 if one fails, 2 if there is no GPU."""
+    from headstart.lab.gpu import missing
+
+    reason = missing()
+    if reason is not None:
+        print(f"nothing was checked: {reason}")
+        return 2
+    failed = 0
+    for name, (check, sizes) in CHECKS.items():
+        start = time.perf_counter()
+        try:
+            verdict, told = "ok    ", check(*sizes)
+        except AssertionError as error:
+            verdict, told, failed = "FAILED", str(error), failed + 1
+        except Exception as error:  # whatever it is, the others are checked too
+            verdict, told, failed = "FAILED", f"{type(error).__name__}: {error}", failed + 1
+        print(f"{verdict} {name} ({time.perf_counter() - start:.1f} s): {told}", flush=True)
+    print(f"{len(CHECKS) - failed} of {len(CHECKS)} checks passed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Which column of a log is what: the task, the reward, the features, and what else was logged."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.records import Settings
+from headstart.worlds import tables
+
+__all__ = ["Columns", "Resolved", "natural"]
+
+OPTIONAL = ("weight", "timestamp", "round", "chosen", "propensity")
+NUMBERS = ("reward", "weight", "propensity")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Columns(Settings):
+    """The names of a log's columns.
+
+    Parameters
+    ----------
+    task
+        Whose row it is: text or whole numbers. Ids are compared as text, so that 7 and ``"7"`` are
+        the same task.
+    reward
+        What came of it: numbers.
+    features
+        A pattern such as ``"x*"`` (the columns it matches, ``x2`` before ``x10``); names, as a
+        tuple or as ``"age,price"``; or the name of one column whose cells are lists of numbers.
+    weight
+        How often a row counts; rows of weight 0 are left out.
+    timestamp
+        When it happened.
+    round
+        Which round of its task a row belongs to, where all arms on offer were logged.
+    chosen
+        Whether this arm is the one that was shown, where all arms on offer were logged. Only rows
+        that were chosen count as evidence; the reward of the others may be missing.
+    propensity
+        With what probability the arm was chosen: above 0 where it was, 0 or more elsewhere.
+
+    Examples
+    --------
+    >>> Columns(task="user", reward="click", features="x*")
+    Columns(task='user', reward='click', features='x*')
+    """
+
+    task: str
+    reward: str
+    features: str | tuple[str, ...]
+    weight: str | None = None
+    timestamp: str | None = None
+    round: str | None = None
+    chosen: str | None = None
+    propensity: str | None = None
+
+    def __post_init__(self) -> None:
+        for role in ("task", "reward", *OPTIONAL):
+            name = getattr(self, role)
+            if name is None and role in OPTIONAL:
+                continue
+            if not isinstance(name, str) or not name:
+                raise checks.refuse(role, "the name of a column", name)
+        given: object = self.features
+        if isinstance(given, list):
+            given = tuple(given)
+            object.__setattr__(self, "features", given)
+        names = given if isinstance(given, tuple) else (given,)
+        if not names or not all(isinstance(name, str) and name.strip() for name in names):
+            raise checks.refuse("features", "names of columns, or a pattern such as 'x*'", given)
+        distinct = [self.task, self.reward]
+        distinct += [
+            getattr(self, role)
+            for role in ("weight", "chosen", "propensity")
+            if getattr(self, role) is not None
+        ]
+        for name in distinct:
+            if distinct.count(name) > 1:
+                raise InputError(
+                    f"task, reward, weight, chosen and propensity must be different columns; "
+                    f"got {name!r} twice"
+                )
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The single columns that are used, by what they are."""
+        named = {"task": self.task, "reward": self.reward}
+        for role in OPTIONAL:
+            name = getattr(self, role)
+            if name is not None:
+                named[role] = name
+        return named
+
+    def resolve(self, schema: pa.Schema, where: str) -> Resolved:
+        """Find the columns in a file's schema; ``where`` names the file in errors."""
+        names = list(schema.names)
+        roles = self.roles
+        for role, name in roles.items():
+            try:
+                tables.find_column(role, name, names, where)
+            except InputError as error:
+                if f"{name}=" not in where:
+                    raise
+                raise InputError(f"{error}: folders called {name}=… are no column") from None
+        features = self.find_features(names, where)
+        for name in dict.fromkeys([*roles.values(), *features]):
+            if names.count(name) > 1:
+                raise InputError(f"{where} has {names.count(name)} columns called {name!r}")
+        types = {name: schema.field(name).type for name in {*roles.values(), *features}}
+        for role, name in roles.items():
+            check_kind(role, name, types[name], where)
+        listed = [name for name in features if is_list(types[name])]
+        if listed and len(features) > 1:
+            raise InputError(
+                f"features must be one column of lists, or several of numbers; in {where}, "
+                f"{listed[0]!r} has lists and there are {len(features)} columns"
+            )
+        for name in features:
+            kind = types[name].value_type if listed else types[name]
+            if not is_number(kind):
+                raise InputError(
+                    f"features must be numbers; column {name!r} of {where} has type {types[name]}"
+                )
+        width = None
+        if listed and kinds.is_fixed_size_list(types[features[0]]):
+            width = types[features[0]].list_size
+        return Resolved(self, tuple(features), bool(listed), width, types)
+
+    def find_features(self, names: list[str], where: str) -> list[str]:
+        """The feature columns: patterns in natural order, names in the order given."""
+        wanted = self.features
+        if isinstance(wanted, str) and wanted not in names:
+            wanted = tuple(entry.strip() for entry in wanted.split(",") if entry.strip())
+        entries = (wanted,) if isinstance(wanted, str) else wanted
+        reserved = list(self.roles.values())
+        found: dict[str, None] = {}
+        for entry in entries:
+            matches = tables.find_columns("features", entry, names, reserved, where)
+            found |= dict.fromkeys(sorted(matches, key=natural))
+        for role, name in self.roles.items():
+            if name in found and role != "timestamp":
+                raise InputError(f"features must not have the {role} among them; got {name!r}")
+        return list(found)
+
+
+class Resolved(NamedTuple):
+    """The columns of one file.
+
+    Attributes
+    ----------
+    columns
+        What was asked for.
+    features
+        The feature columns; one name where it has lists.
+    listed
+        Whether the features are one column of lists.
+    width
+        How long the lists are, where the schema says so.
+    types
+        The Arrow type of every column that is used.
+    """
+
+    columns: Columns
+    features: tuple[str, ...]
+    listed: bool
+    width: int | None
+    types: dict[str, pa.DataType]
+
+    @property
+    def used(self) -> list[str]:
+        """Every column that is read, once."""
+        return list(dict.fromkeys([*self.columns.roles.values(), *self.features]))
+
+    def kind(self, role: str) -> pa.DataType:
+        """The type of a single column, by what it is."""
+        return self.types[self.columns.roles[role]]
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A key that sorts as people count: x2 before x10.
+
+    >>> sorted(["x10", "x2", "y1", "x1"], key=natural)
+    ['x1', 'x2', 'x10', 'y1']
+    """
+    pieces = re.split(r"([0-9]+)", name)
+    return tuple((0, int(piece), piece) if piece.isdigit() else (1, 0, piece) for piece in pieces)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether cells of this type are numbers (or all missing)."""
+    return bool(
+        kinds.is_integer(kind)
+        or kinds.is_floating(kind)
+        or kinds.is_boolean(kind)
+        or kinds.is_decimal(kind)
+        or kinds.is_null(kind)
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether cells of this type are lists."""
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether cells of this type are text."""
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+
+
+def check_kind(role: str, name: str, kind: pa.DataType, where: str) -> None:
+    """Refuse a column whose type cannot be what it is said to be."""
+    plain = kind.value_type if kinds.is_dictionary(kind) else kind
+    got = f"column {name!r} of {where} has type {kind}"
+    if role == "task":
+        if kinds.is_floating(plain) or kinds.is_decimal(plain):
+            raise InputError(
+                f"task must be text or whole numbers, not fractions (is 7.0 the task 7?); {got}: "
+                f"write the ids as whole numbers, in pandas with .astype('Int64'), or as text"
+            )
+        if not (is_text(plain) or kinds.is_integer(plain) or kinds.is_null(plain)):
+            raise InputError(f"task must be text or whole numbers; {got}: write the ids as text")
+    elif role in NUMBERS:
+        if not is_number(kind):
+            raise InputError(f"{role} must be numbers; {got}")
+    elif role == "chosen":
+        if not is_number(kind):
+            raise InputError(f"chosen must be true and false, or 1 and 0; {got}")
+    elif role == "round":
+        if not (is_text(plain) or is_number(plain) or is_time(plain)):
+            raise InputError(f"round must be text, numbers or times; {got}")
+    elif role == "timestamp":
+        if kinds.is_time(kind):
+            raise InputError(f"timestamp must have a day, not only a time of day; {got}")
+        known = is_number(kind) or is_time(kind) or is_text(kind)
+        if kinds.is_boolean(kind) or not known:
+            raise InputError(f"timestamp must be times, dates or numbers; {got}")
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Whether cells of this type are points in time, or spans of it."""
+    return bool(kinds.is_timestamp(kind) or kinds.is_date(kind) or kinds.is_duration(kind))

@@ -1,0 +1,338 @@
+"""From logs to a prior: read them once, fit the tasks, and write a bandit that starts ahead."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.bandit import Bandit
+from headstart.disk import PathLike, checked_path
+from headstart.entry import Entry
+from headstart.errors import FileError, InputError
+from headstart.evidence import Evidence, packed_size
+from headstart.fleet import local
+from headstart.fleet.local import Progress
+from headstart.fleet.logs import Logs
+from headstart.fleet.passes import one_blas_thread
+from headstart.fleet.rows import BadRows
+from headstart.fleet.sums import Portion
+from headstart.ledger import Base
+from headstart.records import Array
+from headstart.report import Report
+from headstart.rules import Rule
+from headstart.transfer import (
+    Bias,
+    EmpiricalBayes,
+    Gaussian,
+    Independent,
+    Mixture,
+    Subspace,
+    Transfer,
+)
+from headstart.transfer.passes import FEW, PASSES
+from headstart.transfer.portions import Portions
+
+__all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
+
+LEAST = 64 << 20  # bytes of memory without which it is not worth beginning
+
+
+class Fitted(NamedTuple):
+    """What logs have taught.
+
+    Attributes
+    ----------
+    transfer, noise
+        How the prior was learned, and R where it was given.
+    state
+        The transfer's state after all tasks.
+    pooled
+        The sums of all tasks together.
+    tasks, rows
+        How many there were; rows that count as evidence.
+    bad, weightless
+        The rows that were left out: those that cannot be used, and those of weight 0.
+    feature_names
+        The features, in the order in which a context has them.
+    seconds
+        How long it took.
+    kept
+        Every task's own evidence, where it was asked for.
+    """
+
+    transfer: Transfer
+    noise: float | None
+    state: Any
+    pooled: Evidence
+    tasks: int
+    rows: int
+    bad: BadRows
+    weightless: int
+    feature_names: tuple[str, ...]
+    seconds: float
+    kept: list[Portion] | None = None
+
+    @property
+    def prior(self) -> Any:
+        """Where a new task starts."""
+        return self.transfer.prior(self.state)
+
+    def bandit(self, rule: Rule | None = None, seed: Any = None) -> Bandit:
+        """A bandit whose new tasks start from this prior.
+
+        Tasks that were kept are in it, closed: they go on from their own evidence, and what they
+        have shown is taken out of the prior that they get.
+        """
+        noise = "auto" if self.noise is None else self.noise
+        bandit = Bandit(self.pooled.dim, self.transfer, rule, noise, seed)
+        bandit._features = bandit._features._replace(names=self.feature_names)
+        ledger = bandit._ledger
+        if self.kept is None:
+            ledger.begin_with(Base(self.state, float(self.tasks), self.pooled))
+            return bandit
+        ledger.state = self.state
+        size = packed_size(self.pooled.dim)
+        for names, rows in self.kept:
+            for name, row in zip(names, rows, strict=True):
+                entry = ledger.entries[name] = Entry(row, 0)
+                entry.rewards = round(float(row[size - 2]))
+                entry.closed = True
+                ledger.closed[name] = None
+                ledger.rewards += entry.rewards
+        return bandit
+
+    def report(self) -> Report:
+        """What was learned."""
+        return self._replace(kept=None).bandit(seed=0).report()
+
+    def summary(self) -> dict[str, Any]:
+        """The figures that people ask for first."""
+        report = self.report()
+        return {
+            "rows": self.rows,
+            "tasks": self.tasks,
+            "bad_rows": self.bad.count,
+            "weightless_rows": self.weightless,
+            "features": len(self.feature_names),
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
+            "transfer": repr(self.transfer),
+            "noise": report.noise,
+            "rank": report.rank,
+            "effective_rank": report.effective_rank,
+            "rounds_saved": report.rounds_saved,
+            "note": report.note,
+        }
+
+
+def fit(
+    logs: Logs,
+    transfer: Transfer | None = None,
+    *,
+    noise: float | None = None,
+    out: PathLike | None = None,
+    keep_tasks: bool = False,
+    cluster: str | None = None,
+    workers: int | None = None,
+    memory: int = 2 << 30,
+    resume: PathLike | None = None,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Learn a prior from logs.
+
+    One pass over the rows adds up every task's evidence; a few passes over the evidence fit what
+    tasks share. The answer is the same, up to rounding, whatever order the rows are in, however
+    they are divided into files, and wherever it is computed.
+
+    Parameters
+    ----------
+    logs
+        What to read.
+    transfer
+        How to learn; :class:`~headstart.transfer.EmpiricalBayes` unless given.
+    noise
+        R, if it is known.
+    out
+        Where to write the bandit, for :func:`headstart.load`; nowhere unless given.
+    keep_tasks
+        Keep every task's own evidence, so that known tasks go on where they were.
+    cluster
+        ``"ray"`` for a Ray cluster started here, or the address of one that runs:
+        ``"ray://host:port"`` or ``"host:port"``. This machine's cores unless given.
+    workers
+        How many cores; all unless given.
+    memory
+        Bytes of memory to take, about (2 GiB). Evidence that does not fit goes to disk.
+    resume
+        A folder to keep what was read in, so that a fit that is interrupted can go on when it is
+        called again with the same folder. It is removed when the fit is done.
+    progress
+        Called with ``"reading"`` or ``"fitting"``, how much is done, and how much there is.
+    """
+    if not isinstance(logs, Logs):
+        raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+    transfer = EmpiricalBayes() if transfer is None else transfer
+    if not isinstance(transfer, Transfer):
+        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+    if transfer.keeps_forced:
+        raise InputError(
+            f"transfer must learn from all rounds; {transfer!r} learns from forced rounds alone, "
+            f"which logs do not mark: use Gaussian(forced=False)"
+        )
+    noise = None if noise is None else checks.positive("noise", noise)
+    memory = checks.integer("memory", memory, LEAST)
+    workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
+    target = None if out is None else writable(out)
+    folder = None if resume is None else checked_path(resume)
+    start = time.perf_counter()
+    told = passes_told(transfer, progress)
+    if cluster is None:
+        gathered = local.gather(
+            logs, workers=workers, memory=memory, folder=folder, progress=progress
+        )
+        try:
+            portions = local.Shelved(gathered.shelf, workers, told)
+            kept = list(gathered.shelf) if keep_tasks else None
+            fitted = learned(logs, transfer, noise, portions, gathered.tally, kept)
+        finally:
+            gathered.shelf.remove()
+    else:
+        from headstart.fleet import cluster as distant
+
+        if folder is not None and folder.exists():
+            raise InputError(
+                f"the fit in {str(folder)!r} was begun on this machine: go on without cluster, or "
+                f"begin afresh (--afresh)"
+            )
+        with distant.connected(cluster, workers) as ray:
+            spread = distant.gather(ray, logs, workers=workers, memory=memory, progress=progress)
+            kept = list(spread.each_portion()) if keep_tasks else None
+            spread.told = told
+            fitted = learned(logs, transfer, noise, spread, spread.tally, kept)
+    fitted = fitted._replace(seconds=time.perf_counter() - start)
+    if target is not None:
+        fitted.bandit().save(target)
+    if folder is not None:
+        local.forget(folder)
+    return fitted
+
+
+def learned(
+    logs: Logs,
+    transfer: Transfer,
+    noise: float | None,
+    portions: Portions,
+    tally: local.Tally,
+    kept: list[Portion] | None,
+) -> Fitted:
+    """Fit the evidence, wherever it is."""
+    if not len(portions):
+        raise InputError(
+            f"logs must hold at least one row that can be used; all {tally.bad.count} were left out"
+        )
+    total = sum(portions.map(pooled), np.zeros(packed_size(logs.dim)))
+    with one_blas_thread():
+        state = transfer.refit_portions(portions, noise)
+    return Fitted(
+        transfer=transfer,
+        noise=noise,
+        state=state,
+        pooled=Evidence.unpack(total, logs.dim),
+        tasks=len(portions),
+        rows=tally.rows,
+        bad=tally.bad,
+        weightless=tally.weightless,
+        feature_names=logs.feature_names,
+        seconds=0.0,
+        kept=kept,
+    )
+
+
+def pooled(rows: Array, dim: int) -> Array:
+    """The sums of all tasks of a portion."""
+    total: Array = rows.sum(0)
+    return total
+
+
+def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
+    """What to call after every pass over the tasks."""
+    if progress is None:
+        return None
+    many = 1 + (FEW + PASSES if isinstance(transfer, (EmpiricalBayes, Mixture)) else 1)
+    steps: Iterator[int] = iter(range(1, 1 << 30))
+    progress("fitting", 0.0, float(many))
+    return lambda: progress("fitting", float(min(next(steps), many)), float(many))
+
+
+def writable(out: PathLike) -> Path:
+    """Where to write, refused before anything is read if it cannot be."""
+    target = checked_path(out)
+    if target.is_dir():
+        raise FileError(f"out must be a file to write; {str(target)!r} is a folder")
+    parent = target.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise FileError(
+            f"out cannot be written: {str(parent)!r} is no folder that can be written to"
+        )
+    return target
+
+
+TRANSFERS: dict[str, type[Transfer]] = {
+    "empirical_bayes": EmpiricalBayes,
+    "mixture": Mixture,
+    "subspace": Subspace,
+    "bias": Bias,
+    "gaussian": Gaussian,
+    "independent": Independent,
+}
+
+
+def transfer_from(text: str) -> Transfer:
+    """A transfer from its name, and options after a colon.
+
+    >>> transfer_from("subspace:rank=3,lam2=plug-in"), transfer_from("gaussian")
+    (Subspace(rank=3), Gaussian(forced=False))
+    """
+    name, _, rest = text.partition(":")
+    kind = TRANSFERS[checks.one_of("transfer", name.strip(), tuple(TRANSFERS))]
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    options: dict[str, Any] = {"forced": False} if kind is Gaussian else {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise checks.refuse("transfer", "name:option=value,option=value", text)
+        checks.one_of(f"option of {name}", key.strip(), known)
+        options[key.strip()] = as_option(value.strip())
+    return kind(**options)
+
+
+def as_option(value: str) -> Any:
+    """A number, true or false, or text."""
+    try:
+        return json.loads(value.lower())
+    except ValueError:
+        return value
+
+
+UNITS = {"": 30, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def bytes_from(text: str) -> int:
+    """An amount of memory: a number, of GiB unless it says otherwise.
+
+    >>> bytes_from("2") == bytes_from("2 GiB") == bytes_from("2048M")
+    True
+    """
+    found = re.fullmatch(r"([0-9.]+)([kmgt]?)(i?b)?", text.strip().lower().replace(" ", ""))
+    if found is None or found[1].count(".") > 1 or found[1] == ".":
+        raise checks.refuse("memory", "an amount such as 2GiB or 512MiB", text)
+    return int(float(found[1]) * 2 ** UNITS[found[2]])

@@ -1,0 +1,262 @@
+"""The figures of an evaluation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.fleet.bootstrap import Estimate
+from headstart.fleet.dots import Dot, bars, dots
+from headstart.fleet.measures import ALONE, AVERAGE, BINS, LEARNED, LEVELS, POOLED
+from headstart.fleet.offpolicy import NAMES
+from headstart.fleet.verdict import RELEVANT
+from headstart.lab.figures.base import DOUBLE, Figure
+from headstart.lab.figures.curves import Mark, Panel, brief_table
+from headstart.lab.figures.looks import Look
+from headstart.lab.figures.on_paper import draw_panels
+from headstart.lab.figures.on_screen import explore_panels
+from headstart.lab.figures.text import count, number
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headstart.fleet.evaluation import Evaluation
+
+__all__ = ["LOOKS", "calibration", "catching_up", "errors", "gains", "rounds_per_task", "values"]
+
+#: The models keep their colours in all figures, those of the policies they stand for.
+LOOKS = {
+    LEARNED: Look("#D55E00", "-", "X"),
+    POOLED: Look("#0072B2", "--", "D"),
+    AVERAGE: Look("#767676", ":", "h"),
+    ALONE: Look("#E69F00", "-.", "o"),
+}
+
+ESTIMATORS = {
+    NAMES["logged"]: Look("#767676", "-", "o"),
+    NAMES["replay"]: Look("#D55E00", "-", "X"),
+    NAMES["weighted"]: Look("#CC79A7", "-", "v"),
+    NAMES["ips"]: Look("#E69F00", "-", "s"),
+    NAMES["snips"]: Look("#009E73", "-", "^"),
+    NAMES["dr"]: Look("#0072B2", "-", "D"),
+}
+
+ALL = "95 % intervals by drawing tasks anew"
+
+
+class Models(Panel):
+    """Lines of models, the learned prior first."""
+
+    @property
+    def looks(self) -> dict[str, Look]:
+        """The look of each line, in the order of the models."""
+        there = set(self.table["policy"].to_list())
+        return {name: look for name, look in self.known.items() if name in there}
+
+
+def tidy(lines: Mapping[str, Sequence[Estimate]], x: str, places: Sequence[float]) -> pl.DataFrame:
+    """Lines as a table."""
+    import polars as pl
+
+    rows = [
+        {"policy": name, x: float(place), "mean": point.value, "low": point.low, "high": point.high}
+        for name, points in lines.items()
+        for place, point in zip(places, points, strict=True)
+        if math.isfinite(point.value)
+    ]
+    return pl.DataFrame(rows)
+
+
+def lined(name: str, title: str, caption: str, panels: list[Panel], height: float = 2.9) -> Figure:
+    """A figure of lines."""
+    import polars as pl
+
+    tables = [panel.table for panel in panels]
+    table = tables[0] if len(tables) == 1 else pl.concat(tables, how="diagonal")
+    return Figure(
+        name,
+        title,
+        caption,
+        table,
+        brief_table(panels[0], 10).rename({"policy": "model"}),
+        lambda: draw_panels(panels, (DOUBLE, height), 4),
+        lambda: explore_panels(panels),
+    )
+
+
+def errors(found: Evaluation) -> Figure:
+    """Squared error of the first, second … reward; the worst model is left out of a closer look."""
+    lines = found.measures.by_position
+    places = range(1, len(lines[LEARNED]) + 1)
+    axes = ("position of the reward in its task", "mean squared error (reward²)")
+    everything = tidy(lines, "position", places)
+    best = min(point.value for point in lines[LEARNED] if math.isfinite(point.value))
+    far = max(point.value for point in lines[ALONE] if math.isfinite(point.value)) > 3.0 * best
+    panels: list[Panel] = [
+        Models(everything, "position", *axes, log=far, known=LOOKS, heading="log scale" * far)
+    ]
+    if far:
+        near = tidy(
+            {name: part for name, part in lines.items() if name != ALONE}, "position", places
+        )
+        panels.append(
+            Models(near, "position", *axes, known=LOOKS, heading=f"the same without “{ALONE}”")
+        )
+    return lined(
+        "errors",
+        "Error by position",
+        f"Every reward of {count(found.future, 'future task')} is predicted before it is learned "
+        f"from; {ALL}.",
+        panels,
+    )
+
+
+def gains(found: Evaluation) -> Figure:
+    """The differences that decide."""
+    single = AVERAGE if AVERAGE in found.priors else ALONE
+    pairs = [(LEARNED, POOLED), (LEARNED, single), (POOLED, single)]
+    rest = ""
+    if single == AVERAGE:
+        gain = found.measures.gains[LEARNED, ALONE]
+        rest = f" Not drawn: the learned prior against no prior, {number(gain.value)} nats."
+    return dots(
+        "gains",
+        "Which model makes new tasks' rewards likelier",
+        f"Paired differences of log-likelihood per reward, {ALL}. Inside the grey band, "
+        f"±{RELEVANT:g} nats, a difference does not matter.{rest}",
+        [
+            Dot(f"{one} − {other}", "difference", found.measures.gains[one, other])
+            for one, other in pairs
+        ],
+        {"difference": LOOKS[LEARNED]},
+        "log-likelihood gained (nats per reward)",
+        zero=True,
+        margin=RELEVANT,
+    )
+
+
+def calibration(found: Evaluation) -> Figure:
+    """Coverage of predictive intervals, and where in their distributions rewards fall."""
+    covered = {
+        name: [Estimate(*(100.0 * (part - level) for part in by_level[level])) for level in LEVELS]
+        for name, by_level in found.measures.coverage.items()
+    }
+    places = {
+        name: [Estimate(*(100.0 * part for part in point)) for point in points]
+        for name, points in found.measures.places.items()
+    }
+    panels: list[Panel] = [
+        Models(
+            tidy(covered, "interval", [100.0 * level for level in LEVELS]),
+            "interval",
+            "predictive interval (%)",
+            "covered − promised (% points)",
+            marks=(Mark("as promised", y=0.0),),
+            known=LOOKS,
+            heading="coverage",
+        ),
+        Models(
+            tidy(places, "place", [(at + 0.5) / BINS for at in range(BINS)]),
+            "place",
+            "place in the predicted distribution",
+            "rewards in this tenth (%)",
+            marks=(Mark("as predicted", y=100.0 / BINS),),
+            known=LOOKS,
+            heading="where rewards fall",
+        ),
+    ]
+    return lined(
+        "calibration",
+        "Calibration",
+        "Left: the share of rewards inside predictive intervals of 50, 80 and 95 %, less that "
+        "share. Right: how many rewards fall into each tenth of their predicted distributions; "
+        f"flat is right, and rewards of few values (clicks, stars) cannot be flat. {ALL}.",
+        panels,
+    )
+
+
+def catching_up(found: Evaluation) -> Figure:
+    """By how much a learner's error is above that of the prior which has seen nothing."""
+    caught = [lead.rounds.value for lead in found.leads.values() if lead.rounds.value < math.inf]
+    looked = max(lead.looked for lead in found.leads.values())
+    shown = looked if len(caught) < len(found.leads) else int(max(20.0, 3.0 * max(caught)))
+    lines, looks = {}, {}
+    for name, lead in found.leads.items():
+        points = lead.curve[: shown + 1]
+        # The first errors may be so large that nothing else could be seen.
+        typical = float(np.median([abs(point.value) for point in points])) or 1.0
+        missing = Estimate(math.nan, math.nan, math.nan)
+        kept = [point if point.value <= 12.0 * typical else missing for point in points]
+        title = f"{name}: {lead} rounds"
+        lines[title] = kept + [missing] * (shown + 1 - len(kept))
+        looks[title] = LOOKS[name]
+    panel = Models(
+        tidy(lines, "rounds", range(shown + 1)),
+        "rounds",
+        "rounds that the learner has seen",
+        "squared error above the prior's (reward²)",
+        marks=(Mark("as good as the learned prior at its start", y=0.0),),
+        known=looks,
+    )
+    return lined(
+        "catching-up",
+        "Rounds to catch up",
+        "The same rewards predicted by a task that learns alone and by the learned prior that has "
+        "seen nothing of the task: where the difference reaches 0, the learner has caught up "
+        "(found on the nearest curve that only falls). Very large first differences are left out; "
+        f"{ALL}.",
+        [panel],
+    )
+
+
+def rounds_per_task(rounds: npt.NDArray[np.int64]) -> Figure:
+    """How long tasks are."""
+    edges = [1]
+    while edges[-1] <= int(rounds.max(initial=1)):
+        power = 10 ** (len(str(edges[-1])) - 1)
+        edges.append({1: 2, 2: 5, 5: 10}[edges[-1] // power] * power)
+    counts = np.histogram(rounds, [*edges[:-1], edges[-1] - 0.5])[0]
+    first = int(np.flatnonzero(counts)[0]) if counts.any() else 0
+    edges, counts = edges[first:], counts[first:]
+    labels = [span(low, high) for low, high in itertools.pairwise(edges)]
+    return bars(
+        "rounds-per-task",
+        "Rounds per task",
+        f"{count(len(rounds), 'task')}, {number(int(rounds.sum()))} rewards; half of the tasks "
+        f"have {number(int(np.median(rounds)))} or fewer.",
+        labels,
+        [int(found) for found in counts],
+        ("rewards of a task", "tasks"),
+        LOOKS[POOLED].colour,
+    )
+
+
+def span(low: int, high: int) -> str:
+    """The whole numbers from one to below another.
+
+    >>> span(1, 2), span(20, 50), span(1000, 2000)
+    ('1', '20–49', '1k–2k')
+    """
+    if low >= 1000:
+        return f"{low // 1000}k–{high // 1000}k"
+    return str(low) if high - low == 1 else f"{low}–{high - 1}"
+
+
+def values(found: Evaluation) -> Figure:
+    """What policies are estimated to earn."""
+    used = {value.estimator for value in found.values}
+    return dots(
+        "values",
+        "What policies would earn",
+        "Estimates from rounds of future tasks with all arms logged. Replay follows the policy "
+        "from a task's start; IPS, SNIPS and doubly robust take its choice once at each logged "
+        f"history. {ALL}.",
+        [Dot(value.policy, value.estimator, value.value) for value in found.values],
+        {name: look for name, look in ESTIMATORS.items() if name in used},
+        "mean reward per round",
+    )

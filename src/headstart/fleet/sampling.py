@@ -1,0 +1,223 @@
+"""Tasks of a log as past and future: what the past ones have shown, and the future ones' rounds.
+
+Two passes over the log: the first counts tasks, the second gathers. What is kept is bounded by the
+number of tasks, not by the number of rows: sums of the past, and the first rounds of the future.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.errors import InputError
+from headstart.evidence import Evidence
+from headstart.fleet.forecasts import Episodes
+from headstart.fleet.gathering import Firsts, Offers
+from headstart.fleet.logs import Logs
+from headstart.fleet.rows import BadRows, Rows
+from headstart.records import Array
+
+__all__ = ["Census", "Sample", "Split", "census", "gather", "split"]
+
+Progress = Callable[[float], None]
+
+
+class Census(NamedTuple):
+    """Who is in a log.
+
+    ``rounds`` and ``starts`` are by task: how many rewards, and the first timestamp if there are
+    any. ``low`` and ``high`` are each feature's range over the rows that count.
+    """
+
+    names: list[str]
+    rounds: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64] | None
+    low: Array
+    high: Array
+    bad: BadRows
+
+    @property
+    def constant(self) -> int | None:
+        """The first feature that is the same everywhere, and not 0."""
+        found = np.flatnonzero((self.low == self.high) & (self.low != 0.0))
+        return int(found[0]) if len(found) else None
+
+
+class Split(NamedTuple):
+    """Past and future tasks. Rows of past tasks count until ``cut``, if it is given."""
+
+    past: list[str]
+    future: list[str]
+    cut: int | None
+
+
+class Sample(NamedTuple):
+    """What an evaluation looks at.
+
+    ``past`` is the evidence of the past tasks along one batch axis; ``intercept`` says which
+    feature is constant; ``offers`` has all arms on offer to future tasks, where they were logged.
+    """
+
+    past: Evidence
+    episodes: Episodes
+    offers: Offers | None
+    intercept: int | None
+
+
+def census(logs: Logs, progress: Progress) -> Census:
+    """Count tasks, and find each one's start."""
+    places: dict[str, int] = {}
+    low, high, bad = np.full(logs.dim, np.inf), np.full(logs.dim, -np.inf), BadRows()
+    rounds = np.zeros(0, dtype=np.int64)
+    starts = np.zeros(0, dtype=np.int64)
+    timed = False
+    parts = logs.parts()
+    for done, part in enumerate(parts, 1):
+        for block in logs.read(part):
+            bad = bad + block.bad
+            rows = block.shown()
+            if not len(rows.codes):
+                continue
+            at = numbered(rows.names, places)
+            rounds = longer(rounds, len(places), 0)
+            np.add.at(rounds, at, np.bincount(rows.codes, minlength=len(at)))
+            low = np.minimum(low, rows.features.min(0))
+            high = np.maximum(high, rows.features.max(0))
+            if rows.timestamps is not None:
+                timed = True
+                starts = longer(starts, len(places), np.iinfo(np.int64).max)
+                np.minimum.at(starts, at[rows.codes], rows.timestamps)
+        progress(done / len(parts))
+    size = len(places)
+    return Census(list(places), rounds[:size], starts[:size] if timed else None, low, high, bad)
+
+
+def numbered(names: list[str], places: dict[str, int]) -> npt.NDArray[np.int64]:
+    """The numbers of tasks; new ones get the next."""
+    return np.array([places.setdefault(name, len(places)) for name in names], dtype=np.int64)
+
+
+def longer(array: npt.NDArray[np.int64], size: int, fill: int) -> npt.NDArray[np.int64]:
+    """An array with room for so many tasks; it grows in large steps."""
+    if len(array) >= size:
+        return array
+    more = np.full(max(size, 2 * len(array)) - len(array), fill, dtype=np.int64)
+    return np.concatenate([array, more])
+
+
+def mark(name: str, seed: int) -> int:
+    """A number that is as good as random, and the same everywhere, for an id and a seed.
+
+    >>> mark("user-42", 0) == mark("user-42", 0) != mark("user-42", 1)
+    True
+    """
+    digest = hashlib.blake2b(name.encode(), digest_size=8, salt=seed.to_bytes(16, "little"))
+    return int.from_bytes(digest.digest(), "little")
+
+
+def split(found: Census, future: float, seed: int, most_tasks: int) -> Split:
+    """Past and future tasks: by time where there is any, else as a hash of their ids falls."""
+    names = found.names
+    order = sorted(range(len(names)), key=lambda at: (mark(names[at], seed), names[at]))
+    order = order[:most_tasks]
+    ahead = round(future * len(order))
+    if ahead < 2 or len(order) - ahead < 2:
+        raise InputError(
+            f"evaluate needs at least 2 past and 2 future tasks; these logs have "
+            f"{len(order)} tasks with rewards, of which future={future:g} makes {ahead} the future"
+        )
+    if found.starts is None:
+        chosen = set(order[:ahead])
+        cut = None
+    else:
+        begins = found.starts
+        latest = sorted(order, key=lambda at: (int(begins[at]), mark(names[at], seed)))
+        chosen = set(latest[-ahead:])
+        cut = int(begins[latest[-ahead]])
+        if int(begins[latest[0]]) >= cut:
+            raise InputError(
+                "timestamp must tell earlier from later tasks; here most tasks start at the same "
+                "time. Leave it out to split tasks at random"
+            )
+    # The past in the order of its hash: a fit may leave the last tasks out to judge itself by.
+    return Split(
+        [names[at] for at in order if at not in chosen],
+        sorted(names[at] for at in chosen),
+        cut,
+    )
+
+
+def gather(
+    logs: Logs, parted: Split, horizon: int, intercept: int | None, progress: Progress
+) -> Sample:
+    """Sum up the past and keep the first rounds of the future.
+
+    ``intercept`` is the constant feature; where it is the number of features, one is added.
+    """
+    dim = logs.dim + (intercept == logs.dim)
+    before = {name: at for at, name in enumerate(parted.past)}
+    after = {name: at for at, name in enumerate(parted.future)}
+    sums = Sums(len(before), dim)
+    columns = logs.columns
+    whole = None not in (columns.round, columns.chosen, columns.propensity)
+    firsts = Firsts(len(after), horizon, whole)
+    parts = logs.parts()
+    for done, part in enumerate(parts, 1):
+        for block in logs.read(part):
+            rows = block if dim == logs.dim else with_constant(block)
+            past, future = (
+                np.array([places.get(name, -1) for name in rows.names], dtype=np.int64)[rows.codes]
+                for places in (before, after)
+            )
+            counts = past >= 0
+            if rows.chosen is not None:
+                counts &= rows.chosen
+            if parted.cut is not None and rows.timestamps is not None:
+                counts &= rows.timestamps < parted.cut
+            sums.add(past, rows, np.flatnonzero(counts))
+            firsts.add(future, rows)
+        progress(done / len(parts))
+    episodes, offers = firsts.finished(parted.future, dim)
+    return Sample(sums.evidence(), episodes, offers, intercept)
+
+
+def with_constant(rows: Rows) -> Rows:
+    """The same rows with a constant feature at the end."""
+    ones = np.ones((len(rows.codes), 1), dtype=rows.features.dtype)
+    return rows._replace(features=np.hstack([rows.features, ones]))
+
+
+class Sums:
+    """Evidence by task, added up block by block."""
+
+    def __init__(self, tasks: int, dim: int) -> None:
+        self.gram = np.zeros((tasks, dim, dim))
+        self.moment = np.zeros((tasks, dim))
+        self.rounds = np.zeros(tasks)
+        self.squares = np.zeros(tasks)
+
+    def add(self, tasks: npt.NDArray[np.int64], rows: Rows, use: npt.NDArray[np.intp]) -> None:
+        """Some of a block's rows; ``tasks`` says whose each row is."""
+        if not len(use):
+            return
+        use = use[np.argsort(tasks[use], kind="stable")]
+        owner = tasks[use]
+        edges = np.flatnonzero(np.diff(owner, prepend=-1, append=-1))
+        x, r = rows.features[use].astype(np.float64), rows.rewards[use]
+        weight = np.ones(len(use)) if rows.weights is None else rows.weights[use]
+        heavy = x if rows.weights is None else x * weight[:, None]
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            at = owner[start]
+            self.gram[at] += heavy[start:stop].T @ x[start:stop]
+            self.moment[at] += r[start:stop] @ heavy[start:stop]
+        np.add.at(self.rounds, owner, weight)
+        np.add.at(self.squares, owner, weight * r * r)
+
+    def evidence(self) -> Evidence:
+        """All tasks along one batch axis."""
+        gram = (self.gram + self.gram.swapaxes(-1, -2)) / 2.0
+        return Evidence(gram, self.moment, self.rounds, self.squares)

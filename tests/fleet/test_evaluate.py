@@ -1,0 +1,513 @@
+"""Does it help on my data? Splits, forecasts, what they are measured by, and the command."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headstart as hs
+from headstart.errors import InputError
+from headstart.fleet import Columns, Logs, baselines, evaluate, sampling
+from headstart.fleet.bootstrap import Draws, crossing, falling
+from headstart.fleet.evaluate import learn
+from headstart.fleet.forecasts import Episodes, Forecast, forecast
+from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED, lead, measure
+
+PLAIN = Columns("task", "reward", "x*")
+
+
+def log(tasks=60, dim=3, seed=0, offset=2.0):
+    """Tasks around a common centre, whose rewards are 2 on average; ``when`` is later by task."""
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=dim)
+    columns = {"task": [], "reward": [], "when": [], "weight": []}
+    rows = []
+    for task in range(tasks):
+        size = int(rng.integers(1, 25))
+        x = rng.normal(size=(size, dim))
+        theta = centre + 0.5 * rng.normal(size=dim)
+        columns["task"] += [f"t{task}"] * size
+        columns["reward"] += (offset + x @ theta + 0.3 * rng.normal(size=size)).tolist()
+        columns["when"] += (1000 * task + np.arange(size)).tolist()
+        columns["weight"] += rng.integers(1, 3, size).astype(float).tolist()
+        rows.append(x)
+    x = np.vstack(rows)
+    return pa.table(columns | {f"x{j}": x[:, j] for j in range(dim)})
+
+
+@pytest.fixture
+def opened(tmp_path, logbook):
+    """``opened(table, columns, name)``: logs of one file."""
+
+    def make(table, columns=PLAIN, name="log.parquet", **options):
+        return Logs(logbook.write(tmp_path / name, table, 100), columns, **options)
+
+    return make
+
+
+def nothing(done):
+    pass
+
+
+def gathered(logs, horizon=200, intercept=None, future=0.3):
+    parted = sampling.split(sampling.census(logs, nothing), future, 0, 10**6)
+    return parted, sampling.gather(logs, parted, horizon, intercept, nothing)
+
+
+# Who is past and who is future.
+
+
+def test_the_split_follows_ids_and_seed_alone(opened):
+    table = log()
+    order = np.random.default_rng(1).permutation(len(table))
+    one, _ = gathered(opened(table))
+    other, _ = gathered(opened(table.take(order), name="mixed.parquet"))
+    assert one == other
+    assert len(one.future) == 18
+    assert not set(one.past) & set(one.future)
+    found = sampling.census(opened(table), nothing)
+    assert sampling.split(found, 0.3, 1, 10**6) != sampling.split(found, 0.3, 0, 10**6)
+
+
+def test_with_timestamps_later_tasks_are_the_future(opened):
+    columns = Columns("task", "reward", "x*", timestamp="when")
+    parted, sample = gathered(opened(log(), columns))
+    assert sorted(parted.future, key=lambda name: int(name[1:])) == [
+        f"t{at}" for at in range(42, 60)
+    ]
+    assert parted.cut == 42_000
+    assert len(sample.past.rounds) == 42
+
+
+def test_what_the_past_shows_later_is_not_known_yet(opened):
+    table = log()
+    columns = Columns("task", "reward", "x*", timestamp="when")
+    late = table.slice(0, 5).set_column(2, "when", [pa.array([10**9] * 5)])
+    _, before = gathered(opened(table, columns))
+    _, after = gathered(opened(pa.concat_tables([table, late]), columns, "late.parquet"))
+    assert before.past == after.past
+    same = table.set_column(2, "when", [pa.array([7] * len(table))])
+    with pytest.raises(InputError, match="timestamp must tell earlier from later"):
+        gathered(opened(same, columns, "same.parquet"))
+
+
+def test_no_more_tasks_than_asked_for(opened):
+    found = evaluate(opened(log()), most_tasks=40)
+    assert (found.past, found.future) == (28, 12)
+    assert found.settings["tasks_in_the_log"] == 60
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_too_few_tasks_are_refused(opened, tasks):
+    with pytest.raises(InputError, match="at least 2 past and 2 future tasks"):
+        evaluate(opened(log(tasks)))
+
+
+# What is gathered.
+
+
+def test_sums_and_first_rounds_are_those_of_the_rows(opened):
+    table = log()
+    parted, sample = gathered(opened(table), horizon=5)
+    x = np.column_stack([table[f"x{j}"].to_numpy() for j in range(3)])
+    ids, rewards = np.array(table["task"].to_pylist()), table["reward"].to_numpy()
+    for at, name in enumerate(parted.past):
+        wanted = hs.Evidence.of(x[ids == name], rewards[ids == name])
+        np.testing.assert_allclose(sample.past.gram[at], wanted.gram)
+        np.testing.assert_allclose(sample.past.moment[at], wanted.moment)
+        assert sample.past.squares[at] == pytest.approx(wanted.squares)
+    for at, name in enumerate(parted.future):
+        size = sample.episodes.lengths[at]
+        assert size == min(5, (ids == name).sum())
+        np.testing.assert_array_equal(sample.episodes.rewards[at, :size], rewards[ids == name][:5])
+        np.testing.assert_array_equal(sample.episodes.features[at, :size], x[ids == name][:5])
+
+
+def test_rounds_are_in_the_order_of_time(opened, monkeypatch):
+    table = log()
+    columns = Columns("task", "reward", "x*", timestamp="when")
+    _, straight = gathered(opened(table, columns), horizon=4)
+    mixed = table.take(np.random.default_rng(0).permutation(len(table)))
+    monkeypatch.setattr("headstart.fleet.gathering.AT_HAND", 20)  # sorted again and again
+    _, sorted_ = gathered(opened(mixed, columns, "mixed.parquet"), horizon=4)
+    for one, other in zip(straight.episodes, sorted_.episodes, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_count_so_many_times(opened):
+    table = log()
+    weights = table["weight"].to_numpy().astype(int)
+    columns = Columns("task", "reward", "x*", weight="weight")
+    _, weighted = gathered(opened(table, columns))
+    repeated = table.take(np.repeat(np.arange(len(table)), weights))
+    _, plain = gathered(opened(repeated, PLAIN, "repeated.parquet"), horizon=400)
+    np.testing.assert_allclose(weighted.past.gram, plain.past.gram)
+    np.testing.assert_allclose(weighted.past.rounds, plain.past.rounds)
+    # Learning a row of weight 2 is learning it twice.
+    prior = hs.Prior.isotropic(3, noise=0.4)
+    heavy = forecast(prior, weighted.episodes)
+    twice = forecast(prior, plain.episodes)
+    at = int(np.argmax(weighted.episodes.lengths))
+    size = int(weighted.episodes.lengths[at])
+    ends = np.cumsum(weighted.episodes.weights[at, :size]).astype(int)
+    first = np.append(0, ends[:-1])
+    np.testing.assert_allclose(heavy.errors[at, :size], twice.errors[at, first])
+
+
+def offered(tasks=30, arms=3, seed=0):
+    """A log with all arms on offer, the rewards of those not shown missing."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for task in range(tasks):
+        theta = np.array([1.0, -0.5]) + 0.3 * rng.normal(size=2)
+        for place in range(int(rng.integers(2, 8))):
+            x = rng.normal(size=(arms, 2))
+            shown = int(rng.integers(arms))
+            rows += [
+                {
+                    "task": f"t{task}",
+                    "round": f"r{place}",
+                    "chosen": arm == shown,
+                    "propensity": 1 / arms if arm == shown else None,
+                    "reward": float(x[arm] @ theta) if arm == shown else None,
+                    "x0": x[arm, 0],
+                    "x1": x[arm, 1],
+                }
+                for arm in range(arms)
+            ]
+    return pa.Table.from_pylist(rows)
+
+
+WHOLE = Columns("task", "reward", "x*", round="round", chosen="chosen", propensity="propensity")
+
+
+def test_all_arms_on_offer_are_kept_together(opened):
+    table = offered()
+    mixed = table.take(np.random.default_rng(0).permutation(len(table)))
+    parted, sample = gathered(opened(mixed, WHOLE), horizon=4)
+    offers, episodes = sample.offers, sample.episodes
+    assert set(offers.arms) == {3}
+    assert offers.left_out == 0
+    np.testing.assert_array_equal(np.diff(offers.tasks), episodes.lengths)
+    for task in range(len(parted.future)):
+        for place, at in enumerate(range(offers.tasks[task], offers.tasks[task + 1])):
+            arm = offers.starts[at] + offers.chosen[at]
+            np.testing.assert_array_equal(offers.features[arm], episodes.features[task, place])
+            assert offers.rewards[at] == episodes.rewards[task, place]
+    np.testing.assert_allclose(offers.propensities, 1 / 3)
+
+
+def test_many_offers_are_cut_to_fewer_rounds(opened, monkeypatch):
+    monkeypatch.setattr("headstart.fleet.gathering.MOST_OFFERS", 30)
+    _, sample = gathered(opened(offered(), WHOLE))
+    assert 0 < len(sample.offers.rewards) <= 15
+    assert sample.episodes.lengths.max() > 2  # predictions need only the arms shown
+
+
+def test_rounds_without_one_chosen_arm_are_left_out(opened):
+    table = offered()
+    table = table.filter(
+        pa.array([not shown or at > 3 for at, shown in enumerate(table["chosen"].to_pylist())])
+    )
+    logs = opened(table, WHOLE)
+    parted = sampling.Split(["t1", "t2"], ["t0"], None)
+    sample = sampling.gather(logs, parted, 10, None, nothing)
+    assert sample.offers.left_out == 1
+    assert len(sample.offers.rewards) == int(sample.episodes.lengths.sum())
+
+
+# Forecasts and measures.
+
+
+def test_forecasts_are_made_before_learning():
+    rng = np.random.default_rng(0)
+    prior = hs.Prior.gaussian(rng.normal(size=2), np.diag([0.5, 2.0]), noise=0.7)
+    x, r = rng.normal(size=(1, 6, 2)), rng.normal(size=(1, 6))
+    found = forecast(prior, Episodes(["a"], x, r, np.ones((1, 6)), np.array([6])))
+    belief = hs.Belief.start(prior)
+    from scipy.stats import norm
+
+    for at in range(6):
+        sd = 0.7 * math.sqrt(1.0 + float(belief.width(x[0, at : at + 1])[0]) ** 2)
+        law = norm(float(belief.predict(x[0, at : at + 1])[0]), sd)
+        assert found.errors[0, at] == pytest.approx((r[0, at] - law.mean()) ** 2)
+        assert found.scores[0, at] == pytest.approx(law.logpdf(r[0, at]))
+        assert found.places[0, at] == pytest.approx(law.cdf(r[0, at]))
+        belief = belief.learn(x[0, at], r[0, at])
+
+
+def test_a_mixture_predicts_as_a_mixture():
+    one = hs.Prior.gaussian([1.0], [[0.2]], noise=0.5)
+    mixture = hs.mixture.MixturePrior.stack([one, one])
+    rng = np.random.default_rng(0)
+    episodes = Episodes(["a"], rng.normal(size=(1, 5, 1)), rng.normal(size=(1, 5)),
+                        np.ones((1, 5)), np.array([5]))  # fmt: skip
+    alone, twice = (forecast(prior, episodes) for prior in (one, same_twice(mixture)))
+    for wanted, got in zip(alone, twice, strict=True):
+        np.testing.assert_allclose(got, wanted)
+
+
+def same_twice(mixture):
+    """Two groups that are the same, of different weights."""
+    parts = hs.Prior(mixture.parts.mean[:, 0], mixture.parts.root[:, 0], noise=0.5 * np.ones(2))
+    return hs.mixture.MixturePrior(parts, np.log([0.3, 0.7]))
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for seed in range(200):
+        sizes = rng.integers(1, 10, 60).astype(float)
+        sums = sizes * (1.0 + rng.normal(size=60))
+        found = Draws.of(60, seed, 400).ratio(sums, sizes)
+        inside += found.low <= 1.0 <= found.high
+    assert 0.9 <= inside / 200 <= 0.985
+
+
+def test_the_falling_curve_is_the_nearest_one():
+    rng = np.random.default_rng(0)
+    values, weights = rng.normal(size=40) - np.arange(40) / 20, rng.uniform(0.1, 2.0, 40)
+    curve = falling(values, weights)
+    assert (np.diff(curve) <= 1e-12).all()
+    from sklearn.isotonic import IsotonicRegression
+
+    places = np.arange(40)
+    wanted = IsotonicRegression(increasing=False).fit(places, values, weights).predict(places)
+    np.testing.assert_allclose(curve, wanted)
+    assert crossing(np.array([2.0, 1.0, 0.0])) == 2.0
+
+
+def test_a_prior_worth_n_rounds_leads_by_n_rounds():
+    """A prior that is as sure as a learner is after 12 rounds, and no surer."""
+    rng = np.random.default_rng(0)
+    tasks, rounds, ahead = 400, 60, 12
+    x = rng.normal(size=(tasks, rounds, 2))
+    theta = rng.normal(size=(tasks, 2)) / math.sqrt(ahead - 2 - 1)  # the error after 12 rounds
+    rewards = np.einsum("tnd,td->tn", x, theta) + rng.normal(size=(tasks, rounds))
+    episodes = Episodes(["t"] * tasks, x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
+    vague = forecast(hs.Prior.isotropic(2, lam=1e-3), episodes)
+    found = lead(np.zeros(2), vague, episodes, Draws.of(tasks, 0))
+    assert found.rounds.value == pytest.approx(ahead, abs=3.0)
+    assert found.rounds.low <= ahead <= found.rounds.high
+    # A prior that is far off is overtaken at once.
+    worse = lead(np.full(2, 9.0), vague, episodes, Draws.of(tasks, 0))
+    assert worse.rounds.value <= 3.0
+
+
+def test_a_learner_that_never_catches_up_needs_more_rounds_than_there_are():
+    tasks, rounds = 30, 7
+    ones = np.ones((tasks, rounds))
+    episodes = Episodes(["t"] * tasks, ones[..., None], ones, ones, np.full(tasks, rounds))
+    behind = Forecast(ones, ones, ones)  # squared error 1 where the prior has none
+    found = lead(np.ones(1), behind, episodes, Draws.of(tasks, 0))
+    assert math.isinf(found.rounds.value)
+    assert str(found) == "more than 7"
+
+
+def test_measures_are_means_over_rewards(opened):
+    _, sample = gathered(opened(log()))
+    draws = Draws.of(len(sample.episodes), 0)
+    found = {
+        name: forecast(hs.Prior.isotropic(3, noise=noise), sample.episodes)
+        for name, noise in (("one", 1.0), ("other", 3.0))
+    }
+    measured = measure(found, sample.episodes, 4, draws)
+    here = sample.episodes.weights[:, :4] > 0
+    assert measured.errors["one"].value == pytest.approx(found["one"].errors[:, :4][here].mean())
+    gap = (found["one"].scores - found["other"].scores)[:, :4][here].mean()
+    assert measured.gains["one", "other"].value == pytest.approx(gap)
+    assert measured.gains["other", "one"].value == pytest.approx(-gap)
+    assert len(measured.by_position["one"]) == 4
+    assert sum(share.value for share in measured.places["one"]) == pytest.approx(1.0)
+
+
+def test_calibrated_forecasts_cover_what_they_promise():
+    rng = np.random.default_rng(0)
+    tasks, rounds = 800, 5
+    prior = hs.Prior.gaussian([1.0, 2.0], [[0.5, 0.2], [0.2, 0.4]], noise=0.6)
+    theta = rng.multivariate_normal(prior.mean, prior.covariance, tasks)
+    x = rng.normal(size=(tasks, rounds, 2))
+    rewards = np.einsum("tnd,td->tn", x, theta) + 0.6 * rng.normal(size=(tasks, rounds))
+    episodes = Episodes(["t"] * tasks, x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
+    found = measure({"it": forecast(prior, episodes)}, episodes, rounds, Draws.of(tasks, 0))
+    for level, share in found.coverage["it"].items():
+        assert share.value == pytest.approx(level, abs=0.03)
+    assert all(share.value == pytest.approx(0.1, abs=0.025) for share in found.places["it"])
+
+
+# What the learned prior is compared with.
+
+
+def test_scales_are_found_by_the_likelihood_of_the_past():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(800, 15, 4)) * [1.0, 1.0, 1.0, 0.0] + [0.0, 0.0, 0.0, 1.0]
+    theta = rng.normal(size=(800, 4)) * [0.5, 0.5, 0.5, 1.5] + [0.0, 0.0, 0.0, 7.0]
+    rewards = np.einsum("tnd,td->tn", x, theta) + 0.4 * rng.normal(size=(800, 15))
+    past = hs.Evidence.of(x, rewards)
+    around = baselines.alone(past, 3, around_average=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(around.covariance)), [0.5] * 3 + [1.5], rtol=0.1)
+    assert around.mean[3] == pytest.approx(7.0, abs=0.2)
+    assert around.noise == pytest.approx(0.4, rel=0.05)
+    nothing_known = baselines.alone(past, 3)
+    assert not nothing_known.mean.any()
+    assert nothing_known.covariance[3, 3] == pytest.approx(7.0**2 + 1.5**2, rel=0.1)
+
+
+def test_features_of_very_different_size_are_no_handicap():
+    rng = np.random.default_rng(0)
+    size = np.array([1.0, 1000.0])
+    x = rng.normal(size=(400, 15, 2))
+    theta = rng.normal(size=(400, 2))
+    rewards = np.einsum("tnd,td->tn", x, theta) + 0.4 * rng.normal(size=(400, 15))
+    prior = baselines.alone(hs.Evidence.of(x * size, rewards), None)
+    np.testing.assert_allclose(np.sqrt(np.diag(prior.covariance)) * size, [1.0, 1.0], rtol=0.1)
+
+
+def test_the_pooled_model_is_the_regression_over_all_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 10, 3))
+    rewards = x @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=(40, 10))
+    prior = baselines.pooled(hs.Evidence.of(x, rewards), None)
+    wanted = np.linalg.lstsq(x.reshape(-1, 3), rewards.reshape(-1), rcond=None)[0]
+    np.testing.assert_allclose(prior.mean, wanted, atol=1e-3)
+    assert prior.noise == pytest.approx(0.1, rel=0.1)
+
+
+# The whole.
+
+
+def test_a_prior_helps_where_tasks_resemble_each_other(opened):
+    told = []
+    found = evaluate(opened(log(120)), progress=lambda done, total: told.append(done / total))
+    assert found.verdict.kind == "transfer"
+    errors = {name: error.value for name, error in found.measures.errors.items()}
+    assert errors[LEARNED] < errors[POOLED] < errors[ALONE]
+    assert errors[LEARNED] < errors[AVERAGE] < errors[ALONE]
+    assert found.leads[ALONE].rounds.value > found.leads[AVERAGE].rounds.value > 0.5
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert "starts as if it had already seen" in str(found)
+
+
+def test_the_same_twice_and_in_any_order(opened):
+    table = log()
+    columns = Columns("task", "reward", "x*", timestamp="when")
+    one = evaluate(opened(table, columns)).summary()
+    mixed = table.take(np.random.default_rng(0).permutation(len(table)))
+    other = evaluate(opened(mixed, columns, "mixed.parquet")).summary()
+    for found in (one, other):
+        del found["seconds"]
+    assert same_numbers(one, other)
+
+
+def same_numbers(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_numbers(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same_numbers, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-6, abs=1e-9)
+    return one == other
+
+
+def test_an_intercept_is_added_unless_there_is_one(opened):
+    table = log()
+    ones = table.append_column("x9", pa.array(np.ones(len(table))))
+    added = evaluate(opened(table))
+    own = evaluate(opened(ones, name="ones.parquet"))
+    none = evaluate(opened(table), intercept=False)
+    assert added.settings["intercept"] == "added to all models"
+    assert own.settings["intercept"] == "feature 'x9' is constant"
+    assert none.settings["intercept"] == "none"
+    assert AVERAGE not in none.priors
+    for name, error in added.measures.errors.items():
+        assert own.measures.errors[name].value == pytest.approx(error.value)
+    assert none.measures.errors[LEARNED].value > 2 * added.measures.errors[LEARNED].value
+
+
+@pytest.mark.parametrize("transfer", [hs.Mixture(groups=2), hs.Bias(), hs.Subspace()])
+def test_any_transfer_may_be_evaluated(opened, transfer):
+    found = evaluate(opened(log(40)), transfer=transfer)
+    assert found.settings["transfer"] == repr(transfer)
+    assert math.isfinite(found.measures.scores[LEARNED].value)
+
+
+def test_the_learned_prior_is_that_of_refit(opened):
+    _, sample = gathered(opened(log()))
+    transfer = hs.EmpiricalBayes()
+    past = sample.past
+    each = [
+        hs.Evidence(past.gram[at], past.moment[at], past.rounds[at], past.squares[at])
+        for at in range(len(past.rounds))
+    ]
+    assert learn(transfer, past) == transfer.prior(transfer.refit(each))
+
+
+def test_policies_are_valued_where_all_arms_were_logged(opened):
+    found = evaluate(opened(offered(60), WHOLE))
+    assert found.advice == ""
+    values = {(value.policy, value.estimator): value for value in found.values}
+    assert len(values) == 21
+    for estimator in ("replay", "IPS", "SNIPS", "doubly robust"):
+        good, plain = (values[name, estimator].value.value for name in (LEARNED, "uniform"))
+        assert good > plain + 0.3
+    assert evaluate(opened(log())).values == []
+    assert "(propensity)" in evaluate(opened(log())).advice
+
+
+def test_rows_that_cannot_be_used_are_counted(opened):
+    table = log()
+    rewards = table["reward"].to_pylist()
+    rewards[3] = None
+    broken = table.set_column(1, "reward", [pa.array(rewards)])
+    with pytest.raises(InputError, match="reward"):
+        evaluate(opened(broken))
+    assert evaluate(opened(broken, on_bad_rows="skip")).bad.count == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"future": 0.0}, "future must be"),
+        ({"future": 1.0}, "future must be"),
+        ({"first": 0}, "first must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"clip": -1.0}, "clip must be"),
+        ({"transfer": "best"}, "transfer must be"),
+        ({"rule": "best"}, "rule must be"),
+        ({"intercept": 1}, "intercept must be"),
+    ],
+)
+def test_bad_arguments_are_named(opened, options, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(opened(log(10)), **options)
+
+
+def test_the_command_prints_a_table_a_verdict_and_where_the_page_is(
+    tmp_path, logbook, monkeypatch, capsys
+):
+    path = logbook.write(tmp_path / "log.parquet", log(60))
+    words = [path, "--task", "task", "--reward", "reward", "--features", "x*"]
+    words += ["--out", str(tmp_path / "out"), "--first", "5"]
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*more):
+        from headstart.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["headstart", "evaluate", *words, *more])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        return leave.value.code, capsys.readouterr().out
+
+    code, out = run()
+    assert code == 0
+    assert "pooled model" in out
+    assert "as if it had already seen" in out.replace("\n", " ")
+    assert (tmp_path / "out" / "report.html").exists()
+    code, out = run("--json")
+    assert code == 0
+    assert json.loads(out)["verdict"] == "transfer"
+    assert json.loads(out)["models"]["no prior"]["squared_error"]["value"] > 0

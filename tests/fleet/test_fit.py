@@ -1,0 +1,233 @@
+"""Logs become a prior: the same one whatever the order, the files and the workers."""
+
+import itertools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headstart as hs
+from headstart.fleet import Columns, Logs, fit
+from headstart.fleet.fit import bytes_from, transfer_from
+from headstart.transfer import passes
+
+COLUMNS = Columns("task", "reward", "x*")
+
+
+def rows_of(tasks=60, dim=4, seed=0, length=12):
+    """Rows of tasks that differ in one direction, in random order."""
+    rng = np.random.default_rng(seed)
+    owner = rng.permutation(np.repeat(np.arange(tasks), length))
+    theta = 1.0 + np.multiply.outer(rng.normal(size=tasks), np.linspace(1, 2, dim))
+    x = rng.normal(size=(len(owner), dim)).astype(np.float32)
+    reward = (x * theta[owner]).sum(1) + 0.3 * rng.normal(size=len(owner))
+    columns = {f"x{j}": x[:, j] for j in range(dim)}
+    return pa.table({"task": [f"user {n}" for n in owner], "reward": reward, **columns})
+
+
+def write(folder, table, files=1, group=100):
+    folder.mkdir(exist_ok=True)
+    edges = np.linspace(0, len(table), files + 1).astype(int)
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        part = table.slice(start, stop - start)
+        pq.write_table(part, folder / f"{number}.parquet", row_group_size=group)
+    return Logs(str(folder / "*.parquet"), COLUMNS)
+
+
+def evidence_of(table):
+    """Every task's evidence, one by one."""
+    names = np.array(table["task"].to_pylist())
+    x = np.column_stack([table[name].to_numpy() for name in table.column_names if name[0] == "x"])
+    rewards = table["reward"].to_numpy()
+    return {
+        name: hs.Evidence.of(x[names == name].astype(float), rewards[names == name])
+        for name in sorted(set(names))
+    }
+
+
+def same(left, right):
+    for name in ("mean", "covariance", "noise"):
+        ours, theirs = np.asarray(getattr(left, name)), np.asarray(getattr(right, name))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize(
+    "transfer",
+    [
+        hs.EmpiricalBayes(),
+        hs.Subspace(rank=1, min_rounds=1),
+        hs.Bias(),
+        hs.Gaussian(forced=False),
+        hs.Independent("plug-in"),
+    ],
+    ids=repr,
+)
+def test_the_prior_is_that_of_all_tasks(transfer, tmp_path):
+    table = rows_of()
+    found = fit(write(tmp_path, table, 3), transfer)
+    assert (found.tasks, found.rows, found.bad.count) == (60, 720, 0)
+    same(found.prior, transfer.prior(transfer.refit(evidence_of(table).values())))
+
+
+@pytest.mark.parametrize(
+    "transfer", [hs.EmpiricalBayes(), hs.Mixture(groups=2), hs.Bias()], ids=repr
+)
+def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
+    monkeypatch.setattr(passes, "SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.empirical.SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.groups.SAMPLE", 32)
+    table = rows_of(300)
+    first = fit(write(tmp_path / "a", table), transfer, workers=1)
+    shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
+    logs = write(tmp_path / "b", shuffled, 5, 333)
+    second = fit(logs, transfer, workers=2, memory=64 << 20)
+    whole = [one.prior if not transfer.mixes else one.prior.gaussian() for one in (first, second)]
+    same(*whole)
+
+
+def test_passes_over_portions_find_what_a_fit_of_all_finds(tmp_path, monkeypatch):
+    monkeypatch.setattr("headstart.transfer.empirical.SAMPLE", 64)
+    table = rows_of(600)
+    found = fit(write(tmp_path, table)).prior
+    transfer = hs.EmpiricalBayes()
+    whole = transfer.prior(transfer.refit(evidence_of(table).values()))
+    # Closer to each other than either is to the truth: a variance errs by √(2/600), or 6 %.
+    np.testing.assert_allclose(found.mean, whole.mean, atol=0.005)
+    np.testing.assert_allclose(found.covariance, whole.covariance, rtol=0.02)
+    assert found.noise == pytest.approx(whole.noise, rel=0.02)
+
+
+def test_compiled_and_plain_passes_agree():
+    pytest.importorskip("numba")
+    from headstart.fleet.passes import faster
+    from headstart.transfer.many import Fit
+
+    rows = np.array([task.pack() for task in evidence_of(rows_of(20)).values()])
+    spread = np.diag([1.0, 0.5, 0.2, 1e-6])
+    start = Fit(np.arange(4.0), spread, np.zeros((4, 4)), 0.1)
+    plain = passes.totals_of(rows, 4, start)
+    function, arguments = faster(passes.totals_of, (start,), 10**6)
+    assert function is not passes.totals_of
+    for ours, theirs in zip(function(rows, 4, *arguments), plain, strict=True):
+        scale = np.abs(theirs).max()
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11 * scale)
+
+
+def test_the_file_serves_new_tasks_at_once(tmp_path):
+    table = rows_of()
+    out = tmp_path / "prior.headstart"
+    found = fit(write(tmp_path / "logs", table), out=out)
+    bandit = hs.load(out)
+    assert len(bandit) == 0
+    assert bandit.feature_names == ("x0", "x1", "x2", "x3")
+    same(bandit.prior, found.prior)
+    report = bandit.report()
+    assert report.closed_tasks == 60
+    assert report.rounds == 720
+    assert report.rounds_saved > 1
+    contexts = np.random.default_rng(0).normal(size=(5, 4))
+    predicted = bandit.task("new").predict(contexts).mean
+    assert predicted == pytest.approx(contexts @ found.prior.mean)
+
+
+@pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Bias(), hs.Subspace(pca="ccipca")])
+def test_a_fitted_bandit_goes_on_learning(transfer, tmp_path):
+    found = fit(write(tmp_path / "logs", rows_of()), transfer)
+    bandit = found.bandit(seed=0)
+    contexts = np.random.default_rng(0).normal(size=(5, 4))
+    for number in range(6):
+        task = bandit.task(number)
+        for _ in range(8):
+            task.learn(task.choose(contexts), 1.0)
+        task.close()
+    learned = bandit.prior
+    assert not np.allclose(learned.mean, found.prior.mean)
+    assert bandit.report().closed_tasks == 66
+    # The file keeps it; and what was learned since can be forgotten without forgetting the logs.
+    bandit.save(tmp_path / "later")
+    again = hs.load(tmp_path / "later")
+    same(again.prior, learned)
+    for number in range(6):
+        again.delete(number)
+    same(again.prior, found.prior)
+
+
+def test_kept_tasks_go_on_where_they_were(tmp_path):
+    table = rows_of(length=3)
+    out = tmp_path / "prior.headstart"
+    fit(write(tmp_path / "logs", table), out=out, keep_tasks=True)
+    bandit = hs.load(out)
+    tasks = evidence_of(table)
+    assert set(bandit) == set(tasks)
+    assert bandit.report().closed_tasks == 60
+    for name, evidence in tasks.items():
+        kept = bandit._ledger.evidence(bandit._ledger.entries[name])
+        np.testing.assert_allclose(kept.pack(), evidence.pack(), rtol=1e-12, atol=1e-12)
+    assert not np.allclose(bandit.task("user 7").predict(np.eye(4)).mean, bandit.prior.mean)
+    task = bandit.task("user 7")
+    assert task.learn(task.choose(np.eye(4)), 2.0)
+    assert bandit.report().closed_tasks == 59
+
+
+def test_weights_count_rows_several_times(tmp_path):
+    table = rows_of(20)
+    counts = np.random.default_rng(0).integers(0, 4, len(table))
+    weighted = table.append_column("w", pa.array(counts.astype(float)))
+    repeated = table.take(np.repeat(np.arange(len(table)), counts))
+    folder = tmp_path / "w"
+    write(folder, weighted)
+    logs = Logs(str(folder), Columns("task", "reward", "x*", weight="w"))
+    found = fit(logs, hs.Bias())
+    same(found.prior, fit(write(tmp_path / "r", repeated), hs.Bias()).prior)
+    assert found.weightless == (counts == 0).sum()
+
+
+def test_bad_arguments_are_refused_before_anything_is_read(tmp_path):
+    logs = write(tmp_path, rows_of(5))
+    for options, words in (
+        ({"transfer": hs.Gaussian()}, "forced=False"),
+        ({"transfer": "bias"}, "transfer must be"),
+        ({"noise": -1.0}, "noise"),
+        ({"memory": 1000}, "memory"),
+        ({"workers": 0}, "workers"),
+        ({"out": tmp_path / "no" / "such" / "file"}, "no folder"),
+        ({"out": tmp_path}, "is a folder"),
+        ({"cluster": "spark"}, "cluster must be"),
+    ):
+        with pytest.raises(hs.HeadstartError, match=words):
+            fit(logs, **options)
+    with pytest.raises(hs.InputError, match="logs must be"):
+        fit("logs.parquet")
+
+
+def test_words_become_transfers_and_amounts():
+    assert transfer_from("mixture:groups=3") == hs.Mixture(groups=3)
+    assert transfer_from("empirical_bayes:running=false") == hs.EmpiricalBayes(running=False)
+    for text in ("pca", "bias:lamm=2", "bias:lam"):
+        with pytest.raises(hs.InputError, match=r"transfer|option of bias"):
+            transfer_from(text)
+    assert bytes_from("512 MiB") == 512 << 20
+    with pytest.raises(hs.InputError, match="memory"):
+        bytes_from("much")
+
+
+def test_the_command_tells_what_it_found(tmp_path, capsys):
+    from headstart import cli
+
+    write(tmp_path / "logs", rows_of(20))
+    out = tmp_path / "prior.headstart"
+    words = ["fit", str(tmp_path / "logs"), "--task", "task", "--reward", "reward"]
+    words += ["--features", "x*", "--out", str(out), "--workers", "1"]
+    cli.app([*words, "--json"], standalone_mode=False)
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["rows"] == 240
+    assert summary["tasks"] == 20
+    assert hs.load(out).report().closed_tasks == 20
+    cli.app([*words, "--transfer", "bias", "--keep-tasks"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "rounds saved" in shown
+    assert "prior.headstart" in shown
+    assert len(hs.load(out)) == 20
+    assert not list(tmp_path.glob("*.partial"))

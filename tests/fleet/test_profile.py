@@ -1,0 +1,354 @@
+"""What is in a log and what to fix, in the library and on the command line."""
+
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.errors import InputError
+from headstart.fleet import Columns, Logs, check
+from headstart.fleet.collinear import dependences
+from headstart.fleet.profile import Tally, doubling
+from headstart.fleet.rows import Rows
+from headstart.fleet.turns import Turns
+
+PLAIN = Columns("task", "reward", "x*")
+
+
+def profile_of(logbook, tmp_path, columns=PLAIN, on_bad_rows="error", **arrays):
+    path = logbook.write(tmp_path / "log.parquet", pa.table(arrays), group=7)
+    return check(Logs(path, columns, on_bad_rows=on_bad_rows))
+
+
+def plain(rows=200, tasks=9, seed=0, **more):
+    rng = np.random.default_rng(seed)
+    return {
+        "task": rng.integers(0, tasks, rows),
+        "reward": rng.normal(size=rows),
+        "x1": rng.normal(size=rows),
+        "x2": rng.normal(2.0, 1.0, size=rows),
+        **more,
+    }
+
+
+def texts(profile, level=None):
+    return [one.text for one in profile.findings if level in (None, one.level)]
+
+
+def test_a_good_log_has_nothing_to_fix(logbook, tmp_path):
+    arrays = plain()
+    found = profile_of(logbook, tmp_path, **arrays)
+    assert found.usable
+    assert not found.findings
+    assert (found.files, found.rows, found.tasks, found.shown) == (1, 200, 9, 200)
+    expected = arrays["reward"]
+    np.testing.assert_allclose(
+        found.rewards, [expected.min(), expected.max(), expected.mean(), expected.std()]
+    )
+    features = np.column_stack([arrays["x1"], arrays["x2"]])
+    np.testing.assert_allclose(found.means, features.mean(0))
+    np.testing.assert_allclose(found.deviations, features.std(0))
+    np.testing.assert_array_equal(found.lowest, features.min(0))
+    np.testing.assert_array_equal(found.highest, features.max(0))
+    assert found.rank == 2
+    assert not found.binary
+    assert sum(tasks for _, _, tasks in found.histogram) == 9
+    text = str(found)
+    assert text.startswith("200 rows of 9 tasks in 1 file, 2 features\n")
+    assert text.endswith("nothing to fix")
+    assert "█" in text
+
+
+def test_bad_rows_stop_unless_they_are_skipped(logbook, tmp_path):
+    arrays = plain()
+    arrays["reward"][:3] = np.nan
+    arrays["x1"] = pa.array([None, *arrays["x1"][1:]], pa.float64())
+    found = profile_of(logbook, tmp_path, **arrays)
+    assert not found.usable
+    assert found.rows == 197
+    assert found.missing == {"feature x1": 1}
+    assert found.non_finite == {"reward": 3}
+    assert texts(found, "stop") == [
+        "3 of 200 rows cannot be used (see above): repair them, or leave them out with "
+        "--on-bad-rows skip"
+    ]
+    assert "reward is not finite: 3 rows, such as row 0 of" in str(found)
+    assert profile_of(logbook, tmp_path, on_bad_rows="skip", **arrays).usable
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": ["a"] * 200}, "there is one task only"),
+        ({"reward": [3.0] * 200}, "every reward is 3: there is nothing to learn"),
+        ({"x1": [0.0] * 200, "x2": [0.0] * 200}, "every feature is 0 everywhere"),
+    ],
+)
+def test_logs_from_which_nothing_can_be_learned_are_refused(changes, message, logbook, tmp_path):
+    found = profile_of(logbook, tmp_path, **{**plain(), **changes})
+    assert not found.usable
+    assert message in texts(found, "stop")[0]
+
+
+def test_an_empty_log_is_refused(logbook, tmp_path):
+    found = profile_of(logbook, tmp_path, **{k: pa.array(v)[:0] for k, v in plain().items()})
+    assert not found.usable
+    assert "there is no row that can be used" in str(found)
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_constant_and_collinear_features_are_named(logbook, tmp_path):
+    arrays = plain()
+    x1, x2 = arrays["x1"], arrays["x2"]
+    arrays |= {
+        "x3": 2 * x1 - 0.5 * x2,
+        "x4": np.zeros(200),
+        "x5": np.ones(200),
+        "x6": np.full(200, 2.0),
+        "x7": x1 + 1e-4 * np.random.default_rng(1).normal(size=200),
+        "x8": 1e8 * np.random.default_rng(2).normal(size=200),
+        "x9": x2 + 5,  # an intercept is among the features
+    }
+    found = profile_of(logbook, tmp_path, **arrays)
+    assert found.usable
+    assert found.constant == ("x4", "x5", "x6")
+    assert [found.features[one.feature] for one in found.dependences] == ["x3", "x7", "x9"]
+    assert found.rank == 4
+    said = texts(found)
+    assert "x4 is 0 everywhere: leave it out" in said
+    assert any(text.startswith("x5 and x6 are all constant") for text in said)
+    assert any(text.startswith("x3 is 2·x1 − 0.5·x2: leave it out") for text in said)
+    assert any(text.startswith("x7 is nearly x1") for text in said)
+    assert any(text.startswith("x9 is x2") for text in said)
+    assert any(text.startswith("x8 varies 1e+08 times as much as") for text in said)
+
+
+def test_many_collinear_features_are_told_briefly(logbook, tmp_path):
+    arrays = plain()
+    arrays |= {f"x{j}": j * arrays["x1"] for j in range(3, 12)}
+    said = texts(profile_of(logbook, tmp_path, **arrays))
+    assert len(said) == 6
+    assert said[-1] == "x8, x9, x10 and x11 are linear combinations of others, too"
+
+
+def test_a_whole_set_of_groups_is_collinear_only_beside_an_intercept(logbook, tmp_path):
+    which = np.arange(200) % 3
+    groups = {f"x{j}": (which == j).astype(float) for j in range(3)}
+    alone = {"task": plain()["task"], "reward": plain()["reward"], **groups}
+    assert not profile_of(logbook, tmp_path, **alone).dependences
+    (one,) = profile_of(logbook, tmp_path, **alone, x9=np.ones(200)).dependences
+    assert one.feature == 2
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_every_dependence_is_found_and_right(seed, free, bound):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(100, free)) * rng.uniform(0.1, 100, free) + rng.normal(size=free)
+    factors = rng.uniform(0.5, 2, size=(free, bound))
+    x = np.hstack([x, x @ factors])
+    means = x.mean(0)
+    found = dependences((x - means).T @ (x - means), means, 100)
+    assert [one.feature for one in found] == list(range(free, free + bound))
+    for one in found:
+        rebuilt = sum(factor * x[:, place] for place, factor in one.terms)
+        scale = x[:, one.feature].std()
+        np.testing.assert_allclose(rebuilt, x[:, one.feature], atol=0.05 * scale * free)
+        assert one.exact
+
+
+def test_rewards_of_zero_and_one_are_told(logbook, tmp_path):
+    found = profile_of(logbook, tmp_path, **{**plain(), "reward": np.arange(200) % 2})
+    assert found.binary
+    assert "all 0 or 1" in str(found)
+
+
+def test_tasks_with_one_row_are_told(logbook, tmp_path):
+    found = profile_of(logbook, tmp_path, **{**plain(), "task": np.arange(200)})
+    assert found.single == 200
+    assert texts(found)[0].startswith("200 of 200 tasks have one row only")
+
+
+def test_the_histogram_doubles():
+    assert doubling({}) == ()
+    assert doubling({"a": 0, "b": 1, "c": 9}) == (
+        (0, 0, 1),
+        (1, 1, 1),
+        (2, 3, 0),
+        (4, 7, 0),
+        (8, 15, 1),
+    )
+
+
+def test_rounds_that_appear_twice_are_told(logbook, tmp_path):
+    columns = Columns("task", "reward", "x*", round="turn")
+    arrays = plain(task=np.arange(200) % 5, turn=np.arange(200) // 5)
+    assert not profile_of(logbook, tmp_path, columns, **arrays).findings
+    arrays["turn"][10] = arrays["turn"][5]
+    (text,) = texts(profile_of(logbook, tmp_path, columns, **arrays))
+    assert text.startswith("1 rounds appear more than once in their task")
+
+
+def offers(**changes):
+    """50 rounds of 4 arms."""
+    arrays = plain(
+        task=np.arange(200) // 40,
+        turn=np.arange(200) // 4,
+        shown=np.arange(200) % 4 == 2,
+        chance=np.tile([0.1, 0.2, 0.3, 0.4], 50),
+    )
+    return {**arrays, **changes}
+
+
+OFFERS = Columns("task", "reward", "x*", round="turn", chosen="shown", propensity="chance")
+
+
+def test_all_arms_with_their_propensities_are_fine(logbook, tmp_path):
+    found = profile_of(logbook, tmp_path, OFFERS, **offers())
+    assert not found.findings
+    assert (found.rows, found.shown, found.turns.rounds, found.turns.arms) == (200, 50, 50, 4)
+    assert found.turns.summed == 50
+    assert "50 rows were chosen and count as evidence" in str(found)
+    assert sum(tasks for _, _, tasks in found.histogram) == 5
+
+
+def test_arms_and_propensities_that_do_not_fit_are_told(logbook, tmp_path):
+    changed = offers()
+    changed["shown"][2] = False
+    changed["shown"][4] = True
+    changed["chance"][100:108] = 0.5
+    assert texts(profile_of(logbook, tmp_path, OFFERS, **changed)) == [
+        "1 rounds have no arm that was chosen",
+        "1 rounds have more than one chosen arm",
+        "the propensities of 2 of 50 rounds do not add up to 1: is an arm not logged, or are they "
+        "scores?",
+    ]
+    never = profile_of(logbook, tmp_path, OFFERS, **offers(shown=np.zeros(200, dtype=bool)))
+    assert not never.usable
+    assert "no row was chosen" in texts(never, "stop")[0]
+    lone = {name: np.asarray(values)[2::4] for name, values in offers().items()}
+    said = texts(profile_of(logbook, tmp_path, OFFERS, **lone))
+    assert any(text.startswith("every round has one arm") for text in said)
+    nameless = Columns("task", "reward", "x*", chosen="shown")
+    said = texts(profile_of(logbook, tmp_path, nameless, **offers()))
+    assert said[0].startswith("there is a chosen column and no round column")
+
+
+def test_very_many_rounds_are_sampled():
+    turns = Turns(most=1000)
+    rng = np.random.default_rng(0)
+    for start in range(0, 40_000, 10_000):
+        numbers = np.arange(start, start + 10_000)
+        turns.add(
+            Rows(
+                codes=rng.integers(0, 3, 10_000).astype(np.int32),
+                names=["a", "b", "c"],
+                rewards=np.zeros(10_000),
+                features=np.zeros((10_000, 1)),
+                rounds=np.repeat(numbers[:5000], 2),
+            )
+        )
+    found = turns.counts()
+    assert found.rounds <= 1000
+    assert found.share <= 1 / 16
+    # A third of the pairs fall on one task, two thirds on two.
+    expected = 20_000 * (1 / 3 + 2 * 2 / 3)
+    assert found.rounds / found.share == pytest.approx(expected, rel=0.15)
+    assert found.repeated / found.rounds == pytest.approx(1 / 5, abs=0.06)
+
+
+def test_large_means_lose_no_digits():
+    rng = np.random.default_rng(0)
+    features = 1e6 + rng.normal(size=(1000, 2))
+    rewards = 1e8 + rng.normal(size=1000)
+    tally = Tally(2)
+    for start in range(0, 1000, 100):
+        part = slice(start, start + 100)
+        tally.add(Rows(np.zeros(100, np.int32), ["a"], rewards[part], features[part]))
+    offset = tally.total / 1000
+    spread = np.diag(tally.gram) / 1000 - offset**2
+    np.testing.assert_allclose(np.sqrt(spread), features.std(0), rtol=1e-9)
+    drift, square = tally.reward_sums / 1000
+    np.testing.assert_allclose(np.sqrt(square - drift**2), rewards.std(), rtol=1e-6)
+
+
+def test_notes_and_progress(logbook, tmp_path):
+    logbook.write(tmp_path / "a.parquet", pa.table({**plain(), "task": [7] * 200}))
+    logbook.write(tmp_path / "b.parquet", pa.table({**plain(seed=1), "task": ["7", "8"] * 100}))
+    seen = []
+    found = check(
+        Logs(str(tmp_path), PLAIN), progress=lambda done, whole: seen.append(done / whole)
+    )
+    assert found.tasks == 2
+    assert "compared as text" in str(found)
+    assert seen[-1] == 1.0
+    with pytest.raises(InputError, match=r"logs must be headstart\.fleet\.Logs"):
+        check("log.parquet")
+
+
+@pytest.fixture
+def headstart(monkeypatch, capsys):
+    """``headstart("check", …)``: the command in this process; gives code, output and errors."""
+
+    def run(*words):
+        from headstart.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code or 0
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+WORDS = ["--task", "task", "--reward", "reward", "--features", "x*"]
+
+
+def test_the_command_tells_and_exits(headstart, logbook, tmp_path):
+    path = logbook.write(tmp_path / "log.parquet", pa.table(plain()))
+    code, out, _ = headstart("check", path, *WORDS)
+    assert code == 0
+    assert "200 rows of 9 tasks" in out
+    assert "nothing to fix" in out
+    code, out, _ = headstart("check", path, *WORDS, "--json")
+    assert code == 0
+    assert json.loads(out)["tasks"] == 9
+    logbook.write(tmp_path / "log.parquet", pa.table({**plain(), "reward": [None] * 200}))
+    code, out, _ = headstart("check", path, *WORDS, "--on-bad-rows", "skip", "--json")
+    assert code == 2
+    assert json.loads(out)["bad_rows"]["reasons"] == {"reward is missing": 200}
+
+
+def test_the_command_takes_all_columns_and_options(headstart, logbook, tmp_path):
+    content = pa.table({**offers(), "w": np.ones(200), "when": np.arange(200)})
+    path = logbook.write(tmp_path / "log.csv", content)
+    words = ["--round", "turn", "--chosen", "shown", "--propensity", "chance", "--weight", "w"]
+    words += ["--timestamp", "when", "--format", "csv", "--storage", "anon=true"]
+    code, out, _ = headstart("check", path, *WORDS, *words)
+    assert code == 0
+    assert "50 rounds with 4 rows on average" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing.parquet", *WORDS], "headstart: paths must be a path, a glob"),
+        (["LOG", *WORDS, "--weight", "rewrd"], "did you mean 'reward'?"),
+        (["LOG", *WORDS, "--on-bad-rows", "drop"], "on_bad_rows must be one of 'error', 'skip'"),
+        (["LOG", *WORDS, "--storage", "anon"], "KEY=VALUE"),
+        (["LOG", "--task", "task"], "Missing option"),
+    ],
+)
+def test_the_command_refuses_in_one_line(words, message, headstart, logbook, tmp_path):
+    path = logbook.write(tmp_path / "log.parquet", pa.table(plain()))
+    code, _, err = headstart("check", *[path if word == "LOG" else word for word in words])
+    assert code == 2
+    assert message in err

@@ -1,0 +1,117 @@
+"""Rows add up to the evidence of their tasks, in memory and on disk."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from headstart import Evidence
+from headstart.errors import FileError
+from headstart.evidence import packed_size
+from headstart.fleet import sums as module
+from headstart.fleet.rows import Rows
+from headstart.fleet.sums import BUCKETS, Sums, bucket_of, mark_of
+
+
+def some_rows(count=3000, tasks=40, dim=5, seed=0, weights=False, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, tasks, count).astype(np.int32)
+    return Rows(
+        codes=codes,
+        names=[f"task {n}" for n in range(tasks)],
+        rewards=rng.normal(size=count),
+        features=rng.normal(size=(count, dim)).astype(dtype),
+        weights=rng.uniform(0.5, 3.0, count) if weights else None,
+    )
+
+
+def expected(rows):
+    weights = np.ones(len(rows.codes)) if rows.weights is None else rows.weights
+    found = {}
+    for code, name in enumerate(rows.names):
+        at = rows.codes == code
+        if at.any():
+            root = np.sqrt(weights[at])
+            x = rows.features[at].astype(float)
+            one = Evidence.of(root[:, None] * x, root * rows.rewards[at])
+            found[name] = one.replace(rounds=float(weights[at].sum()))
+    return found
+
+
+def content(sums):
+    return {
+        name: evidence.pack()[place]
+        for names, evidence in sums.items()
+        for place, name in enumerate(names)
+    }
+
+
+def check(sums, rows):
+    found, want = content(sums), expected(rows)
+    assert found.keys() == want.keys()
+    for name, packed in found.items():
+        np.testing.assert_allclose(packed, want[name].pack(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("loops", ["plain", "compiled"])
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("dim", [1, 5, 13])
+def test_rows_add_up_to_evidence(loops, weights, dim, monkeypatch):
+    if loops == "compiled":
+        pytest.importorskip("numba")
+        monkeypatch.setattr(module, "MANY", 0)
+        monkeypatch.setattr(module, "TOGETHER", 1000 * 4 * dim)
+    else:
+        monkeypatch.setattr(module, "_loops", [None])
+    rows = some_rows(dim=dim, weights=weights, dtype=np.float64 if dim == 5 else np.float32)
+    sums = Sums(dim)
+    sums.add(rows)
+    check(sums, rows)
+
+
+def test_blocks_files_and_merging_change_nothing(tmp_path):
+    rows = some_rows()
+    parts = [rows.take(np.arange(start, 3000, 7)) for start in range(7)]
+    small = 10 * 8 * packed_size(5)  # ten tasks of forty
+    left, right = Sums(5, small, tmp_path), Sums(5, small, tmp_path)
+    for part in parts[:4]:
+        left.add(part)
+    for part in parts[4:]:
+        right.add(part)
+    assert left.runs
+    assert right.runs
+    left.merge(right)
+    check(left, rows)
+    assert not list(tmp_path.glob("run-*"))
+
+
+def test_tasks_come_in_the_order_of_their_marks():
+    sums = Sums(5)
+    sums.add(some_rows())
+    names = [name for names, _ in sums.items() for name in names]
+    assert names == sorted(names, key=mark_of)
+    buckets = [bucket_of(mark_of(name)) for name in names]
+    assert buckets == sorted(buckets)
+    assert max(buckets) < BUCKETS
+
+
+def test_only_what_was_shown_is_evidence():
+    rows = some_rows(6, 2)
+    chosen = np.array([True, False, True, False, True, True])
+    rewards = np.where(chosen, rows.rewards, np.nan)
+    sums = Sums(5)
+    sums.add(rows._replace(chosen=chosen, rewards=rewards))
+    check(sums, rows.take(chosen))
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    rows = some_rows()
+    sums = Sums(5, 10 * 8 * packed_size(5), tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="No space left"):
+        sums.add(rows)
+    assert not list(tmp_path.iterdir())
