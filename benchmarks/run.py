@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one size and a few peers")
     parser.add_argument("--redraw", action="store_true", help="measure nothing, write tables anew")
     parser.add_argument("--only", metavar="TEXT", help="only contenders whose name has this text")
+    parser.add_argument("--dims", type=numbers, metavar="D,D", help="other numbers of features")
+    parser.add_argument("--arms", type=numbers, metavar="K,K", help="other numbers of arms")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="where results go")
     options = parser.parse_args()
     folder = options.out.resolve()
@@ -195,10 +197,18 @@ def main() -> None:
             if (contender.quick or not options.quick) and wanted(contender, options.only)
         ]
         scale = QUICK if options.quick else FULL
+        scale = dataclasses.replace(
+            scale, dims=options.dims or scale.dims, arms=options.arms or scale.arms
+        )
         results = measure(scale, contenders, Clock())
         path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
     # Read back even when just written, so that tables never depend on what a file cannot hold.
     report(json.loads(path.read_text("utf-8")), folder)
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between them."""
+    return tuple(int(part) for part in text.split(","))
 
 
 def wanted(contender: Contender, text: str | None) -> bool:

@@ -163,6 +163,7 @@ def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior
     evidences = [bandit.task(id).evidence for id in told]
     if isinstance(transfer, hs.EmpiricalBayes):  # each task once, whatever the fit makes of them
         assert np.isfinite(bandit.prior.root).all()
+        bandit._ledger.settle()
         kept = bandit._ledger.state.tasks
         np.testing.assert_array_equal(kept.weight, np.ones(6))
         assert set(kept.squares) == {evidence.squares for evidence in evidences}

@@ -50,7 +50,12 @@ class Batch:
 
 
 class Choosing(Batch):
-    """The decisions alone; what they earn is not learned."""
+    """The decisions alone; what they earn is not learned, but for three rounds before."""
+
+    def __init__(self, problem, tasks=None):
+        super().__init__(problem, tasks)
+        for _ in range(3):  # tasks that know nothing would find all arms alike
+            super().play()
 
     def play(self):
         self.bandit.choose_many(self.names, self.contexts)

@@ -355,12 +355,15 @@ class Bandit:
             entry = self._entry(name)
             table, names = self._features.read(contexts)
             allowed = None if exclude is None else allowed_arms(exclude, len(table))
-            belief, unsure = self._ledger.belief(name)
+            belief, unsure = entry.belief, entry.unsure
+            if belief is None:
+                belief, unsure = self._ledger.build(name)
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
-            pick = self._rule.choose(belief, table, self._rng(key, position), allowed)
+            rng = self._rng(key, position)
+            pick = self._rule.choose(belief, table, rng, allowed)
             # Nothing can be refused any more: from here on, things change.
-            if not (entry.closed and self._frozen):
+            if not entry.closed or not self._frozen:
                 if entry.closed:
                     self._ledger.reopen(name)
                 self._ledger.enliven(name, belief, unsure)
@@ -451,11 +454,12 @@ class Bandit:
 
     def _learn_one(self, choice: Choice, reward: float, task: str | None) -> bool:
         """The usual case: one choice, one number."""
-        self._known_choice(choice, task)
+        if choice.origin is not self._origin or choice.task != task:
+            self._known_choice(choice, task)
         if not -LARGEST <= reward <= LARGEST:
             checks.real("reward", reward)
             raise checks.refuse("reward", f"below {LARGEST:g} in size", reward)
-        entry = self._ledger.entries[choice.task]
+        entry = self._entry(choice.task)
         if entry.was_learned(choice.number):
             raise self._learned_already(choice)
         if self._frozen:
@@ -481,8 +485,6 @@ class Bandit:
             raise ChoiceError(f"choice {item.id} is unknown: it belongs to another bandit")
         if task is not None and item.task != task:
             raise ChoiceError(f"choice {item.id} belongs to task {item.task!r}, not {task!r}")
-        if len(item.context) != self._features.dim:
-            raise ChoiceError(f"choice {item.id} has another number of features")
         self._entry(item.task)
         return item
 

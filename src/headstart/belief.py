@@ -189,9 +189,10 @@ class Belief(Record):
             g = math.sqrt(1.0 + s)
             gain = root @ u
             error = (r - float(x @ mean)) / (1.0 + s)
-            mean = mean + gain * mean.dtype.type(error)
-            gain *= gain.dtype.type(1.0 / (g * (1.0 + g)))
-            root = root - gain[:, None] * u
+            mean = mean + gain * error
+            gain *= 1.0 / (g * (1.0 + g))
+            step = gain[:, None] * u
+            root = np.subtract(root, step, out=step)
         information = self.information + math.log1p(s)
         return unchecked(mean, root, information, self.rounds + 1.0, self.noise, self.prior)
 
@@ -213,8 +214,8 @@ class Belief(Record):
     def width(self, contexts: Array) -> Array:
         """‖x‖_{B⁻¹} = ‖Fᵀx‖ of each row; times R it is the standard deviation of xᵀθ."""
         projected = contexts @ self.root
-        width: Array = np.sqrt(squares_of(projected))
-        return width
+        square: Array = vecdot(projected, projected)
+        return np.sqrt(square, out=square)
 
     def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
         """θ̃ = θ̂ + v F z with z ~ N(0, I): one draw, or ``size`` of them along a new first axis.
@@ -229,12 +230,6 @@ class Belief(Record):
         step = (self.root @ z[..., None])[..., 0]
         draws: Array = self.mean + np.asarray(scale)[..., None] * step
         return draws
-
-
-def squares_of(rows: Array) -> Array:
-    """The sum of squares of each row."""
-    squares: Array = vecdot(rows, rows)
-    return squares
 
 
 def einsum_vecdot(left: Array, right: Array) -> Array:

@@ -239,10 +239,9 @@ class UCB(Indexed):
     def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
         """xᵀθ̂ + γ‖x‖_{B⁻¹}."""
         gamma = self.gamma(belief)
-        width = belief.width(contexts)
-        if isinstance(gamma, np.ndarray):
-            gamma = gamma[..., None]
-        index: Array = belief.predict(contexts) + gamma * width
+        index = belief.width(contexts)
+        index *= gamma[..., None] if isinstance(gamma, np.ndarray) else gamma
+        index += belief.predict(contexts)
         return index
 
     def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headstart.choice import Choice
 from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.bandit import Bandit
     from headstart.belief import Belief
-    from headstart.choice import Choice
     from headstart.evidence import Evidence
     from headstart.mixture import MixtureBelief
 
@@ -101,7 +101,8 @@ class Task:
             ``False`` if the bandit is frozen and nothing was learned, else ``True``.
         """
         with self._bandit._lock:
-            self._bandit._entry(self._id)
+            if not isinstance(choice, Choice):  # a choice tells its task, and is checked by it
+                self._bandit._entry(self._id)
             return self._bandit._learn(choice, reward, self._id)
 
     def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:

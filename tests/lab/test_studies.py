@@ -644,6 +644,16 @@ def test_a_comparison_of_a_gpu_is_rebuilt_where_there_is_none(
     assert again.path.read_bytes() == before
 
 
+def test_a_report_made_again_is_that_of_the_last_run(tmp_path, pretend_gpu, no_figures):
+    """Where a folder has a GPU's results and the CPU's, whichever came last."""
+    for engine in ("gpu", "auto", "gpu"):
+        made = compare(world=HERE, policies=TEXTS, **SIZES, out=tmp_path, workers=1, engine=engine)
+        before = pl.read_parquet(tmp_path / "regret.parquet")
+        again = rebuild(tmp_path, workers=1)
+        assert again.totals.equals(made.totals), engine
+        assert pl.read_parquet(tmp_path / "regret.parquet").equals(before)
+
+
 def test_a_comparison_that_the_cpu_did_instead_is_rebuilt(
     tmp_path, no_gpu, no_simulation, monkeypatch
 ):

@@ -13,9 +13,9 @@ def thetas(population, tasks=2000):
     return np.array([population.episode(task, 1).theta for task in range(tasks)])
 
 
-def assert_moments(population, mean, covariance, tasks=2000):
+def assert_moments(drawn, mean, covariance):
     """Sample moments within five standard errors (a little more where θ is not Gaussian)."""
-    drawn = thetas(population, tasks)
+    tasks = len(drawn)
     error = np.sqrt(np.diagonal(covariance) / tasks)
     assert (np.abs(drawn.mean(axis=0) - mean) < 5 * error + 1e-12).all()
     spread = np.sqrt(np.diagonal(covariance))
@@ -38,21 +38,40 @@ def test_defaults_are_the_papers():
     np.testing.assert_allclose(eigenvalues, np.repeat([0.02**2, 0.25**2], 15), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"rank": 0},
-        {"rank": 6, "offset": 0.0},
-        {"mean": "anywhere", "offset": 2.0},
-        {"clusters": 3, "apart": 1.0},
-        {"curve": 0.4},
-        {"curve": 0.4, "clusters": 2},
-    ],
-)
+EVERY = [
+    {},
+    {"rank": 0},
+    {"rank": 6, "offset": 0.0},
+    {"mean": "anywhere", "offset": 2.0},
+    {"clusters": 3, "apart": 1.0},
+    {"curve": 0.4},
+    {"curve": 0.4, "clusters": 2},
+]
+
+
+@pytest.mark.parametrize("settings", EVERY)
 def test_tasks_have_the_mean_and_covariance_that_oracles_are_told(settings):
     population = Synthetic(**{**SMALL, **settings}).population(5)
-    assert_moments(population, population.truth.mean, population.truth.covariance)
+    truth = population.truth
+    assert_moments(thetas(population), truth.mean, truth.covariance)
+
+
+@pytest.mark.parametrize("settings", EVERY)
+def test_many_tasks_at_once_are_drawn_likewise(settings):
+    """As a GPU draws them."""
+    population = Synthetic(**{**SMALL, **settings}).population(5)
+    rng = np.random.default_rng(1)
+    assert_moments(
+        population.draw_tasks(4000, rng), population.truth.mean, population.truth.covariance
+    )
+    one, many = (np.random.default_rng(2) for _ in range(2))
+    np.testing.assert_allclose(population.draw_task(0, one), population.draw_tasks(1, many)[0])
+
+
+def test_one_dimension_is_enough():
+    population = Synthetic(dim=1, rank=0, arms=2).population(3)
+    assert population.episode(0, 4).contexts.shape == (4, 2, 1)
+    assert np.isfinite(population.turn).all()
 
 
 def test_tasks_spread_inside_the_plane_and_little_outside():

@@ -263,6 +263,10 @@ def play_all(
             # Nobody wants the rest: do not wait for it.
             for process in list((pool._processes or {}).values()):
                 process.terminate()
+            # A worker that dies while it writes leaves the pool's thread waiting for the rest, for
+            # as long as anybody could write it: us.
+            if pool._result_queue is not None:
+                pool._result_queue._writer.close()  # type: ignore[attr-defined]
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise HeadstartError(
@@ -380,9 +384,21 @@ class Store:
             raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
 
     def device_of(self, plan: Plan) -> Plan:
-        """The plan on the device whose results are here."""
-        there = dataclasses.replace(plan, device="gpu")
-        return there if all(self.find(job) for job in there.jobs()) else plan
+        """The plan on the device whose results are here; where both are, on the last one's."""
+        plans = [dataclasses.replace(plan, device=device) for device in ("gpu", "cpu")]
+        plans.sort(key=lambda each: each.key != self.last_key())
+        for each in plans:
+            if all(self.find(job) for job in each.jobs()):
+                return each
+        return plan
+
+    def last_key(self) -> str:
+        """The key of the plan that was run last, as the manifest has it."""
+        try:
+            noted = json.loads((self.folder / "manifest.json").read_text())
+        except (OSError, ValueError):
+            return ""
+        return str(noted.get("key", "")) if isinstance(noted, dict) else ""
 
     def find(self, job: Plan) -> dict[str, Trace] | None:
         """A finished job's result, if it is there and whole."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,7 @@ def simulate(
     names = [policy.name for policy in policies]
     rules = rules_of(policies, world.dim)
     populations = [world.population(seed) for seed in seeds]
-    keep_compiled()
-    with wide_numbers():
+    with kept_compiled(), wide_numbers():
         learner = Learner(policies, rules, populations, world, wide=wide)
         table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide)
         for task in range(tasks):
@@ -64,16 +64,22 @@ def simulate(
     return {name: regret[:, at].swapaxes(0, 1) for at, name in enumerate(names)}
 
 
-def keep_compiled() -> None:
-    """Keep what JAX compiles on disk, unless the caller has said where.
+@contextlib.contextmanager
+def kept_compiled() -> Iterator[None]:
+    """Keep what JAX compiles meanwhile on disk, unless the caller has said where.
 
     Compiling takes longer than a short experiment.
     """
     config: Any = jax.config
-    if config.jax_compilation_cache_dir is None and importlib.util.find_spec("platformdirs"):
+    before = config.jax_compilation_cache_dir
+    if before is None and importlib.util.find_spec("platformdirs"):
         from platformdirs import user_cache_path
 
         config.update("jax_compilation_cache_dir", str(user_cache_path("headstart") / "jax"))
+    try:
+        yield
+    finally:
+        config.update("jax_compilation_cache_dir", before)
 
 
 def address(array: Any) -> int:

@@ -35,7 +35,7 @@ __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
   return counter;
 }
 
-// Numbers strictly between 0 and 1.
+// Numbers above 0, and no more than 1.
 __device__ __forceinline__ float unit(unsigned bits) { return (bits >> 8) * 0x1p-24f + 0x1p-25f; }
 
 // Two normals from two random words (Box and Muller).
