@@ -198,6 +198,29 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     }
   };
 
+  // A weighted sum of the columns of [F, mean], into the policy's vector.
+  auto combine = [&](const REAL (&weight)[COLUMNS]) {
+    __syncwarp();
+    #pragma unroll
+    for (int part = 0; part < (D + 31) / 32; part++) {
+      REAL products[32];
+      #pragma unroll
+      for (int c = 0; c < 32; c++) {
+        int i = 32 * part + c;
+        REAL product = 0;
+        if (i < D) {
+          #pragma unroll
+          for (int column = 0; column < COLUMNS; column++)
+            product += F[column][i < 4 * QUADS ? i : 0] * weight[column];
+        }
+        products[c] = product;
+      }
+      REAL entry = sums_by_lane(products, lane);
+      if (32 * part + lane < 4 * QUADS) vectors[policy][32 * part + lane] = entry;
+    }
+    __syncwarp();
+  };
+
   offer(0);
   __syncthreads();
   REAL lost = 0;
@@ -226,25 +249,7 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
         weight[column] = j == D ? (REAL)1 : j < D ? amount * z : (REAL)0;
         if (seen_draws && j < D) seen_draws[(place * rounds + round) * D + j] = z;
       }
-      __syncwarp();
-      #pragma unroll
-      for (int part = 0; part < (D + 31) / 32; part++) {
-        REAL products[32];
-        #pragma unroll
-        for (int c = 0; c < 32; c++) {
-          int i = 32 * part + c;
-          REAL product = 0;
-          if (i < D) {
-            #pragma unroll
-            for (int column = 0; column < COLUMNS; column++)
-              product += F[column][i < 4 * QUADS ? i : 0] * weight[column];
-          }
-          products[c] = product;
-        }
-        REAL entry = sums_by_lane(products, lane);
-        if (32 * part + lane < 4 * QUADS) vectors[policy][32 * part + lane] = entry;
-      }
-      __syncwarp();
+      combine(weight);
       REAL best = LEAST;
       int candidate = 0;
       for (int first = 0; first < K; first += 32) {
@@ -335,24 +340,7 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     #pragma unroll
     for (int column = 0; column < COLUMNS; column++) square += u[column] * u[column];
     REAL s = sum(square), g = sqrt(1 + s);
-    #pragma unroll
-    for (int part = 0; part < (D + 31) / 32; part++) {
-      REAL products[32];
-      #pragma unroll
-      for (int c = 0; c < 32; c++) {
-        int i = 32 * part + c;
-        REAL product = 0;
-        if (i < D) {
-          #pragma unroll
-          for (int column = 0; column < COLUMNS; column++)
-            product += F[column][i < 4 * QUADS ? i : 0] * u[column];
-        }
-        products[c] = product;
-      }
-      REAL gain = sums_by_lane(products, lane);
-      if (32 * part + lane < 4 * QUADS) vectors[policy][32 * part + lane] = gain;
-    }
-    __syncwarp();
+    combine(u);
     REAL factor[COLUMNS];
     #pragma unroll
     for (int column = 0; column < COLUMNS; column++) factor[column] = u[column] / (g * (1 + g));
