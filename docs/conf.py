@@ -51,5 +51,6 @@ def setup(app):
     # MathML, which browsers draw by themselves: pages must be readable offline.
     app.add_html_math_renderer("mathml", (inline_maths, None), (displayed_maths, None))
 
+
 # Fields of several records may have the same name.
 suppress_warnings = ["ref.python"]
