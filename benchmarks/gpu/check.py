@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from headstart.lab.engine import simulate
-from headstart.lab.policies import POLICIES
+from headstart.lab.policies import PAPER, POLICIES
 from headstart.lab.rounds import PlainRule
 from headstart.worlds import Synthetic
 
@@ -32,17 +32,6 @@ RULES = {
     "forced, then UCB": PlainRule("ucb", 2.0, 10),
     "greedy": PlainRule("ucb", 0.0),
 }
-
-PAPER = (
-    "linucb",
-    "lints",
-    "bias_oful",
-    "projected_linucb",
-    "projected_ts",
-    "meta_ts",
-    "projection_oracle",
-    "bayes_oracle",
-)
 
 
 # --- One task, with everything that happened ----------------------------------------------------

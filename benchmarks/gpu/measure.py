@@ -23,26 +23,16 @@ import numpy as np
 
 from headstart.lab.gpu import engine, why_not
 from headstart.lab.gpu.rounds import Rounds
-from headstart.lab.policies import POLICIES
+from headstart.lab.policies import PAPER, POLICIES
 from headstart.worlds import Synthetic
 
-KINDS = (
-    "linucb",
-    "lints",
-    "bias_oful",
-    "projected_linucb",
-    "projected_ts",
-    "meta_ts",
-    "projection_oracle",
-    "bayes_oracle",
-)
 WORLD = Synthetic()
 ROUNDS = 250
 
 
 def policies() -> list[Any]:
     """The eight policies of the paper."""
-    return [POLICIES[kind]() for kind in KINDS]
+    return [POLICIES[kind]() for kind in PAPER]
 
 
 def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
@@ -61,7 +51,7 @@ def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - begin
     steady = float(np.median(np.diff(marks[2:])))
-    played = len(KINDS) * seeds * ROUNDS
+    played = len(PAPER) * seeds * ROUNDS
     return {
         "seeds": seeds,
         "tasks": tasks,

@@ -48,16 +48,6 @@ class Choices(Sequence[Choice]):
         self._build = build
         self._built: dict[int, Choice] = {}
 
-    @classmethod
-    def of(cls, made: Sequence[Choice]) -> Choices:
-        """Choices that were made one by one."""
-        return cls(
-            np.array([choice.arm for choice in made], dtype=np.intp),
-            np.array([choice.score for choice in made]),
-            [choice.task for choice in made],
-            made.__getitem__,
-        )
-
     def __len__(self) -> int:
         return len(self.tasks)
 

@@ -17,7 +17,7 @@ import headstart as hs
 from headstart.lab.engine import simulate
 from headstart.lab.experiment import play_all
 from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.policies import parse
+from headstart.lab.policies import PAPER, parse
 from headstart.lab.report.sections import VERDICTS
 from headstart.lab.studies import (
     bench,
@@ -203,7 +203,7 @@ def test_a_full_study_tunes_and_shows_how_much_tuning_mattered(tmp_path):
     assert not set(tried["seed"]) & set(results.regret["seed"])
     assert len(figure.table)
     best = json.loads((tmp_path / "synthetic-tuning" / "best.json").read_text())
-    assert set(best) == set(bench.KINDS)
+    assert set(best) == set(PAPER)
     assert any("tuned on 1 other seeds" in section.text for section in sections)
 
 

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from headstart.lab.experiment import Plan, run
-from headstart.lab.policies import POLICIES, make_policy
-from headstart.lab.studies.bench import FULL, KINDS, QUICK, Bench, shipped
+from headstart.lab.policies import PAPER, POLICIES, make_policy
+from headstart.lab.studies.bench import FULL, QUICK, Bench, shipped
 from headstart.lab.tuning import LAMBDAS, MULTIPLIERS, Tuning, grid, tune
 from headstart.worlds import Synthetic
 
@@ -180,7 +180,7 @@ def test_the_full_size_is_the_papers():
 
 def test_settings_that_come_along_are_known_policies():
     known = shipped()
-    assert set(known["synthetic"]) == set(KINDS)
+    assert set(known["synthetic"]) == set(PAPER)
     for study in known.values():
         for kind, options in study.items():
             make_policy(kind, options)
@@ -190,7 +190,7 @@ def test_a_bench_that_does_not_tune_takes_what_comes_along(tmp_path):
     policies, tuning = Bench(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
     assert tuning is None
     known = shipped()["synthetic"]
-    assert policies == tuple(make_policy(kind, known[kind]) for kind in KINDS)
+    assert policies == tuple(make_policy(kind, known[kind]) for kind in PAPER)
     assert not list(tmp_path.iterdir())
 
 

@@ -30,7 +30,7 @@ from headstart.transfer import (
 )
 from headstart.worlds.base import Population
 
-__all__ = ["POLICIES", "Policy", "Told", "parse"]
+__all__ = ["PAPER", "POLICIES", "Policy", "Told", "parse"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -211,6 +211,19 @@ POLICIES: dict[str, Callable[..., Policy]] = {
         mixture,
     )
 }
+
+
+#: The policies of the paper's comparison, in the order tables show them.
+PAPER = (
+    "linucb",
+    "lints",
+    "bias_oful",
+    "projected_linucb",
+    "projected_ts",
+    "meta_ts",
+    "projection_oracle",
+    "bayes_oracle",
+)
 
 
 def parse(text: str) -> Policy:

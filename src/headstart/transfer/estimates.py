@@ -83,7 +83,7 @@ class Estimates(Record):
         scale = NoiseScale.start(noise, evidence.batch)
         if scale.given == 0:
             scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
-        theta, error, unseen = solved_apart(evidence, ridge)
+        theta, error, unseen = solved(evidence, ridge)
         used = (np.asarray(evidence.rounds) >= max(min_rounds, 1)).astype(float)
         flat = (used @ matrices.reshape(len(used), -1) for matrices in (error, unseen))
         errors, blanks = (matrix.reshape(error.shape[1:]) for matrix in flat)
@@ -190,7 +190,7 @@ class Solved(NamedTuple):
 
 
 def solved(evidence: Evidence, ridge: float) -> Solved:
-    """The estimate of one task, by the inverse of A = gram + λI.
+    """The estimate of a task, by the inverse of A = gram + λI; tasks of a batch each as if alone.
 
     Without a ridge, or with one that is lost in rounding beside the gram, the gram's eigenvectors
     tell what was seen; they cost several times as much.
@@ -218,21 +218,6 @@ def solved(evidence: Evidence, ridge: float) -> Solved:
         inverse @ evidence.gram @ inverse,
         left_out @ left_out,
     )
-
-
-def solved_apart(evidence: Evidence, ridge: float) -> Solved:
-    """:func:`solved` of tasks along a batch axis, each as it would be solved alone."""
-    lost = np.array([lost_in_rounding(gram, ridge) for gram in evidence.gram], dtype=bool)
-    if lost.all() or not lost.any():
-        return solved(evidence, ridge)
-    found = Solved(
-        *(np.empty(shape) for shape in (evidence.moment.shape, *[evidence.gram.shape] * 2))
-    )
-    for which in (lost, ~lost):
-        part = solved(Evidence.unpack(evidence.pack()[which], evidence.dim), ridge)
-        for whole, some in zip(found, part, strict=True):
-            whole[which] = some
-    return found
 
 
 def lost_in_rounding(gram: Array, ridge: float) -> Any:

@@ -11,23 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from headstart.lab.experiment import Plan, Progress, Results, run
-from headstart.lab.policies import Policy, make_policy
+from headstart.lab.policies import PAPER, Policy, make_policy
 from headstart.lab.tuning import Tuning, tune
 from headstart.worlds.base import World
 
 __all__ = ["FULL", "QUICK", "Bench", "Scale"]
-
-#: The policies of the paper's comparison, in the order tables show them.
-KINDS = (
-    "linucb",
-    "lints",
-    "bias_oful",
-    "projected_linucb",
-    "projected_ts",
-    "meta_ts",
-    "projection_oracle",
-    "bayes_oracle",
-)
 
 REPORTED, TUNED_ON = 1000, 9000  # where the seeds start; no seed is both
 
@@ -140,7 +128,7 @@ class Bench:
         self,
         name: str,
         world: World,
-        kinds: Sequence[str] = KINDS,
+        kinds: Sequence[str] = PAPER,
         fixed: Mapping[str, Mapping[str, Any]] | None = None,
         tasks: int | None = None,
     ) -> tuple[tuple[Policy, ...], Tuning | None]:
