@@ -73,7 +73,7 @@ class Ledger:
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
         self.cached_prior: Any = None
-        self.cached_with: frozenset[str] = frozenset()  # the running tasks that it counts
+        self.cached_with: tuple[str, ...] = ()  # the running tasks that it counts, few enough
         self.cached_at = 0  # how many rewards there were then
 
     def begin_with(self, base: Base) -> None:
@@ -120,7 +120,7 @@ class Ledger:
                 self.entries[name].has_rewards(self.dim) for name in (*self.closed, *self.live)
             )
             self.cached_prior, self.cached_at = prior, self.rewards if known else 0
-            self.cached_with = frozenset(self.running(None))
+            self.cached_with = tuple(self.running(None))
         return prior
 
     def has_recent_prior(self) -> bool:

@@ -181,7 +181,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> Non
     ledger.first_number = header["first_number"]
     ledger.rewards, ledger.cached_at = header["rewards"], header["cached_at"]
     # Files from before do not tell: all running tasks may be in it.
-    ledger.cached_with = frozenset(header.get("cached_with", header["live"]))
+    ledger.cached_with = tuple(header.get("cached_with", header["live"]))
     kinds = (Prior, MixturePrior)
     ledger.cached_prior = restore(header["cached"], None, section(tensors, "cached."), kinds)
     blank = Prior.isotropic(ledger.dim)
