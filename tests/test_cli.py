@@ -90,6 +90,8 @@ def test_help_lists_the_commands(headstart):
         ("compare", ["--world", "--policy", "--seeds", "--tasks", "--rounds", "--out", "--json"]),
         ("compare", ["--engine", "auto", "plain", "compiled", "gpu"]),
         ("reproduce", ["--engine", "auto", "plain", "compiled", "gpu"]),
+        ("compare", ["--cluster", "ray://host:port"]),
+        ("reproduce", ["--cluster", "ray://host:port"]),
         ("report", ["folder"]),
         ("worlds", ["--json"]),
         ("policies", ["--json"]),
@@ -244,7 +246,9 @@ def test_a_report_is_made_anew(headstart, tmp_path, no_figures, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiment.play_all", lambda jobs, *_: map(never, jobs))
+    monkeypatch.setattr(
+        "headstart.lab.experiment.play_all", lambda jobs, *_: (never(job) for job in jobs)
+    )
     shown = headstart("report", tmp_path)
     assert shown.code == 0
     assert str(tmp_path / "report.html") in shown.out
@@ -277,7 +281,7 @@ def test_reproduce_asks_for_everything_unless_told_otherwise(headstart, asked):
     assert (study, str(out)) == ("all", "results/reproduction")
     assert options["resume"] is True
     assert options["quick"] is False
-    assert all(options[name] is None for name in ("seeds", "tasks", "workers", "data"))
+    assert all(options[name] is None for name in ("seeds", "tasks", "workers", "data", "spread"))
     assert options["engine"] == "auto"
     assert "LinUCB" in shown.out
     assert "report.html" in shown.out
@@ -315,6 +319,8 @@ def test_reproduce_passes_on_what_it_is_told(headstart, asked, tmp_path):
             ["reproduce", "synthetic", "--quick", "--engine", "warp"],
             ["engine", "warp", "auto", "plain", "compiled", "gpu"],
         ),
+        (["compare", "--cluster", "spark"], ["cluster", "spark", "ray://host:port"]),
+        (["reproduce", "--cluster", "ray://"], ["cluster", "ray://host:port"]),
         (["compare", "nowhere.toml"], ["nowhere.toml"]),
         (["report", "nowhere"], ["nowhere"]),
         (["reproduce", "movielens", "--quick", "--data", "nowhere"], ["nowhere", "ratings.dat"]),
@@ -439,6 +445,14 @@ def without(package, *words):
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", timeout=60
     )
+
+
+@pytest.mark.parametrize("command", ["compare", "reproduce"])
+def test_without_ray_the_command_says_how_to_get_it(command):
+    shown = without("ray", command, "--cluster", "ray")
+    assert shown.returncode == 2
+    assert "pip install 'headstart[fleet]'" in shown.stderr
+    assert "Traceback" not in shown.stderr
 
 
 @pytest.mark.parametrize("package", ["typer", "polars"])

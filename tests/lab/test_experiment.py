@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 import headstart as hs
 from headstart.lab import probes
 from headstart.lab.engine import simulate
-from headstart.lab.experiment import Plan, run
+from headstart.lab.experiment import Plan, play_seed, run
 from headstart.lab.policies import POLICIES as POLICY_BY_NAME
 from headstart.lab.policies import (
     Policy,
@@ -315,7 +315,9 @@ def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(probed, tmp_p
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiment.play_all", lambda jobs, *rest: map(never, jobs))
+    monkeypatch.setattr(
+        "headstart.lab.experiment.play_all", lambda jobs, *rest: (never(job) for job in jobs)
+    )
     run(probed, tmp_path, workers=2)
     assert manifest(tmp_path)["jobs_run"] == 0
 
@@ -455,6 +457,87 @@ def test_an_engine_that_there_is_not_is_refused_with_those_there_are(engine, tmp
     for word in ("engine", "'auto'", "'plain'", "'compiled'", "'gpu'", repr(engine)):
         assert word in str(caught.value)
     assert not (tmp_path / "new").exists()
+
+
+# --- Elsewhere ----------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """Runs jobs one after the other, the last one first, and remembers what it was asked."""
+
+    def __init__(self):
+        self.jobs, self.closed = [], 0
+
+    def __call__(self, jobs, function, *arguments):
+        self.jobs.append(list(jobs))
+        try:
+            for place in reversed(range(len(jobs))):
+                yield place, function(jobs[place], *arguments)
+        finally:
+            self.closed += 1
+
+
+def test_seeds_that_run_elsewhere_give_the_same(probed, tmp_path):
+    plan = dataclasses.replace(probed, seeds=LONG.seeds)
+    elsewhere, told = Elsewhere(), []
+    found = run(
+        plan, tmp_path, spread=elsewhere, progress=lambda done, total: told.append((done, total))
+    )
+    assert_same(found, run(plan, workers=1))
+    assert not found.probes.is_empty()
+    assert [len(jobs) for jobs in elsewhere.jobs] == [len(plan.seeds)]
+    assert told[0] == (0.0, plan.work)
+    assert told[-1] == (plan.work, plan.work)
+    assert len(told) == 1 + len(plan.seeds)
+    assert len(parts(tmp_path)) == manifest(tmp_path)["jobs_run"] == len(plan.jobs())
+
+
+def test_only_what_is_missing_runs_elsewhere(tmp_path):
+    elsewhere = Elsewhere()
+    wanted = run(LONG, tmp_path, workers=1)
+    assert_same(run(LONG, tmp_path, spread=elsewhere), wanted)
+    assert elsewhere.jobs == []
+    parts(tmp_path)[0].unlink()
+    assert_same(run(LONG, tmp_path, spread=elsewhere), wanted)
+    assert len(elsewhere.jobs[0]) < len(LONG.seeds)
+    assert manifest(tmp_path)["jobs_run"] == 1
+
+
+def test_what_runs_elsewhere_is_called_off_when_a_run_is_interrupted(tmp_path):
+    elsewhere = Elsewhere()
+
+    def interrupt(done, total):
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(LONG, tmp_path, spread=elsewhere, progress=interrupt)
+    assert caught.tb is not None
+    assert elsewhere.closed == 1  # at once, not when the error is forgotten
+    kept = len(parts(tmp_path))
+    assert 0 < kept < len(LONG.jobs())
+    assert_same(run(LONG, tmp_path, spread=elsewhere), run(LONG, workers=1))
+    assert manifest(tmp_path)["jobs_run"] == len(LONG.jobs()) - kept
+
+
+def test_any_iterable_of_places_and_results_will_do():
+    def spread(jobs, function, *arguments):
+        return [(place, function(job, *arguments)) for place, job in enumerate(jobs)]
+
+    assert_same(run(LONG, spread=spread), run(LONG, workers=1))
+
+
+def test_what_a_gpu_plays_is_not_sent_elsewhere(pretend_gpu):
+    elsewhere = Elsewhere()
+    run(LONG, engine="gpu", spread=elsewhere)
+    assert pretend_gpu == [LONG.seeds]
+    assert elsewhere.jobs == []
+
+
+def test_another_version_of_headstart_does_not_compute_for_this_one():
+    assert play_seed((0, 0), [PLAN], "auto", hs.__version__).keys() == {"LinUCB", "LinTS", "B-OFUL"}
+    with pytest.raises(hs.HeadstartError, match=rf"have headstart {hs.__version__}.*has 9\.9"):
+        play_seed((0, 0), [PLAN], "auto", "9.9")
 
 
 # --- A GPU --------------------------------------------------------------------------------------

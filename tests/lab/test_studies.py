@@ -56,7 +56,9 @@ def no_simulation(monkeypatch):
         raise AssertionError("simulated again")
 
     monkeypatch.setattr("headstart.lab.experiment.simulate", never)
-    monkeypatch.setattr("headstart.lab.experiment.play_all", lambda jobs, *_: map(never, jobs))
+    monkeypatch.setattr(
+        "headstart.lab.experiment.play_all", lambda jobs, *_: (never(job) for job in jobs)
+    )
 
 
 def figures_in(folder):

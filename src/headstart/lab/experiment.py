@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import multiprocessing
 import os
-import platform
 import signal
 import time
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
@@ -34,6 +30,7 @@ from headstart.errors import FileError, HeadstartError, InputError
 from headstart.lab.engine import Probe, Trace, check_plan, simulate
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.policies import Policy
+from headstart.lab.store import Store
 from headstart.records import Settings
 from headstart.worlds.base import World
 
@@ -44,6 +41,9 @@ __all__ = ["Plan", "Results", "run"]
 
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
+#: ``spread(jobs, function, *arguments)`` runs ``function(job, *arguments)`` of every job somewhere
+#: and gives each job's place and result as they come, as ``headstart.fleet.cluster.run_jobs`` does.
+Spread = Callable[..., Iterable[tuple[int, Any]]]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -165,6 +165,7 @@ def run(
     progress: Progress | None = None,
     stored: bool = False,
     engine: str = "auto",
+    spread: Spread | None = None,
 ) -> Results:
     """Run a plan on all cores, or on ``workers`` of them.
 
@@ -175,6 +176,17 @@ def run(
     With a ``folder``, finished jobs are kept there and not run again, and a manifest says what was
     run. ``KeyboardInterrupt`` leaves what was finished. With ``stored``, nothing is run: what is
     not in the folder is refused.
+
+    With ``spread``, every seed is run elsewhere, with exactly the same results:
+    ``spread(jobs, function, *arguments)`` gives the place of each job and
+    ``function(job, *arguments)`` as they come. On a Ray cluster (``headstart[fleet]``)::
+
+        from headstart.fleet.cluster import connected, run_jobs
+
+        with connected("ray://head:10001"):
+            run(plan, "results", spread=run_jobs)
+
+    What a GPU plays, it plays here.
     """
     checks.one_of("engine", engine, ENGINES)
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
@@ -205,11 +217,13 @@ def run(
             f"folder {str(folder)!r} lacks {len(missing)} of {len(jobs)} jobs of this experiment "
             f"(unfinished, or of another version of headstart): run it again"
         )
-    for at, traces in play_all([jobs[place] for place in missing], workers, tell, engine):
-        place = missing[at]
-        done[place] = traces
-        if store is not None:
-            store.keep(jobs[place], traces)
+    playing = play_all([jobs[place] for place in missing], workers, tell, engine, spread)
+    with contextlib.closing(playing):  # what runs elsewhere is called off before anything else
+        for at, traces in playing:
+            place = missing[at]
+            done[place] = traces
+            if store is not None:
+                store.keep(jobs[place], traces)
     results = gather(plan, [(jobs[place], done[place]) for place in range(len(jobs))])
     if store is not None:
         store.finish(results, time.perf_counter() - start, len(missing))
@@ -231,9 +245,16 @@ def on_gpu(plan: Plan) -> Plan:
 
 
 def play_all(
-    jobs: Sequence[Plan], workers: int, tell: Callable[[float], None], engine: str
-) -> Iterator[tuple[int, dict[str, Trace]]]:
+    jobs: Sequence[Plan],
+    workers: int,
+    tell: Callable[[float], None],
+    engine: str,
+    spread: Spread | None = None,
+) -> Generator[tuple[int, dict[str, Trace]], None, None]:
     """Run jobs, in this process or in others, and give each result as it comes."""
+    if spread is not None and jobs and jobs[0].device != "gpu":
+        yield from play_elsewhere(jobs, tell, engine, spread)
+        return
     if workers == 1 or len(jobs) <= 1 or jobs[0].device == "gpu":
         played = 0.0
 
@@ -274,6 +295,65 @@ def play_all(
                     "run it again, with fewer workers if need be"
                 ) from error
             raise
+
+
+def play_elsewhere(
+    jobs: Sequence[Plan], tell: Callable[[float], None], engine: str, spread: Spread
+) -> Generator[tuple[int, dict[str, Trace]], None, None]:
+    """Run every seed of the jobs where ``spread`` does, and give a job's result when it is whole.
+
+    A seed's result is the same whichever others share its batch, so a job can be put together again
+    of its seeds, to be kept under the same name as anywhere.
+    """
+    seeds = [(place, at) for place, job in enumerate(jobs) for at in range(len(job.seeds))]
+    found: list[dict[int, dict[str, Trace]]] = [{} for _ in jobs]
+    played = 0.0
+    spreading = iter(spread(seeds, play_seed, list(jobs), engine, version("headstart")))
+    try:
+        for which, traces in spreading:
+            place, at = seeds[which]
+            parts, many = found[place], len(jobs[place].seeds)
+            parts[at] = traces
+            if len(parts) == many:
+                yield place, merged([parts.pop(each) for each in range(many)])
+            played += jobs[place].work / many
+            tell(played)
+    finally:
+        if isinstance(spreading, Generator):
+            spreading.close()
+
+
+def play_seed(
+    seed: tuple[int, int], jobs: Sequence[Plan], engine: str, release: str
+) -> dict[str, Trace]:
+    """Run one seed of a job, given by the places of both, on a machine with the same headstart."""
+    same_release(release)
+    place, at = seed
+    return play(dataclasses.replace(jobs[place], seeds=(jobs[place].seeds[at],)), None, engine)
+
+
+def same_release(release: str) -> None:
+    """Refuse to compute for another version of headstart: results might differ."""
+    here = version("headstart")
+    if here != release:
+        raise HeadstartError(
+            f"the cluster's machines have headstart {here}, and this one has {release}: "
+            "install the same on all of them"
+        )
+
+
+def merged(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
+    """The traces of some seeds, and of others, as those of all."""
+    return {
+        name: Trace(
+            np.concatenate([part[name].regret for part in parts]),
+            {
+                key: np.concatenate([part[name].probed[key] for part in parts])
+                for key in trace.probed
+            },
+        )
+        for name, trace in parts[0].items()
+    }
 
 
 SHARED: list[Any] = []  # in a worker: the counter, and the process that started it
@@ -370,99 +450,3 @@ def empty_probes() -> pl.DataFrame:
 
     whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64}
     return pl.DataFrame(schema={**whole, "name": pl.String, "value": pl.Float64})
-
-
-class Store:
-    """A folder with the finished jobs of a plan, its tables and its manifest."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.parts = folder / "parts"
-        try:
-            self.parts.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
-
-    def device_of(self, plan: Plan) -> Plan:
-        """The plan on the device whose results are here; where both are, on the last one's."""
-        plans = [dataclasses.replace(plan, device=device) for device in ("gpu", "cpu")]
-        plans.sort(key=lambda each: each.key != self.last_key())
-        for each in plans:
-            if all(self.find(job) for job in each.jobs()):
-                return each
-        return plan
-
-    def last_key(self) -> str:
-        """The key of the plan that was run last, as the manifest has it."""
-        try:
-            noted = json.loads((self.folder / "manifest.json").read_text())
-        except (OSError, ValueError):
-            return ""
-        return str(noted.get("key", "")) if isinstance(noted, dict) else ""
-
-    def find(self, job: Plan) -> dict[str, Trace] | None:
-        """A finished job's result, if it is there and whole."""
-        path = self.parts / f"{job.key}.npz"
-        if not path.exists():
-            return None
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
-                traces = {
-                    policy.name: Trace(
-                        saved[f"{at}.regret"],
-                        {
-                            key.split(".", 2)[2]: saved[key]
-                            for key in saved.files
-                            if key.startswith(f"{at}.probe.")
-                        },
-                    )
-                    for at, policy in enumerate(job.policies)
-                }
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-            return None  # cut short or damaged: run it again
-        return traces
-
-    def keep(self, job: Plan, traces: dict[str, Trace]) -> None:
-        """Write a finished job's result, atomically."""
-        arrays: dict[str, Any] = {}
-        for at, policy in enumerate(job.policies):
-            arrays[f"{at}.regret"] = traces[policy.name].regret
-            for key, value in traces[policy.name].probed.items():
-                arrays[f"{at}.probe.{key}"] = value
-        target = self.parts / f"{job.key}.npz"
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, **arrays)
-            temporary.replace(target)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise FileError(f"folder {str(self.folder)!r} cannot be written ({error})") from error
-
-    def finish(self, results: Results, seconds: float, jobs: int) -> None:
-        """Write the tables and the manifest."""
-        plan = results.plan
-        manifest = {
-            "plan": repr(plan),
-            "key": plan.key,
-            "world": repr(plan.world),
-            "policies": {policy.name: repr(policy) for policy in plan.policies},
-            "seeds": [int(seed) for seed in plan.seeds],
-            "device": plan.device,
-            "tasks": plan.tasks,
-            "rounds": plan.rounds,
-            "checkpoints": list(plan.marks),
-            "policy_rounds": plan.work,
-            "jobs_run": jobs,
-            "seconds": round(seconds, 3),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
-            },
-        }
-        try:
-            results.regret.write_parquet(self.folder / "regret.parquet")
-            results.probes.write_parquet(self.folder / "probes.parquet")
-            (self.folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        except OSError as error:
-            raise FileError(f"folder {str(self.folder)!r} cannot be written ({error})") from error

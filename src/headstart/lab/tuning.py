@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.experiment import Plan, Progress, run
+from headstart.lab.experiment import Plan, Progress, Spread, run
 from headstart.lab.policies import POLICIES, Policy, make_policy
 from headstart.worlds.base import World
 
@@ -87,10 +87,12 @@ def tune(
     progress: Progress | None = None,
     stored: bool = False,
     engine: str = "auto",
+    spread: Spread | None = None,
 ) -> Tuning:
     """Try every policy's grid on the same seeds, and keep the setting with the least total regret.
 
-    ``fixed`` holds options that are set for a kind and not tuned.
+    ``fixed`` holds options that are set for a kind and not tuned. The rest is as
+    :func:`~headstart.lab.experiment.run` has it.
     """
     import polars as pl
 
@@ -106,7 +108,15 @@ def tune(
             settings[label] = (kind, chosen)
             policies.append(make_policy(kind, {**chosen, "label": label}))
     plan = Plan(world, tuple(policies), tuple(seeds), tasks, rounds)
-    found = run(plan, folder, workers=workers, progress=progress, stored=stored, engine=engine)
+    found = run(
+        plan,
+        folder,
+        workers=workers,
+        progress=progress,
+        stored=stored,
+        engine=engine,
+        spread=spread,
+    )
     totals = found.totals()
     rows = []
     for row in totals.iter_rows(named=True):

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headstart.lab.experiment import Plan, Progress, Results, run
+from headstart.lab.experiment import Plan, Progress, Results, Spread, run
 from headstart.lab.policies import PAPER, Policy, make_policy
 from headstart.lab.tuning import Tuning, tune
 from headstart.worlds.base import World
@@ -44,13 +44,13 @@ class Scale:
     @property
     def checkpoints(self) -> tuple[int, ...]:
         """Twenty-five rounds at which regret is recorded."""
-        return spread(self.rounds)
+        return evenly(self.rounds)
 
 
-def spread(rounds: int, points: int = 25) -> tuple[int, ...]:
+def evenly(rounds: int, points: int = 25) -> tuple[int, ...]:
     """About so many rounds, evenly spread, the last one among them.
 
-    >>> spread(51, 5)
+    >>> evenly(51, 5)
     (10, 20, 30, 40, 50, 51)
     """
     step = max(1, rounds // points)
@@ -88,6 +88,8 @@ class Bench:
         Whether to take everything from the folder and simulate nothing.
     engine
         What plays the rounds: see :func:`~headstart.lab.experiment.run`.
+    spread
+        Runs seeds elsewhere, on a cluster say: see there too.
     """
 
     folder: Path
@@ -98,6 +100,7 @@ class Bench:
     data: Path | None = None
     stored: bool = False
     engine: str = "auto"
+    spread: Spread | None = None
 
     def run(
         self,
@@ -122,6 +125,7 @@ class Bench:
                 progress=progress,
                 stored=self.stored,
                 engine=self.engine,
+                spread=self.spread,
             )
 
     def tuned(
@@ -149,6 +153,7 @@ class Bench:
                 progress=progress,
                 stored=self.stored,
                 engine=self.engine,
+                spread=self.spread,
             )
         (self.folder / f"{name}-tuning" / "best.json").write_text(
             json.dumps(tuning.best, indent=2) + "\n"

@@ -14,7 +14,7 @@ import numpy as np
 from headstart.errors import FileError
 from headstart.lab import figures
 from headstart.lab.clicks import play_logistic_oracle
-from headstart.lab.experiment import Results
+from headstart.lab.experiment import Results, same_release
 from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.overlap import play_overlapping
@@ -267,7 +267,10 @@ def cached(
         raise FileError(f"folder {str(folder)!r} lacks what {play.__name__} measured: run it first")
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     jobs = [(world, seed, scale.tasks, scale.rounds, *more) for seed in seeds]
-    if bench.workers == 1:
+    if bench.spread is not None:
+        played = dict(bench.spread(jobs, play_job, play, version("headstart")))
+        rows = [played[place] for place in range(len(jobs))]
+    elif bench.workers == 1:
         rows = [play(*job) for job in jobs]
     else:
         with ProcessPoolExecutor(bench.workers, get_context("spawn")) as pool:
@@ -275,6 +278,12 @@ def cached(
     found = np.array(rows)
     np.save(path, found)
     return found
+
+
+def play_job(job: tuple[Any, ...], play: Callable[..., Any], release: str) -> Any:
+    """``play(*job)``, on a machine with the same headstart."""
+    same_release(release)
+    return play(*job)
 
 
 def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:

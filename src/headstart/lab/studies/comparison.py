@@ -13,10 +13,10 @@ from typing import Any
 from headstart import checks
 from headstart.errors import FileError, InputError
 from headstart.lab import figures
-from headstart.lab.experiment import Plan, run
+from headstart.lab.experiment import Plan, Spread, run
 from headstart.lab.policies import POLICIES, make_policy, number_or_text, parse
 from headstart.lab.report import Section, write_report
-from headstart.lab.studies.bench import no_bar, spread
+from headstart.lab.studies.bench import evenly, no_bar
 from headstart.lab.studies.reproduction import Made, ratios
 from headstart.worlds import Logged, MovieLens, Synthetic, World
 
@@ -50,12 +50,14 @@ def compare(
     bar: Any = no_bar,
     stored: bool = False,
     engine: str = "auto",
+    spread: Spread | None = None,
 ) -> Made:
     """Play policies on a world, given as text or in a TOML file, and write a report.
 
     Sizes that are given win over the file's; with ``stored`` nothing is simulated; ``engine`` is
-    what plays the rounds (:func:`~headstart.lab.experiment.run`). A file looks so
-    (sizes, labels and options may be left out)::
+    what plays the rounds, and ``spread`` runs seeds elsewhere, on a cluster say
+    (:func:`~headstart.lab.experiment.run`). A file looks so (sizes, labels and options may be left
+    out)::
 
         tasks = 200
         [world]
@@ -82,12 +84,18 @@ def compare(
         tuple(range(first, first + checks.integer("seeds", sizes["seeds"], 2))),
         sizes["tasks"],
         sizes["rounds"],
-        spread(sizes["rounds"]),
+        evenly(sizes["rounds"]),
     )
     folder = Path(out)
     with bar(place.name) as progress:
         results = run(
-            full, folder, workers=workers, progress=progress, stored=stored, engine=engine
+            full,
+            folder,
+            workers=workers,
+            progress=progress,
+            stored=stored,
+            engine=engine,
+            spread=spread,
         )
     (folder / PLAN).write_text(text)
     baseline = chosen[0].name

@@ -23,7 +23,7 @@ from headstart.lab.studies.bench import FULL, QUICK, Bench, no_bar
 if TYPE_CHECKING:
     import polars as pl
 
-    from headstart.lab.experiment import Results
+    from headstart.lab.experiment import Results, Spread
 
 __all__ = ["STUDIES", "Made", "rebuild", "reproduce"]
 
@@ -65,6 +65,7 @@ def reproduce(
     data: str | os.PathLike[str] | None = None,
     stored: bool = False,
     engine: str = "auto",
+    spread: Spread | None = None,
 ) -> Made:
     """Run the paper's experiments and write figures and report.
 
@@ -88,6 +89,8 @@ def reproduce(
         Make figures and report from what is in the folder; simulate nothing.
     engine
         What plays the rounds (:func:`~headstart.lab.experiment.run`).
+    spread
+        Runs seeds elsewhere, on a cluster say (likewise).
     """
     checks.one_of("study", study, STUDIES)
     checks.one_of("engine", engine, ENGINES)
@@ -106,7 +109,7 @@ def reproduce(
     asked = {"study": study, "quick": quick, "seeds": seeds, "tasks": tasks, "engine": engine}
     (folder / NOTE).write_text(json.dumps({**asked, "data": data and str(data)}, indent=2) + "\n")
     files = None if data is None else Path(data)
-    bench = Bench(folder, scale, not quick, workers, bar, files, stored, engine)
+    bench = Bench(folder, scale, not quick, workers, bar, files, stored, engine, spread)
     return write(bench, *collect(bench, study), asked)
 
 

@@ -1,0 +1,60 @@
+"""The command line: no logic of its own, only words for what the library does."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    import typer
+except ModuleNotFoundError:  # pragma: no cover - only without the extra
+    sys.exit("The headstart command needs the lab extra: pip install 'headstart[lab]'")
+
+from headstart.cli import experiments, logs
+from headstart.cli.screen import Interrupted
+from headstart.errors import HeadstartError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="headstart",
+    help="Contextual bandits that start ahead: experiments from the command line.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+for command in (
+    experiments.reproduce,
+    experiments.compare,
+    experiments.report,
+    logs.fit,
+    logs.evaluate,
+    experiments.worlds,
+    experiments.policies,
+    logs.check,
+):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command; errors of the library are one line, and exit with 2."""
+    try:
+        code = app(standalone_mode=False)
+    except HeadstartError as error:
+        print(f"headstart: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        sys.exit(f"headstart: {error.name} is missing: pip install 'headstart[lab]'")
+    except Interrupted as stop:
+        print(f"headstart: interrupted; {stop}", file=sys.stderr)
+        sys.exit(130)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        # Typer carries a Click of its own, whose errors can be told only by what they can do.
+        if not hasattr(error, "show"):
+            raise
+        error.show()
+        code = getattr(error, "exit_code", 2)
+    if code == 130:
+        print("headstart: interrupted; what was finished is kept.", file=sys.stderr)
+    sys.exit(code or 0)

@@ -1,0 +1,170 @@
+"""Experiments: reproduce, compare, report, worlds, policies."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headstart.cli.options import Cluster, Json, Out, Workers
+from headstart.cli.screen import bars, list_out, tell
+
+if TYPE_CHECKING:
+    from headstart.lab.experiment import Spread
+
+__all__ = ["compare", "policies", "report", "reproduce", "worlds"]
+
+STUDIES = ("synthetic", "ranks", "subspace", "movielens", "beyond", "all")
+
+
+def studies_like(incomplete: str) -> list[str]:
+    """Studies whose names start so, for the shell's completion."""
+    return [name for name in STUDIES if name.startswith(incomplete)]
+
+
+def policies_like(incomplete: str) -> list[str]:
+    """Likewise policies."""
+    from headstart.lab.policies import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+Seeds = Annotated[int | None, typer.Option(min=2, help="How many seeds to report on.")]
+Tasks = Annotated[int | None, typer.Option(min=1, help="How many tasks in a row.")]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder with MovieLens, if it should not be downloaded.")
+]
+Engine = Annotated[
+    str,
+    typer.Option(help="What plays the rounds: auto, plain (NumPy), compiled (Numba) or gpu."),
+]
+
+
+def reproduce(
+    study: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(STUDIES)}.", autocompletion=studies_like)
+    ] = "all",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A look in under a minute: fewer seeds and tasks.")
+    ] = False,
+    seeds: Seeds = None,
+    tasks: Tasks = None,
+    out: Out = Path("results/reproduction"),
+    resume: Annotated[
+        bool, typer.Option("--resume/--afresh", help="Keep finished jobs of an earlier run.")
+    ] = True,
+    workers: Workers = None,
+    data: Data = None,
+    engine: Engine = "auto",
+    cluster: Cluster = None,
+    as_json: Json = False,
+) -> None:
+    """Reproduce the paper: figures, tables, claims, and one HTML report."""
+    from headstart.lab.studies import reproduce as run
+
+    if study not in STUDIES:
+        raise typer.BadParameter(f"one of {', '.join(STUDIES)}", param_hint="study")
+    with bars(quiet=as_json) as bar, elsewhere(cluster, workers, bar) as spread:
+        made = run(
+            study,
+            out,
+            quick=quick,
+            seeds=seeds,
+            tasks=tasks,
+            resume=resume,
+            workers=workers,
+            bar=bar,
+            data=data,
+            engine=engine,
+            spread=spread,
+        )
+    tell(made, as_json)
+
+
+def compare(
+    plan: Annotated[
+        Path | None, typer.Argument(help=r"A TOML file with \[world], \[\[policy]] and sizes.")
+    ] = None,
+    world: Annotated[
+        str, typer.Option(help="A world and its options: synthetic:rank=3,noise=0.3")
+    ] = "synthetic",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A policy and its options: bias_oful:lam=2. Repeat.", autocompletion=policies_like
+        ),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="How many seeds; 8.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; 100.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of a task; 250.")] = None,
+    first_seed: Annotated[int | None, typer.Option(min=0, help="The first seed; 0.")] = None,
+    out: Out = Path("results/comparison"),
+    workers: Workers = None,
+    engine: Engine = "auto",
+    cluster: Cluster = None,
+    as_json: Json = False,
+) -> None:
+    """Compare any policies on any world, on the same tasks, contexts and noise."""
+    from headstart.lab.studies import compare as run
+    from headstart.lab.studies.comparison import DEFAULT_POLICIES
+
+    with bars(quiet=as_json) as bar, elsewhere(cluster, workers, bar) as spread:
+        made = run(
+            plan,
+            world=world,
+            policies=policy or DEFAULT_POLICIES,
+            seeds=seeds,
+            first_seed=first_seed,
+            tasks=tasks,
+            rounds=rounds,
+            out=out,
+            workers=workers,
+            bar=bar,
+            engine=engine,
+            spread=spread,
+        )
+    tell(made, as_json)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that reproduce or compare has filled.")],
+    as_json: Json = False,
+) -> None:
+    """Make figures and report anew from results on disk; nothing is simulated again."""
+    from headstart.lab.studies import rebuild
+
+    with bars(quiet=as_json) as bar:
+        made = rebuild(folder, bar=bar)
+    tell(made, as_json)
+
+
+@contextlib.contextmanager
+def elsewhere(cluster: str | None, workers: int | None, bar: Any) -> Iterator[Spread | None]:
+    """What runs seeds on a cluster, connected until the end; ``None`` if they run here."""
+    if cluster is None:
+        yield None
+        return
+    from headstart.fleet.cluster import connected, run_jobs
+
+    with contextlib.ExitStack() as connection:
+        with bar("connecting to the cluster"):
+            connection.enter_context(connected(cluster, workers))
+        yield functools.partial(run_jobs, cluster=cluster, workers=workers)
+
+
+def worlds(as_json: Json = False) -> None:
+    """List the worlds that compare knows, with their options."""
+    from headstart.lab.studies import list_worlds
+
+    list_out(list_worlds(), "world", as_json)
+
+
+def policies(as_json: Json = False) -> None:
+    """List the policies that compare knows, with their options."""
+    from headstart.lab.studies import list_policies
+
+    list_out(list_policies(), "policy", as_json)

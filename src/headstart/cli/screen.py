@@ -1,0 +1,220 @@
+"""What people see: progress bars, tables and lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headstart.lab.studies import Made
+
+__all__ = ["Interrupted", "bars", "in_bold", "list_out", "say", "show", "table", "tell", "warn"]
+
+OFTEN = 10.0  # seconds between lines of progress
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with a line on what becomes of the work."""
+
+
+class Pace:
+    """How fast something goes, and how long it will take; what was done before does not count."""
+
+    def __init__(self, unit: str | None) -> None:
+        self.unit = unit
+        self.first: float | None = None
+        self.start = self.told = time.monotonic()
+
+    def tell(self, done: float, total: float) -> None:
+        """So much is done."""
+        if self.first is None:
+            self.first, self.start = done, time.monotonic()
+        self.done, self.total = done, total
+
+    @property
+    def rate(self) -> float:
+        """How much in a second; 0 as long as that cannot be told."""
+        spent = time.monotonic() - self.start
+        return 0.0 if self.first is None or spent <= 0 else (self.done - self.first) / spent
+
+    @property
+    def speed(self) -> str:
+        """How much in a second, in words."""
+        if self.unit is None or self.rate <= 0:
+            return ""
+        return f"{amount(self.rate, self.unit)}/s"
+
+    def __str__(self) -> str:
+        words = [f"{100 * self.done / self.total:.0f} %" if self.total else "…"]
+        if self.unit is not None:
+            words[0] += f" of {amount(self.total, self.unit)}"
+        if self.rate > 0:
+            left = (self.total - self.done) / self.rate
+            words += [self.speed, f"{duration(left)} left"]
+        return ", ".join(filter(None, words))
+
+
+def amount(count: float, unit: str) -> str:
+    """Rows or bytes, in few digits.
+
+    >>> amount(1234567, "rows"), amount(980, "rows"), amount(5e7, "bytes")
+    ('1.2 million rows', '980 rows', '50.0 MB')
+    """
+    if unit == "bytes":
+        return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e6:,.1f} million {unit}" if count >= 1e6 else f"{count:,.0f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time for people.
+
+    >>> duration(7), duration(190), duration(7300)
+    ('7 s', '3 min 10 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextlib.contextmanager
+def bars(quiet: bool) -> Iterator[Any]:
+    """Progress bars with the time left; lines now and then where there is no terminal."""
+    if quiet:
+        yield lambda label, unit=None: contextlib.nullcontext(None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lines
+        return
+    columns = (
+        TextColumn("{task.description:<28}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[speed]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+
+        @contextlib.contextmanager
+        def bar(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
+            task = progress.add_task(label, total=None, speed="")
+            pace = Pace(unit)
+
+            def show(done: float, total: float) -> None:
+                if pace.first is None:  # what was done before is no speed
+                    progress.reset(task, completed=int(done), total=total)
+                pace.tell(done, total)
+                progress.update(task, completed=done, total=total, speed=pace.speed)
+
+            yield show
+            progress.update(task, completed=1, total=1)
+
+        yield bar
+
+
+@contextlib.contextmanager
+def lines(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
+    """Progress as plain lines on standard error, one every ten seconds or so."""
+    pace = Pace(unit)
+
+    def show(done: float, total: float) -> None:
+        pace.tell(done, total)
+        now = time.monotonic()
+        if now - pace.told >= OFTEN and done < total:
+            pace.told = now
+            print(f"{label}: {pace}", file=sys.stderr, flush=True)
+
+    yield show
+
+
+def tell(made: Made, as_json: bool) -> None:
+    """What a study has made: a table and where the report is, or JSON."""
+    if as_json:
+        print(json.dumps(made.summary(), indent=2, ensure_ascii=False))
+        return
+    show(made.totals, made.title)
+    say(f"The report is in [bold]{made.path}[/bold], figures beside it.")
+
+
+def show(table: Any, title: str) -> None:
+    """A Polars table on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=title, title_justify="left")
+    for column in table.columns:
+        shown.add_column(
+            column, justify="left" if str(table[column].dtype) == "String" else "right"
+        )
+    for row in table.iter_rows():
+        shown.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
+    Console().print(shown)
+
+
+def table(facts: dict[str, Any]) -> None:
+    """Names and figures, one below the other; what is unknown is left out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(show_header=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    for name, value in facts.items():
+        if value is not None and value != "":
+            text = f"{value:,}" if isinstance(value, int) else str(value)
+            text = f"{value:,.4g}" if isinstance(value, float) else text
+            shown.add_row(name.replace("_", " "), text)
+    Console().print(shown)
+
+
+def list_out(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
+    """Names with options and a line on each."""
+    if as_json:
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_lines=True)
+    for column in (kind, "what it is", "options"):
+        table.add_column(column)
+    for row in rows:
+        options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
+        table.add_row(row["name"], row["about"], options)
+    Console().print(table)
+
+
+def say(text: str) -> None:
+    """A line for people."""
+    from rich.console import Console
+
+    Console().print(text, soft_wrap=True, highlight=False)
+
+
+def warn(text: str) -> None:
+    """A line for people beside the results: on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def in_bold(text: str) -> str:
+    """Text whose brackets mean nothing to Rich, in bold."""
+    from rich.markup import escape
+
+    return f"[bold]{escape(text)}[/bold]"

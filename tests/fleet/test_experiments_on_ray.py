@@ -1,0 +1,324 @@
+"""Experiments on a Ray cluster: the same results to the last bit, also when workers are killed."""
+
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import headstart as hs
+from headstart.fleet import cluster
+from headstart.fleet.cluster import run_jobs
+from headstart.lab import probes
+from headstart.lab.experiment import Plan, run
+from headstart.lab.overlap import play_overlapping
+from headstart.lab.policies import bias_oful, lints, linucb
+from headstart.lab.studies import bench, beyond, compare, reproduce, reproduction
+from headstart.lab.tuning import tune
+from headstart.worlds import Synthetic
+
+ray = pytest.importorskip("ray")
+
+WORLD = Synthetic(dim=5, rank=2, arms=4)
+PLAN = Plan(WORLD, (linucb(), lints(), bias_oful()), tuple(range(7)), 4, 10, (5, 10))
+TINY = ["--world", "synthetic:dim=5,rank=2,arms=4", "--seeds", "3", "--tasks", "4"]
+TINY += ["--rounds", "10", "--policy", "linucb", "--policy", "projected_ts"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def running():
+    """The test run's cluster, or one of two workers if there is none yet."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+    with cluster.connected("ray", workers=2) as found:
+        yield found
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Drawings take longer than all the rest here."""
+    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
+
+
+@pytest.fixture
+def headstart(monkeypatch, capsys):
+    """``headstart("compare", …)``: the command in this process, as the script runs it."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*words):
+        from headstart.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as leave:
+            main()
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=leave.value.code or 0, out=out, err=err)
+
+    return call
+
+
+def assert_same(left, right):
+    assert_frame_equal(left.regret, right.regret, check_exact=True)
+    assert_frame_equal(left.probes, right.probes, check_exact=True)
+
+
+def parts(folder):
+    return sorted(part.relative_to(folder) for part in folder.rglob("parts/*.npz"))
+
+
+# --- The same results ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
+def test_a_plan_gives_the_same_to_the_last_bit(tmp_path, engine):
+    plan = dataclasses.replace(PLAN, probe=probes.residual)
+    told = []
+    there = run(
+        plan,
+        tmp_path / "there",
+        engine=engine,
+        spread=run_jobs,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    here = run(plan, tmp_path / "here", engine=engine, workers=1)
+    assert_same(there, here)
+    assert not there.probes.is_empty()
+    assert parts(tmp_path / "there") == parts(tmp_path / "here")
+    # Progress after every seed, in the same units as here.
+    assert told[0] == (0.0, plan.work)
+    assert told[-1] == (plan.work, plan.work)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert len(told) >= len(plan.seeds)
+
+
+def test_a_comparison_is_the_same_in_every_file(tmp_path, no_figures):
+    sizes = {"world": TINY[1], "seeds": 7, "tasks": 4, "rounds": 10}
+    there = compare(**sizes, out=tmp_path / "there", spread=run_jobs)
+    here = compare(**sizes, out=tmp_path / "here", workers=1)
+    assert there.totals.equals(here.totals)
+    for name in ("regret.parquet", "plan.toml", "report.html"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    assert parts(tmp_path / "there") == parts(tmp_path / "here")
+
+
+def test_a_study_is_the_same_in_every_file(tmp_path, no_figures, monkeypatch):
+    small = dataclasses.replace(bench.QUICK, rounds=10)
+    monkeypatch.setattr(reproduction, "QUICK", small)
+    sizes = {"quick": True, "seeds": 2, "tasks": 4}
+    there = reproduce("subspace", tmp_path / "there", **sizes, spread=run_jobs)
+    here = reproduce("subspace", tmp_path / "here", **sizes, workers=1)
+    assert there.claims == here.claims
+    for name in ("study.json", "report.html"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+    assert parts(tmp_path / "there") == parts(tmp_path / "here") != []
+
+
+def test_tuning_finds_the_same(tmp_path):
+    sizes = (WORLD, ("linucb",), (1, 2), 2, 5)
+    there, here = tune(*sizes, spread=run_jobs), tune(*sizes, workers=1)
+    assert there.table.equals(here.table)
+    assert there.best == here.best
+
+
+def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path):
+    scale = dataclasses.replace(bench.QUICK, tasks=4, rounds=10)
+    there = bench.Bench(tmp_path / "there", scale, spread=run_jobs)
+    here = bench.Bench(tmp_path / "here", scale, workers=1)
+    found, wanted = (
+        beyond.cached(each, "at-once", play_overlapping, WORLD, (3, 1, 2), 2)
+        for each in (there, here)
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_run_that_was_begun_here_is_finished_there_and_the_other_way_round(tmp_path):
+    wanted = run(PLAN, tmp_path, workers=1)
+    first, second = sorted((tmp_path / "parts").glob("*.npz"))
+    first.unlink()
+    assert_same(run(PLAN, tmp_path, spread=run_jobs), wanted)
+    assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == 1
+    second.unlink()
+    assert_same(run(PLAN, tmp_path, workers=1), wanted)
+    assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == 1
+
+
+# --- What can go wrong --------------------------------------------------------------------------
+
+
+def die_once(marker):
+    """``kill -9`` of this very process, the first time that it comes here."""
+    try:
+        Path(marker).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Deadly(Synthetic):
+    """A world that kills whoever plays seed 4, once."""
+
+    marker: str = ""
+
+    def population(self, seed):
+        if seed == 4:
+            die_once(self.marker)
+        return super().population(seed)
+
+
+def test_a_killed_worker_changes_nothing(tmp_path):
+    marker = str(tmp_path / "killed")
+    deadly = dataclasses.replace(PLAN, world=Deadly(dim=5, rank=2, arms=4, marker=marker))
+    found = run(deadly, tmp_path / "results", spread=run_jobs)
+    assert Path(marker).exists()
+    assert_same(found, run(PLAN, workers=1))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Refusing(Synthetic):
+    def population(self, seed):
+        raise hs.InputError("seed must not be asked for")
+
+
+def test_errors_come_back_as_they_were():
+    plan = dataclasses.replace(PLAN, world=Refusing(dim=5, rank=2, arms=4))
+    with pytest.raises(hs.InputError, match=r"^seed must not be asked for$"):
+        run(plan, spread=run_jobs)
+
+
+def test_another_version_there_is_refused(monkeypatch):
+    monkeypatch.setattr("headstart.lab.experiment.version", lambda package: "99.0")
+    with pytest.raises(hs.HeadstartError, match=f"have headstart {hs.__version__}.* has 99.0"):
+        run(PLAN, spread=run_jobs)
+
+
+def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
+    long = dataclasses.replace(PLAN, seeds=tuple(range(21)))
+
+    def interrupt(done, total):
+        if parts(tmp_path):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(long, tmp_path, spread=run_jobs, progress=interrupt)
+    assert len(parts(tmp_path)) == 1 < len(long.jobs())
+    assert not (tmp_path / "regret.parquet").exists()
+    assert_same(run(long, tmp_path, spread=run_jobs), run(long, workers=1))
+    assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == len(long.jobs()) - 1
+
+
+# --- Jobs ---------------------------------------------------------------------------------------
+
+
+def doze(job, seconds):
+    start = time.time()
+    time.sleep(seconds)
+    return start, time.time()
+
+
+def test_no_more_jobs_run_at_a_time_than_workers_are_given():
+    spans = sorted(span for _, span in run_jobs(range(4), doze, 0.1, workers=1))
+    assert len(spans) == 4
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        assert start >= end
+
+
+class Counted:
+    """Counts how often it is sent."""
+
+    sent = 0
+
+    def __reduce__(self):
+        type(self).sent += 1
+        return (str, ("arrived",))
+
+
+def second(job, argument):
+    return argument
+
+
+def test_arguments_are_sent_once_not_with_every_job():
+    found = [result for _, result in run_jobs(range(10), second, Counted())]
+    assert found == ["arrived"] * 10
+    assert Counted.sent == 1
+
+
+def threads(job):
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
+
+
+def test_workers_use_one_blas_thread():
+    pytest.importorskip("threadpoolctl")
+    for _, found in run_jobs(range(2), threads):
+        assert found
+        assert set(found) == {1}
+
+
+# --- The command --------------------------------------------------------------------------------
+
+
+def test_the_command_gives_the_same(headstart, tmp_path, no_figures):
+    shown = {}
+    for name, more in {"here": ["--workers", "1"], "there": ["--cluster", "ray"]}.items():
+        found = headstart("compare", *TINY, *more, "--out", tmp_path / name, "--json")
+        assert found.code == 0
+        assert found.err == ""
+        shown[name] = json.loads(found.out)["totals"]
+    assert shown["there"] == shown["here"]
+    ours, theirs = (pl.read_parquet(tmp_path / name / "regret.parquet") for name in shown)
+    assert_frame_equal(ours, theirs, check_exact=True)
+    assert ray.is_initialized(), "a cluster that was there before is left as it was"
+
+
+def test_the_command_shows_a_table(headstart, tmp_path, no_figures):
+    shown = headstart("compare", *TINY, "--cluster", "ray", "--out", tmp_path)
+    assert shown.code == 0
+    assert "LinUCB" in shown.out
+
+
+@pytest.mark.parametrize("command", [["compare", *TINY], ["reproduce", "synthetic", "--quick"]])
+def test_without_ray_the_command_says_how_to_get_it(headstart, tmp_path, monkeypatch, command):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    shown = headstart(*command, "--cluster", "ray", "--out", tmp_path / "new", "--json")
+    assert shown.code == 2
+    assert shown.err.startswith("headstart: cluster needs Ray")
+    assert "pip install 'headstart[fleet]'" in shown.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", [["compare", *TINY], ["reproduce", "synthetic", "--quick"]])
+def test_addresses_that_cannot_be_are_refused(headstart, tmp_path, command):
+    for address in ("spark", "ray://", "host"):
+        shown = headstart(*command, "--cluster", address, "--out", tmp_path / "new", "--json")
+        assert shown.code == 2
+        assert shown.err.startswith("headstart: cluster must be 'ray', 'ray://host:port'")
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_cluster_that_does_not_answer_is_refused_at_once(
+    headstart, tmp_path, monkeypatch, scheme
+):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    start = time.perf_counter()
+    shown = headstart("compare", *TINY, "--cluster", address, "--out", tmp_path / "new", "--json")
+    assert time.perf_counter() - start < 10
+    assert shown.code == 2
+    assert shown.err.startswith(f"headstart: cluster '{address}' cannot be reached (")
+    assert not (tmp_path / "new").exists()
