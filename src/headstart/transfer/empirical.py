@@ -36,10 +36,10 @@ from headstart.transfer.many import (
 from headstart.transfer.noise import own_scale
 from headstart.transfer.passes import (
     SAMPLE,
+    STEPS,
+    Passes,
     as_tasks,
-    everything,
     past_from,
-    schedule,
     stepped,
     totals_of,
     totals_of_tasks,
@@ -54,6 +54,7 @@ STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 OFTEN = 32  # the fit is renewed whenever tasks have grown by this fraction of themselves
 KEPT = 256  # tasks whose evidence is kept at hand, at most
 SPACE = 2**21  # numbers that it may take, about
+JUDGED = 5, 11  # steps on a few of very many tasks after which strengths are judged
 CHANGED = 60.0  # evidence, in nats, that tasks are no longer like those before
 
 
@@ -302,14 +303,14 @@ class EmpiricalBayes(Transfer):
         last = portions.slice(count - min(capacity(dim), count // 4), count)
         held = as_tasks(Evidence.unpack(last, dim))
         fit, scores, support = state.fit, state.scores, state.support
-        for step, few in enumerate(schedule(portions.sizes)):
-            totals = others = everything(portions.map(totals_of, fit, first=few))
-            whole = few == len(portions.sizes)
-            if whole:
+        passes = Passes(portions)
+        for step, whole in enumerate(STEPS):
+            totals = others = passes.over(whole, totals_of, fit)
+            if passes.complete:
                 others = totals.minus(totals_of_tasks(fit, held))
             before, strength = fit, dim * strength_in_use(scores[..., :-1], STRENGTHS)
             fit, taken = stepped(before, others, strength, state.given)
-            if whole or step % 6 == 5:
+            if whole or step in JUDGED:
                 scores, support = judged(start, fit, surveyed(taken, strength)[0], held)
         # The last step once more, with these tasks and the strength that they have chosen.
         strength = dim * strength_in_use(scores[..., :-1], STRENGTHS)

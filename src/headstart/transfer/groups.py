@@ -27,12 +27,12 @@ from headstart.transfer.fitting import (
 from headstart.transfer.many import Fit, Tasks, record, started_from
 from headstart.transfer.passes import (
     SAMPLE,
+    STEPS,
+    Passes,
     Totals,
     added,
     as_tasks,
-    everything,
     past_from,
-    schedule,
     stepped,
     totals_of_tasks,
 )
@@ -205,8 +205,9 @@ class Mixture(Transfer):
         option = before = state.options[place]
         groups = len(option.log_weights)
         strength = np.full(groups, dim * float(strength_in_use(state.scores[place], STRENGTHS)))
-        for few in schedule(portions.sizes):
-            totals = everything(portions.map(shared_totals, option, first=few))
+        passes = Passes(portions)
+        for whole in STEPS:
+            totals = passes.over(whole, shared_totals, option)
             size = (totals.count * trace(option.fit.covariance)).sum() / totals.count.sum() / dim
             before = option
             fit, taken = stepped(before.fit, totals, strength, state.given, size)

@@ -7,13 +7,19 @@ one; near it, and a fit to a few hundred tasks is near it, so are their steps. (
 uncertain by is shared out among tasks by their average, which with hundreds of them makes no
 difference.)
 
-A step is a pass over all tasks, so few are taken: one scoring step from an estimate that errs by
-1/√n is as good as the maximum itself, as far as statistics can tell.
+A pass over all tasks is dear, so only two are made, and the steps between look at a few thousand
+tasks again and again (:class:`Passes`). With sums S over the few and T over all, and μ₀, Σ₀ where
+all were looked at,
+
+    T(μ, Σ) ≈ T(μ₀, Σ₀) + n/m · (S(μ, Σ) − S(μ₀, Σ₀)),
+
+which errs by the product of two small numbers: how much the few differ from all, and how far the
+fit has moved since. (Stochastic gradient descent with reduced variance has the same idea.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,23 +39,23 @@ from headstart.transfer.fitting import (
     side_by_side,
 )
 from headstart.transfer.many import Fit, Tasks, record
-from headstart.transfer.portions import chunks
+from headstart.transfer.portions import Portions, chunks
 
 __all__ = [
     "SAMPLE",
+    "STEPS",
+    "Passes",
     "Totals",
     "added",
-    "everything",
     "past_from",
-    "schedule",
     "stepped",
     "totals_of",
 ]
 
 SAMPLE = 512  # tasks that the first fit is made from
 SOME = 2048  # tasks, at least, that it is improved on
-FEW = 12  # times,
-PASSES = 2  # before so many passes go over all
+#: Steps on these alone, then one on all; some of the former, corrected, and a last one on all.
+STEPS = [False] * 12 + [True] + [False] * 2 + [True]
 
 
 class Totals(NamedTuple):
@@ -72,6 +78,19 @@ class Totals(NamedTuple):
     def minus(self, other: Totals) -> Totals:
         """The sums without those of some tasks."""
         return Totals(*(left - right for left, right in zip(self, other, strict=True)))
+
+    def corrected(self, now: Totals, then: Totals) -> Totals:
+        """These sums over all tasks, for a fit under which a few of them sum to ``now``.
+
+        Under the fit of these sums, those few summed to ``then``.
+        """
+        ratio = np.sum(self.count) / np.sum(then.count)
+        return Totals(
+            *(
+                all + ratio * (left - right)
+                for all, left, right in zip(self, now, then, strict=True)
+            )
+        )
 
 
 def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
@@ -116,15 +135,35 @@ def everything(parts: Iterable[Totals | None]) -> Totals:
     return total
 
 
-def schedule(sizes: Sequence[int]) -> Iterator[int]:
-    """Over how many of the portions each pass goes.
+class Passes:
+    """Sums over all tasks, from passes over all or over the first few portions.
 
-    >>> list(schedule([1000, 900, 200, 900]))
-    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4]
+    ``complete`` tells whether the latest sums stand for all tasks.
     """
-    reached = np.cumsum(sizes)
-    few = min(int(np.searchsorted(reached, SOME)) + 1, len(sizes))
-    yield from [few] * FEW + [len(sizes)] * PASSES
+
+    def __init__(self, portions: Portions) -> None:
+        self.portions = portions
+        self.few = min(int(np.searchsorted(np.cumsum(portions.sizes), SOME)) + 1, self.many)
+        self.latest: tuple[Totals, Totals] | None = None  # of all, and of the few among them
+
+    @property
+    def many(self) -> int:
+        """How many portions there are."""
+        return len(self.portions.sizes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tasks were looked at, or the few are all."""
+        return self.latest is not None or self.few == self.many
+
+    def over(self, whole: bool, function: Callable[..., Totals | None], fit: Any) -> Totals:
+        """The sums ``function(rows, dim, fit)`` of every portion, or what they are about."""
+        if whole:
+            parts = self.portions.map(function, fit)
+            self.latest = everything(parts), everything(parts[: self.few])
+            return self.latest[0]
+        few = everything(self.portions.map(function, fit, first=self.few))
+        return few if self.latest is None else self.latest[0].corrected(few, self.latest[1])
 
 
 def stepped(
