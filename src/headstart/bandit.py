@@ -371,7 +371,7 @@ class Bandit:
             entry.next_number(self._memory)
             if names is not self._features.names:
                 self._features = self._features._replace(names=names)
-        table = table if self._features.intercept else table.copy()
+        table = table.copy() if self._features.plain else table
         # The belief and the arms as they are now: propensities may be asked for much later.
         seed = self._streams.seed
         odds = partial(odds_of, self._rule, belief, table, seed, key, position, allowed)

@@ -23,12 +23,15 @@ class Features(NamedTuple):
     """What the columns of a context are.
 
     ``given`` is how many the caller gives; ``names`` is ``None`` until a frame has told them;
-    ``intercept`` adds a column of ones at the end.
+    ``intercept`` adds a column of ones at the end. Where a ``shift`` and a ``scale`` are known for
+    each, a feature counts as (x − shift) / scale.
     """
 
     given: int
     names: tuple[str, ...] | None = None
     intercept: bool = False
+    shift: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
 
     @property
     def dim(self) -> int:
@@ -46,7 +49,7 @@ class Features(NamedTuple):
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # The usual case, with one test for everything: NaN and infinities fail it as well.
             usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
-            if usual and not self.intercept and np.vdot(table, table) <= SOUND:
+            if usual and self.plain and np.vdot(table, table) <= SOUND:
                 return table, names
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
@@ -55,14 +58,30 @@ class Features(NamedTuple):
             table = checks.finite_array("contexts", contexts, want)
             table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
+        return self.changed(table), names
+
+    @property
+    def plain(self) -> bool:
+        """Whether contexts are used as they come."""
+        return not self.intercept and self.scale is None
+
+    def changed(self, contexts: Array) -> Array:
+        """Contexts in their units, with the intercept.
+
+        >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).read([[14.0]])[0]
+        array([[2., 1.]])
+        """
+        if self.shift is not None and self.scale is not None:
+            contexts = (contexts - np.array(self.shift)) / np.array(self.scale)
         if self.intercept:
-            table = np.hstack([table, np.ones((len(table), 1))])
-        return table, names
+            ones = np.ones((*contexts.shape[:-1], 1))
+            contexts = np.concatenate([contexts, ones], axis=-1)
+        return contexts
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of so many tasks as a private ``(tasks, K, dim)`` array."""
         want = f"an array of shape ({tasks}, arms, {self.given}), one table per task"
-        if type(contexts) is np.ndarray and contexts.dtype == np.float64 and not self.intercept:
+        if type(contexts) is np.ndarray and contexts.dtype == np.float64 and self.plain:
             tables = contexts.copy(order="C")
             usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.given) and tables.size
             if usual and np.vdot(tables, tables) <= SOUND:
@@ -76,10 +95,7 @@ class Features(NamedTuple):
             raise checks.refuse("contexts", want, given)
         if tasks:
             self.check(given.reshape(-1, self.given))
-        tables = np.array(given, dtype=np.float64, order="C")
-        if self.intercept:
-            tables = np.concatenate([tables, np.ones((*tables.shape[:2], 1))], axis=-1)
-        return tables
+        return self.changed(np.array(given, dtype=np.float64, order="C"))
 
     def check(self, table: Array) -> None:
         """Refuse contexts of the wrong shape, or that are not finite."""

@@ -135,8 +135,11 @@ def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -
             transfer = settings.decode(header["transfer"], "transfer")
         if rule is None:
             rule = settings.decode(header["rule"], "rule")
-        names = header["features"]["names"]
-        features = Features(**header["features"] | {"names": names and tuple(names)})
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in header["features"].items()
+        }
+        features = Features(**known)
         ledger = Ledger(
             features.dim, transfer, header["noise"], header["capacity"], header["half_life"]
         )

@@ -1,18 +1,29 @@
 """The same answers from a Ray cluster, also when workers are killed."""
 
+import contextlib
 import dataclasses
+import json
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.fleet import Logs, cluster, fit
+from headstart.evidence import packed_size
+from headstart.fleet import Logs, cluster, fit, local
+from headstart.fleet import kept as keeping
+from headstart.fleet.kept import Kept
 
 ray = pytest.importorskip("ray")
+from headstart.fleet import hand_out  # noqa: E402
+from headstart.fleet.spread import Duty, Worker  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -134,3 +145,105 @@ def test_addresses_are_checked(logs):
     for address in ("spark", "ray://", "host", 7):
         with pytest.raises(hs.InputError, match="cluster must be"):
             fit(logs, cluster=address)
+
+
+class Failing(Logs):
+    """Logs whose later files cannot be read."""
+
+    def read(self, part, **options):
+        if part.path.endswith(("6.parquet", "7.parquet")):
+            raise hs.InputError("a bad row")
+        return super().read(part, **options)
+
+
+def test_what_was_interrupted_goes_on(running, logs, tmp_path, logbook):
+    failing = Failing(str(tmp_path / "*.parquet"), logbook.PLAIN)
+    folder = tmp_path / "work"
+    with pytest.raises(hs.InputError, match="a bad row"):
+        fit(failing, cluster="ray", workers=2, resume=folder)
+    known = json.loads((folder / "manifest.json").read_text())
+    done = {key.split("|")[0] for entry in known["entries"] for key in entry["parts"]}
+    assert 4 <= len(done) <= 6  # each worker has kept what it had
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    here = fit(logs)
+    for cluster_, place in (("ray", folder), (None, copy)):  # on the cluster, or without it
+        found = fit(logs, cluster=cluster_, resume=place)
+        assert found.rows == 4000
+        same(found.prior, here.prior)
+        assert not place.exists()
+
+
+def test_files_are_kept_now_and_then(running, logs, tmp_path, monkeypatch):
+    monkeypatch.setattr(keeping, "OFTEN", -1.0)
+    kept = []
+    monkeypatch.setattr(Kept, "add", lambda self, files, tally: kept.append((files, tally.parts)))
+    found = fit(logs, cluster="ray", resume=tmp_path / "work")
+    assert sum(len(some) for _, some in kept) >= 6  # what is left at the end is not kept
+    keys = {key for _, some in kept for key in some}
+    assert keys <= {part.key for part in logs.parts()}
+    assert found.rows == 4000
+    same(found.prior, fit(logs).prior)
+
+
+def test_a_folder_that_is_not_seen_keeps_nothing(running, logs, tmp_path, monkeypatch):
+    monkeypatch.setattr(hand_out, "seen_by_all", lambda *_: False)
+    same(fit(logs, cluster="ray", resume=tmp_path / "work").prior, fit(logs).prior)
+    with monkeypatch.context() as patch:
+        patch.setattr(Kept, "parts", {"one"})
+        with pytest.raises(hs.InputError, match="not every machine"):
+            fit(logs, cluster="ray", resume=tmp_path / "work")
+
+
+def test_workers_whose_sums_are_on_disk_find_the_same(running, logs):
+    here = local.gather(logs)
+    tiny = 12 * 8 * packed_size(4)  # about ten tasks
+    crew = [Worker(4, place, 2, tiny) for place in range(2)]
+    reference, parts = ray.put(logs), logs.parts()
+    duties = [Duty(reference, tuple(parts[place::2])) for place in range(2)]
+    for _ in range(2):  # also when asked again
+        sent = [worker.send(duty) for worker, duty in zip(crew, duties, strict=True)]
+    for place, (worker, duty) in enumerate(zip(crew, duties, strict=True)):
+        assert worker.shelf.table is None
+        duty = duty._replace(sent=(ray.put(sent[1 - place][place]),))
+        for bucket in worker.buckets:
+            names, rows = worker.portion(duty, bucket)
+            assert names == here.shelf.portion(bucket).names
+            np.testing.assert_allclose(rows, here.shelf.portion(bucket).rows, rtol=1e-12)
+        worker.held.remove()
+
+
+CLIENT = """
+import sys
+import headstart as hs
+from headstart.fleet import Columns, Logs, fit
+
+address, pattern, out = sys.argv[1:]
+logs = Logs(pattern, Columns("task", "reward", "x*"))
+fit(logs, hs.Bias(), cluster=address, out=out)
+"""
+
+
+def test_a_cluster_elsewhere_is_reached_by_its_address(running, logs, tmp_path):
+    pytest.importorskip("grpc")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    inside = running.get_runtime_context().gcs_address
+    server = [sys.executable, "-m", "ray.util.client.server", "--mode", "specific-server"]
+    place = ["--host", "127.0.0.1", "--port", str(port), "--address", inside]
+    with subprocess.Popen([*server, *place], stderr=subprocess.DEVNULL) as serving:
+        try:
+            for _ in range(300):
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                time.sleep(0.1)
+            words = [f"ray://127.0.0.1:{port}", str(tmp_path / "*.parquet"), str(tmp_path / "out")]
+            done = subprocess.run(
+                [sys.executable, "-c", CLIENT, *words], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+        finally:
+            serving.terminate()
+    same(hs.load(tmp_path / "out").prior, fit(logs, hs.Bias()).bandit(seed=0).prior)

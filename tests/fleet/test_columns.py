@@ -38,6 +38,19 @@ def test_names_keep_their_order():
     assert resolve("price,x1*", price=NUMBER).features == ("price", "x1", "x10")
 
 
+def test_what_is_named_twice_is_refused():
+    for features in ("x1,x1", ("x2", "x1", "x2"), "x*,x*"):
+        with pytest.raises(InputError, match=r"every column once; got 'x.?\*?' twice"):
+            resolve(features)
+    assert resolve("x10,x*").features == ("x10", "x1", "x2")
+
+
+def test_a_name_that_is_also_a_pattern_is_refused():
+    with pytest.raises(InputError, match=r"'x\*' is a column .* \(x10, x2, x1\): rename"):
+        resolve(**{"x*": NUMBER})
+    assert resolve("v*", **{"v*": NUMBER}).features == ("v*",)
+
+
 def test_a_name_with_a_comma_is_found():
     assert resolve("a,b", **{"a,b": NUMBER}).features == ("a,b",)
 

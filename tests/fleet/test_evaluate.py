@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headstart as hs
@@ -413,6 +414,26 @@ def same_numbers(one, other):
     return one == other
 
 
+@pytest.mark.parametrize(("scale", "shift"), [(100.0, 0.0), (1e-6, 0.0), (1.0, 1e4)])
+def test_units_change_no_verdict(tmp_path, scale, shift):
+    rng = np.random.default_rng(5)
+    tasks, rounds, dim = 80, 12, 4
+    theta = rng.normal(size=(tasks, 1)) * np.linspace(1, 2, dim) + 0.5
+    owner = np.repeat(np.arange(tasks), rounds)
+    x = rng.normal(size=(len(owner), dim))
+    reward = 3.0 + (x * theta[owner]).sum(1) + 0.5 * rng.normal(size=len(owner))
+    found = []
+    for name, column in (("a", x[:, 0]), ("b", scale * x[:, 0] + shift)):
+        columns = {"x0": column} | {f"x{j}": x[:, j] for j in range(1, dim)}
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({"task": owner, "reward": reward, **columns}), path)
+        found.append(evaluate(Logs(path, Columns("task", "reward", "x*"))))
+    left, right = found
+    assert left.verdict.kind == right.verdict.kind == "transfer"
+    for name, one in left.measures.errors.items():
+        assert right.measures.errors[name].value == pytest.approx(one.value, rel=1e-5)
+
+
 def test_an_intercept_is_added_unless_there_is_one(opened):
     table = log()
     ones = table.append_column("x9", pa.array(np.ones(len(table))))
@@ -456,6 +477,57 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
         assert good > plain + 0.3
     assert evaluate(opened(log())).values == []
     assert "(propensity)" in evaluate(opened(log())).advice
+    printed = str(found)
+    assert "What policies would earn per round" in printed
+    assert [row["estimator"] for row in found.value_table] == [
+        "replay", "weighted replay", "IPS", "SNIPS", "doubly robust"
+    ]  # fmt: skip
+    assert found.value_frame.columns == ["estimator", LEARNED, POOLED, ALONE, "uniform"]
+    rounds = found.values[0].rounds
+    assert f"on all {rounds} of {found.values[0].tasks} tasks" in found.value_note
+    assert found.value_note in printed
+
+
+def test_values_that_cannot_be_right_are_withheld(opened):
+    table = offered(60)
+    shown = table.filter(table["chosen"])
+    found = evaluate(opened(shown, WHOLE, "shown.parquet"))
+    assert found.values == []
+    assert "one arm only" in found.advice
+    assert found.advice in str(found)
+    place = table.schema.get_field_index("propensity")
+    for each, fine in ((1 / 3, True), (1 / 6, False)):
+        chances = pa.array([each] * len(table))
+        whole = table.set_column(place, "propensity", [chances])
+        found = evaluate(opened(whole, WHOLE, f"{fine}.parquet"))
+        assert bool(found.values) is fine
+        assert ("do not add up to 1 (the median of all sums is 0.500)" in found.advice) is not fine
+
+
+def test_where_it_comes_from(opened, tmp_path):
+    found = evaluate(opened(log(40)))
+    path = str(tmp_path / "log.parquet")
+    plain = f"headstart evaluate {path} --task task --reward reward --features 'x*'"
+    assert found.origin.command == plain
+    assert found.origin.order.startswith("as rows lie in the files")
+    columns = Columns("task", "reward", ("x0", "x2"), timestamp="when")
+    logs = opened(log(40), columns, "other.parquet", on_bad_rows="skip", format="parquet")
+    logs.storage = {"key": "secret"}
+    found = evaluate(
+        logs, transfer=hs.Subspace(rank=1), first=3, intercept=False, clip=2.0, horizon=50,
+        rule=hs.Greedy(),
+    )  # fmt: skip
+    command = found.origin.command
+    assert "--features x0,x2 --timestamp when" in command
+    assert "--format parquet --on-bad-rows skip --storage " in command
+    assert "secret" not in command
+    assert "--transfer subspace:rank=1 --first 3 --no-intercept --clip 2.0  # " in command
+    assert command.endswith("# horizon=50, rule=Greedy()")
+    assert found.origin.order.startswith("by the column 'when'")
+    many = found.origin._replace(paths=tuple(f"{at}.csv" for at in range(30)))
+    assert many.files[-1] == "… and 10 more"
+    assert "evaluate LOGS --task" in many.command
+    assert "# LOGS: 30 files" in many.command
 
 
 def test_rows_that_cannot_be_used_are_counted(opened):

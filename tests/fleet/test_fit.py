@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import headstart as hs
-from headstart.fleet import Columns, Logs, fit
+from headstart.fleet import Columns, Logs, fit, sums
 from headstart.fleet.fit import bytes_from, transfer_from
+from headstart.fleet.units import Units
 from headstart.transfer import passes
 
 COLUMNS = Columns("task", "reward", "x*")
+AS_THEY_ARE = {"intercept": False, "standardize": False}
 
 
 def rows_of(tasks=60, dim=4, seed=0, length=12):
@@ -47,10 +49,10 @@ def evidence_of(table):
     }
 
 
-def same(left, right):
+def same(left, right, close=1e-9):
     for name in ("mean", "covariance", "noise"):
         ours, theirs = np.asarray(getattr(left, name)), np.asarray(getattr(right, name))
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=close * np.abs(theirs).max())
 
 
 @pytest.mark.parametrize(
@@ -66,9 +68,79 @@ def same(left, right):
 )
 def test_the_prior_is_that_of_all_tasks(transfer, tmp_path):
     table = rows_of()
-    found = fit(write(tmp_path, table, 3), transfer)
+    found = fit(write(tmp_path, table, 3), transfer, **AS_THEY_ARE)
     assert (found.tasks, found.rows, found.bad.count) == (60, 720, 0)
     same(found.prior, transfer.prior(transfer.refit(evidence_of(table).values())))
+
+
+@pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Subspace(rank=1)], ids=repr)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_features_are_standardized(transfer, intercept, tmp_path):
+    table = rows_of()
+    for name, shift, scale in (("x0", 1000.0, 1.0), ("x1", 0.0, 100.0), ("x2", 3.0, 1e-3)):
+        place = table.column_names.index(name)
+        column = table[name].to_numpy().astype(float) * scale + shift
+        table = table.set_column(place, name, pa.array(column))
+    x = np.column_stack([table[f"x{j}"].to_numpy() for j in range(4)])
+    centred = x - x.mean(0) if intercept else x
+    units = np.sqrt((centred**2).mean(0))
+    ours = np.hstack([centred / units, np.ones((len(x), 1))]) if intercept else centred / units
+    names, rewards = np.array(table["task"].to_pylist()), table["reward"].to_numpy()
+    tasks = [
+        hs.Evidence.of(ours[names == name], rewards[names == name]) for name in sorted(set(names))
+    ]
+    want = transfer.prior(transfer.refit(tasks))
+    found = fit(write(tmp_path, table, 3), transfer, intercept=intercept)
+    same(transfer.prior(found.state), want, 1e-6)  # digits are lost with 1000 in squares
+    # The same function of a context, in either units
+    prior = found.prior
+    both = np.hstack([x, np.ones((len(x), 1))]) if intercept else x
+    np.testing.assert_allclose(both @ prior.mean, ours @ want.mean, rtol=1e-5, atol=1e-7)
+    spread = np.einsum("ij,jk,ik->i", both, prior.covariance, both)
+    want_spread = np.einsum("ij,jk,ik->i", ours, want.covariance, ours)
+    np.testing.assert_allclose(spread, want_spread, rtol=1e-4)
+    bandit = found.bandit(seed=0)
+    assert bandit.dim == 4
+    belief = bandit.task("new").belief
+    np.testing.assert_allclose(ours[:5] @ belief.mean, both[:5] @ prior.mean, rtol=1e-5)
+    choice = bandit.task("new").choose(x[:5])
+    np.testing.assert_allclose(choice.context, ours[choice.arm], rtol=1e-6, atol=1e-9)
+
+
+def test_units_do_not_matter(tmp_path):
+    table = rows_of(100)
+    here = fit(write(tmp_path / "a", table)).prior
+    scaled = table.set_column(2, "x0", pa.array(table["x0"].to_numpy().astype(float) * 1e6))
+    there = fit(write(tmp_path / "b", scaled)).prior
+    unit = np.array([1e6, 1, 1, 1, 1])
+    np.testing.assert_allclose(there.mean * unit, here.mean, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        there.covariance * np.outer(unit, unit), here.covariance, rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("constant", [None, 0, 3])
+def test_compiled_and_plain_units_agree(constant, monkeypatch):
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 30, 4)) + np.arange(1.0, 5.0)
+    if constant is not None:
+        x[..., constant] = 2.0
+    tasks = hs.Evidence.of(x, rng.normal(size=(5, 30)))
+    whole = hs.Evidence.of(x.reshape(-1, 4), np.zeros(150))
+    units = Units.of(whole, constant)
+    changed = x @ units.matrix.T
+    np.testing.assert_allclose(units.contexts(x), changed, atol=1e-12)
+    want = hs.Evidence.of(changed, np.zeros((5, 30))).gram
+    for loops in (sums.compiled(sums.MANY), None):
+        monkeypatch.setattr(sums, "_loops", [loops])
+        found = units.evidence(tasks)
+        np.testing.assert_allclose(found.gram, want, atol=1e-10)
+        np.testing.assert_allclose(found.moment, tasks.moment @ units.matrix.T, atol=1e-10)
+    others = np.delete(changed.reshape(-1, 4), constant if constant is not None else [], axis=1)
+    np.testing.assert_allclose((others**2).mean(0), 1.0)
+    if constant is not None:
+        np.testing.assert_allclose(others.mean(0), 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +162,7 @@ def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
 def test_passes_over_portions_find_what_a_fit_of_all_finds(tmp_path, monkeypatch):
     monkeypatch.setattr("headstart.transfer.empirical.SAMPLE", 64)
     table = rows_of(600)
-    found = fit(write(tmp_path, table)).prior
+    found = fit(write(tmp_path, table), **AS_THEY_ARE).prior
     transfer = hs.EmpiricalBayes()
     whole = transfer.prior(transfer.refit(evidence_of(table).values()))
     # Closer to each other than either is to the truth: a variance errs by √(2/600), or 6 %.
@@ -122,14 +194,14 @@ def test_the_file_serves_new_tasks_at_once(tmp_path):
     bandit = hs.load(out)
     assert len(bandit) == 0
     assert bandit.feature_names == ("x0", "x1", "x2", "x3")
-    same(bandit.prior, found.prior)
+    same(bandit.prior, found.transfer.prior(found.state))
     report = bandit.report()
     assert report.closed_tasks == 60
     assert report.rounds == 720
     assert report.rounds_saved > 1
     contexts = np.random.default_rng(0).normal(size=(5, 4))
     predicted = bandit.task("new").predict(contexts).mean
-    assert predicted == pytest.approx(contexts @ found.prior.mean)
+    assert predicted == pytest.approx(contexts @ found.prior.mean[:4] + found.prior.mean[4])
 
 
 @pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Bias(), hs.Subspace(pca="ccipca")])
@@ -143,7 +215,8 @@ def test_a_fitted_bandit_goes_on_learning(transfer, tmp_path):
             task.learn(task.choose(contexts), 1.0)
         task.close()
     learned = bandit.prior
-    assert not np.allclose(learned.mean, found.prior.mean)
+    fitted = transfer.prior(found.state)
+    assert not np.allclose(learned.mean, fitted.mean)
     assert bandit.report().closed_tasks == 66
     # The file keeps it; and what was learned since can be forgotten without forgetting the logs.
     bandit.save(tmp_path / "later")
@@ -151,15 +224,15 @@ def test_a_fitted_bandit_goes_on_learning(transfer, tmp_path):
     same(again.prior, learned)
     for number in range(6):
         again.delete(number)
-    same(again.prior, found.prior)
+    same(again.prior, fitted)
 
 
 def test_kept_tasks_go_on_where_they_were(tmp_path):
     table = rows_of(length=3)
     out = tmp_path / "prior.headstart"
-    fit(write(tmp_path / "logs", table), out=out, keep_tasks=True)
+    found = fit(write(tmp_path / "logs", table), out=out, keep_tasks=True, intercept=False)
     bandit = hs.load(out)
-    tasks = evidence_of(table)
+    tasks = {name: found.units.evidence(one) for name, one in evidence_of(table).items()}
     assert set(bandit) == set(tasks)
     assert bandit.report().closed_tasks == 60
     for name, evidence in tasks.items():

@@ -10,6 +10,7 @@ import pytest
 import headstart as hs
 from headstart.errors import FileError, InputError
 from headstart.fleet import Logs, local
+from headstart.fleet import kept as keeping
 from headstart.fleet.local import gather
 
 
@@ -89,11 +90,11 @@ def test_what_was_interrupted_goes_on(logs, tmp_path, monkeypatch, error):
 
 
 def test_sums_are_kept_now_and_then(logs, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "OFTEN", -1.0)
+    monkeypatch.setattr(keeping, "OFTEN", -1.0)
     folder = tmp_path / "work"
     with monkeypatch.context() as patch:
         read_some(patch, 3, OSError("the power went"))
-        patch.setattr(local.Worker, "keep", noted := keep_first(local.Worker.keep))
+        patch.setattr(local.Reading, "keep", noted := keep_first(local.Reading.keep))
         with pytest.raises(OSError, match="power"):
             gather(logs, workers=1, folder=folder)
     assert noted.calls >= 3
@@ -156,8 +157,8 @@ def test_a_full_disk_leaves_no_file(logs, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     small = local.Sums
 
-    def tiny(dim, budget, folder=None):
-        return small(dim, 1000, folder)
+    def tiny(dim, budget, folder, workers):
+        return small(dim, 1000, folder, workers)
 
     monkeypatch.setattr(local, "Sums", tiny)
     with pytest.raises(FileError, match="No space left"):

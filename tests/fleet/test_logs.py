@@ -2,12 +2,15 @@
 
 import datetime
 import gzip
+import io
 import itertools
 import os
 import pickle
 import tempfile
+import typing
 
 import fsspec
+import fsspec.implementations.memory
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 
 from headstart.errors import FileError, InputError, MissingFileError
 from headstart.fleet import Columns, Logs, lines, logs, parquet_files
+from headstart.fleet.kept import Kept, Tally
 
 FORMATS = ["parquet", "csv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "arrow", "arrows"]
 FORMATS += ["feather"]
@@ -484,6 +488,49 @@ def test_a_block_of_bad_rows_only_is_still_told_of(logbook, tmp_path):
         assert rows.features.shape == (0, 1)
 
 
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_numbers_whose_squares_overflow_are_bad_rows(form, logbook, tmp_path):
+    content = pa.table(
+        {
+            "task": list("abcd"),
+            "reward": [1.0, 2e60, 3.0, 4.0],
+            "x1": [1.0, 2.0, -1e200, 1e60],
+            "w": [1.0, 1.0, 1.0, 1e61],
+        }
+    )
+    path = logbook.write(tmp_path / f"log.{form}", content)
+    columns = Columns("task", "reward", "x1", weight="w")
+    rows = logbook.one_block(path, columns, on_bad_rows="skip")
+    assert rows.names == ["a"]
+    assert rows.bad.reasons == {
+        "feature x1 is too large": 1,
+        "reward is too large": 1,
+        "weight is too large": 1,
+    }
+    lists = pa.table({"task": ["a", "b"], "reward": [1.0, 2.0], "v": [[1.0, 2.0], [1e99, 2.0]]})
+    path = logbook.write(tmp_path / "lists.jsonl", lists)
+    rows = logbook.one_block(path, Columns("task", "reward", "v"), on_bad_rows="skip")
+    assert rows.bad.reasons == {"features v is too large": 1}
+    assert rows.bad.examples[0].text == "1e+99 at 0"
+
+
+def test_single_precision_is_never_too_large(logbook, tmp_path):
+    content = logbook.table(rows=2, kind=np.float32)
+    large = pa.array([3e38, 3e38], pa.float32())
+    path = logbook.write(tmp_path / "log.parquet", content.set_column(2, "x0", large))
+    assert logbook.one_block(path).count == 2
+
+
+def test_arms_without_a_reward_hint_at_chosen(logbook, tmp_path):
+    content = offers().drop_columns(["turn", "chance"])
+    found = Logs(logbook.write(tmp_path / "log.parquet", content), PLAIN)
+    assert "chosen='shown' (--chosen shown)" in found.notes[0]
+    with pytest.raises(InputError, match=r"name the column .*--chosen shown\)\. Repair them"):
+        list(found.read(found.parts()[0]))
+    said = Logs(str(tmp_path), Columns("task", "reward", "x", chosen="shown"))
+    assert not said.notes
+
+
 def test_ids_of_whole_numbers_may_be_missing(logbook, tmp_path):
     content = pa.table({"task": [7, None, 9], "reward": [1.0, 2.0, 3.0], "x": [1.0, 2.0, 3.0]})
     path = logbook.write(tmp_path / "log.parquet", content)
@@ -638,7 +685,7 @@ def test_foreign_files_are_named(form, tmp_path):
 def test_csv_must_be_utf8(tmp_path):
     (tmp_path / "log.csv").write_bytes("task,reward,x\ngrün,1,2\n".encode("latin-1"))
     found = Logs(str(tmp_path), PLAIN)
-    with pytest.raises(InputError, match="UTF-8"):
+    with pytest.raises(InputError, match=r"log\.csv' is not UTF-8 text \(b'gr\\xfcn,1,2'\): save"):
         list(found.read(found.parts()[0]))
 
 
@@ -665,7 +712,7 @@ def test_endless_lines_are_refused(logbook, tmp_path, monkeypatch):
     path.write_text("task,reward,x\n" + "a" * 2_500_000 + ",1,2\nb,1,2\n")
     monkeypatch.setattr(lines, "RANGE", 1 << 19)
     found = Logs(str(path), PLAIN, on_bad_rows="skip")
-    with pytest.raises(InputError, match="a line is longer than"):
+    with pytest.raises(InputError, match=r"a line of '.*log.csv' is longer than"):
         logbook.read(found)
 
 
@@ -688,6 +735,19 @@ def test_globs_folders_and_lists(logbook, tmp_path):
     assert count([str(tmp_path / "day=1"), str(tmp_path / "day=1" / "a.parquet")]) == 2
     assert count(f"file://{tmp_path}/day=1/a.parquet") == 1
     assert count(f"file://{tmp_path}/**/*.parquet") == 2
+
+
+def test_links_to_one_file_are_read_once(logbook, tmp_path):
+    path = logbook.write(tmp_path / "a.parquet", logbook.table())
+    (tmp_path / "b.parquet").symlink_to("a.parquet")
+    os.link(path, tmp_path / "c.parquet")
+    found = Logs([str(tmp_path), f"{tmp_path}/./a.parquet"], PLAIN)
+    assert logbook.read(found) == logbook.wanted(logbook.table())
+    (note,) = found.notes
+    assert note.startswith("3 files are there under several names (")
+    assert note.endswith("a.parquet'): each is read once")
+    logbook.write(tmp_path / "d.parquet", logbook.table())  # a copy is another file
+    assert len(Logs(str(tmp_path), PLAIN).files) == 2
 
 
 def test_the_format_may_be_said(logbook, tmp_path):
@@ -759,3 +819,137 @@ def test_urls_that_lead_nowhere_are_refused(memory):
             Logs(url, PLAIN)
     with pytest.raises(InputError, match="cannot be opened"):
         Logs("nosuchstore://bucket/log.csv", PLAIN)
+
+
+class Odd(fsspec.implementations.memory.MemoryFileSystem):
+    """A store that tells no times, and fails as it is told to."""
+
+    protocol = "odd"
+    store: typing.ClassVar = {}
+    fails: typing.ClassVar = {}
+
+    def __init__(self, address=None):
+        super().__init__()
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.replace("odd://", "memory://"))
+
+    def unstrip_protocol(self, name):
+        return f"odd:/{name}"
+
+    def info(self, path, **options):
+        if "info" in self.fails:
+            raise self.fails["info"]
+        return {**super().info(path, **options), "created": None}
+
+    def find(self, path, **options):
+        found = super().find(path, **options)
+        return {name: {"name": name, "type": "file", "size": None} for name in found}
+
+    def _open(self, path, **options):
+        if "open" in self.fails:
+            raise self.fails["open"]
+        file = super()._open(path, **options)
+        if "read" in self.fails:
+            file = io.BytesIO(file.getvalue())
+            file = Broken(file, self.fails["read"])
+        return file
+
+
+class Broken:
+    """A file whose end can be read, and nothing else."""
+
+    def __init__(self, file, error):
+        self.file, self.error = file, error
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def read(self, size=-1):
+        if self.file.tell() < 1000:
+            raise self.error
+        return self.file.read(size)
+
+
+@pytest.fixture
+def odd(logbook, tmp_path):
+    fsspec.register_implementation("odd", Odd, clobber=True)
+    path = logbook.write(tmp_path / "log.parquet", logbook.table(rows=5000))
+    Odd().put_file(path, "/bucket/log.parquet")
+    yield Odd.fails
+    Odd.store.clear()
+    Odd.fails.clear()
+
+
+class NoCredentialsError(Exception):
+    """As botocore calls it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), r"reached \(Connection refused\)"),
+        (NoCredentialsError("Unable to locate credentials"), r"--storage anon=true"),
+        (ValueError("no range requests here"), "put simplecache:: before the URL"),
+        (RuntimeError("a\nb"), r"\(a\)"),
+        (PermissionError(13, "Forbidden"), "Forbidden"),
+    ],
+)
+def test_errors_of_a_store_are_one_line_with_its_url(error, message, logbook, odd):
+    url = "odd://bucket/log.parquet"
+    for moment in ("info", "open", "read"):
+        odd.clear()
+        odd[moment] = error
+        with pytest.raises(FileError, match=message) as caught:
+            logbook.read(Logs(url, PLAIN))
+        assert url in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_error_in_place_of_nothing_is_told(odd):
+    hidden = FileNotFoundError("odd://bucket/log.parquet")
+    hidden.__cause__ = ConnectionError("Cannot connect to host")
+    odd["info"] = hidden
+    with pytest.raises(FileError, match="Cannot connect to host"):
+        Logs("odd://bucket/log.parquet", PLAIN)
+    odd["info"] = FileNotFoundError("The specified bucket does not exist")
+    with pytest.raises(MissingFileError, match=r"the bucket of 'odd://bucket.*' does not exist"):
+        Logs("odd://bucket/log.parquet", PLAIN)
+
+
+def test_wrong_options_of_a_store_are_told(odd):
+    with pytest.raises(InputError, match=r"cannot be opened.*are these its options\? adress"):
+        Logs("odd://bucket/log.parquet", PLAIN, storage={"adress": "here"})
+
+
+def test_a_store_without_its_package_is_told_at_once(monkeypatch):
+    def nothing(*args, **options):
+        raise ImportError("Install it")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", nothing)
+    for scheme, package in (("gs", "gcsfs"), ("s3", "s3fs"), ("simplecache::abfs", "adlfs")):
+        with pytest.raises(InputError, match=f"pip install {package}; got"):
+            Logs(f"{scheme}://bucket/log.parquet", PLAIN, storage={"anon": True})
+
+
+def test_files_of_which_no_time_is_known_are_never_taken_for_unchanged(odd, tmp_path):
+    for url in ("odd://bucket/log.parquet", "odd://bucket", "odd://bucket/*.parquet"):
+        found = Logs(url, PLAIN)
+        (file,) = found.files
+        assert file.size > 1000
+        assert file.changed == ""
+        assert "nothing tells whether 'odd://bucket/log.parquet' has changed" in found.notes[0]
+    kept = Kept(tmp_path / "kept", found, found.parts())
+    kept.add([], Tally(rows=5000, parts=[part.key for part in found.parts()]))
+    assert not Kept(tmp_path / "kept", found, found.parts()).parts
+
+
+def test_files_of_which_a_time_is_known_have_it_in_their_key(logbook, tmp_path, memory):
+    path = logbook.write(tmp_path / "log.parquet", logbook.table())
+    for url in ("memory://bucket", "memory://bucket/log.parquet", "memory://bucket/*"):
+        keys = []
+        for _ in range(2):
+            memory.put_file(path, "/bucket/log.parquet")
+            keys += [part.key for part in Logs(url, PLAIN).parts()] * 2
+        assert len(set(keys)) == 2

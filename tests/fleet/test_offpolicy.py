@@ -13,6 +13,7 @@ from headstart.fleet.gathering import Offers
 from headstart.fleet.offpolicy import (
     Followed,
     Policy,
+    doubts,
     estimate,
     follow_terms,
     missing,
@@ -221,7 +222,9 @@ def test_every_policy_by_every_estimator_with_intervals():
     assert len(values) == 1 + 2 * 5
     for value in values:
         assert value.value.low <= value.value.value <= value.value.high
-        assert 0 < value.effective <= value.rounds == len(offers.rewards)
+        assert 0 < value.effective <= value.used <= value.rounds == len(offers.rewards)
+        assert 0 < value.tasks <= min(len(logs), value.used)
+        assert (value.used < value.rounds) == ("replay" in value.estimator)
     with pytest.raises(InputError, match="clip must be a positive"):
         estimate(offers, policies, PRIOR, Draws.of(len(logs), 0), clip=0.0)
 
@@ -230,3 +233,34 @@ def test_it_says_what_would_have_to_be_logged():
     assert "(round)" in missing(Columns("a", "b", "x*"))
     assert "(chosen) and" in missing(Columns("a", "b", "x*"))
     assert missing(Columns("a", "b", "x*", round="r", chosen="c", propensity="p")) == ""
+
+
+def test_propensities_must_add_up_where_they_are_known():
+    offers = offers_of([(log[0], log[1]) for log in all_logs()] * 10)
+    rounds = len(offers.rewards)
+    assert doubts(offers) == ""  # nothing is known of the arms that were not shown
+    assert doubts(offers._replace(totals=np.full(rounds, np.nan))) == ""
+    assert doubts(offers._replace(totals=np.full(rounds, 1.0005))) == ""
+    halves = doubts(offers._replace(totals=np.full(rounds, 0.5)))
+    assert f"in {rounds} of {rounds} rounds the propensities" in halves
+    assert "median of all sums is 0.500" in halves
+    assert "(propensity)" in halves
+    totals = np.ones(rounds)
+    totals[: rounds // 100] = 0.7
+    assert doubts(offers._replace(totals=totals)) == ""
+    totals[: rounds // 100 + 1] = 0.7
+    assert doubts(offers._replace(totals=totals)).startswith("Off-policy values are withheld")
+    totals[:] = np.nan
+    totals[:2] = 0.7
+    assert "in 2 of 2 rounds" in doubts(offers._replace(totals=totals))
+
+
+def test_one_arm_a_round_tells_nothing():
+    offers = offers_of(
+        [((0, 0), (1.0, 0.0))] * 4, contexts=CONTEXTS[:, :1], chances=np.ones((2, 1))
+    )
+    assert "every round has one arm only" in doubts(offers)
+    none = offers._replace(
+        starts=np.zeros(1, dtype=int), rewards=np.zeros(0), propensities=np.zeros(0)
+    )
+    assert "exactly one chosen arm; the log has none" in doubts(none)

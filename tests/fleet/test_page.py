@@ -1,14 +1,20 @@
 """The page of an evaluation: one file, whole, with every figure and the verdict on top."""
 
+import dataclasses
+import html
 import json
 import re
+import types
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import headstart as hs
+from headstart.errors import FileError
 from headstart.fleet import Columns, Logs, evaluate, plots
-from headstart.fleet.page import write_page
+from headstart.fleet.page import check_place, write_page
+from headstart.fleet.profile import doubling
 
 FIGURES = ["calibration", "catching-up", "errors", "gains", "rounds-per-task"]
 
@@ -75,5 +81,105 @@ def test_rounds_per_task_are_all_there():
     rounds = np.array([1, 1, 3, 20, 49, 50, 1999, 2000])
     figure = plots.rounds_per_task(rounds)
     assert figure.table["tasks"].sum() == len(rounds)
-    assert figure.table["rewards of a task"].to_list()[0] == "1"
-    assert figure.table["rewards of a task"].to_list()[-1] == "2k–5k"
+    labels = figure.table["rewards of a task"].to_list()
+    assert labels[0] == "1"
+    assert labels[-1] == "1,024–2,047"
+
+
+def test_rounds_per_task_are_counted_as_check_counts_them():
+    rounds = np.random.default_rng(0).geometric(0.02, 500)
+    wanted = doubling({str(at): int(size) for at, size in enumerate(rounds)})
+    table = plots.rounds_per_task(rounds).table
+    assert table["tasks"].to_list() == [tasks for _, _, tasks in wanted]
+    assert table["rewards of a task"].to_list()[1:] == [
+        f"{low:,}–{high:,}" for low, high, _ in wanted[1:]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.15, 12.0), (0.6, 1.9), (0.98, 1.02), (30.0, 95.0), (1e-3, 1e9)]
+)
+def test_logarithmic_axes_have_ticks_to_read_by(low, high):
+    found = plots.ticks(low, high)
+    assert 3 <= len(found) <= 10
+    assert found == sorted(set(found))
+    assert low <= found[0]
+    assert found[-1] <= high
+    assert all(len(f"{value:g}") <= 6 for value in found)
+
+
+def test_both_drawings_of_a_logarithmic_axis_show_them(made):
+    found, _, _ = made
+    far = dict(found.measures.by_position)
+    far["no prior"] = [point._replace(value=9.0, low=8.0, high=10.0) for point in far["no prior"]]
+    changed = dataclasses.replace(found, measures=found.measures._replace(by_position=far))
+    figure = plots.errors(changed)
+    axes = figure.draw().axes[0]
+    assert axes.get_yscale() == "log"
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert len(labels) >= 3
+    assert set(labels) >= set(figure.explore().layout.yaxis.ticktext) & {"1", "5"}
+
+
+def test_the_page_says_how_it_was_made(made):
+    _, path, whole = made
+    text = path.read_text(encoding="utf-8")
+    end = html.unescape(text[text.index("<h2>How this was made</h2>") :])
+    assert "log.parquet" in end
+    assert "headstart evaluate " in end
+    assert hs.__version__ in end
+    assert "UTC" in end
+    assert "no timestamp was given" in end
+    assert ("rest on all" in text) == whole
+
+
+def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):
+    check_place(tmp_path)
+    check_place(tmp_path / "new" / "deeper")
+    assert list(tmp_path.iterdir()) == []
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(FileError, match="must be a folder; it is a file"):
+        check_place(file)
+    with pytest.raises(FileError, match="file' is a file"):
+        check_place(file / "out")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: types.SimpleNamespace(free=2**20))
+    with pytest.raises(FileError, match=r"has room for 1\.0 MiB; a page needs"):
+        check_place(tmp_path)
+
+    def refused(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refused)
+    with pytest.raises(FileError, match=r"could not be written \(Permission denied\)"):
+        check_place(tmp_path)
+
+
+def test_a_page_is_written_wholly_or_not_at_all(made, tmp_path, monkeypatch):
+    found, _, _ = made
+    (tmp_path / "old" / "figures").mkdir(parents=True)
+    (tmp_path / "old" / "report.html").write_text("before")
+    (tmp_path / "old" / "figures" / "mine.txt").write_text("kept")
+    (tmp_path / "old" / "figures" / "values.png").write_text("of another log")
+    write = plots.Figure.save
+
+    def full(figure, folder):
+        if figure.name == "calibration":
+            raise FileError("folder cannot be written") from OSError(28, "No space left on device")
+        return write(figure, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plots.Figure, "save", full)
+        for name in ("old", "new/deeper"):
+            with pytest.raises(FileError, match=r"written \(No space left on device\)"):
+                write_page(found, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old" / "report.html").read_text() == "before"
+    inside = sorted(path.name for path in (tmp_path / "old").rglob("*"))
+    assert inside == ["figures", "mine.txt", "report.html", "values.png"]
+    path = write_page(found, tmp_path / "old")
+    assert "</html>" in path.read_text(encoding="utf-8")
+    names = {path.name for path in (path.parent / "figures").iterdir()}
+    assert {"mine.txt", "errors.svg"} <= names
+    assert ("values.png" in names) == bool(found.values)
+    assert sorted(path.name for path in (tmp_path / "old").iterdir()) == ["figures", "report.html"]

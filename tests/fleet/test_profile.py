@@ -124,7 +124,8 @@ def test_constant_and_collinear_features_are_named(logbook, tmp_path):
     assert any(text.startswith("x3 is 2·x1 − 0.5·x2: leave it out") for text in said)
     assert any(text.startswith("x7 is nearly x1") for text in said)
     assert any(text.startswith("x9 is x2") for text in said)
-    assert any(text.startswith("x8 varies 1e+08 times as much as") for text in said)
+    assert any(note.startswith("x8 varies 1e+08 times as much as") for note in found.notes)
+    assert not any("no feature is constant" in note for note in found.notes)
 
 
 def test_many_collinear_features_are_told_briefly(logbook, tmp_path):
@@ -161,6 +162,41 @@ def test_every_dependence_is_found_and_right(seed, free, bound):
         assert one.exact
 
 
+def test_numbers_whose_squares_overflow_are_told(logbook, tmp_path):
+    arrays = plain()
+    arrays["x1"][3] = 1e200
+    arrays["reward"][5] = -1e70
+    found = profile_of(logbook, tmp_path, **arrays)
+    assert not found.usable
+    assert found.too_large == {"feature x1": 1, "reward": 1}
+    assert "feature x1 is too large: 1 row, such as row 3 of" in str(found)
+    assert "squares of feature x1 and reward are beyond what a sum can hold" in texts(found)[0]
+    kept = profile_of(logbook, tmp_path, on_bad_rows="skip", **arrays)
+    assert kept.usable
+    assert np.isfinite(kept.deviations).all()
+
+
+def test_what_is_done_by_default_is_told(logbook, tmp_path):
+    arrays = plain()
+    arrays["x2"] *= 5000
+    intercept, scales = profile_of(logbook, tmp_path, **arrays).notes
+    assert intercept.startswith("no feature is constant: fit and evaluate add an intercept")
+    assert scales.startswith("x2 varies ")
+    assert "standardize" in scales
+
+
+def test_arms_without_a_reward_hint_at_chosen(logbook, tmp_path):
+    arrays = plain(shown=np.arange(200) % 4 == 0)
+    found = profile_of(logbook, tmp_path, **arrays)
+    assert found.usable
+    assert "(--chosen shown)" in found.notes[0]
+    arrays["reward"] = pa.array(arrays["reward"], mask=~arrays["shown"])
+    found = profile_of(logbook, tmp_path, **arrays)
+    assert "(--chosen shown)" in texts(found, "stop")[0]
+    del arrays["shown"]
+    assert "(--chosen COLUMN)" in texts(profile_of(logbook, tmp_path, **arrays), "stop")[0]
+
+
 def test_rewards_of_zero_and_one_are_told(logbook, tmp_path):
     found = profile_of(logbook, tmp_path, **{**plain(), "reward": np.arange(200) % 2})
     assert found.binary
@@ -187,10 +223,15 @@ def test_the_histogram_doubles():
 def test_rounds_that_appear_twice_are_told(logbook, tmp_path):
     columns = Columns("task", "reward", "x*", round="turn")
     arrays = plain(task=np.arange(200) % 5, turn=np.arange(200) // 5)
-    assert not profile_of(logbook, tmp_path, columns, **arrays).findings
+    once = profile_of(logbook, tmp_path, columns, **arrays)
+    assert not once.findings
+    assert "200 rounds with 1 row on average" in str(once)
     arrays["turn"][10] = arrays["turn"][5]
-    (text,) = texts(profile_of(logbook, tmp_path, columns, **arrays))
-    assert text.startswith("1 rounds appear more than once in their task")
+    found = profile_of(logbook, tmp_path, columns, **arrays)
+    (text,) = texts(found)
+    assert text.startswith("1 round with more than one row: are rows logged twice?")
+    assert "200 rows of 5 tasks in 1 file" in str(found)
+    assert "199 rounds with 1.01 rows on average" in str(found)
 
 
 def offers(**changes):
@@ -212,7 +253,7 @@ def test_all_arms_with_their_propensities_are_fine(logbook, tmp_path):
     assert not found.findings
     assert (found.rows, found.shown, found.turns.rounds, found.turns.arms) == (200, 50, 50, 4)
     assert found.turns.summed == 50
-    assert "50 rows were chosen and count as evidence" in str(found)
+    assert "rows that were chosen and count as evidence: 50" in str(found)
     assert sum(tasks for _, _, tasks in found.histogram) == 5
 
 
@@ -222,8 +263,8 @@ def test_arms_and_propensities_that_do_not_fit_are_told(logbook, tmp_path):
     changed["shown"][4] = True
     changed["chance"][100:108] = 0.5
     assert texts(profile_of(logbook, tmp_path, OFFERS, **changed)) == [
-        "1 rounds have no arm that was chosen",
-        "1 rounds have more than one chosen arm",
+        "1 round without a chosen arm",
+        "1 round with more than one chosen arm",
         "the propensities of 2 of 50 rounds do not add up to 1: is an arm not logged, or are they "
         "scores?",
     ]
@@ -246,7 +287,7 @@ def test_very_many_rounds_are_sampled():
         turns.add(
             Rows(
                 codes=rng.integers(0, 3, 10_000).astype(np.int32),
-                names=["a", "b", "c"],
+                ids=pa.array(["a", "b", "c"]),
                 rewards=np.zeros(10_000),
                 features=np.zeros((10_000, 1)),
                 rounds=np.repeat(numbers[:5000], 2),
@@ -268,7 +309,7 @@ def test_large_means_lose_no_digits():
     tally = Tally(2)
     for start in range(0, 1000, 100):
         part = slice(start, start + 100)
-        tally.add(Rows(np.zeros(100, np.int32), ["a"], rewards[part], features[part]))
+        tally.add(Rows(np.zeros(100, np.int32), pa.array(["a"]), rewards[part], features[part]))
     offset = tally.total / 1000
     spread = np.diag(tally.gram) / 1000 - offset**2
     np.testing.assert_allclose(np.sqrt(spread), features.std(0), rtol=1e-9)

@@ -5,6 +5,7 @@ import operator
 import pickle
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from headstart.fleet.rows import EXAMPLES, Example
 def block():
     return Rows(
         codes=np.array([0, 1, 2, 1], dtype=np.int32),
-        names=["a", "b", "c"],
+        ids=pa.array(["a", "b", "c"]),
         rewards=np.array([1.0, np.nan, 3.0, 4.0]),
         features=np.arange(8.0).reshape(4, 2),
         chosen=np.array([True, False, True, True]),

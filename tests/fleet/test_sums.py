@@ -2,8 +2,10 @@
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from headstart import Evidence
@@ -11,7 +13,8 @@ from headstart.errors import FileError
 from headstart.evidence import packed_size
 from headstart.fleet import sums as module
 from headstart.fleet.rows import Rows
-from headstart.fleet.sums import BUCKETS, Sums, bucket_of, mark_of
+from headstart.fleet.shelf import BUCKETS, bucket_of, mark_of
+from headstart.fleet.sums import Sums
 
 
 def some_rows(count=3000, tasks=40, dim=5, seed=0, weights=False, dtype=np.float32):
@@ -19,7 +22,7 @@ def some_rows(count=3000, tasks=40, dim=5, seed=0, weights=False, dtype=np.float
     codes = rng.integers(0, tasks, count).astype(np.int32)
     return Rows(
         codes=codes,
-        names=[f"task {n}" for n in range(tasks)],
+        ids=pa.array([f"task {n}" for n in range(tasks)]),
         rewards=rng.normal(size=count),
         features=rng.normal(size=(count, dim)).astype(dtype),
         weights=rng.uniform(0.5, 3.0, count) if weights else None,
@@ -70,20 +73,30 @@ def test_rows_add_up_to_evidence(loops, weights, dim, monkeypatch):
     check(sums, rows)
 
 
-def test_blocks_files_and_merging_change_nothing(tmp_path):
+@pytest.mark.parametrize("loops", ["plain", "compiled"])
+def test_blocks_threads_and_files_change_nothing(tmp_path, loops, monkeypatch):
+    if loops == "compiled":
+        pytest.importorskip("numba")
+        monkeypatch.setattr(module, "MANY", 0)
     rows = some_rows()
     parts = [rows.take(np.arange(start, 3000, 7)) for start in range(7)]
-    small = 10 * 8 * packed_size(5)  # ten tasks of forty
-    left, right = Sums(5, small, tmp_path), Sums(5, small, tmp_path)
-    for part in parts[:4]:
-        left.add(part)
-    for part in parts[4:]:
-        right.add(part)
-    assert left.runs
-    assert right.runs
-    left.merge(right)
-    check(left, rows)
+    sums = Sums(5, 12 * 8 * packed_size(5), tmp_path, workers=3)  # ten tasks of forty
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(sums.add, parts))
+    assert len(sums.runs) > 3
+    check(sums, rows)
     assert not list(tmp_path.glob("run-*"))
+
+
+def test_packed_sums_add_up_too(tmp_path):
+    rows = some_rows()
+    sums = Sums(5, 12 * 8 * packed_size(5), tmp_path)
+    for start in range(2):
+        some = Sums(5)
+        some.add(rows.take(np.arange(start, 3000, 2)))
+        for names, evidence in some.items():
+            sums.add_packed(names, evidence.pack())
+    check(sums, rows)
 
 
 def test_tasks_come_in_the_order_of_their_marks():

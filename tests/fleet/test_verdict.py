@@ -69,6 +69,27 @@ def test_it_speaks_plainly():
     assert "average" not in without.sentence
     beyond = decide(gains(0.3, 0.0, 0.01), leads(), 100, 10).sentence
     assert "share nothing beyond their average reward" in beyond
+    assert "learns as well alone as from a learned prior (+0.0000" in beyond
+    once = {name: found._replace(looked=1) for name, found in leads(math.inf, math.inf).items()}
+    assert "more than 1 round (more than 1 round if" in decide(sure, once, 100, 10).sentence
+
+
+def test_it_names_the_rivals_and_explains_signs():
+    found = decide(gains(0.2, 0.3, 0.05), leads(), 100, 10).sentence
+    assert "beats the pooled model and tasks alone around the average reward" in found
+    assert "by at least +0.2000 [+0.1500, +0.2500] nats of log-likelihood per reward" in found
+    assert found.endswith("(+ is better).")
+
+
+@pytest.mark.parametrize("first", [1, 10])
+def test_better_is_not_called_as_well(first):
+    alone = decide(gains(0.3, -0.48, 0.05), leads(), 100, first)
+    assert alone.kind == "independence"
+    assert "learns better alone than from a learned prior (+0.4800" in alone.sentence
+    pooled = decide(gains(-0.2, 0.3, 0.05), leads(), 100, first)
+    assert pooled.kind == "pooling"
+    rewards = "first reward" if first == 1 else "first 10 rewards"
+    assert f"new task's {rewards} better than a learned prior (+0.2000" in pooled.sentence
 
 
 def test_a_handful_of_tasks_decides_nothing():

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from headstart.fleet.blocks import Block
 from headstart.fleet.columns import Columns, Resolved
+from headstart.fleet.problems import Block
 
 __all__ = ["blocks", "pieces", "schema"]
 

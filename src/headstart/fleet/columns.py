@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
 from typing import NamedTuple
 
@@ -142,12 +143,28 @@ class Columns(Settings):
         reserved = list(self.roles.values())
         found: dict[str, None] = {}
         for entry in entries:
+            if entries.count(entry) > 1:
+                raise InputError(f"features must name every column once; got {entry!r} twice")
+            check_pattern(entry, names, reserved, where)
             matches = tables.find_columns("features", entry, names, reserved, where)
             found |= dict.fromkeys(sorted(matches, key=natural))
         for role, name in self.roles.items():
             if name in found and role != "timestamp":
                 raise InputError(f"features must not have the {role} among them; got {name!r}")
         return list(found)
+
+
+def check_pattern(entry: str, names: list[str], reserved: list[str], where: str) -> None:
+    """Refuse what may be the name of a column and a pattern for others."""
+    if entry not in names or not ("*" in entry or "?" in entry):
+        return
+    meant = [name for name in fnmatch.filter(names, entry) if name not in (entry, *reserved)]
+    if meant:
+        raise InputError(
+            f"features must be clear; {entry!r} is a column of {where}, and a pattern for others "
+            f"({', '.join(meant[:5])}{', …' if len(meant) > 5 else ''}): rename the column, or "
+            f"name the others one by one"
+        )
 
 
 class Resolved(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["accumulate", "grouped", "totals"]
+__all__ = ["accumulate", "change_units", "grouped", "totals"]
 
 # Sums may be reordered, which lets them use a processor's wide registers.
 LOOSE = {"reassoc", "contract", "nsz"}
@@ -264,3 +264,24 @@ def totals(packed: Any, mean: Any, root: Any, variance: float) -> Any:
                 known[i, j] += k[i, j]
                 outer[i, j] += z[i] * z[j]
     return known, squared, outer, total, residual, freedom, energy, rounds
+
+
+@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
+def change_units(packed: Any, across: Any, constant: int, shift: Any, scale: Any) -> None:
+    """:meth:`headstart.fleet.units.Units.packed`, in place; ``scale`` is what to multiply by."""
+    dim = len(shift)
+    products = np.zeros(dim)
+    triangle = dim * (dim + 1) // 2
+    for task in range(len(packed)):
+        row = packed[task]
+        for i in range(dim):
+            products[i] = row[across[i]]
+        own, pull = products[constant], row[triangle + constant]
+        place = 0
+        for i in range(dim):
+            for j in range(i, dim):
+                left = row[place] - shift[i] * products[j] - shift[j] * products[i]
+                row[place] = (left + shift[i] * shift[j] * own) * scale[i] * scale[j]
+                place += 1
+        for i in range(dim):
+            row[triangle + i] = (row[triangle + i] - shift[i] * pull) * scale[i]

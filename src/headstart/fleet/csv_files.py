@@ -5,19 +5,21 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.types as kinds
 
 from headstart.errors import InputError
-from headstart.fleet.blocks import Block
 from headstart.fleet.columns import Columns, Resolved
 from headstart.fleet.lines import byte_ranges, sample, whole_lines
+from headstart.fleet.problems import Block
 from headstart.fleet.rows import BadRows, Example, first_examples
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["blocks", "pieces", "schema"]
 
@@ -37,6 +39,8 @@ def header(text: bytes) -> tuple[list[str], str, int]:
 
 def schema(source: pa.NativeFile, path: str, columns: Columns) -> pa.Schema | None:
     """The columns of a file, with the types they are read as; ``None`` for an empty file."""
+    import polars as pl  # not where no file is CSV
+
     text = sample(source, path)
     if not text.strip():
         return None
@@ -56,6 +60,8 @@ def schema(source: pa.NativeFile, path: str, columns: Columns) -> pa.Schema | No
 
 def column_kind(role: str | None, name: str, cells: pl.Series | None, path: str) -> pa.DataType:
     """What a column is read as, told from its first cells."""
+    import polars as pl  # not where no file is CSV
+
     filled = pl.Series([], dtype=pl.String) if cells is None else cells.str.strip_chars()
     filled = filled.filter(~filled.str.to_lowercase().is_in(list(NOTHING)))
     if role == "task":
@@ -130,7 +136,7 @@ def blocks(
         if span[0] == 0 and count == 0:
             text = text.removeprefix(b"\xef\xbb\xbf")[end:]
         invalid: list[Any] = []
-        table, spoiled = convert(text, names, mark, resolved, invalid)
+        table, spoiled = convert(text, names, mark, resolved, invalid, path)
         bad, numbers = set_aside(invalid, table.num_rows, file, first)
         for start in range(0, max(table.num_rows, 1), rows):
             part = table.slice(start, rows)
@@ -170,7 +176,12 @@ def set_aside(
 
 
 def convert(
-    text: bytes, names: list[str], mark: str, resolved: Resolved, invalid: list[Any]
+    text: bytes,
+    names: list[str],
+    mark: str,
+    resolved: Resolved,
+    invalid: list[Any],
+    path: str,
 ) -> tuple[pa.Table, Mapping[str, Mapping[int, str]]]:
     """Lines as a table of the right types, and the cells that are not what they must be."""
     types = {name: resolved.types[name] for name in resolved.used}
@@ -190,7 +201,9 @@ def convert(
         table = parse(text, names, mark, options, invalid)
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
-            raise InputError(f"its text is not UTF-8 ({error}): save it as UTF-8") from None
+            raise InputError(
+                f"{path!r} is not UTF-8 text ({first_odd(text)}): save it as UTF-8"
+            ) from None
         raise
     spoiled: dict[str, dict[int, str]] = {}
     for index, name in enumerate(table.column_names):
@@ -202,8 +215,24 @@ def convert(
     return table, spoiled
 
 
+def first_odd(text: bytes) -> str:
+    r"""The first place where bytes are not UTF-8.
+
+    >>> print(first_odd("name\ngrün\n".encode("latin-1")))
+    b'gr\xfcn'
+    """
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        start = text.rfind(b"\n", 0, error.start) + 1
+        return repr(text[max(start, error.start - 30) : error.start + 30].splitlines()[0])
+    return "in some cell"
+
+
 def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Cells of text as another type: missing where they cannot be, and what those held."""
+    import polars as pl  # not where no file is CSV
+
     texts = pl.Series(column.to_pylist(), dtype=pl.String).str.strip_chars()
     empty = texts.str.to_lowercase().is_in(list(NOTHING)).fill_null(True)
     if kinds.is_boolean(kind):

@@ -236,7 +236,9 @@ def bars(
         drawing = Drawing(figsize=(DOUBLE, 2.2), layout="constrained")
         place = drawing.subplots()
         place.bar(range(len(labels)), counts, width=0.92, color=colour)
-        place.set_xticks(range(len(labels)), labels)
+        crowded = len(labels) * max(map(len, labels), default=0) > 100
+        written = [label.replace("–", "–\n") if crowded else label for label in labels]
+        place.set_xticks(range(len(labels)), written)
         for at, count in enumerate(counts):
             if count:
                 place.annotate(

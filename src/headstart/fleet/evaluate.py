@@ -14,6 +14,7 @@ from headstart.fleet.evaluation import Evaluation
 from headstart.fleet.forecasts import Forecast, forecast
 from headstart.fleet.logs import Logs
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED
+from headstart.fleet.origin import Origin
 from headstart.fleet.verdict import decide
 from headstart.mixture import MixturePrior
 from headstart.prior import Prior
@@ -37,6 +38,7 @@ def evaluate(
     seed: int = 0,
     most_tasks: int = 20_000,
     intercept: bool = True,
+    standardize: bool = True,
     horizon: int = 200,
     rule: Rule | None = None,
     clip: float | None = None,
@@ -63,6 +65,9 @@ def evaluate(
     intercept
         Whether every model gets a constant feature, unless the log has one. Without it a model
         cannot say that rewards are 3.6 on average, and whoever knows that looks good.
+    standardize
+        Whether features are centred and divided by their standard deviations, as
+        :func:`~headstart.fleet.fit` does.
     horizon
         How many rounds of future tasks are looked at to find the lead, and to run policies.
     rule
@@ -80,8 +85,9 @@ def evaluate(
     rule = UCB() if rule is None else rule
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
-    if not isinstance(intercept, bool):
-        raise checks.refuse("intercept", "True or False", intercept)
+    for name, value in (("intercept", intercept), ("standardize", standardize)):
+        if not isinstance(value, bool):
+            raise checks.refuse(name, "True or False", value)
     checks.fraction("future", future, open_ends=True)
     checks.integer("first", first, 1)
     checks.integer("seed", seed)
@@ -99,6 +105,8 @@ def evaluate(
     if constant is None and intercept:
         constant = logs.dim
     sample = sampling.gather(logs, parted, horizon, constant, between(progress, 0.2, 0.4))
+    units = sampling.units_of(sample) if standardize else None
+    sample = sample if units is None else sampling.in_units(sample, units)
     episodes = sample.episodes
 
     priors: dict[str, Prior | MixturePrior] = {LEARNED: learn(transfer, sample.past)}
@@ -123,8 +131,10 @@ def evaluate(
     }
     verdict = decide(measured.gains, leads, len(episodes), first)
     advice = offpolicy.missing(logs.columns)
+    if sample.offers is not None:
+        advice = offpolicy.doubts(sample.offers)
     values: list[offpolicy.Value] = []
-    if sample.offers is not None and len(sample.offers.rewards):
+    if sample.offers is not None and not advice:
         policies = [
             *(offpolicy.Policy(name, priors[name], rule) for name in (LEARNED, POOLED, ALONE)),
             offpolicy.Policy("uniform", priors[ALONE], Uniform()),
@@ -138,8 +148,6 @@ def evaluate(
             clip=clip,
             progress=between(progress, 0.85, 1.0),
         )
-    elif sample.offers is not None:
-        advice = "Off-policy estimates need rounds with exactly one chosen arm; the log has none."
     report(1.0)
     return Evaluation(
         verdict=verdict,
@@ -153,7 +161,9 @@ def evaluate(
         first=first,
         rounds=found.rounds,
         bad=found.bad,
-        priors=priors,
+        priors={
+            name: prior if units is None else units.undone(prior) for name, prior in priors.items()
+        },
         settings={
             "transfer": repr(transfer),
             "rule": repr(rule),
@@ -166,8 +176,22 @@ def evaluate(
             "tasks_in_the_log": len(found.names),
             "most_tasks": most_tasks,
             "intercept": intercept_in_words(constant, logs),
+            "standardized": standardize,
             "clip": clip,
         },
+        origin=Origin.of(
+            logs,
+            transfer=transfer,
+            future=future,
+            first=first,
+            seed=seed,
+            most_tasks=most_tasks,
+            intercept=intercept,
+            standardize=standardize,
+            clip=clip,
+            horizon=horizon,
+            rule=rule,
+        ),
         seconds=time.monotonic() - begun,
     )
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.measures import Lead, Measures
-from headstart.fleet.offpolicy import Value
+from headstart.fleet.offpolicy import NAMES, Value
+from headstart.fleet.origin import Origin
 from headstart.fleet.rows import BadRows
 from headstart.fleet.verdict import Verdict
 from headstart.lab.figures.text import with_interval
@@ -35,11 +36,11 @@ class Evaluation:
     measures
         Errors, likelihoods and calibration on the first rewards of future tasks.
     leads
-        How many rounds a task alone needs to catch up with the learned prior.
+        The learned prior's lead: how many rounds a task alone needs to catch up with it.
     values
         What policies are estimated to earn; empty where the log does not tell.
     advice
-        What would have to be logged to tell; empty where it does.
+        Why the log does not tell, and what would have to be logged; empty where it does.
     past, future
         How many tasks.
     rewards
@@ -54,6 +55,8 @@ class Evaluation:
         The models, by name.
     settings
         What was asked for.
+    origin
+        The log, and the command that gives the same.
     seconds
         How long it took.
     """
@@ -71,6 +74,7 @@ class Evaluation:
     bad: BadRows
     priors: dict[str, Prior | MixturePrior]
     settings: dict[str, Any]
+    origin: Origin
     seconds: float
 
     @property
@@ -85,7 +89,7 @@ class Evaluation:
                     "squared error": brief(self.measures.errors[name]),
                     "log-likelihood": brief(self.measures.scores[name]),
                     "in 95 %": f"{covered:.1%}".replace("%", " %"),
-                    "rounds behind": str(self.leads[name]) if name in self.leads else "–",
+                    "lead over it": str(self.leads[name]) if name in self.leads else "–",
                 }
             )
         return shown
@@ -96,6 +100,44 @@ class Evaluation:
         import polars as pl
 
         return pl.DataFrame(self.table)
+
+    @property
+    def value_table(self) -> list[dict[str, str]]:
+        """What policies are estimated to earn per round: one row per estimator, for people."""
+        rows: dict[str, dict[str, str]] = {}
+        for value in self.values:
+            if value.estimator != NAMES["logged"]:
+                row = rows.setdefault(value.estimator, {"estimator": value.estimator})
+                row[value.policy] = brief(value.value)
+        return list(rows.values())
+
+    @property
+    def value_frame(self) -> pl.DataFrame:
+        """The same as a Polars table."""
+        import polars as pl
+
+        return pl.DataFrame(self.value_table)
+
+    @property
+    def value_note(self) -> str:
+        """What was earned as logged, and on how many rounds each estimate rests."""
+        if not self.values:
+            return ""
+        by_name: dict[str, list[Value]] = {}
+        for value in self.values:
+            by_name.setdefault(value.estimator, []).append(value)
+        logged = by_name[NAMES["logged"]][0]
+        parts = [
+            f"{NAMES[name]} on {between([value.used for value in by_name[NAMES[name]]])} of "
+            f"{between([value.tasks for value in by_name[NAMES[name]]])} tasks"
+            for name in ("replay", "weighted")
+        ]
+        return (
+            f"As logged, a round earned {brief(logged.value)}. Estimates rest on different rounds: "
+            f"{' and '.join(parts)}, while the policy is new to them; {NAMES['ips']}, "
+            f"{NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of {logged.tasks:,} tasks. "
+            "They answer different questions: compare policies by one estimator."
+        )
 
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for programs."""
@@ -121,7 +163,7 @@ class Evaluation:
                 {"model": one, "against": other, "nats_per_reward": plain(gain)}
                 for (one, other), gain in found.gains.items()
             ],
-            "rounds_saved": {
+            "lead": {
                 name: plain(lead.rounds) | {"looked_at": lead.looked}
                 for name, lead in self.leads.items()
             },
@@ -134,14 +176,38 @@ class Evaluation:
         }
 
     def __str__(self) -> str:
-        titles = list(self.table[0])
-        rows = [titles, *(list(row.values()) for row in self.table)]
-        widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join([*lines, "", self.verdict.sentence])
+        lines = [*aligned(self.table), "", self.verdict.sentence]
+        if self.values:
+            lines += ["", "What policies would earn per round", *aligned(self.value_table)]
+            lines += ["", self.value_note]
+        elif self.advice:
+            lines += ["", self.advice]
+        return "\n".join(lines)
+
+
+def aligned(table: list[dict[str, str]]) -> list[str]:
+    """A table as lines of text.
+
+    >>> aligned([{"model": "none", "error": "1.2"}, {"model": "pooled", "error": "0.9"}])
+    ['model   error', 'none    1.2', 'pooled  0.9']
+    """
+    titles = list(table[0])
+    rows = [titles, *(list(row.values()) for row in table)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def between(counts: list[int]) -> str:
+    """Several counts as one, or as a range.
+
+    >>> between([24, 24]), between([1300, 74, 130])
+    ('24', '74 to 1,300')
+    """
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def brief(found: Estimate) -> str:

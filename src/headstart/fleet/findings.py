@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from headstart.fleet.logs import Logs
     from headstart.fleet.profile import Profile
 
-__all__ = ["Finding", "look_for"]
+__all__ = ["Finding", "counted", "look_for", "to_know"]
 
-FAR_APART = 1e6  # scales beyond which sums of squares lose the smaller feature
+FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 NAMED = 5
 
 
@@ -38,6 +38,17 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
             f"{profile.bad.count:,} of {profile.bad.count + profile.rows + profile.weightless:,} "
             f"rows cannot be used (see above)"
         )
+        flag = logs.flag
+        if logs.columns.chosen is None and 2 * profile.missing.get("reward", 0) > profile.bad.count:
+            text += (
+                f"; if those without a reward are arms that were not shown, name the column that "
+                f"says which was (--chosen {flag or 'COLUMN'})"
+            )
+        if profile.too_large:
+            text += (
+                f"; squares of {listed(list(profile.too_large))} are beyond what a sum can hold, "
+                f"so divide by a constant"
+            )
         if logs.on_bad_rows == "error":
             yield Finding("stop", f"{text}: repair them, or leave them out with --on-bad-rows skip")
         else:
@@ -46,7 +57,7 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
         yield Finding("stop", "there is no row that can be used")
         return
     if not profile.shown:
-        yield Finding("stop", "no row was chosen, so that no reward was seen: is chosen right?")
+        yield Finding("stop", "no row was chosen, so that no reward was seen: is --chosen right?")
         return
     if profile.tasks < 2:
         yield Finding("stop", "there is one task only: what tasks share cannot be learned from one")
@@ -87,14 +98,25 @@ def about_features(profile: Profile) -> Iterator[Finding]:
     if len(profile.dependences) > NAMED:
         more = [profile.features[one.feature] for one in profile.dependences[NAMED:]]
         yield Finding("fix", f"{listed(more)} are linear combinations of others, too")
-    scales = profile.deviations[~steady]
-    if len(scales) and scales.max() > FAR_APART * scales.min():
-        small = names[~steady][scales.argmin()]
-        large = names[~steady][scales.argmax()]
-        yield Finding(
-            "fix",
-            f"{large} varies {scales.max() / scales.min():.0e} times as much as {small}: bring the "
-            f"features to similar scales (divide each by its standard deviation)",
+
+
+def to_know(profile: Profile) -> Iterator[str]:
+    """What fit and evaluate do about the features by default."""
+    if not profile.shown:
+        return
+    steady = profile.lowest == profile.highest
+    if not (steady & (profile.lowest != 0)).any():
+        yield (
+            "no feature is constant: fit and evaluate add an intercept (--no-intercept leaves it "
+            "out)"
+        )
+    scales, names = profile.deviations[~steady], np.array(profile.features)[~steady]
+    if len(scales) and scales.max() > FAR_APART * scales.min() > 0:
+        much = scales.max() / scales.min()
+        times = f"{much:,.0f}" if much < 1e6 else f"{much:.0e}"
+        yield (
+            f"{names[scales.argmax()]} varies {times} times as much as {names[scales.argmin()]}: "
+            f"fit and evaluate standardize features (--standardize)"
         )
 
 
@@ -114,15 +136,17 @@ def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
         if turns.repeated:
             yield Finding(
                 "fix",
-                f"{turns.repeated:,} rounds{part} appear more than once in their task: are rows "
-                f"logged twice? If they are arms that were on offer together, say with --chosen "
+                f"{counted(turns.repeated, 'round')}{part} with more than one row: are rows logged "
+                f"twice? If they are arms that were on offer together, say with --chosen "
                 f"which one was shown",
             )
         return
     if turns.unchosen:
-        yield Finding("fix", f"{turns.unchosen:,} rounds{part} have no arm that was chosen")
+        yield Finding("fix", f"{counted(turns.unchosen, 'round')}{part} without a chosen arm")
     if turns.overchosen:
-        yield Finding("fix", f"{turns.overchosen:,} rounds{part} have more than one chosen arm")
+        yield Finding(
+            "fix", f"{counted(turns.overchosen, 'round')}{part} with more than one chosen arm"
+        )
     if turns.rounds and turns.arms < 1 + 1e-9:
         yield Finding(
             "fix",
@@ -135,6 +159,16 @@ def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
             f"the propensities of {turns.off:,} of {turns.summed:,} rounds{part} do not add up to "
             f"1: is an arm not logged, or are they scores?",
         )
+
+
+def counted(count: float, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2.5, "row")
+    ('1 row', '1,200 rows', '2.5 rows')
+    """
+    text = f"{round(count):,}" if count == round(count) else f"{count:.3g}"
+    return f"{text} {what}" + ("" if text == "1" else "s")
 
 
 def listed(names: list[str]) -> str:

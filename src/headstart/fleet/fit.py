@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from headstart.entry import Entry
 from headstart.errors import FileError, InputError
 from headstart.evidence import Evidence, packed_size
 from headstart.fleet import local
+from headstart.fleet.kept import Tally, check_target, forget
 from headstart.fleet.local import Progress
 from headstart.fleet.logs import Logs
 from headstart.fleet.passes import one_blas_thread
 from headstart.fleet.rows import BadRows
-from headstart.fleet.sums import Portion
+from headstart.fleet.shelf import Portion
+from headstart.fleet.units import Units
 from headstart.ledger import Base
 from headstart.records import Array
 from headstart.report import Report
@@ -38,8 +40,10 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
-from headstart.transfer.passes import FEW, PASSES
-from headstart.transfer.portions import Portions
+from headstart.transfer.passes import STEPS
+
+if TYPE_CHECKING:
+    from headstart.fleet.spread import Spread
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -54,9 +58,13 @@ class Fitted(NamedTuple):
     transfer, noise
         How the prior was learned, and R where it was given.
     state
-        The transfer's state after all tasks.
+        The transfer's state after all tasks, of features in their units.
     pooled
-        The sums of all tasks together.
+        The sums of all tasks together, of features in their units.
+    units
+        What was taken from each feature and what it was divided by, if they were standardized.
+    intercept
+        Whether a constant feature was added after the log's.
     tasks, rows
         How many there were; rows that count as evidence.
     bad, weightless
@@ -67,12 +75,16 @@ class Fitted(NamedTuple):
         How long it took.
     kept
         Every task's own evidence, where it was asked for.
+    notes
+        What is odd about the logs: a single task, rewards that are all alike.
     """
 
     transfer: Transfer
     noise: float | None
     state: Any
     pooled: Evidence
+    units: Units | None
+    intercept: bool
     tasks: int
     rows: int
     bad: BadRows
@@ -80,11 +92,13 @@ class Fitted(NamedTuple):
     feature_names: tuple[str, ...]
     seconds: float
     kept: list[Portion] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def prior(self) -> Any:
-        """Where a new task starts."""
-        return self.transfer.prior(self.state)
+        """Where a new task starts, for features as the logs have them (the intercept last)."""
+        prior = self.transfer.prior(self.state)
+        return prior if self.units is None else self.units.undone(prior)
 
     def bandit(self, rule: Rule | None = None, seed: Any = None) -> Bandit:
         """A bandit whose new tasks start from this prior.
@@ -93,8 +107,15 @@ class Fitted(NamedTuple):
         have shown is taken out of the prior that they get.
         """
         noise = "auto" if self.noise is None else self.noise
-        bandit = Bandit(self.pooled.dim, self.transfer, rule, noise, seed)
-        bandit._features = bandit._features._replace(names=self.feature_names)
+        given = self.pooled.dim - self.intercept
+        bandit = Bandit(
+            given, self.transfer, rule, noise=noise, seed=seed, intercept=self.intercept
+        )
+        features = bandit._features._replace(names=self.feature_names)
+        if self.units is not None:
+            shift, scale = self.units.shift[:given], self.units.scale[:given]
+            features = features._replace(shift=tuple(shift.tolist()), scale=tuple(scale.tolist()))
+        bandit._features = features
         ledger = bandit._ledger
         if self.kept is None:
             ledger.begin_with(Base(self.state, float(self.tasks), self.pooled))
@@ -123,6 +144,8 @@ class Fitted(NamedTuple):
             "bad_rows": self.bad.count,
             "weightless_rows": self.weightless,
             "features": len(self.feature_names),
+            "intercept": self.intercept,
+            "standardized": self.units is not None,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
             "transfer": repr(self.transfer),
@@ -131,6 +154,7 @@ class Fitted(NamedTuple):
             "effective_rank": report.effective_rank,
             "rounds_saved": report.rounds_saved,
             "note": report.note,
+            "notes": list(self.notes),
         }
 
 
@@ -139,6 +163,8 @@ def fit(
     transfer: Transfer | None = None,
     *,
     noise: float | None = None,
+    intercept: bool = True,
+    standardize: bool = True,
     out: PathLike | None = None,
     keep_tasks: bool = False,
     cluster: str | None = None,
@@ -161,6 +187,13 @@ def fit(
         How to learn; :class:`~headstart.transfer.EmpiricalBayes` unless given.
     noise
         R, if it is known.
+    intercept
+        Whether to add a constant feature, so that rewards need not be 0 where all features are.
+        The bandit adds it to every context by itself.
+    standardize
+        Whether features are centred (with an intercept) and divided by their standard deviations
+        (without, by their root mean squares), so that it does not matter in which units they come.
+        The bandit does so with every context by itself.
     out
         Where to write the bandit, for :func:`headstart.load`; nowhere unless given.
     keep_tasks
@@ -169,12 +202,14 @@ def fit(
         ``"ray"`` for a Ray cluster started here, or the address of one that runs:
         ``"ray://host:port"`` or ``"host:port"``. This machine's cores unless given.
     workers
-        How many cores; all unless given.
+        How many cores; all unless given, this machine's or the cluster's.
     memory
-        Bytes of memory to take, about (2 GiB). Evidence that does not fit goes to disk.
+        Bytes of memory to take, about (2 GiB), by all workers together. Evidence that does not fit
+        goes to disk.
     resume
         A folder to keep what was read in, so that a fit that is interrupted can go on when it is
-        called again with the same folder. It is removed when the fit is done.
+        called again with the same folder. It is removed when the fit is done. On a cluster, all
+        machines must see it; if they do not, nothing is kept.
     progress
         Called with ``"reading"`` or ``"fitting"``, how much is done, and how much there is.
     """
@@ -189,71 +224,84 @@ def fit(
             f"which logs do not mark: use Gaussian(forced=False)"
         )
     noise = None if noise is None else checks.positive("noise", noise)
-    memory = checks.integer("memory", memory, LEAST)
-    workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
+    for name, value in (("intercept", intercept), ("standardize", standardize)):
+        if not isinstance(value, bool):
+            raise checks.refuse(name, "True or False", value)
+    if checks.integer("memory", memory) < LEAST:
+        raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
+    workers = None if workers is None else checks.integer("workers", workers, 1)
     target = None if out is None else writable(out)
+    if target is not None:
+        check_target(target, logs)
     folder = None if resume is None else checked_path(resume)
     start = time.perf_counter()
     told = passes_told(transfer, progress)
+    plan = Plan(logs.with_intercept() if intercept else logs, transfer, noise, standardize)
     if cluster is None:
         gathered = local.gather(
-            logs, workers=workers, memory=memory, folder=folder, progress=progress
+            plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
         )
         try:
-            portions = local.Shelved(gathered.shelf, workers, told)
-            kept = list(gathered.shelf) if keep_tasks else None
-            fitted = learned(logs, transfer, noise, portions, gathered.tally, kept)
+            portions = local.Shelved(gathered.shelf, workers or os.cpu_count() or 1, told)
+            fitted = learned(plan, portions, gathered.tally, keep_tasks)
         finally:
             gathered.shelf.remove()
     else:
-        from headstart.fleet import cluster as distant
+        from headstart.fleet.cluster import connected
+        from headstart.fleet.hand_out import gathered as spread_out
 
-        if folder is not None and folder.exists():
-            raise InputError(
-                f"the fit in {str(folder)!r} was begun on this machine: go on without cluster, or "
-                f"begin afresh (--afresh)"
-            )
-        with distant.connected(cluster, workers) as ray:
-            spread = distant.gather(ray, logs, workers=workers, memory=memory, progress=progress)
-            kept = list(spread.each_portion()) if keep_tasks else None
+        with (
+            connected(cluster, workers) as ray,
+            spread_out(
+                ray, plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
+            ) as spread,
+        ):
             spread.told = told
-            fitted = learned(logs, transfer, noise, spread, spread.tally, kept)
+            fitted = learned(plan, spread, spread.tally, keep_tasks)
     fitted = fitted._replace(seconds=time.perf_counter() - start)
     if target is not None:
         fitted.bandit().save(target)
     if folder is not None:
-        local.forget(folder)
+        forget(folder)
     return fitted
 
 
-def learned(
-    logs: Logs,
-    transfer: Transfer,
-    noise: float | None,
-    portions: Portions,
-    tally: local.Tally,
-    kept: list[Portion] | None,
-) -> Fitted:
+class Plan(NamedTuple):
+    """What to learn from, and how."""
+
+    logs: Logs
+    transfer: Transfer
+    noise: float | None
+    standardize: bool
+
+
+def learned(plan: Plan, portions: local.Shelved | Spread, tally: Tally, keep_tasks: bool) -> Fitted:
     """Fit the evidence, wherever it is."""
+    logs = plan.logs
     if not len(portions):
-        raise InputError(
-            f"logs must hold at least one row that can be used; all {tally.bad.count} were left out"
-        )
-    total = sum(portions.map(pooled), np.zeros(packed_size(logs.dim)))
+        raise tally.nothing(logs.columns)
+    total = sum(portions.map(pooled), np.zeros(packed_size(logs.width)))
+    every = Evidence.unpack(total, logs.width)
+    if plan.standardize:
+        portions.units = Units.of(every, constant=logs.dim if logs.intercept else None)
+        every = portions.units.evidence(every)
     with one_blas_thread():
-        state = transfer.refit_portions(portions, noise)
+        state = plan.transfer.refit_portions(portions, plan.noise)
     return Fitted(
-        transfer=transfer,
-        noise=noise,
+        transfer=plan.transfer,
+        noise=plan.noise,
         state=state,
-        pooled=Evidence.unpack(total, logs.dim),
+        pooled=every,
+        units=portions.units,
+        intercept=logs.intercept,
         tasks=len(portions),
         rows=tally.rows,
         bad=tally.bad,
         weightless=tally.weightless,
         feature_names=logs.feature_names,
         seconds=0.0,
-        kept=kept,
+        kept=list(portions.each_portion()) if keep_tasks else None,
+        notes=tuple(tally.notes(len(portions))),
     )
 
 
@@ -267,7 +315,7 @@ def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
     """What to call after every pass over the tasks."""
     if progress is None:
         return None
-    many = 1 + (FEW + PASSES if isinstance(transfer, (EmpiricalBayes, Mixture)) else 1)
+    many = 1 + (len(STEPS) if isinstance(transfer, (EmpiricalBayes, Mixture)) else 1)
     steps: Iterator[int] = iter(range(1, 1 << 30))
     progress("fitting", 0.0, float(many))
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))

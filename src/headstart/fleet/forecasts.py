@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
 
 from headstart.belief import Belief
 from headstart.mixture import MixtureBelief, MixturePrior, believe
@@ -125,6 +124,8 @@ def start_of(prior: Prior | MixturePrior, tasks: int) -> Belief | MixtureBelief:
 
 def predicted(belief: Belief | MixtureBelief, x: Array, r: Array) -> tuple[Array, Array, Array]:
     """The mean, the log density and the place of rewards in their predicted distributions."""
+    from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
+
     if isinstance(belief, Belief):
         mean = (x * belief.mean).sum(-1)
         variance = belief.noise**2 * (1.0 + belief.width(x[:, None, :])[:, 0] ** 2)

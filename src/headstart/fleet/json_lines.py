@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.types as kinds
 
-from headstart.fleet.blocks import Block
 from headstart.fleet.columns import Columns, Resolved, is_list
 from headstart.fleet.lines import byte_ranges, sample, whole_lines
+from headstart.fleet.problems import Block
 from headstart.fleet.rows import BadRows, Example, first_examples
 
 __all__ = ["blocks", "pieces", "schema"]

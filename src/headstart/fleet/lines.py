@@ -69,19 +69,19 @@ def sample(source: pa.NativeFile, path: str) -> bytes:
 def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
     """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
     if packing(path):
-        yield from cut(unpacked(source, path), None)
+        yield from cut(unpacked(source, path), None, path)
         return
     start, stop = span
     if start:
         # A line belongs to the range in which it begins.
         source.seek(start - 1)
-        start = start - 1 + len(rest_of_line(source))
+        start = start - 1 + len(rest_of_line(source, path))
     if start < stop:
         source.seek(start)
-        yield from cut(source, stop - start)
+        yield from cut(source, stop - start, path)
 
 
-def cut(stream: pa.NativeFile, length: int | None) -> Iterator[bytes]:
+def cut(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
     """A stream in pieces of whole lines; the last line may go on beyond ``length``."""
     rest = b""
     while length is None or length > 0:
@@ -93,14 +93,19 @@ def cut(stream: pa.NativeFile, length: int | None) -> Iterator[bytes]:
         end = text.rfind(b"\n") + 1
         rest = text[end:]
         if len(rest) > RANGE:
-            raise InputError(f"a line is longer than {RANGE:,} bytes: is this a file of lines?")
+            raise endless(path)
         if end:
             yield text[:end]
     if rest:
-        yield rest + (rest_of_line(stream) if length == 0 else b"")
+        yield rest + (rest_of_line(stream, path) if length == 0 else b"")
 
 
-def rest_of_line(stream: pa.NativeFile) -> bytes:
+def endless(path: str) -> InputError:
+    """The error for a file without ends of lines."""
+    return InputError(f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?")
+
+
+def rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
     """What comes up to the next end of a line, that included."""
     pieces: list[bytes] = []
     while data := stream.read(1 << 16):
@@ -109,5 +114,5 @@ def rest_of_line(stream: pa.NativeFile) -> bytes:
             return b"".join([*pieces, data[:end]])
         pieces.append(data)
         if sum(map(len, pieces)) > RANGE:
-            raise InputError(f"a line is longer than {RANGE:,} bytes: is this a file of lines?")
+            raise endless(path)
     return b"".join(pieces)

@@ -1,32 +1,32 @@
 """One pass over the logs on this machine, on all cores; what is interrupted goes on from there.
 
 Every worker is a thread: reading and adding up hold no lock of Python's. A worker takes one part
-of the logs after the other and adds it to sums of its own. With a *folder*, these sums are written
-there now and then, and a manifest says which parts are in them: a pass that is interrupted and
-begun again reads only the rest.
+of the logs after the other and adds it to the sums that all share. With a *folder*, these sums are
+written there now and then, and a manifest says which parts are in them: a pass that is interrupted
+and begun again reads only the rest.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from headstart import checks, disk
-from headstart.errors import FileError, InputError
+from headstart import checks
+from headstart.errors import FileError
+from headstart.fleet import kept as keeping
+from headstart.fleet.kept import Kept, Tally
 from headstart.fleet.logs import Logs, Part
 from headstart.fleet.passes import faster
-from headstart.fleet.rows import BadRows, Example, Rows
-from headstart.fleet.sums import MANY, Shelf, Sums, compiled
+from headstart.fleet.rows import Rows
+from headstart.fleet.shelf import BUCKETS, Portion, Shelf
+from headstart.fleet.sums import MANY, Sums, compiled
+from headstart.fleet.units import Units
 from headstart.records import Array
 from headstart.transfer.portions import Portions
 
@@ -37,48 +37,8 @@ Found = TypeVar("Found")
 #: Called with what is being done, how much of it is done and how much there is in all.
 Progress = Callable[[str, float, float], None]
 
-OFTEN = 60.0  # seconds after which a worker's sums are kept
 READING = 3 << 27  # bytes a worker takes to read, about
-
-
-@dataclasses.dataclass
-class Tally:
-    """What was read: rows that count, rows that were left out, and the parts they are in."""
-
-    rows: int = 0
-    bad: BadRows = dataclasses.field(default_factory=BadRows)
-    weightless: int = 0
-    parts: list[str] = dataclasses.field(default_factory=list)
-
-    def add(self, other: Tally) -> None:
-        """Count another's too."""
-        self.rows += other.rows
-        self.bad = self.bad + other.bad
-        self.weightless += other.weightless
-        self.parts += other.parts
-
-    def count(self, rows: Rows) -> None:
-        """Count a block."""
-        self.rows += rows.count if rows.chosen is None else int(rows.chosen.sum())
-        self.bad = self.bad + rows.bad
-        self.weightless += rows.weightless
-
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        examples = [list(example) for example in self.bad.examples]
-        return {
-            "rows": self.rows,
-            "weightless": self.weightless,
-            "bad": [self.bad.count, self.bad.reasons, examples],
-            "parts": self.parts,
-        }
-
-    @classmethod
-    def from_json(cls, known: dict[str, Any]) -> Tally:
-        """And back."""
-        count, reasons, examples = known["bad"]
-        bad = BadRows(count, reasons, [Example(*example) for example in examples])
-        return cls(known["rows"], bad, known["weightless"], list(known["parts"]))
+WHOLE = 1 << 28  # bytes of features; a part of no more is added all at once
 
 
 class Gathered(NamedTuple):
@@ -120,25 +80,18 @@ def gather(
     pace = Pace(sum(amount[part.key] for part in parts), progress)
     pace.add(sum(amount[part.key] for part in parts if part.key in done))
     workers = max(1, min(workers, len(missing)))
-    budget = max(memory - workers * READING, memory // 4) // workers
-    folders = None if kept is None else kept.folder
-    crew = [Worker(logs, Sums(logs.dim, budget, folders), kept) for _ in range(workers)]
+    budget = max(memory - workers * READING, memory // 4)
+    sums = Sums(logs.width, budget, None if kept is None else kept.folder, workers)
+    reading = Reading(logs, sums, kept)
     if sum(part.rows or 0 for part in missing) >= MANY:  # while the first rows are read
         threading.Thread(target=compiled, args=(MANY,), daemon=True).start()
-    run(crew, iter(missing), lambda part: pace.add(amount[part.key]))
-    if kept is not None and time.monotonic() - kept.started > OFTEN:
-        for worker in crew:
-            worker.keep()
-    total = Tally()
-    first = crew[0].sums
-    for worker in crew:
-        total.add(worker.tally)
-        if worker.sums is not first:
-            first.merge(worker.sums)
+    run(reading, workers, iter(missing), lambda part: pace.add(amount[part.key]))
     if kept is not None:
-        first.runs += kept.old_runs
-        total.add(kept.old)
-    return Gathered(first.shelf(keep=kept is not None), total)
+        if time.monotonic() - kept.started > keeping.OFTEN:
+            reading.keep()
+        sums.runs += kept.old_runs
+        reading.tally.add(kept.old)
+    return Gathered(sums.shelf(keep=kept is not None), reading.tally)
 
 
 class Shelved(Portions):
@@ -147,10 +100,20 @@ class Shelved(Portions):
     def __init__(self, shelf: Shelf, workers: int, told: Callable[[], None] | None = None) -> None:
         self.shelf, self.workers, self.told = shelf, workers, told
         self.dim, self.sizes = shelf.dim, shelf.sizes
+        self.units: Units | None = None
+
+    def portion(self, bucket: int) -> Portion:
+        """The tasks of one bucket."""
+        names, rows = self.shelf.portion(bucket)
+        return Portion(names, rows if self.units is None else self.units.packed(rows))
+
+    def each_portion(self) -> Iterator[Portion]:
+        """All of them, in order."""
+        return (self.portion(bucket) for bucket in range(BUCKETS))
 
     def rows(self, portion: int) -> Array:
         """The packed evidence of one bucket."""
-        return self.shelf.portion(portion).rows
+        return self.portion(portion).rows
 
     def map(
         self, function: Callable[..., Found], *arguments: Any, first: int | None = None
@@ -191,61 +154,97 @@ def amounts(parts: Sequence[Part]) -> dict[str, float]:
     return {part.key: float(part.bytes) for part in parts}
 
 
-class Worker:
-    """A thread's sums, what they hold, and whether they hold it wholly."""
+def blocks_of(logs: Logs, part: Part) -> Iterable[Rows]:
+    """The rows of a part: a list, or one block after the other if it is too large to be held.
+
+    If a part of the first kind cannot be read, that is told before any of it is there.
+    """
+    size = 2 * part.bytes if part.rows is None else 8 * logs.width * part.rows
+    blocks = logs.read(part, turned=False)
+    return list(blocks) if size <= WHOLE else blocks
+
+
+class Reading:
+    """What all threads have read: their sums, and the parts that are in them."""
 
     def __init__(self, logs: Logs, sums: Sums, kept: Kept | None) -> None:
         self.logs, self.sums, self.kept = logs, sums, kept
         self.tally = Tally()  # everything
         self.fresh = Tally()  # what was not kept yet
         self.unkept = 0  # the first of the files not kept yet
-        self.sound = True
-        self.last = time.monotonic()
+        self.torn = 0  # parts of which the sums hold a piece
+        self.due = time.monotonic() + keeping.OFTEN
+        self.stop = threading.Event()
+        self.changed = threading.Condition(sums.lock)
 
     def read(self, part: Part) -> None:
-        """Add one part. If it cannot be read to its end, the sums hold a piece of it."""
+        """Add one part: all of it or nothing, if it is not too large to be held."""
+        blocks = blocks_of(self.logs, part)
+        with self.changed if isinstance(blocks, list) else contextlib.nullcontext():
+            self.add(part, blocks)
+
+    def add(self, part: Part, blocks: Iterable[Rows]) -> None:
+        """Add blocks; if it fails in their midst, the part stays torn."""
         tally = Tally(parts=[part.key])
-        for rows in self.logs.read(part):
-            self.sound = False
+        with self.changed:
+            self.torn += 1
+        for rows in blocks:
             tally.count(rows)
             self.sums.add(rows)
-        self.sound = True
-        self.tally.add(tally)
-        self.fresh.add(tally)
-        if self.kept is not None and time.monotonic() - self.last > OFTEN:
-            self.keep()
+        with self.changed:
+            self.torn -= 1
+            self.tally.add(tally)
+            self.fresh.add(tally)
+            self.changed.notify_all()
+
+    def keep_now_and_then(self) -> None:
+        """Keep the sums if it is time, as soon as no part is torn."""
+        if self.kept is None or time.monotonic() < self.due:
+            return
+        with self.changed:
+            self.changed.wait_for(lambda: not self.torn or self.stop.is_set())
+            if time.monotonic() >= self.due:
+                self.keep()
 
     def keep(self) -> None:
         """Write the sums to disk, and say so in the manifest."""
-        if self.kept is None or not self.sound or not self.fresh.parts:
+        if self.kept is None or self.torn or not self.fresh.parts:
             return
         self.sums.spill()
         self.kept.add(self.sums.runs[self.unkept :], self.fresh)
         self.unkept = len(self.sums.runs)
         self.fresh = Tally()
-        self.last = time.monotonic()
+        self.due = time.monotonic() + keeping.OFTEN
+
+    def end(self) -> None:
+        """Let the threads stop after the parts they read."""
+        self.stop.set()
+        with self.changed:
+            self.changed.notify_all()
 
 
-def run(crew: Sequence[Worker], parts: Iterator[Part], finished: Callable[[Part], None]) -> None:
+def run(
+    reading: Reading, workers: int, parts: Iterator[Part], finished: Callable[[Part], None]
+) -> None:
     """Let every worker read parts until there are none, or one fails."""
-    lock, stop = threading.Lock(), threading.Event()
+    lock = threading.Lock()
     errors: list[BaseException] = []
 
-    def work(worker: Worker) -> None:
+    def work() -> None:
         try:
-            while not stop.is_set():
+            while not reading.stop.is_set():
                 with lock:
                     part = next(parts, None)
                 if part is None:
-                    worker.sums.flush()
                     return
-                worker.read(part)
+                reading.read(part)
                 finished(part)
+                reading.keep_now_and_then()
         except BaseException as error:
             errors.append(error)
-            stop.set()
+            reading.end()
 
-    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in crew]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
     for thread in threads:
         thread.start()
     try:
@@ -253,95 +252,14 @@ def run(crew: Sequence[Worker], parts: Iterator[Part], finished: Callable[[Part]
             while thread.is_alive():
                 thread.join(0.1)  # so that Ctrl-C is heard
     except KeyboardInterrupt as error:
-        stop.set()
+        reading.end()
         for thread in threads:
             thread.join()  # the parts that are being read, a second or so
         errors.insert(0, error)
     if not errors:
         return
-    for worker in crew:
-        with contextlib.suppress(FileError):  # the first error is what matters
-            worker.keep()
-    for worker in crew:
-        for path in worker.sums.runs[worker.unkept :]:
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(FileError):  # the first error is what matters
+        reading.keep()
+    for path in reading.sums.runs[reading.unkept :]:
+        path.unlink(missing_ok=True)
     raise errors[0]
-
-
-class Kept:
-    """A folder with the sums of parts that were read, and a manifest of them."""
-
-    def __init__(self, folder: Path, logs: Logs, parts: Sequence[Part]) -> None:
-        self.folder = folder
-        self.manifest = folder / "manifest.json"
-        self.lock = threading.Lock()
-        self.started = time.monotonic()
-        self.settings = {
-            "headstart": version("headstart"),
-            "columns": repr(logs.columns),
-            "features": list(logs.feature_names),
-            "on_bad_rows": logs.on_bad_rows,
-        }
-        self.entries: list[dict[str, Any]] = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"folder {str(folder)!r} cannot be made ({error})") from error
-        if self.manifest.exists():
-            self.recover(parts)
-        names = {name for entry in self.entries for name in entry["files"]}
-        self.old_runs = [folder / name for name in sorted(names)]
-        self.old = Tally()
-        for entry in self.entries:
-            self.old.add(Tally.from_json(entry))
-        for path in folder.glob("*.evidence"):
-            if path.name not in names:  # begun, but not finished
-                path.unlink(missing_ok=True)
-
-    @property
-    def parts(self) -> set[str]:
-        """The parts that need not be read again."""
-        return set(self.old.parts)
-
-    def recover(self, parts: Sequence[Part]) -> None:
-        """What an earlier pass has kept, if it was of the same logs with the same settings."""
-        again = "begin afresh (--afresh), or put it back as it was"
-        with disk.telling_why(self.manifest, "the manifest of an interrupted fit"):
-            known = json.loads(self.manifest.read_text())
-            settings, entries = known["settings"], known["entries"]
-            keys = [key for entry in entries for key in entry["parts"]]
-        for name, value in self.settings.items():
-            if settings.get(name) != value:
-                raise InputError(
-                    f"the fit in {str(self.folder)!r} cannot go on: {name} was "
-                    f"{settings.get(name)!r} and is {value!r} now; {again}"
-                )
-        there = {part.key for part in parts}
-        for key in keys:
-            if key not in there:
-                raise InputError(
-                    f"the fit in {str(self.folder)!r} cannot go on: file {key.split('|')[0]!r} "
-                    f"was changed, moved or removed; {again}"
-                )
-        for entry in entries:
-            for name in entry["files"]:
-                if not (self.folder / name).exists():
-                    raise FileError(
-                        f"the fit in {str(self.folder)!r} cannot go on: {name} is missing; "
-                        f"begin afresh (--afresh)"
-                    )
-        self.entries = entries
-
-    def add(self, files: Sequence[Path], tally: Tally) -> None:
-        """Say that these files hold these parts."""
-        entry = {"files": [path.name for path in files], **tally.as_json()}
-        with self.lock:
-            self.entries.append(entry)
-            content = json.dumps({"settings": self.settings, "entries": self.entries}, indent=1)
-            with disk.replacing(self.manifest) as draft:
-                draft.write(content.encode())
-
-
-def forget(folder: Path) -> None:
-    """Remove what was kept."""
-    shutil.rmtree(folder, ignore_errors=True)

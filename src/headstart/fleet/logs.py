@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,14 +17,17 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.fleet import arrow_files, csv_files, json_lines, parquet_files, sources
 from headstart.fleet.blocks import to_rows
-from headstart.fleet.columns import Columns, Resolved, is_text, natural
+from headstart.fleet.columns import Columns, Resolved, is_number, is_text, natural
 from headstart.fleet.rows import BadRows, Rows
 
 __all__ = ["Logs", "Part"]
 
-ROWS = 1_000_000  # about this many rows are a part
+ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
 BYTES = 256 * 2**20  # and about this many bytes of features
+
+#: Formats that are read through a map of the file in memory: half the time where it was in memory.
+MAPPED = ("arrow", "parquet")
 
 #: For every format, a module with the functions schema, pieces and blocks.
 READERS: dict[str, Any] = {
@@ -103,8 +107,11 @@ class Logs:
         self.on_bad_rows = checks.one_of("on_bad_rows", on_bad_rows, ("error", "skip"))
         self.format = None if format is None else checks.one_of("format", format, sources.FORMATS)
         self.storage = dict(storage or {})
-        self.files = sources.find_files(paths, self.format, self.storage)
+        found = sources.find_files(paths, self.format, self.storage)
+        self.files, self.remarks = sources.repeats(found)
+        self.flag: str | None = None  # a column that looks like the chosen one, and is not named
         self.surveyed: Survey | None = None
+        self.intercept = False
         for file in self.files:
             resolved = self.resolve(file)
             if resolved is not None:
@@ -113,6 +120,7 @@ class Logs:
             raise InputError(f"paths must have rows; {self.files[0].path!r} is empty") from None
         self.first = file
         self.resolved = resolved
+        self.remarks += self.odd()
         width = resolved.width
         if resolved.listed:
             width = self.find_width() if width is None else width
@@ -120,6 +128,17 @@ class Logs:
         else:
             self.feature_names = resolved.features
         self.dim = len(self.feature_names)
+
+    def with_intercept(self) -> Logs:
+        """The same logs, read with a constant feature after all others."""
+        other = copy.copy(self)
+        other.intercept = True
+        return other
+
+    @property
+    def width(self) -> int:
+        """How many features rows are read with: the log's, and the intercept if there is one."""
+        return self.dim + self.intercept
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets parts one by one and needs no list of them.
@@ -135,7 +154,7 @@ class Logs:
         form = sources.format_of(path, self.format)
         with (
             sources.reading(path, form),
-            sources.open_file(path, self.storage, mapped=form == "arrow") as source,
+            sources.open_file(path, self.storage, mapped=form in MAPPED) as source,
         ):
             yield source, READERS[form]
 
@@ -143,7 +162,29 @@ class Logs:
         """Find the columns in one file; ``None`` for a file of lines that has none."""
         with self.opened(file.path) as (source, reader):
             schema = reader.schema(source, file.path, self.columns)
-        return None if schema is None else self.columns.resolve(schema, repr(file.path))
+        if schema is None:
+            return None
+        if self.columns.chosen is None:
+            self.flag = flag_in(schema, self.columns)
+        return self.columns.resolve(schema, repr(file.path))
+
+    def odd(self) -> list[str]:
+        """What is odd about the files as a whole."""
+        notes = []
+        if self.flag is not None:
+            notes.append(
+                f"column {self.flag!r} looks as if it says which arm was shown: if rows are arms "
+                f"on offer, pass chosen={self.flag!r} (--chosen {self.flag}), and only those that "
+                f"were shown count"
+            )
+        unknown = [file.path for file in self.files if not file.changed]
+        if unknown:
+            more = "" if len(unknown) == 1 else f" and {len(unknown) - 1:,} more"
+            notes.append(
+                f"nothing tells whether {unknown[0]!r}{more} has changed since (no time, no ETag): "
+                f"a fit that was interrupted reads it again"
+            )
+        return notes
 
     def find_width(self) -> int:
         """How long the lists of features are: as most are among the first rows."""
@@ -172,7 +213,7 @@ class Logs:
             with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
                 looks = list(pool.map(self.look, self.files))
             parts = [part for look in looks for part in look.parts]
-            notes = [note for look in looks for note in look.notes]
+            notes = [*self.remarks, *(note for look in looks for note in look.notes)]
             notes += differences({look.task: look.path for look in reversed(looks) if look.task})
             self.surveyed = Survey(parts, notes)
         return self.surveyed
@@ -240,7 +281,7 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey().parts)
 
-    def read(self, part: Part, *, threads: bool = False) -> Iterator[Rows]:
+    def read(self, part: Part, *, threads: bool = False, turned: bool = True) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters
@@ -249,6 +290,9 @@ class Logs:
             One of :meth:`parts`.
         threads
             Lets PyArrow use several cores for it.
+        turned
+            Whether features are an array with a row for each row. Otherwise they may stay as the
+            file has them, :class:`headstart.fleet.turning.Upright`, which saves a copy.
         """
         sources.check_unchanged(sources.File(part.path, part.size, part.changed))
         rows = max(1024, min(BLOCK, BYTES // (8 * self.dim)))
@@ -261,7 +305,9 @@ class Logs:
             for block in reader.blocks(
                 source, part.path, (part.start, part.stop), resolved, rows, threads
             ):
-                found = to_rows(block, resolved, self.dim)
+                found = to_rows(block, resolved, self.dim, turned)
+                if self.intercept:
+                    found = found.with_constant()
                 seen += block.table.num_rows + block.bad.count
                 if self.on_bad_rows == "skip":
                     yield found
@@ -271,7 +317,7 @@ class Logs:
                 if not bad:
                     yield found
         if bad:
-            raise refuse_rows(bad, seen, part)
+            raise refuse_rows(bad, seen, part, self)
 
 
 class Look(NamedTuple):
@@ -309,10 +355,35 @@ def clock(kind: pa.DataType) -> str:
     return "spans of time" if kinds.is_duration(kind) else "times"
 
 
-def refuse_rows(bad: BadRows, seen: int, part: Part) -> InputError:
+#: What people call the column that says which arm was shown.
+FLAGS = ("chosen", "shown", "selected", "displayed", "picked", "played", "served", "taken")
+
+
+def flag_in(schema: pa.Schema, columns: Columns) -> str | None:
+    """A column that seems to say which arm was shown, by its name and type."""
+    used = set(columns.roles.values())
+    for field in schema:
+        plain = field.name.lower().removeprefix("is_").removeprefix("was_").removeprefix("arm_")
+        if plain in FLAGS and field.name not in used and is_number(field.type):
+            return str(field.name)
+    return None
+
+
+def hint_at_chosen(bad: BadRows, logs: Logs) -> str:
+    """What to do where most bad rows lack a reward, as arms do that were not shown."""
+    if logs.columns.chosen is not None or 2 * bad.reasons.get("reward is missing", 0) < bad.count:
+        return ""
+    name = "COLUMN" if logs.flag is None else logs.flag
+    return (
+        f"If the rows without a reward are arms that were on offer and not shown, name the column "
+        f"that says which was shown (chosen={name!r}, --chosen {name}). "
+    )
+
+
+def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:
     """The error that lists everything that is wrong with the rows of a part."""
     return InputError(
         f"{bad.count:,} of the {seen:,} rows looked at in {part.path!r} cannot be used (the first "
-        f"row is 0):\n{bad}\nRepair them, or pass on_bad_rows='skip' (--on-bad-rows skip) to leave "
-        f"them out, counted"
+        f"row is 0):\n{bad}\n{hint_at_chosen(bad, logs)}Repair them, or pass on_bad_rows='skip' "
+        f"(--on-bad-rows skip) to leave them out, counted"
     )

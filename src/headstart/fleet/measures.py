@@ -47,6 +47,11 @@ class Lead(NamedTuple):
     looked: int
     curve: list[Estimate]
 
+    @property
+    def unit(self) -> str:
+        """The word that follows the number."""
+        return "round" if math.isinf(self.rounds.value) and self.looked == 1 else "rounds"
+
     def __str__(self) -> str:
         if math.isinf(self.rounds.value):
             return f"more than {self.looked}"

@@ -36,6 +36,7 @@ from headstart.fleet.bootstrap import Draws, Estimate
 from headstart.fleet.columns import Columns
 from headstart.fleet.gathering import Offers, Whole
 from headstart.fleet.walking import Policy, follow, replay
+from headstart.lab.figures.text import number
 from headstart.mixture import MixturePrior
 from headstart.prior import Prior
 from headstart.records import Array
@@ -45,6 +46,7 @@ __all__ = [
     "Policy",
     "Terms",
     "Value",
+    "doubts",
     "estimate",
     "follow_terms",
     "missing",
@@ -60,6 +62,10 @@ NAMES = {
     "snips": "SNIPS",
     "dr": "doubly robust",
 }
+
+#: By how much the propensities of a round may miss 1, and in which share of the rounds they may.
+CLOSE = 1e-3
+FEW = 0.01
 
 
 class Terms(NamedTuple):
@@ -87,7 +93,8 @@ class Terms(NamedTuple):
 class Value(NamedTuple):
     """What a policy is estimated to earn per round, by one estimator.
 
-    ``effective`` is the effective sample size (Σw)²/Σw², of ``rounds`` rounds in the log.
+    Of ``rounds`` rounds in the log the estimate is a mean over ``used``, which belong to ``tasks``
+    tasks; ``effective`` is its effective sample size (Σw)²/Σw².
     """
 
     policy: str
@@ -95,6 +102,8 @@ class Value(NamedTuple):
     value: Estimate
     rounds: int
     effective: float
+    used: int
+    tasks: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -198,7 +207,8 @@ def estimate(
 def value_of(policy: str, estimator: str, terms: Terms, rounds: int, draws: Draws) -> Value:
     """An estimate with its interval, under the names that readers see."""
     value = terms.with_interval(draws)
-    return Value(policy, NAMES[estimator], value, rounds, terms.effective)
+    used, tasks = len(terms.below), len(np.unique(terms.tasks))
+    return Value(policy, NAMES[estimator], value, rounds, terms.effective, used, tasks)
 
 
 def missing(columns: Columns) -> str:
@@ -218,3 +228,30 @@ def missing(columns: Columns) -> str:
         return ""
     listed = ", ".join(lacking[:-1]) + (" and " if len(lacking) > 1 else "") + lacking[-1]
     return f"To estimate what a policy would earn, the log must also hold {listed}."
+
+
+def doubts(offers: Offers) -> str:
+    """Why estimates from these rounds could not be right, and what to log; empty where they can.
+
+    Where only the arm shown has a propensity there is nothing to add up, and nothing to doubt.
+    """
+    if not len(offers.rewards):
+        return "Off-policy estimates need rounds with exactly one chosen arm; the log has none."
+    if int(offers.arms.max()) < 2:
+        return (
+            "Off-policy values are withheld: every round has one arm only, so that nobody knows "
+            "what else was on offer. To estimate what a policy would earn, log one row for every "
+            "arm on offer in a round, and mark the one that was shown (chosen)."
+        )
+    totals = np.zeros(0) if offers.totals is None else offers.totals
+    known = totals[np.isfinite(totals)]
+    off = int((np.abs(known - 1.0) > CLOSE).sum())
+    if off > FEW * len(known):
+        return (
+            f"Off-policy values are withheld: in {off:,} of {len(known):,} rounds the "
+            "propensities of the arms do not add up to 1 (the median of all sums is "
+            f"{number(float(np.median(known)))}). Log every arm on offer in a round, and for each "
+            "the probability with which it would be chosen (propensity); or give it for the arm "
+            "that was shown and leave it empty for the others."
+        )
+    return ""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import headstart
+from headstart.disk import checked_path
+from headstart.errors import FileError
 from headstart.fleet import plots
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED
-from headstart.fleet.verdict import RELEVANT, TOLERATED
+from headstart.fleet.offpolicy import NAMES
+from headstart.fleet.verdict import RELEVANT, TOLERATED, UNIT
 from headstart.lab.figures.text import count, number, with_interval
 from headstart.lab.report import Section, write_report
 
@@ -17,7 +27,9 @@ if TYPE_CHECKING:
 
     from headstart.fleet.evaluation import Evaluation
 
-__all__ = ["sections", "write_page"]
+__all__ = ["check_place", "sections", "write_page"]
+
+ROOM = 16 * 2**20  # bytes that a page and its figures need at most
 
 ANSWERS = {"yes": "✓ yes", "no": "✗ no", "open": "? open"}
 
@@ -37,7 +49,7 @@ ABOUT = {
 
 
 def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = "") -> Path:
-    """Write ``report.html`` into a folder, and the figures beside it.
+    """Write ``report.html`` into a folder, and the figures beside it: all of them, or nothing.
 
     Parameters
     ----------
@@ -48,27 +60,96 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
     source
         What was evaluated, for the page's title.
     """
-    target = Path(folder)
+    target = checked_path(folder)
+    check_place(target)
     parts = sections(found)
-    for part in parts:
-        for figure in part.figures:
-            figure.save(target / "figures")
     about = f" ({source})" if source else ""
-    return write_report(
-        target / "report.html",
-        f"Does a learned prior help?{about}",
-        parts,
-        manifest(found),
-        f"> **{TITLES[found.verdict.kind]}**\n>\n> {found.verdict.sentence}\n\n{counted(found)}",
-    )
+    with drafted(target) as draft:
+        for part in parts:
+            for figure in part.figures:
+                figure.save(draft / "figures")
+        write_report(
+            draft / "report.html",
+            f"Does a learned prior help?{about}",
+            parts,
+            manifest(found),
+            f"> **{TITLES[found.verdict.kind]}**\n>\n> {found.verdict.sentence}\n\n"
+            f"{counted(found)}",
+        )
+    return target / "report.html"
+
+
+def check_place(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that a page cannot be written into, before the work of making one.
+
+    Nothing is left behind, and the folder is not made.
+    """
+    target = checked_path(folder)
+    there = target
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    with telling_of(target):
+        if not there.is_dir():
+            what = "it is a file" if there == target else f"{str(there)!r} is a file"
+            raise FileError(f"out {str(target)!r} must be a folder; {what}")
+        with tempfile.TemporaryDirectory(prefix=".headstart-", dir=there):
+            room = shutil.disk_usage(there).free
+        if room < ROOM:
+            raise FileError(
+                f"out {str(target)!r} has room for {room / 2**20:.1f} MiB; a page needs "
+                f"{ROOM // 2**20} MiB"
+            )
+
+
+@contextlib.contextmanager
+def drafted(target: Path) -> Iterator[Path]:
+    """A folder inside the target whose files go where they belong when all is written.
+
+    Inside, because what lies beside it may be on another disk, or not be ours to write to.
+    """
+    made = [folder for folder in (target, *target.parents) if not folder.exists()]
+    draft: Path | None = None
+    try:
+        with telling_of(target):
+            target.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=".headstart-", dir=target))
+            yield draft
+            figures = target / "figures"
+            figures.mkdir(exist_ok=True)
+            for old in figures.glob("values.*"):  # the one figure that is not always there
+                old.unlink()
+            for path in sorted(draft.glob("figures/*")):
+                path.replace(figures / path.name)
+            (draft / "report.html").replace(target / "report.html")
+    except BaseException:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+    shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def telling_of(target: Path) -> Iterator[None]:
+    """Say of a folder why it could not be written."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error, FileError) else error
+        if not isinstance(cause, OSError):
+            raise
+        reason = cause.strerror or str(cause)
+        raise FileError(f"out {str(target)!r} could not be written ({reason})") from cause
 
 
 def counted(found: Evaluation) -> str:
     """What the verdict rests on."""
+    which = "the first" if found.first == 1 else f"the first {found.first}"
     return (
         f"Learned from {count(found.past, 'past task')}; judged on {number(found.rewards)} "
-        f"rewards, the first {found.first} of each of {count(found.future, 'future task')} that "
-        "no model had seen."
+        f"rewards, {which} of each of {count(found.future, 'future task')} that no model had seen."
     )
 
 
@@ -78,27 +159,59 @@ def sections(found: Evaluation) -> list[Section]:
         Section(
             "Three answers",
             "Models are compared by the log-likelihood that they gave to rewards before they saw "
-            f"them. The simplest model that none clearly beats is the answer.\n\n{answers(found)}",
+            "them. The simplest model that none clearly beats is the answer. Differences are in "
+            f"{UNIT}; + speaks for the answer, − against it.\n\n{answers(found)}",
         ),
         Section("Models", models_in_words(found), table=found.frame),
         Section("Error by position", "", plots.errors(found)),
         Section("Likelihood", "", plots.gains(found)),
-        Section("Rounds saved", "", plots.catching_up(found)),
+        Section("Lead", LEAD, plots.catching_up(found)),
         Section("Calibration", "", plots.calibration(found)),
         Section("Tasks", bad_in_words(found), plots.rounds_per_task(found.rounds)),
     ]
     if found.values:
-        parts.append(Section("Off-policy values", VALUES, plots.values(found), value_table(found)))
+        text = values_in_words(found)
+        parts.append(Section("Off-policy values", text, plots.values(found), value_table(found)))
     else:
         parts.append(Section("Off-policy values", found.advice))
     parts.append(Section("What was done", DONE))
     return parts
 
 
-VALUES = (
+LEAD = (
+    "The *lead* is how many rounds a task that learns alone needs to predict as well as the "
+    "learned prior does with none. It is measured on these future tasks; the *rounds saved* that "
+    "`headstart fit` prints are what its model expects, and another number."
+)
+
+EFFECTIVE = (
     "The *effective rounds* of an estimate say how many rounds would tell as much had the policy "
     "chosen the arms itself; where they are few, its interval is wide, and may be too narrow still."
 )
+
+
+def values_in_words(found: Evaluation) -> str:
+    """On what the estimates rest, and why they need not agree."""
+    logged = found.values[0]
+    replayed = [value for value in found.values if value.estimator == NAMES["replay"]]
+    shares = [value.used / max(1, value.tasks) for value in replayed]
+    low, high = (number(share, 2) for share in (min(shares), max(shares)))
+    each = low if low == high else f"{low} to {high}"
+    every = number(logged.used / max(1, logged.tasks), 2)
+    return f"""
+The estimators answer two questions and rest on different rounds, so that their numbers need not
+agree: compare policies by one estimator, not estimators with each other.
+
+- *{NAMES["replay"]}* and *{NAMES["weighted"]}*: what a policy earns that starts with a new task
+  and learns from its own choices only. They rest on the rounds in which it picks what was logged,
+  when it still knows little of a task ({NAMES["replay"]}: per task {each} rounds of {every}).
+- *{NAMES["ips"]}*, *{NAMES["snips"]}* and *{NAMES["dr"]}*: what its choice earns after all that
+  was logged of a task until then. They rest on all {count(logged.used, "logged round")} of
+  {count(logged.tasks, "task")}, late ones too.
+
+{EFFECTIVE}
+"""
+
 
 DONE = f"""
 Tasks were divided into past and future; whole tasks, so that nothing of a future task is known
@@ -117,9 +230,9 @@ that another is better by more than {TOLERATED} nats.
 
 
 COLUMNS = (
-    "*in 95 %* is the share of rewards inside their predictive intervals of 95 %; *rounds "
-    "behind* is how many rounds a task alone needs to predict as well as the learned prior does "
-    "with none."
+    "*log-likelihood* is per reward, in nats, and more is better; *in 95 %* is the share of "
+    "rewards inside their predictive intervals of 95 %; *lead over it* is the learned prior's "
+    "[lead](#lead) in rounds."
 )
 
 
@@ -146,7 +259,7 @@ def answers(found: Evaluation) -> str:
     ]
     return "\n".join(
         [
-            "| answer | holds | its model against the others, in nats per reward |",
+            "| answer | holds | its model against the others |",
             "|---|---|---|",
             *rows,
         ]
@@ -163,8 +276,9 @@ def value_table(found: Evaluation) -> pl.DataFrame:
                 "policy": value.policy,
                 "estimator": value.estimator,
                 "reward per round": with_interval(*value.value),
+                "rounds": number(value.used),
+                "of tasks": number(value.tasks),
                 "effective rounds": number(value.effective),
-                "logged rounds": value.rounds,
             }
             for value in found.values
         ]
@@ -173,7 +287,13 @@ def value_table(found: Evaluation) -> pl.DataFrame:
 
 def manifest(found: Evaluation) -> dict[str, Any]:
     """How it was made."""
+    now = datetime.datetime.now(datetime.UTC)
     return {
+        "logs": found.origin.files,
+        "command": found.origin.command,
+        "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
+        "written": f"{now:%Y-%m-%d %H:%M} UTC",
+        "order within a task": found.origin.order,
         "past tasks": found.past,
         "future tasks": found.future,
         **{name: str(value) for name, value in found.settings.items()},

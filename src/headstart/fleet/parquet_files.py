@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headstart.fleet.blocks import Block
 from headstart.fleet.columns import Columns, Resolved, is_text
+from headstart.fleet.problems import Block
 
 __all__ = ["blocks", "pieces", "schema"]
 

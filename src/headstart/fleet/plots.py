@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from headstart.lab.figures.text import count, number
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure as Drawing
 
     from headstart.fleet.evaluation import Evaluation
 
@@ -78,15 +78,60 @@ def lined(name: str, title: str, caption: str, panels: list[Panel], height: floa
 
     tables = [panel.table for panel in panels]
     table = tables[0] if len(tables) == 1 else pl.concat(tables, how="diagonal")
-    return Figure(
-        name,
-        title,
-        caption,
-        table,
-        brief_table(panels[0], 10).rename({"policy": "model"}),
-        lambda: draw_panels(panels, (DOUBLE, height), 4),
-        lambda: explore_panels(panels),
-    )
+
+    def draw() -> Drawing:
+        from matplotlib.ticker import NullFormatter
+
+        drawing = draw_panels(panels, (DOUBLE, height), 4)
+        for axes, panel in zip(drawing.axes, panels, strict=True):
+            if panel.log:
+                found = ticks(*axes.get_ylim())
+                axes.set_yticks(found, [f"{value:g}" for value in found])
+                axes.yaxis.set_minor_formatter(NullFormatter())
+        return drawing
+
+    def explore() -> Any:
+        figure = explore_panels(panels)
+        for column, panel in enumerate(panels, 1):
+            if panel.log:
+                low = min(each.floor for each in panels)
+                high = 1.15 * float(np.nanmax(panel.table.select("mean", "high").to_numpy()))
+                found = ticks(low, high)
+                figure.update_yaxes(
+                    row=1,
+                    col=column,
+                    range=[math.log10(low), math.log10(high)],
+                    tickvals=found,
+                    ticktext=[f"{value:g}" for value in found],
+                )
+        return figure
+
+    brief = brief_table(panels[0], 10).rename({"policy": "model"})
+    return Figure(name, title, caption, table, brief, draw, explore)
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis: few enough to read, enough to read values by.
+
+    >>> ticks(0.15, 12.0), ticks(0.9, 1.6), ticks(0.01, 1e5)[::2]
+    ([0.2, 0.5, 1.0, 2.0, 5.0, 10.0], [1.0, 1.2, 1.4, 1.6], [0.01, 1.0, 100.0, 10000.0])
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for parts in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+        found = [float(f"{part}e{power}") for power in range(first, last + 1) for part in parts]
+        found = [value for value in found if low <= value <= high]
+        if len(found) >= 4:
+            return found[:: math.ceil(len(found) / 9)]
+    return evenly(low, high)
+
+
+def evenly(low: float, high: float) -> list[float]:
+    """Round numbers at equal distances, four or five of them or a few more."""
+    step = 10.0 ** math.floor(math.log10((high - low) / 2.0))
+    step *= next((factor for factor in (5, 2) if (high - low) / (factor * step) >= 3), 1)
+    return [
+        round(at * step, 12) for at in range(math.ceil(low / step), math.floor(high / step) + 1)
+    ]
 
 
 def errors(found: Evaluation) -> Figure:
@@ -156,18 +201,18 @@ def calibration(found: Evaluation) -> Figure:
             "interval",
             "predictive interval (%)",
             "covered − promised (% points)",
-            marks=(Mark("as promised", y=0.0),),
+            marks=(Mark("", y=0.0),),
             known=LOOKS,
-            heading="coverage",
+            heading="coverage (0: as promised)",
         ),
         Models(
             tidy(places, "place", [(at + 0.5) / BINS for at in range(BINS)]),
             "place",
             "place in the predicted distribution",
             "rewards in this tenth (%)",
-            marks=(Mark("as predicted", y=100.0 / BINS),),
+            marks=(Mark("", y=100.0 / BINS),),
             known=LOOKS,
-            heading="where rewards fall",
+            heading=f"where rewards fall ({100 // BINS} %: as predicted)",
         ),
     ]
     return lined(
@@ -192,7 +237,7 @@ def catching_up(found: Evaluation) -> Figure:
         typical = float(np.median([abs(point.value) for point in points])) or 1.0
         missing = Estimate(math.nan, math.nan, math.nan)
         kept = [point if point.value <= 12.0 * typical else missing for point in points]
-        title = f"{name}: {lead} rounds"
+        title = f"{name}: {lead} {lead.unit}"
         lines[title] = kept + [missing] * (shown + 1 - len(kept))
         looks[title] = LOOKS[name]
     panel = Models(
@@ -200,12 +245,13 @@ def catching_up(found: Evaluation) -> Figure:
         "rounds",
         "rounds that the learner has seen",
         "squared error above the prior's (reward²)",
-        marks=(Mark("as good as the learned prior at its start", y=0.0),),
+        marks=(Mark("", y=0.0),),
         known=looks,
+        heading="0: as good as the learned prior at its start",
     )
     return lined(
         "catching-up",
-        "Rounds to catch up",
+        "The learned prior's lead",
         "The same rewards predicted by a task that learns alone and by the learned prior that has "
         "seen nothing of the task: where the difference reaches 0, the learner has caught up "
         "(found on the nearest curve that only falls). Very large first differences are left out; "
@@ -216,14 +262,11 @@ def catching_up(found: Evaluation) -> Figure:
 
 def rounds_per_task(rounds: npt.NDArray[np.int64]) -> Figure:
     """How long tasks are."""
-    edges = [1]
-    while edges[-1] <= int(rounds.max(initial=1)):
-        power = 10 ** (len(str(edges[-1])) - 1)
-        edges.append({1: 2, 2: 5, 5: 10}[edges[-1] // power] * power)
-    counts = np.histogram(rounds, [*edges[:-1], edges[-1] - 0.5])[0]
-    first = int(np.flatnonzero(counts)[0]) if counts.any() else 0
-    edges, counts = edges[first:], counts[first:]
-    labels = [span(low, high) for low, high in itertools.pairwise(edges)]
+    bits = np.frexp(rounds.astype(np.float64))[1]  # 1, 2–3, 4–7, … as headstart check counts them
+    counts = np.bincount(bits, minlength=2)
+    first = max(1, int(np.flatnonzero(counts)[0]) if counts.any() else 1)
+    counts = counts[first:]
+    labels = [span(1 << at, 2 << at) for at in range(first - 1, first - 1 + len(counts))]
     return bars(
         "rounds-per-task",
         "Rounds per task",
@@ -239,12 +282,10 @@ def rounds_per_task(rounds: npt.NDArray[np.int64]) -> Figure:
 def span(low: int, high: int) -> str:
     """The whole numbers from one to below another.
 
-    >>> span(1, 2), span(20, 50), span(1000, 2000)
-    ('1', '20–49', '1k–2k')
+    >>> span(1, 2), span(8, 16), span(1024, 2048)
+    ('1', '8–15', '1,024–2,047')
     """
-    if low >= 1000:
-        return f"{low // 1000}k–{high // 1000}k"
-    return str(low) if high - low == 1 else f"{low}–{high - 1}"
+    return str(low) if high - low == 1 else f"{low:,}–{high - 1:,}"
 
 
 def values(found: Evaluation) -> Figure:
@@ -253,9 +294,10 @@ def values(found: Evaluation) -> Figure:
     return dots(
         "values",
         "What policies would earn",
-        "Estimates from rounds of future tasks with all arms logged. Replay follows the policy "
-        "from a task's start; IPS, SNIPS and doubly robust take its choice once at each logged "
-        f"history. {ALL}.",
+        "Replay runs the policy from a task's start, on the rounds in which it picks what was "
+        "logged; IPS, SNIPS and doubly robust take its choice once at each logged history, on all "
+        f"{number(found.values[0].rounds)} rounds. They need not agree: compare policies by one "
+        f"estimator. {ALL}.",
         [Dot(value.policy, value.estimator, value.value) for value in found.values],
         {name: look for name, look in ESTIMATORS.items() if name in used},
         "mean reward per round",

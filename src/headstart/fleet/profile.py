@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.fleet.collinear import Dependence, dependences
-from headstart.fleet.findings import Finding, look_for
+from headstart.fleet.findings import Finding, counted, look_for, to_know
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
 from headstart.fleet.turns import TurnCounts, Turns
@@ -40,7 +40,7 @@ class Profile:
         The rows that cannot be used.
     weightless
         How many rows have weight 0.
-    missing, non_finite
+    missing, non_finite, too_large
         For every column with such cells, how many rows have one.
     rewards
         Least, greatest, mean and standard deviation.
@@ -61,7 +61,7 @@ class Profile:
     turns
         What was found among the rounds, where a round column was given.
     notes
-        What is odd about the files.
+        What is odd about the files, and what will be done about them.
     findings
         What to fix, the worst first.
     """
@@ -74,6 +74,7 @@ class Profile:
     weightless: int
     missing: dict[str, int]
     non_finite: dict[str, int]
+    too_large: dict[str, int]
     rewards: tuple[float, float, float, float]
     binary: bool
     features: tuple[str, ...]
@@ -117,6 +118,7 @@ class Profile:
             "weightless_rows": self.weightless,
             "missing": self.missing,
             "non_finite": self.non_finite,
+            "too_large": self.too_large,
             "reward": {
                 "least": least,
                 "greatest": greatest,
@@ -154,13 +156,13 @@ class Profile:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.rows:,} rows of {self.tasks:,} tasks in {self.files:,} "
-            f"{'file' if self.files == 1 else 'files'}, {len(self.features)} features"
+            f"{counted(self.rows, 'row')} of {counted(self.tasks, 'task')} in "
+            f"{counted(self.files, 'file')}, {counted(len(self.features), 'feature')}"
         ]
         if self.shown != self.rows:
-            lines.append(f"{self.shown:,} rows were chosen and count as evidence")
+            lines.append(f"rows that were chosen and count as evidence: {self.shown:,}")
         if self.weightless:
-            lines.append(f"{self.weightless:,} rows have weight 0 and are left out")
+            lines.append(f"rows of weight 0, which are left out: {self.weightless:,}")
         if self.shown:
             least, greatest, mean, deviation = self.rewards
             kind = ", all 0 or 1" if self.binary else ""
@@ -179,10 +181,11 @@ class Profile:
             shared = "" if self.turns.share == 1 else f" (of 1 in {round(1 / self.turns.share)})"
             lines += [
                 "",
-                f"{self.turns.rounds:,} rounds{shared} with {self.turns.arms:.3g} rows on average",
+                f"{counted(self.turns.rounds, 'round')}{shared} with "
+                f"{counted(self.turns.arms, 'row')} on average",
             ]
         if self.bad:
-            lines += ["", f"{self.bad.count:,} rows cannot be used (the first row is 0)"]
+            lines += ["", f"rows that cannot be used (the first row is 0): {self.bad.count:,}"]
             lines += [f"  {line}" for line in str(self.bad).splitlines()]
         if self.notes:
             lines += ["", "good to know", *(f"  {note}" for note in self.notes)]
@@ -309,6 +312,7 @@ class Tally:
             weightless=self.weightless,
             missing=columns_with(self.bad, " is missing"),
             non_finite=columns_with(self.bad, " is not finite"),
+            too_large=columns_with(self.bad, " is too large"),
             rewards=(
                 self.least,
                 self.greatest,
@@ -385,4 +389,8 @@ def check(logs: Logs, *, progress: Progress | None = None) -> Profile:
         if progress is not None:
             progress(done, whole)
     profile = tally.profile(logs)
-    return dataclasses.replace(profile, findings=tuple(look_for(profile, logs)))
+    return dataclasses.replace(
+        profile,
+        findings=tuple(look_for(profile, logs)),
+        notes=(*profile.notes, *to_know(profile)),
+    )

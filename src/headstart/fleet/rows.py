@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from headstart.fleet.turning import Upright
 
 __all__ = ["BadRows", "Example", "Rows"]
 
@@ -108,13 +111,14 @@ class Rows(NamedTuple):
     Attributes
     ----------
     codes
-        Which task each row belongs to: an index into ``names``.
-    names
-        The ids of the tasks in this block, as text; every one has a row.
+        Which task each row belongs to: an index into ``ids``.
+    ids
+        The ids of the tasks in this block, an Arrow array of text; every one has a row.
     rewards
         The rewards; NaN where an arm that was not chosen has none.
     features
-        One row for each row, C-contiguous, finite everywhere.
+        One row for each row, C-contiguous, finite everywhere; or column by column, where that was
+        asked for (:meth:`Logs.read`).
     weights
         How often each row counts, above 0; ``None`` for once.
     timestamps
@@ -133,9 +137,9 @@ class Rows(NamedTuple):
     """
 
     codes: npt.NDArray[np.int32]
-    names: list[str]
+    ids: pa.StringArray
     rewards: Floats
-    features: npt.NDArray[np.float32] | npt.NDArray[np.float64]
+    features: npt.NDArray[np.float32] | npt.NDArray[np.float64] | Upright
     weights: Floats | None = None
     timestamps: npt.NDArray[np.int64] | None = None
     rounds: npt.NDArray[np.int64] | None = None
@@ -149,16 +153,22 @@ class Rows(NamedTuple):
         """How many rows there are (``len`` of a tuple is its number of fields)."""
         return len(self.codes)
 
+    @property
+    def names(self) -> list[str]:
+        """The ids as Python's own text, which takes many times as long to look up as Arrow's."""
+        names: list[str] = self.ids.to_pylist()
+        return names
+
     def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Rows:
-        """Some of the rows, by a mask or by their places; ``names`` is kept to what they need."""
-        codes, names = compact(self.codes[index], self.names)
+        """Some of the rows, by a mask or by their places; ``ids`` is kept to what they need."""
+        codes, ids = compact(self.codes[index], self.ids)
 
         def picked(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
             return None if array is None else array[index]
 
         return self._replace(
             codes=codes,
-            names=names,
+            ids=ids,
             rewards=self.rewards[index],
             features=self.features[index],
             weights=picked(self.weights),
@@ -168,6 +178,15 @@ class Rows(NamedTuple):
             propensities=picked(self.propensities),
         )
 
+    def with_constant(self) -> Rows:
+        """The same rows with a feature after the others that is 1 everywhere."""
+        features: Any = self.features
+        if isinstance(features, Upright):
+            ones = np.broadcast_to(features.dtype.type(1.0), self.count)
+            return self._replace(features=Upright([*features.columns, ones], features.dtype.type))
+        ones = np.ones((self.count, 1), dtype=features.dtype)
+        return self._replace(features=np.hstack([features, ones]))
+
     def shown(self) -> Rows:
         """Only the rows that were chosen, which are the evidence; all where nothing says so."""
         if self.chosen is None or self.chosen.all():
@@ -176,12 +195,12 @@ class Rows(NamedTuple):
 
 
 def compact(
-    codes: npt.NDArray[np.int32], names: list[str]
-) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """The same tasks without names that no row has."""
-    used = np.zeros(len(names), dtype=bool)
+    codes: npt.NDArray[np.int32], ids: pa.StringArray
+) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+    """The same tasks without ids that no row has."""
+    used = np.zeros(len(ids), dtype=bool)
     used[codes] = True
     if used.all():
-        return codes, names
+        return codes, ids
     place = np.cumsum(used, dtype=np.int32) - np.int32(1)
-    return place[codes], [names[index] for index in np.flatnonzero(used)]
+    return place[codes], ids.filter(pa.array(used))

@@ -19,6 +19,7 @@ from headstart.fleet.forecasts import Episodes
 from headstart.fleet.gathering import Firsts, Offers
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
+from headstart.fleet.units import Units
 from headstart.records import Array
 
 __all__ = ["Census", "Sample", "Split", "census", "gather", "split"]
@@ -85,8 +86,9 @@ def census(logs: Logs, progress: Progress) -> Census:
             at = numbered(rows.names, places)
             rounds = longer(rounds, len(places), 0)
             np.add.at(rounds, at, np.bincount(rows.codes, minlength=len(at)))
-            low = np.minimum(low, rows.features.min(0))
-            high = np.maximum(high, rows.features.max(0))
+            features = rows.features[:]
+            low = np.minimum(low, features.min(0))
+            high = np.maximum(high, features.max(0))
             if rows.timestamps is not None:
                 timed = True
                 starts = longer(starts, len(places), np.iinfo(np.int64).max)
@@ -168,7 +170,7 @@ def gather(
     parts = logs.parts()
     for done, part in enumerate(parts, 1):
         for block in logs.read(part):
-            rows = block if dim == logs.dim else with_constant(block)
+            rows = block if dim == logs.dim else block.with_constant()
             past, future = (
                 np.array([places.get(name, -1) for name in rows.names], dtype=np.int64)[rows.codes]
                 for places in (before, after)
@@ -185,10 +187,29 @@ def gather(
     return Sample(sums.evidence(), episodes, offers, intercept)
 
 
-def with_constant(rows: Rows) -> Rows:
-    """The same rows with a constant feature at the end."""
-    ones = np.ones((len(rows.codes), 1), dtype=rows.features.dtype)
-    return rows._replace(features=np.hstack([rows.features, ones]))
+def units_of(sample: Sample) -> Units:
+    """The units of features among past tasks."""
+    past = sample.past
+    total = Evidence(past.gram.sum(0), past.moment.sum(0), past.rounds.sum(0), past.squares.sum(0))
+    return Units.of(total, sample.intercept)
+
+
+def in_units(sample: Sample, units: Units) -> Sample:
+    """The same with features in their units."""
+    offers, rounds = sample.offers, sample.episodes
+    # By hand: the length of episodes is not that of a tuple.
+    episodes = Episodes(
+        rounds.names,
+        units.contexts(rounds.features),
+        rounds.rewards,
+        rounds.weights,
+        rounds.lengths,
+    )
+    return sample._replace(
+        past=units.evidence(sample.past),
+        episodes=episodes,
+        offers=offers and offers._replace(features=units.contexts(offers.features)),
+    )
 
 
 class Sums:

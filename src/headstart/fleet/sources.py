@@ -6,7 +6,8 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,16 @@ from pyarrow import fs
 from headstart import checks
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 
-__all__ = ["FORMATS", "File", "find_files", "format_of", "open_file", "reading"]
+__all__ = [
+    "FORMATS",
+    "File",
+    "find_files",
+    "format_of",
+    "is_url",
+    "open_file",
+    "reading",
+    "repeats",
+]
 
 #: The formats, and how the names of their files end.
 FORMATS = {
@@ -29,7 +39,10 @@ WANT = "a path, a glob, a folder or a URL, or several"
 
 
 class File(NamedTuple):
-    """One file: its path or URL, its size in bytes, and when or what it was last changed to."""
+    """One file: its path or URL, its size in bytes, and when or what it was last changed to.
+
+    Where nothing tells whether a file has changed, ``changed`` is empty.
+    """
 
     path: str
     size: int
@@ -77,7 +90,7 @@ def find_files(
     given: str | None,
     storage: Mapping[str, Any],
 ) -> list[File]:
-    """All files that are meant, each once, in the order of their names within each entry."""
+    """All files that are meant, in the order of their names within each entry."""
     entries = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(entries, (list, tuple)) or not entries:
         raise checks.refuse("paths", WANT, paths)
@@ -139,51 +152,147 @@ def nothing_in(path: str, given: str | None) -> MissingFileError:
     )
 
 
+def repeats(files: Sequence[File]) -> tuple[list[File], list[str]]:
+    """Every file once, and a note where paths lead to the same file on this machine."""
+    kept: dict[tuple[Any, ...], File] = {}
+    again: list[tuple[str, str]] = []
+    for file in files:
+        first = kept.setdefault(identity(file.path), file)
+        if first is not file:
+            again.append((file.path, first.path))
+    if not again:
+        return list(files), []
+    count = "1 file is" if len(again) == 1 else f"{len(again):,} files are"
+    one, other = again[0]
+    note = f"{count} there under several names ({one!r} is {other!r}): each is read once"
+    return list(kept.values()), [note]
+
+
+def identity(path: str) -> tuple[Any, ...]:
+    """What tells a file from every other, whatever links lead to it."""
+    if is_url(path):
+        return (path,)
+    stamp = os.stat(path)
+    return (stamp.st_dev, stamp.st_ino) if stamp.st_ino else (os.path.realpath(path),)
+
+
+#: What file systems call the time of a change, or a mark of the content.
+STAMPS = (
+    "ETag",
+    "etag",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "modify",
+    "Content-MD5",
+    "Digest",
+    "sha",
+    "created",
+)
+
+
 def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[File]:
     """Files at a URL."""
     system, path = file_system(url, storage)
-    with reaching(url):
+    with reaching(url, storage):
+        system.invalidate_cache()  # what was listed before may have changed
+        alone = False
         if glob.has_magic(path):
-            names = system.glob(path)
-            infos = [info for info in map(system.info, names) if info["type"] == "file"]
+            found = system.glob(path, detail=True).values()
+            infos = [info for info in found if info["type"] == "file"]
             if not infos:
+                check_bucket(system, path, url)
                 raise MissingFileError(f"paths must be {WANT}; no file matches {url!r}")
-        elif not system.exists(path):
-            raise MissingFileError(f"paths must be {WANT}; nothing is at {url!r}")
-        elif system.isdir(path):
-            infos = [
-                info
-                for name, info in system.find(path, detail=True).items()
-                if wanted(name, path, given)
-            ]
-            if not infos:
-                raise nothing_in(url, given)
         else:
-            infos = [system.info(path)]
+            info = look_at(system, path, url)
+            if info["type"] == "directory" or (may_list(path) and system.isdir(path)):
+                found = system.find(path, detail=True).items()
+                infos = [info for name, info in found if wanted(name, path, given)]
+                if not infos:
+                    raise nothing_in(url, given)
+            else:
+                infos, alone = [info], True
         files = []
-        for info in sorted(infos, key=lambda info: str(info["name"])):
-            stamp = next(
-                (
-                    info[key]
-                    for key in ("ETag", "etag", "mtime", "LastModified", "created")
-                    if info.get(key)
-                ),
-                "",
-            )
-            name = (
-                system.unstrip_protocol(info["name"])
-                if len(infos) > 1 or glob.has_magic(path) or system.isdir(path)
-                else url
-            )
+        infos = sorted(told_of(system, infos), key=lambda info: str(info["name"]))
+        for info in infos:
+            stamp = next((info[key] for key in STAMPS if info.get(key)), "")
+            name = url if alone else system.unstrip_protocol(info["name"])
             files.append(File(name, int(info.get("size") or 0), str(stamp)))
         return files
 
 
-def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
-    """The fsspec file system of a URL (fsspec keeps those it has opened), and the path in it.
+def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
+    """What a file system says of a path; where nothing is there, why."""
+    try:
+        info: Mapping[str, Any] = system.info(path)
+        return info
+    except FileNotFoundError as error:
+        check_bucket_error(error, url)
+        cause = error.__cause__
+        # fsspec says of every HTTP error that the file was not found.
+        known = cause is None or isinstance(cause, FileNotFoundError)
+        if not known and getattr(cause, "status", 0) not in (404, 410):
+            raise cause from None  # type: ignore[misc]
+        raise MissingFileError(f"paths must be {WANT}; nothing is at {url!r}") from error
 
-    Where fsspec lacks a package for it, PyArrow's own S3, Google Cloud, Azure and Hadoop are used.
-    """
+
+def check_bucket(system: Any, path: str, url: str) -> None:
+    """Where nothing was found: raise if there is not even the bucket."""
+    try:
+        system.info(path.split("/")[0])
+    except FileNotFoundError as error:
+        check_bucket_error(error, url)
+    except Exception:  # there may be no buckets at all
+        return
+
+
+def check_bucket_error(error: FileNotFoundError, url: str) -> None:
+    """Raise if an error says that there is no such bucket."""
+    text = f"{error} {error.__cause__}"
+    if any(word in text for word in ("bucket does not exist", "NoSuchBucket", "HeadBucket")):
+        raise MissingFileError(f"paths must be {WANT}; the bucket of {url!r} does not exist")
+
+
+def may_list(path: str) -> bool:
+    """Whether a path that is a file may be a page with links (over HTTP): not if it is a log."""
+    with contextlib.suppress(InputError):
+        return path.endswith("/") or not format_of(path, None)
+    return True
+
+
+def told_of(system: Any, infos: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What is known of files; those whose listing has no size or time are asked for one by one."""
+
+    def ask(info: Mapping[str, Any]) -> Mapping[str, Any]:
+        if info.get("size") is not None and any(info.get(key) for key in STAMPS):
+            return info
+        return {**info, **system.info(info["name"]), "name": info["name"]}
+
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(ask, infos))
+
+
+#: The packages that open URLs; what is not here, fsspec has itself or names in its error.
+PACKAGES = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "adl": "adlfs",
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "oci": "ocifs",
+    "hf": "huggingface_hub",
+}
+
+
+def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
+    """The fsspec file system of a URL (fsspec keeps those it has opened), and the path in it."""
     try:
         import fsspec
     except ModuleNotFoundError:
@@ -194,26 +303,73 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(url, **storage)
         return system, path
     except ImportError as error:
-        with contextlib.suppress(pa.ArrowException, ValueError, OSError):
-            if not storage:
-                from fsspec.implementations.arrow import ArrowFSWrapper
-
-                native, path = fs.FileSystem.from_uri(url)
-                return ArrowFSWrapper(native), path
-        raise InputError(f"paths has a URL that needs another package: {url!r} ({error})") from None
-    except (ValueError, TypeError) as error:
-        raise InputError(f"paths has a URL that cannot be opened: {url!r} ({error})") from None
+        scheme = url.partition("://")[0].rpartition("::")[2].lower()
+        package = PACKAGES.get(scheme)
+        how = f"pip install {package}" if package else str(error)
+        raise InputError(
+            f"paths has a URL that needs another package: {how}; got {url!r}"
+        ) from None
+    except Exception as error:  # whatever the package for it may raise
+        raise InputError(
+            f"paths has a URL that cannot be opened: {url!r} ({why(error, storage)})"
+        ) from error
 
 
 @contextlib.contextmanager
-def reaching(url: str) -> Iterator[None]:
-    """Say what could not be reached, and why."""
+def reaching(url: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Say what could not be reached, and why: packages for URLs raise errors of all kinds."""
     try:
         yield
     except HeadstartError:
         raise
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise FileError(f"{url!r} could not be reached ({reason(error)})") from error
+    except Exception as error:
+        raise FileError(f"{url!r} could not be reached ({why(error, storage)})") from error
+
+
+def why(error: BaseException, storage: Mapping[str, Any] | None) -> str:
+    """The cause of a file system's error, and what to do where that can be told."""
+    text = reason(error)
+    if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+        return f"{text}: log in, or pass anon=true (--storage anon=true) for what is public"
+    if isinstance(error, TypeError) and "keyword argument" in text and storage:
+        return f"{text}: are these its options? {', '.join(storage)} (--storage)"
+    if "range requests" in text or "seek streaming" in text or "Got more bytes" in text:
+        return (
+            "the server gives files only as a whole: download it, or put simplecache:: before the "
+            "URL"
+        )
+    return text
+
+
+class Watched:
+    """A file behind a URL, whose errors say what could not be reached."""
+
+    def __init__(self, file: Any, url: str, storage: Mapping[str, Any]) -> None:
+        self.file, self.url, self.storage = file, url, storage
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can be read no more."""
+        return bool(self.file.closed)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        with reaching(self.url, self.storage):
+            data: bytes = self.file.read(size)
+        return data
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place."""
+        with reaching(self.url, self.storage):
+            return int(self.file.seek(place, whence))
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return int(self.file.tell())
+
+    def close(self) -> None:
+        """Read no more."""
+        self.file.close()
 
 
 def open_file(path: str, storage: Mapping[str, Any], *, mapped: bool = False) -> pa.NativeFile:
@@ -221,7 +377,14 @@ def open_file(path: str, storage: Mapping[str, Any], *, mapped: bool = False) ->
     if not is_url(path):
         return pa.memory_map(path) if mapped else pa.OSFile(path)
     system, inside = file_system(path, storage)
-    return fs.PyFileSystem(fs.FSSpecHandler(system)).open_input_file(inside)
+    try:
+        with reaching(path, storage):
+            file = system.open(inside, "rb")
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise MissingFileError(f"{path!r} is gone") from error
+        raise
+    return pa.PythonFile(Watched(file, path, storage), mode="r")
 
 
 def check_unchanged(file: File) -> None:

@@ -20,6 +20,8 @@ __all__ = ["Finding", "Verdict", "decide"]
 RELEVANT = 0.005
 #: Nats per reward by which a rival may yet be better when a model is said to do as well.
 TOLERATED = 0.05
+#: What differences are in.
+UNIT = "nats of log-likelihood per reward"
 #: Future tasks without which intervals cannot be trusted.
 FEWEST = 10
 
@@ -91,8 +93,8 @@ def decide(
 
 STATEMENTS = {
     "transfer": "Tasks share structure: a learned prior helps",
-    "pooling": "Tasks are all alike: one pooled model does as well",
-    "independence": "Tasks share nothing: each learns as well alone",
+    "pooling": "Tasks are all alike: one pooled model does at least as well",
+    "independence": "Tasks share nothing: each learns at least as well alone",
 }
 
 
@@ -139,8 +141,17 @@ def signed(gain: Estimate) -> str:
     >>> signed(Estimate(0.0154, 0.011, 0.02))
     '+0.0154 [+0.0110, +0.0200]'
     """
-    value, low, high = (f"{part:+.4f}".replace("-", "−") for part in gain)
+    value, low, high = (f"{round(part, 4) + 0.0:+.4f}".replace("-", "−") for part in gain)
     return f"{value} [{low}, {high}]"
+
+
+def compared(gain: Estimate) -> tuple[str, str]:
+    """How a model does beside another, and the word that goes before the other.
+
+    >>> compared(Estimate(0.01, -0.01, 0.03)), compared(Estimate(0.48, 0.4, 0.57))
+    (('as well', 'as'), ('better', 'than'))
+    """
+    return ("better", "than") if clearly_better(gain) else ("as well", "as")
 
 
 def sentence(
@@ -157,17 +168,23 @@ def sentence(
         least = min(gains[LEARNED, POOLED], gains[LEARNED, single])
         return (
             f"Tasks share structure: a new task starts as if it had already seen {spelt(leads)}. "
-            f"The learned prior beats both others, by at least {signed(least)} nats per reward."
+            f"The learned prior beats {OTHERS[POOLED]} and {OTHERS[single]}, by at least "
+            f"{signed(least)} {UNIT} (+ is better)."
         )
     if kind == "pooling":
+        gain = gains[POOLED, LEARNED]
+        well, than = compared(gain)
+        rewards = "first reward" if first == 1 else f"first {first} rewards"
         return (
-            f"Tasks are all alike: one pooled model predicts a new task's first {first} rewards as "
-            f"well as a learned prior ({signed(gains[POOLED, LEARNED])} nats per reward)."
+            f"Tasks are all alike: one pooled model predicts a new task's {rewards} {well} {than} "
+            f"a learned prior ({signed(gain)} {UNIT}; + is better)."
         )
     if kind == "independence":
+        gain = gains[single, LEARNED]
+        well, than = compared(gain)
         return (
-            f"Tasks share nothing{beyond}: each learns as well alone as from a learned prior "
-            f"({signed(gains[single, LEARNED])} nats per reward)."
+            f"Tasks share nothing{beyond}: each learns {well} alone {than} from a learned prior "
+            f"({signed(gain)} {UNIT}; + is better)."
         )
     if tasks < FEWEST:
         return (
@@ -181,7 +198,7 @@ def sentence(
     times = max(2, math.ceil((widest / (TOLERATED / 2.0)) ** 2))
     return (
         f"Too little data to tell: {tasks} future tasks leave differences uncertain by "
-        f"±{widest:.2g} nats per reward. About {times} times as many tasks would settle it."
+        f"±{widest:.2g} {UNIT}. About {times} times as many tasks would settle it."
     )
 
 
@@ -197,7 +214,7 @@ def rounds_in_words(found: Lead) -> str:
     """A number of rounds with its interval."""
     value, low, high = found.rounds
     if math.isinf(value):
-        return f"more than {found.looked} rounds"
+        return f"{found} {found.unit}"
     if value < 0.5:
         return "less than a round"
     top = f"more than {found.looked}" if math.isinf(high) else f"{high:.1f}"

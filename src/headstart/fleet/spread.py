@@ -1,0 +1,225 @@
+"""Evidence on a Ray cluster: actors read parts of the logs, exchange, and keep what is theirs.
+
+Every worker, an actor, reads parts one after the other (:mod:`headstart.fleet.hand_out`). When all
+are read, it sends the tasks of every bucket to the worker that keeps it, and then answers passes
+over its own. Ray starts a worker again that has died; every call says what the worker must have
+read and where the others have left what they sent, so that one that has lost everything makes it
+good before it answers. What is added up is added up in the buckets' order: the answer does not
+depend on any of this.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from headstart.fleet.cluster import asked
+from headstart.fleet.kept import Tally
+from headstart.fleet.local import blocks_of
+from headstart.fleet.logs import Part
+from headstart.fleet.passes import faster, one_blas_thread
+from headstart.fleet.shelf import BUCKETS, Portion, Shelf
+from headstart.fleet.sums import MANY, Sums, compiled
+from headstart.fleet.units import Units
+from headstart.records import Array
+from headstart.transfer.portions import Portions
+
+__all__ = ["Duty", "Spread", "Worker"]
+
+Found = TypeVar("Found")
+
+
+class Duty(NamedTuple):
+    """What a worker must have.
+
+    Attributes
+    ----------
+    logs
+        A reference to the logs.
+    parts
+        The parts of them that it reads.
+    folder
+        Where files of evidence go, if all machines see it.
+    files
+        Evidence of parts that need not be read again: an earlier fit has kept it, or this one.
+    sent
+        References to what others have read for this worker.
+    """
+
+    logs: Any
+    parts: tuple[Part, ...] = ()
+    folder: Path | None = None
+    files: tuple[Path, ...] = ()
+    sent: tuple[Any, ...] = ()
+
+
+class Worker:
+    """Reads parts of the logs, and keeps some buckets: every ``workers``-th from ``place`` on."""
+
+    def __init__(self, dim: int, place: int, workers: int, budget: int) -> None:
+        self.dim, self.budget = dim, budget
+        self.place, self.workers = place, workers
+        self.shelf: Shelf | None = None  # all that was read here
+        self.begin(Duty(None))
+        threading.Thread(target=compiled, args=(MANY,), daemon=True).start()
+
+    def begin(self, duty: Duty) -> None:
+        """With nothing but what is in files."""
+        if self.shelf is not None:
+            self.shelf.remove()
+        self.sums = Sums(self.dim, self.budget, duty.folder)
+        self.sums.runs = list(duty.files)
+        self.folder, self.files = duty.folder, duty.files
+        self.parts: list[str] = []  # what was read besides
+        self.shelf = None
+        self.held: Shelf | None = None  # all of the own buckets, from everywhere
+
+    @property
+    def buckets(self) -> range:
+        """Those that are kept here."""
+        return range(self.place, BUCKETS, self.workers)
+
+    def sees(self, path: Path) -> bool:
+        """Whether a file is there, for this worker too."""
+        return path.exists()
+
+    def has(self, duty: Duty) -> bool:
+        """Whether it has read just that."""
+        parts = [part.key for part in duty.parts]
+        return (self.folder, self.files, self.parts) == (duty.folder, duty.files, parts)
+
+    def read(self, duty: Duty) -> Tally:
+        """Read what was not read yet; gives the account of the last part."""
+        import ray
+
+        tally, logs = Tally(), ray.get(duty.logs)
+        if not self.has(duty._replace(parts=duty.parts[: len(self.parts)])):
+            self.begin(duty)  # started again, or it has failed in the midst of a part
+        for part in duty.parts[len(self.parts) :]:
+            tally = Tally(parts=[part.key])
+            blocks = blocks_of(logs, part)
+            self.parts.append("")  # for the case that it cannot be read to its end
+            for rows in blocks:
+                tally.count(rows)
+                self.sums.add(rows)
+            self.parts[-1] = part.key
+        return tally
+
+    def keep(self, duty: Duty) -> tuple[Path, ...]:
+        """Write what was read to files, in the folder that all can see; gives the new ones."""
+        self.read(duty)
+        self.sums.spill()
+        self.files, self.parts = tuple(self.sums.runs), []
+        return self.files[len(duty.files) :]
+
+    def send(self, duty: Duty) -> Any:
+        """For every worker the buckets that it keeps; nothing for this one."""
+        if self.shelf is not None and self.shelf.table is None:  # asked again, and it is gone
+            self.begin(duty)
+        self.read(duty)
+        shelf = self.shelf = self.sums.shelf(keep=self.folder is not None)
+        found: list[list[Portion]] = [[] for _ in range(self.workers)]
+        for bucket in range(BUCKETS):
+            whose = bucket % self.workers
+            if whose != self.place and shelf.sizes[bucket]:
+                found[whose].append(shelf.portion(bucket))
+        return found if self.workers > 1 else found[0]
+
+    def settled(self, duty: Duty) -> Shelf:
+        """The own buckets, with what others have sent."""
+        if self.held is not None:
+            return self.held
+        import ray
+
+        if self.shelf is None:
+            self.read(duty)
+            self.shelf = self.sums.shelf(keep=self.folder is not None)
+        sums = self.sums
+        if self.shelf.table is None:  # what was read is on disk
+            sums = Sums(self.dim, self.budget)
+            for bucket in self.buckets:
+                sums.add_packed(*self.shelf.portion(bucket))
+            self.shelf.remove()
+        for reference in duty.sent:
+            for portion in ray.get(reference):
+                sums.add_packed(*portion)
+        self.held = sums.shelf()
+        return self.held
+
+    def sizes(self, duty: Duty) -> dict[int, int]:
+        """How many tasks each bucket has."""
+        shelf = self.settled(duty)
+        return {bucket: shelf.sizes[bucket] for bucket in self.buckets}
+
+    def portion(self, duty: Duty, bucket: int) -> Portion:
+        """The tasks of one bucket."""
+        return self.settled(duty).portion(bucket)
+
+    def apply(
+        self, duty: Duty, shared: tuple[tuple[Any, ...], Units | None], first: int | None
+    ) -> dict[int, Any]:
+        """A function of every portion here."""
+        shelf = self.settled(duty)
+        call, units = shared
+        function, arguments = faster(*call)
+        found = {}
+        with one_blas_thread():
+            for bucket in self.buckets:
+                if first is None or bucket < first:
+                    rows = shelf.portion(bucket).rows
+                    rows = rows if units is None else units.packed(rows)
+                    found[bucket] = function(rows, self.dim, *arguments)
+        return found
+
+
+class Spread(Portions):
+    """Buckets that are kept by workers on a cluster."""
+
+    def __init__(
+        self, ray: Any, workers: Sequence[Any], duties: Sequence[Duty], dim: int, tally: Tally
+    ) -> None:
+        self.ray, self.workers, self.dim, self.tally = ray, list(workers), dim, tally
+        self.duties = [ray.put(duty) for duty in duties]  # once: they go with every call
+        self.units: Units | None = None
+        self.told: Callable[[], None] | None = None
+        self.sizes = [0] * BUCKETS
+        for held in asked(ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]):
+            for bucket, size in held.items():
+                self.sizes[bucket] = size
+
+    def each_worker(self) -> Iterator[tuple[Any, Any]]:
+        """The workers, each with its duty."""
+        return zip(self.workers, self.duties, strict=True)
+
+    def map(
+        self, function: Callable[..., Found], *arguments: Any, first: int | None = None
+    ) -> list[Found]:
+        """Every bucket's, by the workers that keep them."""
+        shared = self.ray.put(((function, arguments, len(self)), self.units))
+        found: dict[int, Found] = {}
+        calls = [worker.apply.remote(duty, shared, first) for worker, duty in self.each_worker()]
+        for part in asked(self.ray, calls):
+            found |= part
+        if self.told is not None:
+            self.told()
+        return [found[bucket] for bucket in sorted(found)]
+
+    def rows(self, portion: int) -> Array:
+        """The packed evidence of one bucket."""
+        return self.portion(portion).rows
+
+    def portion(self, bucket: int) -> Portion:
+        """The tasks of one bucket."""
+        place = bucket % len(self.workers)
+        call = self.workers[place].portion.remote(self.duties[place], bucket)
+        (portion,) = asked(self.ray, [call])
+        rows = np.array(portion.rows)
+        return Portion(portion.names, rows if self.units is None else self.units.packed(rows))
+
+    def each_portion(self) -> Iterator[Portion]:
+        """All of them, in order."""
+        return (self.portion(bucket) for bucket in range(BUCKETS))

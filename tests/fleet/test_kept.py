@@ -1,0 +1,66 @@
+"""What was read, what it comes to, and what is kept of it."""
+
+import numpy as np
+import pyarrow as pa
+
+from headstart.fleet import Columns
+from headstart.fleet.kept import Tally, kept_in, tidy
+from headstart.fleet.rows import BadRows, Example, Rows
+
+
+def rows(rewards, chosen=None, **more):
+    count = len(rewards)
+    flags = None if chosen is None else np.array(chosen)
+    codes, ids = np.zeros(count, np.int32), pa.array(["a"])
+    return Rows(codes, ids, np.array(rewards), np.zeros((count, 1)), chosen=flags, **more)
+
+
+def test_a_tally_counts_and_travels():
+    tally = Tally(parts=["p"])
+    tally.count(rows([1.0, np.nan, 3.0], [True, False, True], weightless=2))
+    other = Tally(parts=["q"])
+    other.count(rows([-1.0]))
+    tally.add(other)
+    assert (tally.rows, tally.unchosen, tally.weightless) == (3, 1, 2)
+    assert (tally.least, tally.greatest, tally.parts) == (-1.0, 3.0, ["p", "q"])
+    assert Tally.from_json(tally.as_json()) == tally
+    assert Tally.from_json(Tally().as_json()) == Tally()
+
+
+def test_little_to_learn_is_told():
+    tally = Tally()
+    tally.count(rows([2.0, 2.0]))
+    assert tally.notes(1) == [
+        "there is one task only: what tasks share cannot be learned from one",
+        "every reward is 2: there is nothing to learn",
+    ]
+    tally.count(rows([3.0]))
+    assert not tally.notes(2)
+
+
+def test_nothing_to_learn_from_is_told():
+    columns = Columns("task", "reward", "x", weight="w", chosen="shown")
+    bad = BadRows(1, {"reward is missing": 1}, [Example("a", 7, "reward is missing", "null")])
+    for tally, words in (
+        (Tally(), "they have no rows"),
+        (Tally(weightless=3), "of their rows, 3 have weight 0 (--weight w)"),
+        (Tally(unchosen=9), "of their rows, 9 were not chosen (--chosen shown)"),
+        (Tally(bad=bad), "of their rows, 1 cannot be used:\nreward is missing: 1 row, such as"),
+    ):
+        assert words in str(tally.nothing(columns))
+
+
+def test_a_folder_from_which_nothing_can_go_on_is_removed(tmp_path):
+    folder = tmp_path / "kept"
+    assert kept_in(folder) == 0
+    tidy(folder)
+    folder.mkdir()
+    (folder / "run-1.evidence").touch()
+    tidy(folder)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"entries": [{"rows": 5}, {"rows": 7}]}')
+    tidy(folder)
+    assert kept_in(folder) == 12
+    (folder / "manifest.json").write_text("{}")
+    assert kept_in(folder) == 0

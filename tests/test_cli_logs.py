@@ -1,0 +1,190 @@
+"""The commands on logs: what they refuse to write over, what they keep, and what they tell."""
+
+import json
+import os
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headstart as hs
+
+WORDS = ["--task", "task", "--reward", "reward", "--features", "x*"]
+
+
+@pytest.fixture
+def headstart(monkeypatch, capsys, tmp_path):
+    """``headstart("fit", …)``: the command in this process, in a folder of its own."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        from headstart.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code or 0
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    return run
+
+
+@pytest.fixture
+def screen():
+    """The names of the module that shows progress, as the commands see it."""
+    from headstart import cli
+
+    (fit,) = [one.callback for one in cli.app.registered_commands if one.callback.__name__ == "fit"]
+    return fit.__globals__["bars"].__wrapped__.__globals__
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Four files of 200 rows."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for number in range(4):
+        rng = np.random.default_rng(number)
+        columns = {"task": rng.integers(0, 20, 200), "reward": rng.normal(size=200)}
+        columns |= {f"x{j}": rng.normal(size=200) for j in range(3)}
+        pq.write_table(pa.table(columns), folder / f"{number}.parquet")
+    return folder
+
+
+def test_a_log_is_never_written_over(headstart, logs, tmp_path):
+    os.link(logs / "1.parquet", tmp_path / "link")
+    for out in (logs / "1.parquet", tmp_path / "link", "./logs/1.parquet"):
+        before = (logs / "1.parquet").read_bytes()
+        shown = headstart("fit", "logs", *WORDS, "--out", out)
+        assert shown.code == 2
+        assert "out must not be one of the logs" in shown.err
+        assert (logs / "1.parquet").read_bytes() == before
+
+
+def test_only_bandits_are_written_over(headstart, logs, tmp_path):
+    note = tmp_path / "note"
+    note.write_text("do not lose this")
+    shown = headstart("fit", "logs", *WORDS, "--out", "note")
+    assert shown.code == 2
+    assert "'note' is something else: give another name, or remove it first" in shown.err
+    assert note.read_text() == "do not lose this"
+    note.write_text("")
+    for _ in range(2):
+        assert headstart("fit", "logs", *WORDS, "--out", "note", "--workers", "1").code == 0
+    assert hs.load(note).report().closed_tasks == 20
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit", "--out", "s3://bucket/prior"], "got 's3://bucket/prior' (--out)"),
+        (["evaluate", "--out", "gs://bucket/report"], "out must be a path on this machine"),
+        (["fit", "--memory", "1KB"], "memory must be at least 64 MiB; got '1KB' (--memory)"),
+        (["check", "--features", "x1,x1"], "features must name every column once; got 'x1' twice"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(words, message, headstart, logs, tmp_path):
+    shown = headstart(words[0], "logs", *WORDS, *words[1:])
+    assert shown.code == 2
+    assert message in shown.err
+    assert os.listdir(tmp_path) == ["logs"]
+
+
+def test_the_same_words_do_for_all_commands(headstart, logs):
+    words = [*WORDS, "--timestamp", "when", "--round", "turn", "--propensity", "chance"]
+    assert headstart("fit", "logs", *words, "--workers", "1").code == 0
+    shown = headstart("fit", "--help").out
+    assert shown.count("not used here") == 3
+
+
+def test_notes_are_told_before_the_work(headstart, logs):
+    (logs / "z.parquet").symlink_to("0.parquet")
+    shown = headstart("fit", "logs", *WORDS, "--workers", "1")
+    assert shown.err.startswith("Note: 1 file is there under several names ('logs/z.parquet' is")
+    shown = headstart("fit", "logs", *WORDS, "--workers", "1", "--json")
+    assert "several names" in json.loads(shown.out)["notes"][0]
+    assert shown.err == ""
+
+
+def test_notes_on_what_was_learned_are_told(headstart, logs, monkeypatch):
+    from headstart.fleet.fit import Fitted
+
+    plain = Fitted.summary
+    monkeypatch.setattr(Fitted, "summary", lambda self: {**plain(self), "notes": ["one task only"]})
+    assert "Note: one task only" in headstart("fit", "logs", *WORDS, "--workers", "1").out
+
+
+def test_an_error_leaves_no_empty_folder(headstart, logs, tmp_path):
+    for path in logs.iterdir():
+        table = pq.read_table(path)
+        nothing = pa.nulls(len(table), pa.float64())
+        pq.write_table(table.set_column(1, "reward", nothing), path)
+    shown = headstart("fit", "logs", *WORDS)
+    assert shown.code == 2
+    assert "reward is missing: 200 rows" in shown.err
+    assert os.listdir(tmp_path) == ["logs"]
+
+
+def test_after_ctrl_c_the_same_command_goes_on(headstart, logs, tmp_path, screen):
+    class Impatient(screen["Pace"]):
+        def tell(self, done, total):
+            super().tell(done, total)
+            if done == 400:
+                raise KeyboardInterrupt
+
+    words = ["fit", "logs", *WORDS, "--workers", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(screen, "Pace", Impatient)
+        shown = headstart(*words)
+    assert shown.code == 130
+    assert shown.err.endswith(
+        "headstart: interrupted; the 400 rows read so far are kept in 'prior.headstart.partial': "
+        "the same command goes on from there (--afresh begins anew).\n"
+    )
+    shown = headstart(*words)
+    assert shown.code == 0
+    assert "Going on: 400 rows were read already" in shown.err
+    assert re.search(r"rows +│ +800 ", shown.out)
+    assert sorted(os.listdir(tmp_path)) == ["logs", "prior.headstart"]
+
+
+def test_ctrl_c_with_nothing_kept_leaves_nothing(headstart, logs, tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headstart.fleet.local.run", interrupted)
+    shown = headstart("fit", "logs", *WORDS)
+    assert shown.code == 130
+    assert "nothing was read far enough to be kept" in shown.err
+    assert os.listdir(tmp_path) == ["logs"]
+
+
+def test_without_a_terminal_progress_is_lines(headstart, logs, monkeypatch, screen):
+    assert headstart("fit", "logs", *WORDS, "--workers", "1").err == ""
+    monkeypatch.setitem(screen, "OFTEN", 0.0)
+    shown = headstart("fit", "logs", *WORDS, "--workers", "1")
+    line = r"reading: 50 % of 800 rows, [0-9.,]+( million)? rows/s, [0-9]+ s left\n"
+    assert re.search(line, shown.err)
+    assert re.search(r"reading: [0-9]+ % of 0\.[0-9] MB", headstart("check", "logs", *WORDS).err)
+
+
+def test_what_was_done_before_is_no_speed(monkeypatch, screen):
+    now = [0.0]
+    monkeypatch.setitem(screen, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    pace = screen["Pace"]("rows")
+    now[0] = 5.0
+    pace.tell(9_000_000.0, 10_000_000.0)
+    assert pace.speed == ""
+    now[0] = 7.0
+    pace.tell(9_200_000.0, 10_000_000.0)
+    assert str(pace) == "92 % of 10.0 million rows, 100,000 rows/s, 8 s left"
