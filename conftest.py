@@ -1,7 +1,7 @@
 """Run every Python block of README.md and docs/ as a test; see CONTRIBUTING.md.
 
 The blocks of one document share their names and run in order, in an empty temporary folder. With
-pytest-xdist this needs --dist=loadfile, as pyproject.toml sets it: one worker for each document.
+pytest-xdist they run in one process each, as the files of tests do.
 """
 
 import doctest
@@ -12,6 +12,7 @@ from contextlib import ExitStack, chdir
 
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
+from xdist.scheduler import LoadFileScheduling
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -28,6 +29,21 @@ def enter_empty_folder(namespace):
 
 def leave_folder(namespace):
     namespace["__cleanup__"].close()
+
+
+ON_RAY = ("tests/fleet/test_cluster.py", "tests/fleet/test_experiments_on_ray.py")
+
+
+class ByFile(LoadFileScheduling):
+    """A process for every file; one for all that need a Ray cluster, so that one is started."""
+
+    def _split_scope(self, nodeid):
+        file = super()._split_scope(nodeid)
+        return "ray" if file in ON_RAY else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
 
 
 pytest_collect_file = Sybil(

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 
-def make(folder: Path, rows: int, tasks: int, dim: int, files: int) -> None:
+def make(folder: Path, rows: int, tasks: int, dim: int, files: int, ids: str) -> None:
     """Logs of tasks that differ in three directions, rows in random order."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -31,7 +31,9 @@ def make(folder: Path, rows: int, tasks: int, dim: int, files: int) -> None:
     rng = np.random.default_rng(0)
     plane = rng.normal(size=(3, dim)) / np.sqrt(dim)
     theta = 0.2 * rng.normal(size=dim) + rng.normal(size=(tasks, 3)) @ plane
-    names = pa.array([f"user-{n:06d}" for n in range(tasks)])
+    names = pa.array(range(tasks))
+    if ids == "text":
+        names = pa.array([f"user-{n:06d}" for n in range(tasks)])
     edges = np.linspace(0, rows, files + 1).astype(int)
     for number in range(files):
         count = int(edges[number + 1] - edges[number])
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=80_000)
     parser.add_argument("--dim", type=int, default=30)
     parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--ids", choices=["number", "text"], default="number")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--skip", nargs="*", default=[], help="of: read, fit, ray")
@@ -121,14 +124,14 @@ def main() -> None:
         found["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(json.dumps(found))
         return
-    folder = given.folder / f"{given.rows:.0f}-{given.tasks}-{given.dim}"
+    folder = given.folder / f"{given.rows:.0f}-{given.tasks}-{given.dim}-{given.ids}"
     if not folder.exists():
         print("writing logs …", flush=True)
-        make(folder, int(given.rows), given.tasks, given.dim, given.files)
+        make(folder, int(given.rows), given.tasks, given.dim, given.files, given.ids)
     plans = [("PyArrow reads", "read", given.workers), ("fit, 1 core", "fit", 1)]
     plans += [(f"fit, {given.workers} cores", "fit", given.workers)]
     plans += [(f"fit on Ray, {given.workers} workers", "ray", given.workers)]
-    print(f"{given.rows:,.0f} rows × {given.dim} float32, {given.tasks:,} tasks")
+    print(f"{given.rows:,.0f} rows × {given.dim} float32, {given.tasks:,} tasks, ids: {given.ids}")
     print(f"{'':<24}{'seconds':>9}{'reading':>9}{'× read':>8}{'Mrows/s':>9}{'GiB':>7}{'start':>7}")
     bare = float("nan")
     for label, what, workers in plans:
