@@ -78,14 +78,15 @@ class Shelf:
     @classmethod
     def in_memory(cls, dim: int, places: Mapping[str, int], table: Packed) -> Shelf:
         """Tasks whose sums are in a table."""
-        marked = sorted((mark_of(name), name, place) for name, place in places.items())
-        shelf = cls(dim, [0] * BUCKETS)
-        groups = {key: list(group) for key, group in itertools.groupby(marked, bucket_of_marked)}
-        for bucket in range(BUCKETS):
-            tasks = groups.get(bucket, [])
-            shelf.sizes[bucket] = len(tasks)
-            shelf.names.append([name for _, name, _ in tasks])
-            shelf.places.append(np.array([place for _, _, place in tasks], dtype=np.int64))
+        names, at = list(places), np.fromiter(places.values(), np.int64, len(places))
+        marks = np.frombuffer(b"".join(map(mark_of, names)), dtype=">u8").reshape(-1, 2)
+        order = np.lexsort((marks[:, 1], marks[:, 0]))
+        shift = np.uint64(64 - BUCKETS.bit_length() + 1)  # the first six bits are left
+        edges = np.searchsorted(marks[order, 0] >> shift, np.arange(BUCKETS + 1, dtype=np.uint64))
+        shelf = cls(dim, np.diff(edges).tolist())
+        for start, stop in itertools.pairwise(edges.tolist()):
+            shelf.names.append([names[place] for place in order[start:stop].tolist()])
+            shelf.places.append(at[order[start:stop]])
         shelf.table = table
         return shelf
 
@@ -125,11 +126,6 @@ class Shelf:
             path.unlink(missing_ok=True)
         if self.keep_alive is not None:
             self.keep_alive.cleanup()
-
-
-def bucket_of_marked(task: tuple[bytes, str, int]) -> int:
-    """The bucket of a task that comes with its mark."""
-    return bucket_of(task[0])
 
 
 def write_packed(path: Path, portions: Iterable[Portion], dim: int) -> None:
