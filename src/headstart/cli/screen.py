@@ -180,6 +180,7 @@ def table(facts: dict[str, Any]) -> None:
         if value is not None and value != "":
             text = f"{value:,}" if isinstance(value, int) else str(value)
             text = f"{value:,.4g}" if isinstance(value, float) else text
+            text = ("no", "yes")[value] if isinstance(value, bool) else text
             shown.add_row(name.replace("_", " "), text)
     Console().print(shown)
 

@@ -317,7 +317,6 @@ def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
         return None
     many = 1 + (len(STEPS) if isinstance(transfer, (EmpiricalBayes, Mixture)) else 1)
     steps: Iterator[int] = iter(range(1, 1 << 30))
-    progress("fitting", 0.0, float(many))
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
 
 
