@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow.compute as pc
 
 __all__ = ["Index"]
 
+DENSE = 1 << 24  # whole numbers below this are looked up in a table
 FAR = 8  # how many times as many tasks may be known as are asked for, for Arrow to look them up
 
 
@@ -28,19 +31,27 @@ class Index:
     [2, 1]
     >>> list(index.places)
     ['ann', 'bob', 'cid']
+
+    A whole number is the same task as its text.
+
+    >>> index.numbers(pa.array([7])), index.numbers(pa.array(["7"]))
+    (array([3]), array([3]))
     """
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
         self.known = pa.array([], pa.string())
         self.recent: list[pa.StringArray] = []  # in places, and not yet in known
+        self.dense = np.full(0, -1, np.int32)  # the number of task 0, 1, 2, …; -1 if not known
 
     def __len__(self) -> int:
         """How many tasks are known."""
         return len(self.places)
 
-    def numbers(self, ids: pa.StringArray) -> npt.NDArray[np.int64]:
+    def numbers(self, ids: pa.Array) -> npt.NDArray[np.int64]:
         """The numbers of tasks, each of which is named once; new ones get the next."""
+        if pa.types.is_integer(ids.type):
+            return self.numbers_of(ids.to_numpy())
         if len(self.places) > FAR * len(ids):
             return self.looked_up(ids)
         if self.recent:
@@ -52,6 +63,21 @@ class Index:
         if fresh.any():
             numbers[fresh] = self.add(ids.filter(pa.array(fresh)))
         return numbers
+
+    def numbers_of(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The same for whole numbers, most of which need not become text."""
+        if not len(values) or values.min() < 0 or values.max() >= DENSE:
+            return self.numbers(pa.array(values).cast(pa.string()))
+        high = int(values.max())
+        if high >= len(self.dense):
+            more = np.full(max(high + 1, 2 * len(self.dense)) - len(self.dense), -1, np.int32)
+            self.dense = np.concatenate([self.dense, more])
+        found: npt.NDArray[np.int64] = self.dense[values].astype(np.int64)
+        fresh = found < 0
+        if fresh.any():
+            found[fresh] = self.numbers(pa.array(values[fresh]).cast(pa.string()))
+            self.dense[values[fresh]] = found[fresh]
+        return found
 
     def looked_up(self, ids: pa.StringArray) -> npt.NDArray[np.int64]:
         """The same by the dictionary."""
@@ -69,8 +95,9 @@ class Index:
         self.recent.append(ids)
         return np.arange(start, len(self.places))
 
-    def missing(self, ids: pa.StringArray) -> int:
+    def missing(self, ids: pa.Array) -> int:
         """How many of these are not known."""
+        ids = ids.cast(pa.string())
         if len(self.places) > FAR * len(ids):
             return sum(name not in self.places for name in ids.to_pylist())
         values = pa.concat_arrays([self.known, *self.recent])

@@ -113,7 +113,8 @@ class Rows(NamedTuple):
     codes
         Which task each row belongs to: an index into ``ids``.
     ids
-        The ids of the tasks in this block, an Arrow array of text; every one has a row.
+        The ids of the tasks in this block, an Arrow array of text or whole numbers; every one has
+        a row.
     rewards
         The rewards; NaN where an arm that was not chosen has none.
     features
@@ -137,7 +138,7 @@ class Rows(NamedTuple):
     """
 
     codes: npt.NDArray[np.int32]
-    ids: pa.StringArray
+    ids: pa.Array
     rewards: Floats
     features: npt.NDArray[np.float32] | npt.NDArray[np.float64] | Upright
     weights: Floats | None = None
@@ -156,7 +157,7 @@ class Rows(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The ids as Python's own text, which takes many times as long to look up as Arrow's."""
-        names: list[str] = self.ids.to_pylist()
+        names: list[str] = self.ids.cast(pa.string()).to_pylist()
         return names
 
     def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Rows:
@@ -194,9 +195,7 @@ class Rows(NamedTuple):
         return self.take(self.chosen)
 
 
-def compact(
-    codes: npt.NDArray[np.int32], ids: pa.StringArray
-) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+def compact(codes: npt.NDArray[np.int32], ids: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """The same tasks without ids that no row has."""
     used = np.zeros(len(ids), dtype=bool)
     used[codes] = True

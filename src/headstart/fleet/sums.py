@@ -144,7 +144,7 @@ class Sums:
                 places = self.places_of(pa.array(names[some], pa.string()))
                 self.table[places] += rows[some]
 
-    def places_of(self, ids: pa.StringArray) -> npt.NDArray[np.int64]:
+    def places_of(self, ids: pa.Array) -> npt.NDArray[np.int64]:
         """Where in the table the tasks are; new ones get a place, if need be in an empty table."""
         known = len(self.index)
         if known + len(ids) > self.capacity and known + self.index.missing(ids) > self.capacity:

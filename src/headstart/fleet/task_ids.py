@@ -20,7 +20,7 @@ LONGEST = 1000  # characters of a task id
 
 def read_task(
     table: pa.Table, name: str, block: Block, problems: Problems
-) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
+) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """Which task each row has: codes, and the ids they stand for; bad rows get code 0."""
     column = table.column(name)
     if kinds.is_dictionary(column.type) and column.num_chunks > 1:
@@ -50,19 +50,19 @@ def read_task(
     return compact(numbers, ids)
 
 
-def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.StringArray]:
-    """Codes and ids of whole numbers: by a table where they are close together, or sorted.
+def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """Codes and distinct whole numbers: by a table where they are close together, or sorted.
 
     >>> codes, ids = number_codes(np.array([7, 3, 7]))
     >>> codes.tolist(), ids.to_pylist()
-    ([1, 0, 1], ['3', '7'])
+    ([1, 0, 1], [3, 7])
     """
     if not len(values):
-        return np.zeros(0, dtype=np.int32), pa.array([], pa.string())
+        return np.zeros(0, dtype=np.int32), pa.array(values)
     low, high = int(values.min()), int(values.max())
     if high - low >= max(4 * len(values), 1 << 16):
         unique, inverse = np.unique(values, return_inverse=True)
-        return inverse.astype(np.int32), pa.array(unique).cast(pa.string())
+        return inverse.astype(np.int32), pa.array(unique)
     if low < 0 or high >= 1 << 31:  # else the numbers are places already
         places, high = (values - values.dtype.type(low)).astype(np.intp), high - low
     else:
@@ -73,7 +73,7 @@ def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.St
     code = np.empty(len(used), dtype=np.int32)
     code[unique] = np.arange(len(unique), dtype=np.int32)
     distinct = unique.astype(values.dtype) + values.dtype.type(low)
-    return code[places], pa.array(distinct).cast(pa.string())
+    return code[places], pa.array(distinct)
 
 
 def checked_ids(dictionary: pa.Array) -> tuple[pa.StringArray, dict[str, list[int]]]:
