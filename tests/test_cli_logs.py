@@ -101,8 +101,11 @@ def test_what_cannot_be_is_refused_at_once(words, message, headstart, logs, tmp_
 
 
 def test_the_same_words_do_for_all_commands(headstart, logs):
-    words = [*WORDS, "--timestamp", "when", "--round", "turn", "--propensity", "chance"]
-    assert headstart("fit", "logs", *words, "--workers", "1").code == 0
+    words = [*WORDS, "--timestamp", "x2", "--round", "x1", "--workers", "1", "--json"]
+    shown = headstart("fit", "logs", *words)
+    assert json.loads(shown.out)["features"] == 1  # they are still no features
+    words = [*WORDS, "--propensity", "chance", "--workers", "1"]
+    assert "propensity must name a column" in headstart("fit", "logs", *words).err
     shown = headstart("fit", "--help").out
     assert shown.count("not used here") == 3
 

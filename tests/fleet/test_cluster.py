@@ -247,3 +247,18 @@ def test_a_cluster_elsewhere_is_reached_by_its_address(running, logs, tmp_path):
         finally:
             serving.terminate()
     same(hs.load(tmp_path / "out").prior, fit(logs, hs.Bias()).bandit(seed=0).prior)
+
+
+def test_a_worker_that_is_asked_twice_counts_once(running, logs):
+    reference, parts = ray.put(logs), tuple(logs.parts())
+    worker = Worker(4, 0, 2, 1 << 20)
+    for upto in (1, 1, 2):  # as Ray does after a fault of the line
+        tally = worker.read(Duty(reference, parts[:upto]))
+        assert (tally.rows, tally.parts) == (500, [parts[upto - 1].key])
+    whole = Duty(reference, parts)
+    first = worker.send(whole)[1]
+    worker.settled(whole._replace(sent=(ray.put(first),)))
+    again = worker.send(whole)[1]
+    for left, right in zip(first, again, strict=True):
+        assert left.names == right.names
+        np.testing.assert_array_equal(left.rows, right.rows)

@@ -107,6 +107,15 @@ def test_features_are_standardized(transfer, intercept, tmp_path):
     np.testing.assert_allclose(choice.context, ours[choice.arm], rtol=1e-6, atol=1e-9)
 
 
+def test_columns_that_are_not_read_are_no_features(tmp_path):
+    table = rows_of(20).append_column("time", pa.array(np.arange(240)))
+    write(tmp_path, table)
+    columns = Columns("task", "reward", "*", timestamp="time")
+    found = fit(Logs(str(tmp_path), columns), hs.Bias())
+    assert found.feature_names == ("x0", "x1", "x2", "x3")
+    same(found.prior, fit(Logs(str(tmp_path), COLUMNS), hs.Bias()).prior)
+
+
 def test_units_do_not_matter(tmp_path):
     table = rows_of(100)
     here = fit(write(tmp_path / "a", table)).prior

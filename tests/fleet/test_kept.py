@@ -3,7 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from headstart.fleet import Columns
+import headstart as hs
+from headstart.fleet import Columns, Logs, fit
 from headstart.fleet.kept import Tally, kept_in, tidy
 from headstart.fleet.rows import BadRows, Example, Rows
 
@@ -64,3 +65,14 @@ def test_a_folder_from_which_nothing_can_go_on_is_removed(tmp_path):
     assert kept_in(folder) == 12
     (folder / "manifest.json").write_text("{}")
     assert kept_in(folder) == 0
+
+
+def test_files_of_others_stay(tmp_path, logbook):
+    logbook.write(tmp_path / "0.parquet", logbook.table(100, 3, 25))
+    logs = Logs(str(tmp_path / "*.parquet"), logbook.PLAIN)
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in ("thesis.txt", "mine.evidence"):
+        (folder / name).write_text("years of work")
+    fit(logs, hs.Bias(), resume=folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["mine.evidence", "thesis.txt"]

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from headstart.errors import FileError, InputError, MissingFileError
 from headstart.fleet import Columns, Logs, lines, logs, parquet_files
 from headstart.fleet.kept import Kept, Tally
+from headstart.fleet.task_ids import number_codes
 
 FORMATS = ["parquet", "csv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "arrow", "arrows"]
 FORMATS += ["feather"]
@@ -953,3 +954,20 @@ def test_files_of_which_a_time_is_known_have_it_in_their_key(logbook, tmp_path, 
             memory.put_file(path, "/bucket/log.parquet")
             keys += [part.key for part in Logs(url, PLAIN).parts()] * 2
         assert len(set(keys)) == 2
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64])
+@pytest.mark.parametrize("span", [(-100, 100), (0, 100), (100, 127), (-20_000, 20_000)])
+def test_whole_numbers_of_any_width_are_ids(kind, span):
+    low, high = (int(np.clip(end, np.iinfo(kind).min, np.iinfo(kind).max)) for end in span)
+    values = np.random.default_rng(0).integers(low, high, 500, endpoint=True).astype(kind)
+    codes, ids = number_codes(values)
+    assert np.array(ids.to_pylist())[codes].tolist() == values.tolist()
+    assert len(set(ids.to_pylist())) == len(ids)
+
+
+@pytest.mark.parametrize("start", [2**31 - 5, 2**40, 2**62])
+def test_large_whole_numbers_are_ids(start):
+    values = np.arange(start, start + 50).repeat(2)
+    codes, ids = number_codes(values)
+    assert np.array(ids.to_pylist())[codes].tolist() == values.tolist()

@@ -53,7 +53,6 @@ def offers_of(logs, contexts=CONTEXTS, chances=CHANCES):
         arms.reshape(-1),
         np.array([log[1] for log in logs], dtype=float).reshape(-1),
         chances[places % rounds, arms.reshape(-1)],
-        0,
     )
 
 
@@ -181,7 +180,6 @@ def ragged(seed=4):
         np.array(chosen),
         rng.normal(size=len(chosen)),
         1.0 / arms,
-        0,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.options import Cluster, Json, Out, Workers
-from headstart.cli.screen import Interrupted, bars, in_bold, say, show, table, warn
+from headstart.cli.screen import Interrupted, bars, say, show, table, warn
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def fit(
     how, room = transfer_from(transfer), bytes_from(memory)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
-    columns = Columns(task, reward, features, weight, chosen=chosen)
+    columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
     options = storage_options(storage)
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     check_target(out, rows)
@@ -171,7 +171,7 @@ def fit(
         say(f"Note: {note}")
     if found.bad:
         say(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
-    say(f"The bandit is in [bold]{out}[/bold]; headstart.load serves new tasks from it at once.")
+    say(f"The bandit is in {out}; headstart.load serves new tasks from it at once.", bold=True)
 
 
 def evaluate(
@@ -238,13 +238,13 @@ def evaluate(
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
     show(found.frame, f"The first {rewards} of {found.future:,} future tasks")
-    say(in_bold(found.verdict.sentence))
+    say(found.verdict.sentence, bold=True)
     if found.values:
         show(found.value_frame, "What policies would earn per round")
         say(found.value_note)
     if found.advice:
         say(found.advice)
-    say(f"The report is in [bold]{path}[/bold], figures beside it.")
+    say(f"The report is in {path}, figures beside it.", bold=True)
 
 
 def check(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headstart.lab.studies import Made
 
-__all__ = ["Interrupted", "bars", "in_bold", "list_out", "say", "show", "table", "tell", "warn"]
+__all__ = ["Interrupted", "bars", "list_out", "say", "show", "table", "tell", "warn"]
 
 OFTEN = 10.0  # seconds between lines of progress
 
@@ -150,12 +150,13 @@ def tell(made: Made, as_json: bool) -> None:
         print(json.dumps(made.summary(), indent=2, ensure_ascii=False))
         return
     show(made.totals, made.title)
-    say(f"The report is in [bold]{made.path}[/bold], figures beside it.")
+    say(f"The report is in {made.path}, figures beside it.", bold=True)
 
 
 def show(table: Any, title: str) -> None:
     """A Polars table on the terminal."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     shown = Table(title=title, title_justify="left")
@@ -164,13 +165,15 @@ def show(table: Any, title: str) -> None:
             column, justify="left" if str(table[column].dtype) == "String" else "right"
         )
     for row in table.iter_rows():
-        shown.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
+        cells = (f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row)
+        shown.add_row(*map(escape, cells))
     Console().print(shown)
 
 
 def table(facts: dict[str, Any]) -> None:
     """Names and figures, one below the other; what is unknown is left out."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     shown = Table(show_header=False)
@@ -181,7 +184,7 @@ def table(facts: dict[str, Any]) -> None:
             text = f"{value:,}" if isinstance(value, int) else str(value)
             text = f"{value:,.4g}" if isinstance(value, float) else text
             text = ("no", "yes")[value] if isinstance(value, bool) else text
-            shown.add_row(name.replace("_", " "), text)
+            shown.add_row(name.replace("_", " "), escape(text))
     Console().print(shown)
 
 
@@ -202,20 +205,14 @@ def list_out(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
     Console().print(table)
 
 
-def say(text: str) -> None:
+def say(text: str, bold: bool = False) -> None:
     """A line for people."""
     from rich.console import Console
 
-    Console().print(text, soft_wrap=True, highlight=False)
+    style = "bold" if bold else None
+    Console().print(text, style=style, soft_wrap=True, highlight=False, markup=False)
 
 
 def warn(text: str) -> None:
     """A line for people beside the results: on standard error."""
     print(text, file=sys.stderr, flush=True)
-
-
-def in_bold(text: str) -> str:
-    """Text whose brackets mean nothing to Rich, in bold."""
-    from rich.markup import escape
-
-    return f"[bold]{escape(text)}[/bold]"

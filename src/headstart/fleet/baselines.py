@@ -89,7 +89,7 @@ def units_of(tasks: Tasks) -> list[Array]:
     """The features' units: as they come, and each its root mean square."""
     dim = tasks.moment.shape[-1]
     square = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
-    size = np.sqrt(square)
+    size = np.sqrt(np.maximum(square, 0.0))  # a centred constant may be 0 less a rounding
     own = np.where(size > 0, size, 1.0)
     return [np.ones(dim), own]
 

@@ -63,8 +63,8 @@ def evaluate(
     most_tasks
         If there are more tasks, so many are looked at, chosen by a hash of their ids.
     intercept
-        Whether every model gets a constant feature, unless the log has one. Without it a model
-        cannot say that rewards are 3.6 on average, and whoever knows that looks good.
+        Whether every model gets a constant feature. Without it a model cannot say that rewards
+        are 3.6 on average, and whoever knows that looks good.
     standardize
         Whether features are centred and divided by their standard deviations, as
         :func:`~headstart.fleet.fit` does.
@@ -101,9 +101,7 @@ def evaluate(
     if not found.names:
         raise InputError("logs must hold rows with rewards; these have none")
     parted = sampling.split(found, future, seed, most_tasks)
-    constant = found.constant
-    if constant is None and intercept:
-        constant = logs.dim
+    constant = logs.dim if intercept else None
     sample = sampling.gather(logs, parted, horizon, constant, between(progress, 0.2, 0.4))
     units = sampling.units_of(sample) if standardize else None
     sample = sample if units is None else sampling.in_units(sample, units)
@@ -175,7 +173,7 @@ def evaluate(
             "seed": seed,
             "tasks_in_the_log": len(found.names),
             "most_tasks": most_tasks,
-            "intercept": intercept_in_words(constant, logs),
+            "intercept": intercept,
             "standardized": standardize,
             "clip": clip,
         },
@@ -215,12 +213,3 @@ def between(report: Bar | None, low: float, high: float) -> Callable[[float], No
             report(low + (high - low) * done, 1.0)
 
     return tell
-
-
-def intercept_in_words(constant: int | None, logs: Logs) -> str:
-    """Where the constant feature comes from."""
-    if constant is None:
-        return "none"
-    if constant == logs.dim:
-        return "added to all models"
-    return f"feature {logs.feature_names[constant]!r} is constant"

@@ -74,7 +74,7 @@ class Fitted(NamedTuple):
     seconds
         How long it took.
     kept
-        Every task's own evidence, where it was asked for.
+        Every task's own evidence, where it was asked for, of features in their units.
     notes
         What is odd about the logs: a single task, rewards that are all alike.
     """
@@ -236,7 +236,7 @@ def fit(
     folder = None if resume is None else checked_path(resume)
     start = time.perf_counter()
     told = passes_told(transfer, progress)
-    plan = Plan(logs.with_intercept() if intercept else logs, transfer, noise, standardize)
+    plan = Plan(logs.for_fit(intercept), transfer, noise, standardize)
     if cluster is None:
         gathered = local.gather(
             plan.logs, workers=workers, memory=memory, folder=folder, progress=progress

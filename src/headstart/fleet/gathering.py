@@ -24,9 +24,8 @@ class Offers(NamedTuple):
 
     The arms of round i are the rows ``starts[i]`` to ``starts[i + 1]`` of ``features``; the rounds
     of task t are ``tasks[t]`` to ``tasks[t + 1]``. ``chosen`` is the place of the arm shown among
-    them, ``propensities`` the probability with which it was. ``left_out`` counts rounds that have
-    no chosen arm, or more than one. ``totals`` adds up the propensities of each round's arms, NaN
-    where an arm has none.
+    them, ``propensities`` the probability with which it was. ``totals`` adds up the propensities of
+    each round's arms, NaN where an arm has none.
     """
 
     features: Array
@@ -35,7 +34,6 @@ class Offers(NamedTuple):
     chosen: Whole
     rewards: Array
     propensities: Array
-    left_out: int
     totals: Array | None = None
 
     @property
@@ -171,6 +169,5 @@ class Firsts:
             at - starts[:-1],
             rows["reward"][use][at],
             rows["chance"][use][at],
-            int((~good).sum()),
             np.bincount(np.cumsum(new) - 1, rows["chance"][use]).astype(np.float64),
         )

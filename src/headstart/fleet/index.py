@@ -40,8 +40,8 @@ class Index:
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
-        self.known = pa.array([], pa.string())
-        self.recent: list[pa.StringArray] = []  # in places, and not yet in known
+        self.known = pa.array([], pa.large_string())  # all ids may have more than 2 GiB of text
+        self.recent: list[pa.Array] = []  # in places, and not yet in known
         self.dense = np.full(0, -1, np.int32)  # the number of task 0, 1, 2, …; -1 if not known
 
     def __len__(self) -> int:
@@ -52,12 +52,10 @@ class Index:
         """The numbers of tasks, each of which is named once; new ones get the next."""
         if pa.types.is_integer(ids.type):
             return self.numbers_of(ids.to_numpy())
+        ids = ids.cast(pa.large_string())
         if len(self.places) > FAR * len(ids):
             return self.looked_up(ids)
-        if self.recent:
-            self.known = pa.concat_arrays([self.known, *self.recent])
-            self.recent = []
-        found = pc.index_in(ids, value_set=self.known)
+        found = pc.index_in(ids, value_set=self.all_known())
         fresh = found.is_null().to_numpy(zero_copy_only=False)
         numbers: npt.NDArray[np.int64] = found.fill_null(0).to_numpy().astype(np.int64)
         if fresh.any():
@@ -67,7 +65,7 @@ class Index:
     def numbers_of(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The same for whole numbers, most of which need not become text."""
         if not len(values) or values.min() < 0 or values.max() >= DENSE:
-            return self.numbers(pa.array(values).cast(pa.string()))
+            return self.numbers(pa.array(values).cast(pa.large_string()))
         high = int(values.max())
         if high >= len(self.dense):
             more = np.full(max(high + 1, 2 * len(self.dense)) - len(self.dense), -1, np.int32)
@@ -75,11 +73,11 @@ class Index:
         found: npt.NDArray[np.int64] = self.dense[values].astype(np.int64)
         fresh = found < 0
         if fresh.any():
-            found[fresh] = self.numbers(pa.array(values[fresh]).cast(pa.string()))
+            found[fresh] = self.numbers(pa.array(values[fresh]).cast(pa.large_string()))
             self.dense[values[fresh]] = found[fresh]
         return found
 
-    def looked_up(self, ids: pa.StringArray) -> npt.NDArray[np.int64]:
+    def looked_up(self, ids: pa.Array) -> npt.NDArray[np.int64]:
         """The same by the dictionary."""
         places = self.places
         numbers = np.fromiter((places.get(name, -1) for name in ids.to_pylist()), np.int64)
@@ -88,7 +86,7 @@ class Index:
             numbers[fresh] = self.add(ids.filter(pa.array(fresh)))
         return numbers
 
-    def add(self, ids: pa.StringArray) -> npt.NDArray[np.int64]:
+    def add(self, ids: pa.Array) -> npt.NDArray[np.int64]:
         """Number tasks that are new."""
         start = len(self.places)
         self.places.update((name, start + at) for at, name in enumerate(ids.to_pylist()))
@@ -97,8 +95,14 @@ class Index:
 
     def missing(self, ids: pa.Array) -> int:
         """How many of these are not known."""
-        ids = ids.cast(pa.string())
+        ids = ids.cast(pa.large_string())
         if len(self.places) > FAR * len(ids):
             return sum(name not in self.places for name in ids.to_pylist())
-        values = pa.concat_arrays([self.known, *self.recent])
-        return int(len(ids) - pc.is_in(ids, value_set=values).true_count)
+        return int(len(ids) - pc.is_in(ids, value_set=self.all_known()).true_count)
+
+    def all_known(self) -> pa.Array:
+        """The ids of all tasks, in the order of their numbers."""
+        if self.recent:
+            self.known = pa.concat_arrays([self.known, *self.recent])
+            self.recent = []
+        return self.known

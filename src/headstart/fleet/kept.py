@@ -9,10 +9,9 @@ import contextlib
 import dataclasses
 import json
 import math
-import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from headstart.fleet.sources import is_url
 __all__ = ["OFTEN", "Kept", "Tally", "check_target", "forget", "kept_in", "tidy"]
 
 OFTEN = 60.0  # seconds after which sums are kept
+OURS = ("run-*.evidence", "bucket-*.evidence", "probe-*")
 
 
 @dataclasses.dataclass
@@ -147,9 +147,7 @@ class Kept:
         self.old = Tally()
         for entry in self.entries:
             self.old.add(Tally.from_json(entry))
-        for path in folder.glob("*.evidence"):
-            if path.name not in names:  # begun, but not finished
-                path.unlink(missing_ok=True)
+        clear(folder, names)  # what was begun, but not finished
 
     @property
     def parts(self) -> set[str]:
@@ -197,9 +195,18 @@ class Kept:
                 draft.write(content.encode())
 
 
+def clear(folder: Path, kept: Iterable[str] = ()) -> None:
+    """Remove the files that fits make, but for those that are kept; what else is there stays."""
+    for pattern in OURS:
+        for path in folder.glob(pattern):
+            if path.name not in kept:
+                path.unlink(missing_ok=True)
+
+
 def forget(folder: Path) -> None:
-    """Remove what was kept."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove what was kept, and the folder if nothing else is in it."""
+    (folder / "manifest.json").unlink(missing_ok=True)
+    tidy(folder)
 
 
 def kept_in(folder: Path) -> int:
@@ -214,8 +221,7 @@ def tidy(folder: Path) -> None:
     """Remove a folder from which nothing can go on: one without a manifest."""
     if (folder / "manifest.json").exists():
         return
-    for path in folder.glob("*.evidence"):
-        path.unlink(missing_ok=True)
+    clear(folder)
     with contextlib.suppress(OSError):  # there is something else in it, or it is not there
         folder.rmdir()
 

@@ -202,9 +202,12 @@ class Reading:
         if self.kept is None or time.monotonic() < self.due:
             return
         with self.changed:
-            self.changed.wait_for(lambda: not self.torn or self.stop.is_set())
+            self.changed.wait_for(
+                lambda: not self.torn or self.stop.is_set() or time.monotonic() < self.due
+            )
             if time.monotonic() >= self.due:
                 self.keep()
+                self.changed.notify_all()  # whoever waited for it need not wait any more
 
     def keep(self) -> None:
         """Write the sums to disk, and say so in the manifest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import copy
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -117,7 +118,7 @@ class Logs:
             if resolved is not None:
                 break
         else:
-            raise InputError(f"paths must have rows; {self.files[0].path!r} is empty") from None
+            raise InputError(f"paths must have rows; {self.files[0].path!r} is empty")
         self.first = file
         self.resolved = resolved
         self.remarks += self.odd()
@@ -129,10 +130,14 @@ class Logs:
             self.feature_names = resolved.features
         self.dim = len(self.feature_names)
 
-    def with_intercept(self) -> Logs:
-        """The same logs, read with a constant feature after all others."""
+    def for_fit(self, intercept: bool) -> Logs:
+        """The same logs with the columns that a fit reads, and a constant feature if wanted."""
         other = copy.copy(self)
-        other.intercept = True
+        other.intercept = intercept
+        features = self.columns.features if self.resolved.listed else self.resolved.features
+        other.columns = dataclasses.replace(
+            self.columns, features=features, timestamp=None, round=None, propensity=None
+        )
         return other
 
     @property

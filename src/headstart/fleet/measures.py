@@ -73,8 +73,6 @@ class Measures(NamedTuple):
     gains
         By how much one model's log-likelihood per reward is above another's: paired differences,
         by pairs of models.
-    savings
-        By how much one model's squared error is below another's, likewise.
     coverage
         The share of rewards inside predictive intervals, by model and level.
     places
@@ -85,7 +83,6 @@ class Measures(NamedTuple):
     scores: dict[str, Estimate]
     by_position: dict[str, list[Estimate]]
     gains: dict[tuple[str, str], Estimate]
-    savings: dict[tuple[str, str], Estimate]
     coverage: dict[str, dict[float, Estimate]]
     places: dict[str, list[Estimate]]
 
@@ -125,10 +122,6 @@ def measure(
         means(scores),
         {name: draws.ratios(part, weights) for name, part in errors.items()},
         differences(scores),
-        {
-            pair: Estimate(-found.value, -found.high, -found.low)
-            for pair, found in differences(errors).items()
-        },
         coverage,
         places,
     )

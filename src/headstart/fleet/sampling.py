@@ -20,7 +20,6 @@ from headstart.fleet.gathering import Firsts, Offers
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
 from headstart.fleet.units import Units
-from headstart.records import Array
 
 __all__ = ["Census", "Sample", "Split", "census", "gather", "split"]
 
@@ -31,21 +30,13 @@ class Census(NamedTuple):
     """Who is in a log.
 
     ``rounds`` and ``starts`` are by task: how many rewards, and the first timestamp if there are
-    any. ``low`` and ``high`` are each feature's range over the rows that count.
+    any.
     """
 
     names: list[str]
     rounds: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64] | None
-    low: Array
-    high: Array
     bad: BadRows
-
-    @property
-    def constant(self) -> int | None:
-        """The first feature that is the same everywhere, and not 0."""
-        found = np.flatnonzero((self.low == self.high) & (self.low != 0.0))
-        return int(found[0]) if len(found) else None
 
 
 class Split(NamedTuple):
@@ -72,13 +63,13 @@ class Sample(NamedTuple):
 def census(logs: Logs, progress: Progress) -> Census:
     """Count tasks, and find each one's start."""
     places: dict[str, int] = {}
-    low, high, bad = np.full(logs.dim, np.inf), np.full(logs.dim, -np.inf), BadRows()
+    bad = BadRows()
     rounds = np.zeros(0, dtype=np.int64)
     starts = np.zeros(0, dtype=np.int64)
     timed = False
     parts = logs.parts()
     for done, part in enumerate(parts, 1):
-        for block in logs.read(part):
+        for block in logs.read(part, turned=False):
             bad = bad + block.bad
             rows = block.shown()
             if not len(rows.codes):
@@ -86,16 +77,13 @@ def census(logs: Logs, progress: Progress) -> Census:
             at = numbered(rows.names, places)
             rounds = longer(rounds, len(places), 0)
             np.add.at(rounds, at, np.bincount(rows.codes, minlength=len(at)))
-            features = rows.features[:]
-            low = np.minimum(low, features.min(0))
-            high = np.maximum(high, features.max(0))
             if rows.timestamps is not None:
                 timed = True
                 starts = longer(starts, len(places), np.iinfo(np.int64).max)
                 np.minimum.at(starts, at[rows.codes], rows.timestamps)
         progress(done / len(parts))
     size = len(places)
-    return Census(list(places), rounds[:size], starts[:size] if timed else None, low, high, bad)
+    return Census(list(places), rounds[:size], starts[:size] if timed else None, bad)
 
 
 def numbered(names: list[str], places: dict[str, int]) -> npt.NDArray[np.int64]:
@@ -140,7 +128,8 @@ def split(found: Census, future: float, seed: int, most_tasks: int) -> Split:
         latest = sorted(order, key=lambda at: (int(begins[at]), mark(names[at], seed)))
         chosen = set(latest[-ahead:])
         cut = int(begins[latest[-ahead]])
-        if int(begins[latest[0]]) >= cut:
+        order = [at for at in order if at in chosen or int(begins[at]) < cut]
+        if len(order) - ahead < 2:
             raise InputError(
                 "timestamp must tell earlier from later tasks; here most tasks start at the same "
                 "time. Leave it out to split tasks at random"

@@ -74,7 +74,8 @@ class Worker:
         self.sums = Sums(self.dim, self.budget, duty.folder)
         self.sums.runs = list(duty.files)
         self.folder, self.files = duty.folder, duty.files
-        self.parts: list[str] = []  # what was read besides
+        self.parts: list[str] = []  # what was read besides,
+        self.latest = Tally()  # and the account of the last of them
         self.shelf = None
         self.held: Shelf | None = None  # all of the own buckets, from everywhere
 
@@ -93,10 +94,10 @@ class Worker:
         return (self.folder, self.files, self.parts) == (duty.folder, duty.files, parts)
 
     def read(self, duty: Duty) -> Tally:
-        """Read what was not read yet; gives the account of the last part."""
+        """Read what was not read yet; gives the account of the last part, also if asked again."""
         import ray
 
-        tally, logs = Tally(), ray.get(duty.logs)
+        logs = ray.get(duty.logs)
         if not self.has(duty._replace(parts=duty.parts[: len(self.parts)])):
             self.begin(duty)  # started again, or it has failed in the midst of a part
         for part in duty.parts[len(self.parts) :]:
@@ -106,8 +107,8 @@ class Worker:
             for rows in blocks:
                 tally.count(rows)
                 self.sums.add(rows)
-            self.parts[-1] = part.key
-        return tally
+            self.parts[-1], self.latest = part.key, tally
+        return self.latest
 
     def keep(self, duty: Duty) -> tuple[Path, ...]:
         """Write what was read to files, in the folder that all can see; gives the new ones."""
@@ -118,7 +119,7 @@ class Worker:
 
     def send(self, duty: Duty) -> Any:
         """For every worker the buckets that it keeps; nothing for this one."""
-        if self.shelf is not None and self.shelf.table is None:  # asked again, and it is gone
+        if self.shelf is not None:  # asked again, when what others sent is among it
             self.begin(duty)
         self.read(duty)
         shelf = self.shelf = self.sums.shelf(keep=self.folder is not None)

@@ -111,7 +111,7 @@ class Sums:
         while start < len(rows.codes):
             if self.waiting is None or self.waiting.features.dtype != kind:
                 self.flush()
-                room = max(self.room // (kind.itemsize * self.dim), 1)
+                room = max(self.room // (kind.itemsize * self.dim + 24), 1)
                 self.waiting = Waiting(room, self.dim, kind)
             start += self.waiting.take(rows, places, start)
             if self.waiting.full:

@@ -60,20 +60,21 @@ def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Ar
     if not len(values):
         return np.zeros(0, dtype=np.int32), pa.array(values)
     low, high = int(values.min()), int(values.max())
-    if high - low >= max(4 * len(values), 1 << 16):
+    close = max(4 * len(values), 1 << 16)
+    if high - low >= close:
         unique, inverse = np.unique(values, return_inverse=True)
         return inverse.astype(np.int32), pa.array(unique)
-    if low < 0 or high >= 1 << 31:  # else the numbers are places already
-        places, high = (values - values.dtype.type(low)).astype(np.intp), high - low
-    else:
+    wide = np.uint64 if values.dtype == np.uint64 else np.int64
+    if low >= 0 and high < close:  # the numbers are places already
         places, low = values, 0
+    else:
+        places, high = (values.astype(wide) - wide(low)).astype(np.intp), high - low
     used = np.zeros(high + 1, dtype=bool)
     used[places] = True
     unique = np.flatnonzero(used)
     code = np.empty(len(used), dtype=np.int32)
     code[unique] = np.arange(len(unique), dtype=np.int32)
-    distinct = unique.astype(values.dtype) + values.dtype.type(low)
-    return code[places], pa.array(distinct)
+    return code[places], pa.array(unique.astype(wide) + wide(low))
 
 
 def checked_ids(dictionary: pa.Array) -> tuple[pa.StringArray, dict[str, list[int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import re
@@ -28,7 +29,7 @@ def read_times(
     """Times as whole numbers: microseconds since 1970, or whole numbers as they are."""
     array = one_chunk(table, name)
     if is_text(array.type):
-        array = parse_times(array, role, name, problems)
+        array = parse_times(array, role, problems)
     missing(role, name, array, block, problems, None)
     kind = array.type
     if kinds.is_date(kind):
@@ -70,16 +71,16 @@ def microseconds(array: pa.Array) -> npt.NDArray[np.int64]:
     return whole_numbers(ticks * np.int64(MICROSECOND[unit]))
 
 
-def parse_times(array: pa.Array, role: str, name: str, problems: Problems) -> pa.Array:
+def parse_times(array: pa.Array, role: str, problems: Problems) -> pa.Array:
     """Times from text as people and programs write them; what is no time is bad."""
-    try:
-        return array.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        pass
+    for zone in (None, "UTC"):  # all without a zone, or all with one
+        with contextlib.suppress(pa.ArrowInvalid):
+            return array.cast(pa.timestamp("us", zone)).view(pa.int64()).view(pa.timestamp("us"))
+    cells = array.to_pylist()
     parsed: list[int | None] = []
     wrong = np.zeros(len(array), dtype=bool)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    for place, text in enumerate(array.to_pylist()):
+    for place, text in enumerate(cells):
         parsed.append(None)
         if text is None or not text.strip():
             continue
@@ -92,7 +93,6 @@ def parse_times(array: pa.Array, role: str, name: str, problems: Problems) -> pa
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=datetime.UTC)
         parsed[-1] = (moment - epoch) // datetime.timedelta(microseconds=1)
-    cells = array.to_pylist()
     problems.add(f"{role} is not a time", wrong, lambda place: repr(cells[place])[:60])
     return pa.array(parsed, pa.int64()).view(pa.timestamp("us"))
 
@@ -102,12 +102,12 @@ def read_rounds(
 ) -> npt.NDArray[np.int64]:
     """Which round: whole numbers as they are, other values by a number made from their text."""
     array = one_chunk(table, name)
-    missing("round", name, array, block, problems, None)
     kind = array.type
-    if kinds.is_integer(kind) and not kinds.is_uint64(kind):
-        return whole_numbers(array.fill_null(0).to_numpy(zero_copy_only=False))
     if is_time(kind):
         return read_times(table, "round", name, block, problems)
+    missing("round", name, array, block, problems, None)
+    if kinds.is_integer(kind) and not kinds.is_uint64(kind):
+        return whole_numbers(array.fill_null(0).to_numpy(zero_copy_only=False))
     if not kinds.is_dictionary(kind):
         array = array.dictionary_encode()
     texts = array.dictionary.to_pylist()
