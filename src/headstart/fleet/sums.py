@@ -29,7 +29,7 @@ __all__ = ["Sums", "compiled"]
 
 MANY = 1 << 16  # rows that make it worth while to load the compiled loops
 TOGETHER = 1 << 28  # bytes of features that are added at once, at most,
-SHARE = 8  # and at most this part of the budget
+SHARE = 4  # and at most this part of the budget
 PIECES = 4  # for each thread, so that none waits long for the last
 
 
