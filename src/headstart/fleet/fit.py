@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from headstart.entry import Entry
 from headstart.errors import FileError, InputError
 from headstart.evidence import Evidence, packed_size
 from headstart.fleet import local
+from headstart.fleet.buckets import Buckets
 from headstart.fleet.kept import Tally, check_target, forget
 from headstart.fleet.local import Progress
 from headstart.fleet.logs import Logs
@@ -41,9 +42,6 @@ from headstart.transfer import (
     Transfer,
 )
 from headstart.transfer.passes import STEPS
-
-if TYPE_CHECKING:
-    from headstart.fleet.spread import Spread
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -242,7 +240,8 @@ def fit(
             plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
         )
         try:
-            portions = local.Shelved(gathered.shelf, workers or os.cpu_count() or 1, told)
+            portions = local.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
+            portions.told = told
             fitted = learned(plan, portions, gathered.tally, keep_tasks)
         finally:
             gathered.shelf.remove()
@@ -275,7 +274,7 @@ class Plan(NamedTuple):
     standardize: bool
 
 
-def learned(plan: Plan, portions: local.Shelved | Spread, tally: Tally, keep_tasks: bool) -> Fitted:
+def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fitted:
     """Fit the evidence, wherever it is."""
     logs = plan.logs
     if not len(portions):

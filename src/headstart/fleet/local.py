@@ -20,15 +20,13 @@ from typing import Any, NamedTuple, TypeVar
 from headstart import checks
 from headstart.errors import FileError
 from headstart.fleet import kept as keeping
+from headstart.fleet.buckets import Buckets
 from headstart.fleet.kept import Kept, Tally
 from headstart.fleet.logs import Logs, Part
 from headstart.fleet.passes import faster
 from headstart.fleet.rows import Rows
-from headstart.fleet.shelf import BUCKETS, Portion, Shelf
+from headstart.fleet.shelf import Portion, Shelf
 from headstart.fleet.sums import MANY, Sums, compiled
-from headstart.fleet.units import Units
-from headstart.records import Array
-from headstart.transfer.portions import Portions
 
 __all__ = ["Gathered", "Progress", "Shelved", "Tally", "gather"]
 
@@ -94,26 +92,16 @@ def gather(
     return Gathered(sums.shelf(keep=kept is not None), reading.tally)
 
 
-class Shelved(Portions):
+class Shelved(Buckets):
     """The buckets of a shelf as portions that this machine's cores work on."""
 
-    def __init__(self, shelf: Shelf, workers: int, told: Callable[[], None] | None = None) -> None:
-        self.shelf, self.workers, self.told = shelf, workers, told
-        self.dim, self.sizes = shelf.dim, shelf.sizes
-        self.units: Units | None = None
+    def __init__(self, shelf: Shelf, workers: int) -> None:
+        super().__init__(shelf.dim, shelf.sizes)
+        self.shelf, self.workers = shelf, workers
 
-    def portion(self, bucket: int) -> Portion:
+    def raw(self, bucket: int) -> Portion:
         """The tasks of one bucket."""
-        names, rows = self.shelf.portion(bucket)
-        return Portion(names, rows if self.units is None else self.units.packed(rows))
-
-    def each_portion(self) -> Iterator[Portion]:
-        """All of them, in order."""
-        return (self.portion(bucket) for bucket in range(BUCKETS))
-
-    def rows(self, portion: int) -> Array:
-        """The packed evidence of one bucket."""
-        return self.portion(portion).rows
+        return self.shelf.portion(bucket)
 
     def map(
         self, function: Callable[..., Found], *arguments: Any, first: int | None = None

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from headstart.fleet.buckets import Buckets
 from headstart.fleet.cluster import asked
 from headstart.fleet.kept import Tally
 from headstart.fleet.local import blocks_of
@@ -25,8 +26,6 @@ from headstart.fleet.passes import faster, one_blas_thread
 from headstart.fleet.shelf import BUCKETS, Portion, Shelf
 from headstart.fleet.sums import MANY, Sums, compiled
 from headstart.fleet.units import Units
-from headstart.records import Array
-from headstart.transfer.portions import Portions
 
 __all__ = ["Duty", "Spread", "Worker"]
 
@@ -177,20 +176,18 @@ class Worker:
         return found
 
 
-class Spread(Portions):
+class Spread(Buckets):
     """Buckets that are kept by workers on a cluster."""
 
     def __init__(
         self, ray: Any, workers: Sequence[Any], duties: Sequence[Duty], dim: int, tally: Tally
     ) -> None:
-        self.ray, self.workers, self.dim, self.tally = ray, list(workers), dim, tally
+        super().__init__(dim, sizes := [0] * BUCKETS)
+        self.ray, self.workers, self.tally = ray, list(workers), tally
         self.duties = [ray.put(duty) for duty in duties]  # once: they go with every call
-        self.units: Units | None = None
-        self.told: Callable[[], None] | None = None
-        self.sizes = [0] * BUCKETS
         for held in asked(ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]):
             for bucket, size in held.items():
-                self.sizes[bucket] = size
+                sizes[bucket] = size
 
     def each_worker(self) -> Iterator[tuple[Any, Any]]:
         """The workers, each with its duty."""
@@ -209,18 +206,9 @@ class Spread(Portions):
             self.told()
         return [found[bucket] for bucket in sorted(found)]
 
-    def rows(self, portion: int) -> Array:
-        """The packed evidence of one bucket."""
-        return self.portion(portion).rows
-
-    def portion(self, bucket: int) -> Portion:
+    def raw(self, bucket: int) -> Portion:
         """The tasks of one bucket."""
         place = bucket % len(self.workers)
         call = self.workers[place].portion.remote(self.duties[place], bucket)
         (portion,) = asked(self.ray, [call])
-        rows = np.array(portion.rows)
-        return Portion(portion.names, rows if self.units is None else self.units.packed(rows))
-
-    def each_portion(self) -> Iterator[Portion]:
-        """All of them, in order."""
-        return (self.portion(bucket) for bucket in range(BUCKETS))
+        return Portion(portion.names, np.array(portion.rows))
