@@ -1,6 +1,7 @@
 """What several test files share: a settled Hypothesis, and a few ways to look at a bandit."""
 
 import contextlib
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -147,3 +148,25 @@ def same_belief():
         assert left.rounds == right.rounds
 
     return check
+
+
+@pytest.fixture
+def headstart(monkeypatch, capsys):
+    """``headstart("fit", …)``: the command in this process, as the script runs it."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def run(*words):
+        from headstart.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code or 0
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    return run

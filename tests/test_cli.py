@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -19,28 +18,6 @@ COMMANDS = ("reproduce", "compare", "report", "worlds", "policies", "check", "fi
 WORLD = "synthetic:dim=5,rank=2,arms=4"
 TINY = ["--world", WORLD, "--seeds", "4", "--tasks", "6", "--rounds", "20", "--workers", "1"]
 ESCAPE = re.compile(r"\x1b\[")
-
-
-@pytest.fixture
-def headstart(monkeypatch, capsys):
-    """``headstart("compare", …)``: the command in this process, as the script runs it."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def run(*words):
-        from headstart.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as leave:
-            code = leave.code or 0
-        out, err = capsys.readouterr()
-        return SimpleNamespace(code=code, out=out, err=err)
-
-    return run
 
 
 def outside(*words, **variables):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,27 +15,10 @@ import headstart as hs
 WORDS = ["--task", "task", "--reward", "reward", "--features", "x*"]
 
 
-@pytest.fixture
-def headstart(monkeypatch, capsys, tmp_path):
-    """``headstart("fit", …)``: the command in this process, in a folder of its own."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch, tmp_path):
+    """Every test in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        from headstart.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as leave:
-            code = leave.code or 0
-        out, err = capsys.readouterr()
-        return SimpleNamespace(code=code, out=out, err=err)
-
-    return run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -47,24 +46,6 @@ def running():
 def no_figures(monkeypatch):
     """Drawings take longer than all the rest here."""
     monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
-
-
-@pytest.fixture
-def headstart(monkeypatch, capsys):
-    """``headstart("compare", …)``: the command in this process, as the script runs it."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words):
-        from headstart.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["headstart", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as leave:
-            main()
-        out, err = capsys.readouterr()
-        return SimpleNamespace(code=leave.value.code or 0, out=out, err=err)
-
-    return call
 
 
 def assert_same(left, right):
