@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headstart as hs
-from headstart.fleet import Columns, Logs, fit, sums
+from headstart.fleet import Columns, Logs, fit
+from headstart.fleet import loops as loader
 from headstart.fleet.fit import bytes_from, transfer_from
 from headstart.fleet.units import Units
 from headstart.transfer import passes
@@ -141,8 +142,8 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
     changed = x @ units.matrix.T
     np.testing.assert_allclose(units.contexts(x), changed, atol=1e-12)
     want = hs.Evidence.of(changed, np.zeros((5, 30))).gram
-    for loops in (sums.compiled(sums.MANY), None):
-        monkeypatch.setattr(sums, "_loops", [loops])
+    for loops in (loader.compiled(), None):
+        monkeypatch.setattr(loader, "_found", [loops])
         found = units.evidence(tasks)
         np.testing.assert_allclose(found.gram, want, atol=1e-10)
         np.testing.assert_allclose(found.moment, tasks.moment @ units.matrix.T, atol=1e-10)
@@ -178,22 +179,6 @@ def test_passes_over_portions_find_what_a_fit_of_all_finds(tmp_path, monkeypatch
     np.testing.assert_allclose(found.mean, whole.mean, atol=0.005)
     np.testing.assert_allclose(found.covariance, whole.covariance, rtol=0.02)
     assert found.noise == pytest.approx(whole.noise, rel=0.02)
-
-
-def test_compiled_and_plain_passes_agree():
-    pytest.importorskip("numba")
-    from headstart.fleet.passes import faster
-    from headstart.transfer.many import Fit
-
-    rows = np.array([task.pack() for task in evidence_of(rows_of(20)).values()])
-    spread = np.diag([1.0, 0.5, 0.2, 1e-6])
-    start = Fit(np.arange(4.0), spread, np.zeros((4, 4)), 0.1)
-    plain = passes.totals_of(rows, 4, start)
-    function, arguments = faster(passes.totals_of, (start,), 10**6)
-    assert function is not passes.totals_of
-    for ours, theirs in zip(function(rows, 4, *arguments), plain, strict=True):
-        scale = np.abs(theirs).max()
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11 * scale)
 
 
 def test_the_file_serves_new_tasks_at_once(tmp_path):

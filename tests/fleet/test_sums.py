@@ -11,6 +11,7 @@ import pytest
 from headstart import Evidence
 from headstart.errors import FileError
 from headstart.evidence import packed_size
+from headstart.fleet import loops as loader
 from headstart.fleet import sums as module
 from headstart.fleet.rows import Rows
 from headstart.fleet.shelf import BUCKETS, bucket_of, mark_of
@@ -63,10 +64,10 @@ def check(sums, rows):
 def test_rows_add_up_to_evidence(loops, weights, dim, monkeypatch):
     if loops == "compiled":
         pytest.importorskip("numba")
-        monkeypatch.setattr(module, "MANY", 0)
+        monkeypatch.setattr(loader, "MANY", 0)
         monkeypatch.setattr(module, "TOGETHER", 1000 * 4 * dim)
     else:
-        monkeypatch.setattr(module, "_loops", [None])
+        monkeypatch.setattr(loader, "_found", [None])
     rows = some_rows(dim=dim, weights=weights, dtype=np.float64 if dim == 5 else np.float32)
     sums = Sums(dim)
     sums.add(rows)
@@ -77,7 +78,7 @@ def test_rows_add_up_to_evidence(loops, weights, dim, monkeypatch):
 def test_blocks_threads_and_files_change_nothing(tmp_path, loops, monkeypatch):
     if loops == "compiled":
         pytest.importorskip("numba")
-        monkeypatch.setattr(module, "MANY", 0)
+        monkeypatch.setattr(loader, "MANY", 0)
     rows = some_rows()
     parts = [rows.take(np.arange(start, 3000, 7)) for start in range(7)]
     sums = Sums(5, 12 * 8 * packed_size(5), tmp_path, workers=3)  # ten tasks of forty

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from headstart.fleet.arrays import as_array, as_arrow, filled
 from headstart.fleet.columns import Resolved
 from headstart.fleet.numbers import all_fit, as_floats, misfits, read_number
 from headstart.fleet.problems import Block, Mask, Problems, missing, nulls, one_chunk, shows
@@ -128,7 +129,7 @@ def read_lists(table: pa.Table, name: str, width: int, block: Block, problems: P
     if kinds.is_fixed_size_list(array.type) and not array.null_count:
         cells = array.flatten()
     else:
-        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        lengths = filled(pc.list_value_length(array))
         odd = (lengths != width) & ~absent
         problems.add(f"features {name} has not {width} numbers", odd, lambda i: f"{lengths[i]}")
         good = ~(odd | absent)
@@ -136,7 +137,7 @@ def read_lists(table: pa.Table, name: str, width: int, block: Block, problems: P
             cells = array.flatten()
         else:
             values = np.zeros((len(array), width), dtype=kind)
-            part = array.filter(pa.array(good)).flatten()
+            part = array.filter(as_arrow(good)).flatten()
             values[good] = check_cells(part, name, width, kind, np.flatnonzero(good), problems)
             return values
     return check_cells(cells, name, width, kind, np.arange(len(array)), problems)
@@ -184,7 +185,7 @@ def read_chosen(
     array = one_chunk(table, roles["chosen"])
     absent = missing("chosen", roles["chosen"], array, block, problems, None)
     if kinds.is_boolean(array.type) and not array.null_count:
-        flags: Mask = array.to_numpy(zero_copy_only=False)
+        flags: Mask = as_array(array)
         return flags
     values = as_floats(array)
     odd = (values != 0) & (values != 1) & ~absent

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
 
 __all__ = ["Dependence", "dependences"]
 
@@ -64,6 +63,8 @@ def dependences(centred: Array, means: Array, count: float) -> list[Dependence]:
     >>> found.feature, [(place, round(factor, 6)) for place, factor in found.terms]
     (2, [(0, 2.0), (1, -1.0)])
     """
+    from scipy.linalg import solve_triangular  # only for those who check: it takes a while
+
     spread = np.diag(centred).copy()
     varies = spread > 1e-20 * count * np.maximum(means**2, np.finfo(float).tiny)
     places = np.flatnonzero(varies)
@@ -81,14 +82,14 @@ def dependences(centred: Array, means: Array, count: float) -> list[Dependence]:
         lower = factor[:size, :size]
         row: Array = np.zeros(0)
         if size:
-            row = scipy.linalg.solve_triangular(lower, gram[kept, place], lower=True)
+            row = solve_triangular(lower, gram[kept, place], lower=True)
         left = float(gram[place, place] - row @ row)
         if left > NEARLY or noise[place] > EXACT:
             factor[size, :size] = row
             factor[size, size] = np.sqrt(max(left, noise[place]))
             kept.append(place)
             continue
-        shares = scipy.linalg.solve_triangular(lower.T, row)
+        shares = solve_triangular(lower.T, row)
         order = [index for index in np.argsort(-np.abs(shares)) if abs(shares[index]) > SHOWN]
         terms = [
             (int(places[kept[index]]), float(shares[index] * scale[place] / scale[kept[index]]))

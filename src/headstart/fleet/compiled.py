@@ -6,16 +6,31 @@ several times more slowly. Nothing here holds Python's lock, so several threads 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
 import numpy as np
 
-__all__ = ["accumulate", "change_units", "grouped", "totals"]
+from headstart.fleet.lanes import LANES, add_product, fetch, load, number, store, with_lane, zeros
+from headstart.fleet.turning import kernel
+
+__all__ = ["accumulate", "begin", "change_units", "grouped", "totals"]
 
 # Sums may be reordered, which lets them use a processor's wide registers.
 LOOSE = {"reassoc", "contract", "nsz"}
-LANES = 8  # numbers in a wide register: rows are padded to a multiple of it
+ROWS = 64  # rows of a task that are added at once, at most
+LINE = 64  # bytes that come from memory together
+AHEAD = 8  # rows before which a row is fetched from memory
+
+
+def begin() -> None:
+    """Have the loops ready that add up rows: compiled, or found in the cache on disk."""
+    kernel()
+    order, starts = grouped(np.zeros(0, np.int64), 0)
+    for kind in (np.float32, np.float64):
+        features = np.zeros((0, LANES), kind)
+        accumulate(order, starts, order, features, 1, np.zeros(0), np.zeros(0), np.zeros((0, 4)))
 
 
 @numba.njit(nogil=True, cache=True)
@@ -40,230 +55,261 @@ def grouped(codes: Any, tasks: int) -> Any:
     return order, starts
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
-def add_four(x: Any, y: Any, gram: Any, dim: int, width: int) -> None:
-    """Σ y xᵀ of four rows. The whole square: half of it would not fill the registers."""
-    for i in range(dim):
-        a, b, c, d = y[0, i], y[1, i], y[2, i], y[3, i]
-        for j in range(width):
-            gram[i, j] += a * x[0, j] + b * x[1, j] + c * x[2, j] + d * x[3, j]
+@numba.njit(nogil=True, cache=True)
+def padded(dim: int) -> int:
+    """The next multiple of the number of lanes."""
+    return (dim + LANES - 1) // LANES * LANES
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
-def add_eight(x: Any, y: Any, gram: Any, dim: int, width: int) -> None:
-    """Σ y xᵀ of eight rows: the sums are read and written once for all of them."""
-    for i in range(dim):
-        a, b, c, d = y[0, i], y[1, i], y[2, i], y[3, i]
-        e, f, g, h = y[4, i], y[5, i], y[6, i], y[7, i]
-        for j in range(width):
-            first = a * x[0, j] + b * x[1, j] + c * x[2, j] + d * x[3, j]
-            second = e * x[4, j] + f * x[5, j] + g * x[6, j] + h * x[7, j]
-            gram[i, j] += first + second
+@numba.njit(nogil=True, cache=True, forceinline=True)
+def tile(a: Any, i: int, b: Any, j: int, rows: int, out: Any, k: int, add: bool) -> None:
+    """Write eight by eight numbers of aᵀ b, from i and j on, into ``out`` from k and j on.
+
+    Or add them there. a and b have so many rows. The sums stay in registers meanwhile.
+    """
+    s = t = u = v = w = x = y = z = zeros()
+    if add:
+        s, t, u, v = load(out, k, j), load(out, k + 1, j), load(out, k + 2, j), load(out, k + 3, j)
+        w, x, y = load(out, k + 4, j), load(out, k + 5, j), load(out, k + 6, j)
+        z = load(out, k + 7, j)
+    for m in range(rows):
+        row = load(b, m, j)
+        s, t = add_product(s, number(a, m, i), row), add_product(t, number(a, m, i + 1), row)
+        u, v = add_product(u, number(a, m, i + 2), row), add_product(v, number(a, m, i + 3), row)
+        w, x = add_product(w, number(a, m, i + 4), row), add_product(x, number(a, m, i + 5), row)
+        y, z = add_product(y, number(a, m, i + 6), row), add_product(z, number(a, m, i + 7), row)
+    store(out, k, j, s)
+    store(out, k + 1, j, t)
+    store(out, k + 2, j, u)
+    store(out, k + 3, j, v)
+    store(out, k + 4, j, w)
+    store(out, k + 5, j, x)
+    store(out, k + 6, j, y)
+    store(out, k + 7, j, z)
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
-def add_packed(gram: Any, moment: Any, count: float, squares: float, total: Any) -> None:
-    """Add a task's sums to those in their packed form (:meth:`headstart.Evidence.pack`)."""
-    dim = len(gram)
-    place = 0
+@numba.njit(nogil=True, cache=True)
+def multiply(a: Any, b: Any, out: Any) -> None:
+    """Write aᵀ b into ``out``, all of the same size."""
+    size = len(out)
+    for i in range(0, size, LANES):
+        for j in range(0, size, LANES):
+            tile(a, i, b, j, size, out, i, False)
+
+
+@numba.njit(nogil=True, cache=True)
+def multiply_upper(a: Any, b: Any, rows: int, out: Any, add: bool) -> None:
+    """Write or add aᵀ b where it is symmetric: only tiles that touch the upper triangle."""
+    for i in range(0, len(out), LANES):
+        for j in range(i, len(out), LANES):
+            tile(a, i, b, j, rows, out, i, add)
+
+
+@numba.njit(nogil=True, cache=True)
+def complete(matrix: Any) -> None:
+    """Write the upper triangle below the diagonal, too."""
+    for i in range(len(matrix)):
+        for j in range(i):
+            matrix[i, j] = matrix[j, i]
+
+
+@numba.njit(nogil=True, cache=True)
+def add_packed(gram: Any, dim: int, count: float, total: Any) -> None:
+    """Add a task's sums to those in their packed form (:meth:`headstart.Evidence.pack`).
+
+    Row and column ``dim`` of gram are the rewards'.
+    """
+    place, moment = 0, dim * (dim + 1) // 2
     for i in range(dim):
         for j in range(i, dim):
-            total[place] += gram[i, j]
-            place += 1
-    for j in range(dim):
-        total[place + j] += moment[j]
-    total[place + dim] += count
-    total[place + dim + 1] += squares
+            total[place + j - i] += gram[i, j]
+        place += dim - i
+        total[moment + i] += gram[i, dim]
+    total[moment + dim] += count
+    total[moment + dim + 1] += gram[dim, dim]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
+@numba.njit(nogil=True, cache=True)
 def accumulate(
-    order: Any, starts: Any, places: Any, features: Any, rewards: Any, weights: Any, sums: Any
+    order: Any,
+    starts: Any,
+    places: Any,
+    features: Any,
+    dim: int,
+    rewards: Any,
+    weights: Any,
+    sums: Any,
 ) -> None:
     """Add rows to the packed sums of their tasks.
 
-    The rows ``order[starts[t]:starts[t + 1]]`` go to ``sums[places[t]]``. ``weights`` may be empty:
-    then all rows count once.
+    The rows ``order[starts[t]:starts[t + 1]]`` go to ``sums[places[t]]``. Beyond ``dim``, features
+    are zeros up to a multiple of the lanes. ``weights`` may be empty: then all rows count once.
     """
-    dim = features.shape[1]
-    width = (dim + LANES - 1) // LANES * LANES
-    weighted = len(weights) > 0
-    x = np.zeros((LANES, width))
-    y = np.zeros((LANES, width))  # the same, each times its row's weight
-    gram = np.zeros((dim, width))
-    moment = np.zeros(width)
+    width, weighted = padded(dim + 1), len(weights) > 0
+    x = np.zeros((ROWS, width))  # features, and the reward
+    y = np.zeros((ROWS, width)) if weighted else x  # the same, each times its row's weight
+    gram = np.zeros((width, width))
+    last = len(order) - 1
     for task in range(len(places)):
         start, stop = starts[task], starts[task + 1]
         if start == stop:
             continue
-        gram[:] = 0.0
-        moment[:] = 0.0
         count = 0.0
-        squares = 0.0
-        for at in range(start, stop, LANES):
-            many = min(LANES, stop - at)
-            for k in range(many):
-                row = order[at + k]
-                weight = weights[row] if weighted else 1.0
-                reward = rewards[row]
-                pull = weight * reward
-                count += weight
-                squares += pull * reward
-                for j in range(dim):
-                    x[k, j] = features[row, j]
-                for j in range(width):
-                    moment[j] += pull * x[k, j]
+        for first in range(start, stop, ROWS):
+            rows = min(ROWS, stop - first)
+            for k in range(rows):
+                soon = order[min(first + k + AHEAD, last)]
+                for j in range(0, dim, LINE // features.itemsize):
+                    fetch(features, soon, j)
+                row = order[first + k]
+                for j in range(0, dim, LANES):
+                    store(x, k, j, load(features, row, j))
+                x[k, dim] = rewards[row]
                 if weighted:
-                    for j in range(width):
-                        y[k, j] = weight * x[k, j]
-            few = 4 if many <= 4 else LANES
-            for k in range(many, few):
-                x[k, :] = 0.0
-                y[k, :] = 0.0
-            if few == 4 and weighted:
-                add_four(x, y, gram, dim, width)
-            elif few == 4:
-                add_four(x, x, gram, dim, width)
-            elif weighted:
-                add_eight(x, y, gram, dim, width)
-            else:
-                add_eight(x, x, gram, dim, width)
-        add_packed(gram, moment, count, squares, sums[places[task]])
+                    count += weights[row]
+                    for j in range(0, width, LANES):
+                        store(y, k, j, add_product(zeros(), weights[row], load(x, k, j)))
+            if not weighted:
+                count += rows
+            multiply_upper(y, x, rows, gram, first > start)
+        add_packed(gram, dim, count, sums[places[task]])
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
-def multiply(a: Any, b: Any, out: Any, dim: int, width: int) -> None:
-    """Add a b to ``out``, eight rows of b at a time; beyond dim there are zeros up to width."""
-    for i in range(dim):
-        for k in range(0, width, LANES):
-            c, d, e, f = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-            g, h, m, n = a[i, k + 4], a[i, k + 5], a[i, k + 6], a[i, k + 7]
-            for j in range(width):
-                first = c * b[k, j] + d * b[k + 1, j] + e * b[k + 2, j] + f * b[k + 3, j]
-                second = g * b[k + 4, j] + h * b[k + 5, j] + m * b[k + 6, j] + n * b[k + 7, j]
-                out[i, j] += first + second
+@numba.njit(nogil=True, cache=True)
+def product(matrix: Any, vector: Any, out: Any) -> None:
+    """Mᵀ v; vectors are matrices of one row."""
+    for j in range(0, len(matrix), LANES):
+        s, t, u, v = zeros(), zeros(), zeros(), zeros()
+        for k in range(0, len(matrix), 4):
+            s = add_product(s, number(vector, 0, k), load(matrix, k, j))
+            t = add_product(t, number(vector, 0, k + 1), load(matrix, k + 1, j))
+            u = add_product(u, number(vector, 0, k + 2), load(matrix, k + 2, j))
+            v = add_product(v, number(vector, 0, k + 3), load(matrix, k + 3, j))
+        store(out, 0, j, add_product(add_product(s, 1.0, t), 1.0, add_product(u, 1.0, v)))
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
-def invert(a: Any, rows: Any, dim: int, width: int) -> None:
-    """Invert a positive definite matrix in its place, by Gauss and Jordan's elimination.
+@numba.njit(nogil=True, cache=True)
+def triangular_root(matrix: Any, w: Any, turned: Any) -> None:
+    """The lower triangle W = L⁻¹ of eight by eight numbers L Lᵀ, which are overwritten, and Wᵀ."""
+    for m in range(LANES):
+        store(w, m, 0, with_lane(zeros(), m, 1.0))
+    for m in range(LANES):
+        pivot = 1.0 / number(matrix, m, m)
+        row, other = load(matrix, m, 0), load(w, m, 0)
+        for i in range(m + 1, LANES):
+            factor = -number(matrix, i, m) * pivot
+            store(matrix, i, 0, add_product(load(matrix, i, 0), factor, row))
+            store(w, i, 0, add_product(load(w, i, 0), factor, other))
+        store(w, m, 0, add_product(zeros(), math.sqrt(pivot), other))
+    for m in range(LANES):
+        for i in range(LANES):
+            turned[m, i] = number(w, i, m)
 
-    Without pivoting, which such matrices do not need; four rows at a time, so that the others are
-    read and written a quarter as often. Beyond dim it must be the identity.
+
+@numba.njit(nogil=True, cache=True)
+def invert(matrix: Any, rows: Any, core: Any) -> None:
+    """Turn a positive definite matrix A into −A⁻¹, in its place: Gauss and Jordan's sweep.
+
+    Eight rows P at a time, A_PP = L Lᵀ, W = L⁻¹, Y = W A_P: every other A_ij loses Y_iᵀ Y_j, A_P
+    becomes Wᵀ Y, its mirror image likewise, and A_PP becomes −Wᵀ W. ``rows`` has room for two
+    times eight rows, ``core`` for three times eight by eight numbers.
     """
-    for k in range(0, dim, 4):
-        for m in range(k, k + 4):
-            scale = 1.0 / a[m, m]
-            a[m, m] = 1.0
-            for j in range(width):
-                rows[m - k, j] = a[m, j] * scale
-            for i in range(k, k + 4):
-                if i != m:
-                    factor = a[i, m]
-                    a[i, m] = 0.0
-                    for j in range(width):
-                        a[i, j] -= factor * rows[m - k, j]
-            for j in range(width):
-                a[m, j] = rows[m - k, j]
-        for m in range(4):
-            for j in range(width):
-                rows[m, j] = a[k + m, j]
-        for i in range(dim):
-            if k <= i < k + 4:
-                continue
-            b, c, d, e = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-            for m in range(4):
-                a[i, k + m] = 0.0
-            for j in range(width):
-                a[i, j] -= b * rows[0, j] + c * rows[1, j] + d * rows[2, j] + e * rows[3, j]
+    size = len(matrix)
+    y, minus = rows
+    block, w, turned = core
+    for p in range(0, size, LANES):
+        own = matrix[p:]
+        for k in range(LANES):
+            store(block, k, 0, load(own, k, p))
+        triangular_root(block, w, turned)
+        for j in range(0, size, LANES):
+            tile(turned, 0, own, j, LANES, y, 0, False)
+        for k in range(LANES):
+            for j in range(0, size, LANES):
+                store(minus, k, j, add_product(zeros(), -1.0, load(y, k, j)))
+            store(y, k, p, add_product(zeros(), -1.0, load(w, k, 0)))
+        for j in range(0, size, LANES):
+            for i in range(0, size, LANES):
+                if i != p:
+                    tile(minus, i, y, j, LANES, matrix, i, j != p)
+            tile(w, 0, y, j, LANES, own, 0, False)
 
 
-@numba.njit(nogil=True, cache=True, fastmath=LOOSE)
-def totals(packed: Any, mean: Any, root: Any, variance: float) -> Any:
-    """The sums of a pass over tasks: :func:`headstart.transfer.passes.totals_of`, for one fit."""
-    many, dim = len(packed), len(mean)
-    width = (dim + LANES - 1) // LANES * LANES
-    triangle = dim * (dim + 1) // 2
-    wide = np.zeros((width, width))
-    wide[:dim, :dim] = root
-    gram = np.zeros((width, width))
-    half = np.zeros((width, width))
-    k = np.zeros((width, width))
-    rows = np.zeros((4, width))
-    known = np.zeros((dim, width))
-    squared = np.zeros((dim, width))
-    outer = np.zeros((dim, width))
-    total = np.zeros(width)
-    pull = np.zeros(width)
-    z = np.zeros(width)
-    theta = np.zeros(width)
+@numba.njit(nogil=True, cache=True)
+def totals(table: Any, places: Any, mean: Any, root: Any, variance: float) -> Any:
+    """The sums of a pass over tasks: :func:`headstart.transfer.passes.totals_of`, for one fit.
+
+    ``root`` is F, or any other matrix with prior covariance FᵀF.
+    """
+    many, dim, precision = len(places), len(mean), 1.0 / variance
+    width, triangle = padded(dim), dim * (dim + 1) // 2
+    wide, turned = np.zeros((width, width)), np.zeros((width, width))
+    wide[:dim, :dim], turned[:dim, :dim] = root, root.T
+    gram, half, k = (np.zeros((width, width)), np.zeros((width, width)), np.zeros((width, width)))
+    known, squared = np.zeros((width, width)), np.zeros((width, width))
+    rows, core = np.zeros((2, LANES, width)), np.zeros((3, LANES, LANES))
+    centre, theta, pull, other = (
+        np.zeros((1, width)),
+        np.zeros((1, width)),
+        np.zeros((1, width)),
+        np.zeros((1, width)),
+    )
+    centre[0, :dim] = mean
+    z = np.zeros((many, width))
     residual = freedom = energy = rounds = 0.0
     for task in range(many):
-        row = packed[task]
+        row = table[places[task]]
         place = 0
         for i in range(dim):
             for j in range(i, dim):
-                gram[i, j] = row[place]
-                gram[j, i] = row[place]
-                place += 1
-        # E = (I + F G F / R²)⁻¹, and K = I − E
-        half[:] = 0.0
-        k[:] = 0.0
-        multiply(wide, gram, half, dim, width)
-        multiply(half, wide, k, dim, width)
-        for i in range(dim):
-            for j in range(width):
-                k[i, j] /= variance
+                gram[i, j] = row[place + j - i] * precision
+            place += dim - i
+        complete(gram)
+        # −E = −(I + F G Fᵀ)⁻¹
+        multiply(gram, turned, half)
+        multiply_upper(turned, half, width, k, False)
         for i in range(width):
             k[i, i] += 1.0
-        invert(k, rows, dim, width)
+        complete(k)
+        invert(k, rows, core)
+        # z = E F (b − G μ)
+        product(gram, centre, other)
         for i in range(dim):
-            for j in range(width):
-                k[i, j] = -k[i, j]
-            k[i, i] += 1.0
-        for i in range(dim, width):
-            k[i, i] = 0.0
-        # z = E F (b − G μ) / R²
+            other[0, i] -= row[triangle + i] / variance
+        product(turned, other, pull)
+        here = z[task : task + 1]
+        product(k, pull, here)
+        # θ̂ = μ + Fᵀ z, and what it leaves unexplained
+        product(wide, here, theta)
         for i in range(dim):
-            surprise = row[triangle + i]
-            for j in range(dim):
-                surprise -= gram[i, j] * mean[j]
-            theta[i] = surprise / variance
-        for i in range(dim):
-            value = 0.0
-            for j in range(dim):
-                value += wide[i, j] * theta[j]
-            pull[i] = value
-        for i in range(dim):
-            value = pull[i]
-            for j in range(dim):
-                value -= k[i, j] * pull[j]
-            z[i] = value
-        # θ̂ = μ + F z, and what it leaves unexplained
-        for i in range(dim):
-            value = mean[i]
-            for j in range(dim):
-                value += wide[i, j] * z[j]
-            theta[i] = value
+            theta[0, i] += mean[i]
+        product(gram, theta, other)
         fitted = 0.0
         left = row[triangle + dim]
         for i in range(dim):
-            value = 2.0 * row[triangle + i]
-            for j in range(dim):
-                value -= gram[i, j] * theta[j]
-            fitted += theta[i] * value
+            fitted += theta[0, i] * (2.0 * row[triangle + i] - variance * other[0, i])
+            k[i, i] += 1.0  # K = I − E
             left -= k[i, i]
+        for i in range(dim, width):
+            k[i, i] = 0.0
         residual += max(row[triangle + dim + 1] - fitted, 0.0)
         freedom += max(left, 0.0)
         energy += row[triangle + dim + 1]
         rounds += row[triangle + dim]
-        multiply(k, k, squared, dim, width)
         for i in range(dim):
-            total[i] += z[i]
-            for j in range(width):
-                known[i, j] += k[i, j]
-                outer[i, j] += z[i] * z[j]
-    return known, squared, outer, total, residual, freedom, energy, rounds
+            for j in range(0, width, LANES):
+                store(known, i, j, add_product(load(known, i, j), 1.0, load(k, i, j)))
+        multiply_upper(k, k, width, squared, True)
+    outer = np.zeros((width, width))
+    multiply_upper(z, z, many, outer, False)
+    complete(squared)
+    complete(outer)
+    total = np.zeros(width)
+    for task in range(many):
+        for i in range(width):
+            total[i] += z[task, i]
+    squares = known[:dim, :dim].copy(), squared[:dim, :dim].copy(), outer[:dim, :dim].copy()
+    return (*squares, total[:dim].copy(), residual, freedom, energy, rounds)
 
 
 @numba.njit(nogil=True, cache=True, fastmath=LOOSE)

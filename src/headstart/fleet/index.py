@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headstart.fleet.arrays import as_array, as_arrow, filled
+
 __all__ = ["Index"]
 
 DENSE = 1 << 24  # whole numbers below this are looked up in a table
@@ -40,7 +42,7 @@ class Index:
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
-        self.known = pa.array([], pa.large_string())  # all ids may have more than 2 GiB of text
+        self.known = pa.nulls(0, pa.large_string())  # all ids may have more than 2 GiB of text
         self.recent: list[pa.Array] = []  # in places, and not yet in known
         self.dense = np.full(0, -1, np.int32)  # the number of task 0, 1, 2, …; -1 if not known
 
@@ -51,21 +53,21 @@ class Index:
     def numbers(self, ids: pa.Array) -> npt.NDArray[np.int64]:
         """The numbers of tasks, each of which is named once; new ones get the next."""
         if pa.types.is_integer(ids.type):
-            return self.numbers_of(ids.to_numpy())
+            return self.numbers_of(as_array(ids))
         ids = ids.cast(pa.large_string())
         if len(self.places) > FAR * len(ids):
             return self.looked_up(ids)
         found = pc.index_in(ids, value_set=self.all_known())
-        fresh = found.is_null().to_numpy(zero_copy_only=False)
-        numbers: npt.NDArray[np.int64] = found.fill_null(0).to_numpy().astype(np.int64)
+        fresh = as_array(found.is_null())
+        numbers: npt.NDArray[np.int64] = filled(found).astype(np.int64)
         if fresh.any():
-            numbers[fresh] = self.add(ids.filter(pa.array(fresh)))
+            numbers[fresh] = self.add(ids.filter(as_arrow(fresh)))
         return numbers
 
     def numbers_of(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The same for whole numbers, most of which need not become text."""
         if not len(values) or values.min() < 0 or values.max() >= DENSE:
-            return self.numbers(pa.array(values).cast(pa.large_string()))
+            return self.numbers(as_arrow(values).cast(pa.large_string()))
         high = int(values.max())
         if high >= len(self.dense):
             more = np.full(max(high + 1, 2 * len(self.dense)) - len(self.dense), -1, np.int32)
@@ -73,7 +75,7 @@ class Index:
         found: npt.NDArray[np.int64] = self.dense[values].astype(np.int64)
         fresh = found < 0
         if fresh.any():
-            found[fresh] = self.numbers(pa.array(values[fresh]).cast(pa.large_string()))
+            found[fresh] = self.numbers(as_arrow(values[fresh]).cast(pa.large_string()))
             self.dense[values[fresh]] = found[fresh]
         return found
 
@@ -83,7 +85,7 @@ class Index:
         numbers = np.fromiter((places.get(name, -1) for name in ids.to_pylist()), np.int64)
         fresh = numbers < 0
         if fresh.any():
-            numbers[fresh] = self.add(ids.filter(pa.array(fresh)))
+            numbers[fresh] = self.add(ids.filter(as_arrow(fresh)))
         return numbers
 
     def add(self, ids: pa.Array) -> npt.NDArray[np.int64]:

@@ -23,10 +23,11 @@ from headstart.fleet import kept as keeping
 from headstart.fleet.buckets import Buckets
 from headstart.fleet.kept import Kept, Tally
 from headstart.fleet.logs import Logs, Part
-from headstart.fleet.passes import faster
+from headstart.fleet.loops import MANY, load_soon
+from headstart.fleet.passes import Call
 from headstart.fleet.rows import Rows
 from headstart.fleet.shelf import Portion, Shelf
-from headstart.fleet.sums import MANY, Sums, compiled
+from headstart.fleet.sums import Sums
 
 __all__ = ["Gathered", "Progress", "Shelved", "Tally", "gather"]
 
@@ -82,7 +83,7 @@ def gather(
     sums = Sums(logs.width, budget, None if kept is None else kept.folder, workers)
     reading = Reading(logs, sums, kept)
     if sum(part.rows or 0 for part in missing) >= MANY:  # while the first rows are read
-        threading.Thread(target=compiled, args=(MANY,), daemon=True).start()
+        load_soon()
     run(reading, workers, iter(missing), lambda part: pace.add(amount[part.key]))
     if kept is not None:
         if time.monotonic() - kept.started > keeping.OFTEN:
@@ -107,14 +108,9 @@ class Shelved(Buckets):
         self, function: Callable[..., Found], *arguments: Any, first: int | None = None
     ) -> list[Found]:
         """Every bucket's, by several threads: most of the work holds no lock of Python's."""
-        buckets = range(len(self.sizes))[:first]
-        function, arguments = faster(function, arguments, len(self))
-
-        def of(bucket: int) -> Found:
-            return function(self.rows(bucket), self.dim, *arguments)
-
+        answer = Call(function, arguments, self.units, len(self)).of(self.shelf)
         with ThreadPoolExecutor(self.workers) as pool:
-            found = list(pool.map(of, buckets))
+            found = list(pool.map(answer, range(len(self.sizes))[:first]))
         if self.told is not None:
             self.told()
         return found

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headstart.contexts import LARGEST
+from headstart.fleet.arrays import as_array
 from headstart.fleet.problems import Block, Mask, Problems, missing, one_chunk, shows
 
 __all__ = ["all_fit", "as_floats", "misfits", "read_number"]
@@ -21,7 +22,7 @@ def as_floats(array: pa.Array, kind: type[np.floating[Any]] = np.float64) -> npt
         array = array.cast(pa.float64())
     if kinds.is_boolean(array.type):
         array = array.cast(pa.uint8())
-    values = array.to_numpy(zero_copy_only=False)
+    values = as_array(array)
     result: npt.NDArray[Any] = np.asarray(values, dtype=kind)
     return result
 

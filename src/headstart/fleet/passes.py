@@ -1,54 +1,69 @@
-"""Passes over portions of tasks, compiled where there is a compiled form."""
+"""Passes over the buckets of a shelf, compiled where there is a compiled form."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.fleet.sums import MANY, compiled
+from headstart.fleet.loops import compiled
+from headstart.fleet.shelf import Shelf
+from headstart.fleet.units import Units
 from headstart.prior import symmetric_root
-from headstart.records import Array
 from headstart.transfer import passes
+from headstart.transfer.many import Fit
 from headstart.transfer.passes import Totals
 
-__all__ = ["faster", "one_blas_thread"]
-
+__all__ = ["Call", "one_blas_thread"]
 
 WORTH = 4096  # tasks that make it worth while to load the compiled loops
 
 
-def faster(
-    function: Callable[..., Any], arguments: tuple[Any, ...], tasks: int
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The same call in a compiled form, if there is one, Numba is there and tasks are many."""
-    if function is passes.totals_of and tasks >= WORTH and compiled(MANY) is not None:
-        (fit,) = arguments
-        # The root is found once, not for every portion.
-        mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
-        return totals_with, (mean, root, float(fit.noise))
-    return function, arguments
+class Call(NamedTuple):
+    """``function(rows, dim, *arguments)`` of every bucket of a shelf, wherever that is.
+
+    Features are in ``units``, if there are any. ``tasks`` says how many there are in all buckets.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    units: Units | None
+    tasks: int
+
+    def of(self, shelf: Shelf) -> Callable[[int], Any]:
+        """What gives the answer for a bucket; compiled, if that is possible and worth while."""
+        if self.function is passes.totals_of and self.tasks >= WORTH and compiled() is not None:
+            (fit,) = self.arguments
+            return compiled_totals(shelf, fit, self.units)
+
+        def answer(bucket: int) -> Any:
+            rows = shelf.portion(bucket).rows
+            rows = rows if self.units is None else self.units.packed(rows)
+            return self.function(rows, shelf.dim, *self.arguments)
+
+        return answer
 
 
-def totals_with(rows: Array, dim: int, mean: Array, root: Array, variance: float) -> Totals | None:
-    """:func:`headstart.transfer.passes.totals_of`, one task after the other without any lock."""
-    if not len(rows):
-        return None
-    found = compiled(MANY).totals(np.ascontiguousarray(rows), mean, root, variance)
-    known, squared, outer, total, residual, freedom, energy, rounds = found
-    return Totals(
-        np.asarray(float(len(rows))),
-        known[:, :dim].copy(),
-        squared[:, :dim].copy(),
-        outer[:, :dim].copy(),
-        total[:dim].copy(),
-        np.asarray(residual),
-        np.asarray(freedom),
-        np.asarray(energy),
-        np.asarray(rounds),
-    )
+def compiled_totals(shelf: Shelf, fit: Fit, units: Units | None) -> Callable[[int], Totals | None]:
+    """:func:`headstart.transfer.passes.totals_of`, one task after the other without any lock.
+
+    The evidence stays as it is: with features x' = T x, F G' F = (F T) G (F T)ᵀ.
+    """
+    mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
+    if units is not None:
+        mean, root = units.matrix.T @ mean, root @ units.matrix
+    variance = float(fit.noise)
+
+    def answer(bucket: int) -> Totals | None:
+        table, places = shelf.where(bucket)
+        if not len(places):
+            return None
+        sums = compiled().totals(table, places, mean, root, variance)
+        return Totals(np.asarray(float(len(places))), *map(np.asarray, sums))
+
+    return answer
 
 
 @contextlib.contextmanager

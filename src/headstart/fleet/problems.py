@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headstart.fleet.arrays import as_array
 from headstart.fleet.rows import EXAMPLES, BadRows, Example, first_examples
 
 __all__ = ["Block", "Mask", "Problems", "missing", "nulls", "one_chunk", "shows"]
@@ -88,14 +89,14 @@ def one_chunk(table: pa.Table, name: str) -> pa.Array:
     column = table.column(name)
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def nulls(array: pa.Array) -> Mask:
     """Where an array has no value."""
     if not array.null_count:
         return np.zeros(len(array), dtype=bool)
-    mask: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    mask: Mask = as_array(array.is_null())
     return mask
 
 

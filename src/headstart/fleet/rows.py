@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headstart.fleet.arrays import as_arrow
 from headstart.fleet.turning import Upright
 
 __all__ = ["BadRows", "Example", "Rows"]
@@ -202,4 +203,4 @@ def compact(codes: npt.NDArray[np.int32], ids: pa.Array) -> tuple[npt.NDArray[np
     if used.all():
         return codes, ids
     place = np.cumsum(used, dtype=np.int32) - np.int32(1)
-    return place[codes], ids.filter(pa.array(used))
+    return place[codes], ids.filter(as_arrow(used))

@@ -116,6 +116,13 @@ class Shelf:
         empty = np.zeros((0, packed_size(self.dim)))
         return Portion(names, np.concatenate([empty, *(rows for _, rows in blocks)]))
 
+    def where(self, bucket: int) -> tuple[Packed, npt.NDArray[np.int64]]:
+        """A table in which the sums of one bucket's tasks are, not to be changed, and the rows."""
+        if self.table is not None:
+            return self.table, self.places[bucket]
+        rows = self.portion(bucket).rows
+        return rows, np.arange(len(rows))
+
     def __iter__(self) -> Iterator[Portion]:
         """The buckets in order."""
         return (self.portion(bucket) for bucket in range(BUCKETS))

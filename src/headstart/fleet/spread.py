@@ -10,7 +10,6 @@ depend on any of this.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,10 +21,10 @@ from headstart.fleet.cluster import asked
 from headstart.fleet.kept import Tally
 from headstart.fleet.local import blocks_of
 from headstart.fleet.logs import Part
-from headstart.fleet.passes import faster, one_blas_thread
+from headstart.fleet.loops import load_soon
+from headstart.fleet.passes import Call, one_blas_thread
 from headstart.fleet.shelf import BUCKETS, Portion, Shelf
-from headstart.fleet.sums import MANY, Sums, compiled
-from headstart.fleet.units import Units
+from headstart.fleet.sums import Sums
 
 __all__ = ["Duty", "Spread", "Worker"]
 
@@ -64,7 +63,7 @@ class Worker:
         self.place, self.workers = place, workers
         self.shelf: Shelf | None = None  # all that was read here
         self.begin(Duty(None))
-        threading.Thread(target=compiled, args=(MANY,), daemon=True).start()
+        load_soon()
 
     def begin(self, duty: Duty) -> None:
         """With nothing but what is in files."""
@@ -159,21 +158,11 @@ class Worker:
         """The tasks of one bucket."""
         return self.settled(duty).portion(bucket)
 
-    def apply(
-        self, duty: Duty, shared: tuple[tuple[Any, ...], Units | None], first: int | None
-    ) -> dict[int, Any]:
-        """A function of every portion here."""
-        shelf = self.settled(duty)
-        call, units = shared
-        function, arguments = faster(*call)
-        found = {}
+    def apply(self, duty: Duty, call: Call, first: int | None) -> dict[int, Any]:
+        """The answers for every bucket here."""
+        answer = call.of(self.settled(duty))
         with one_blas_thread():
-            for bucket in self.buckets:
-                if first is None or bucket < first:
-                    rows = shelf.portion(bucket).rows
-                    rows = rows if units is None else units.packed(rows)
-                    found[bucket] = function(rows, self.dim, *arguments)
-        return found
+            return {each: answer(each) for each in self.buckets if first is None or each < first}
 
 
 class Spread(Buckets):
@@ -197,9 +186,9 @@ class Spread(Buckets):
         self, function: Callable[..., Found], *arguments: Any, first: int | None = None
     ) -> list[Found]:
         """Every bucket's, by the workers that keep them."""
-        shared = self.ray.put(((function, arguments, len(self)), self.units))
+        call = self.ray.put(Call(function, arguments, self.units, len(self)))
         found: dict[int, Found] = {}
-        calls = [worker.apply.remote(duty, shared, first) for worker, duty in self.each_worker()]
+        calls = [worker.apply.remote(duty, call, first) for worker, duty in self.each_worker()]
         for part in asked(self.ray, calls):
             found |= part
         if self.told is not None:

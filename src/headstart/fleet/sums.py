@@ -5,7 +5,6 @@ A task is a row of numbers, :meth:`headstart.Evidence.pack`, in one table that a
 
 from __future__ import annotations
 
-import importlib
 import secrets
 import tempfile
 import threading
@@ -21,15 +20,16 @@ import pyarrow as pa
 from headstart import checks
 from headstart.evidence import Evidence, packed_size, upper
 from headstart.fleet.index import Index
+from headstart.fleet.loops import compiled, loading
 from headstart.fleet.rows import Rows
 from headstart.fleet.shelf import SEVERAL, Packed, Portion, Shelf, mark_of, merged, write_packed
 from headstart.fleet.turning import Upright
 
-__all__ = ["Sums", "compiled"]
+__all__ = ["Sums"]
 
-MANY = 1 << 16  # rows that make it worth while to load the compiled loops
-TOGETHER = 1 << 28  # bytes of features that are added at once, at most,
-SHARE = 4  # and at most this part of the budget
+TOGETHER = 1 << 29  # bytes of features that are added at once, at most,
+SHARE = 4
+LINE = 64  # bytes of memory that a processor reads together
 PIECES = 4  # for each thread, so that none waits long for the last
 
 
@@ -70,6 +70,7 @@ class Sums:
         self.index = Index()
         # All of it at once: the system gives memory only for what is used.
         self.table: Packed = np.zeros((self.capacity, self.width))
+        self.early: list[Rows] = []
         self.waiting: Waiting | None = None
         self.workers = workers
         self.lock = threading.RLock()  # for whoever adds; hold it to add several blocks as one
@@ -93,11 +94,20 @@ class Sums:
         rows = rows.shown()
         with self.lock:
             if len(rows.ids) <= self.capacity:
-                self.add_shown(rows)
-                return
-            for start in range(0, len(rows.ids), self.capacity):
-                inside = (rows.codes >= start) & (rows.codes < start + self.capacity)
-                self.add_shown(rows.take(inside))
+                self.early.append(rows)
+            else:
+                for start in range(0, len(rows.ids), self.capacity):
+                    inside = (rows.codes >= start) & (rows.codes < start + self.capacity)
+                    self.early.append(rows.take(inside))
+            size = sum(len(rows.codes) * rows.features.dtype.itemsize for rows in self.early)
+            if size * self.dim > self.room or not loading():
+                self.add_early()
+
+    def add_early(self) -> None:
+        """Add the rows that came while the compiled loops were being loaded."""
+        while self.early:
+            self.add_shown(self.early[0])
+            del self.early[0]  # only now: if there was no room on the disk, nothing was added
 
     def add_shown(self, rows: Rows) -> None:
         """Add rows of no more tasks than there is room for."""
@@ -111,8 +121,7 @@ class Sums:
         while start < len(rows.codes):
             if self.waiting is None or self.waiting.features.dtype != kind:
                 self.flush()
-                room = max(self.room // (kind.itemsize * self.dim + 24), 1)
-                self.waiting = Waiting(room, self.dim, kind)
+                self.waiting = Waiting(self.room, self.dim, kind)
             start += self.waiting.take(rows, places, start)
             if self.waiting.full:
                 self.flush()
@@ -122,15 +131,16 @@ class Sums:
         waiting = self.waiting
         if waiting is None or not waiting.count:
             return
-        loops, many, tasks = compiled(MANY), slice(0, waiting.count), len(self.index)
+        loops, many, tasks = compiled(), slice(0, waiting.count), len(self.index)
         order, starts = loops.grouped(waiting.places[many], tasks)
         weights = waiting.weights[many] if waiting.weighted else np.empty(0)
-        features, rewards, table = waiting.features[many], waiting.rewards[many], self.table
+        features, rewards = waiting.features[many], waiting.rewards[many]
+        dim, table = self.dim, self.table
         edges = np.linspace(0, tasks, PIECES * self.workers + 1).astype(int)
 
         def add(low: int, high: int) -> None:
             rest = starts[low : high + 1], np.arange(low, high)
-            loops.accumulate(order, *rest, features, rewards, weights, table)
+            loops.accumulate(order, *rest, features, dim, rewards, weights, table)
 
         with ThreadPoolExecutor(self.workers) as pool:
             list(pool.map(add, edges[:-1], edges[1:]))
@@ -148,21 +158,25 @@ class Sums:
         """Where in the table the tasks are; new ones get a place, if need be in an empty table."""
         known = len(self.index)
         if known + len(ids) > self.capacity and known + self.index.missing(ids) > self.capacity:
-            self.spill()
+            self.clear()
         return self.index.numbers(ids)
 
-    def spill(self) -> Path | None:
-        """Write what is in memory to a file, and begin anew; ``None`` if there is nothing."""
+    def spill(self) -> None:
+        """Write all that was added to a file, if there is anything, and begin anew."""
         with self.lock:
-            self.flush()
-            if not len(self.index):
-                return None
-            path = self.folder / f"run-{secrets.token_hex(8)}.evidence"
-            write_packed(path, self.in_order(), self.dim)
-            self.runs.append(path)
-            self.table[: len(self.index)] = 0.0
-            self.index = Index()
-            return path
+            self.add_early()
+            self.clear()
+
+    def clear(self) -> None:
+        """Write what is in the table, or waits for it, to a file."""
+        self.flush()
+        if not len(self.index):
+            return
+        path = self.folder / f"run-{secrets.token_hex(8)}.evidence"
+        write_packed(path, self.in_order(), self.dim)
+        self.runs.append(path)
+        self.table[: len(self.index)] = 0.0
+        self.index = Index()
 
     def in_order(self) -> Iterator[Portion]:
         """The tasks in memory in the order of their marks, some at a time."""
@@ -177,6 +191,7 @@ class Sums:
 
         Files that were written meanwhile are removed, unless they are to be kept.
         """
+        self.add_early()
         self.flush()
         self.waiting = None
         if not self.runs:
@@ -202,10 +217,16 @@ class Waiting:
     (Memory that is given back and taken anew for every block costs as much as adding the block.)
     """
 
-    def __init__(self, room: int, dim: int, kind: np.dtype[Any]) -> None:
-        self.count, self.weighted = 0, False
+    def __init__(self, budget: int, dim: int, kind: np.dtype[Any]) -> None:
+        self.dim, self.count, self.weighted = dim, 0, False
+        # Every row begins with a line of memory, so that it lies in as few of them as can be.
+        many = LINE // kind.itemsize
+        width = -(-dim // many) * many
+        room = max(budget // (kind.itemsize * width + 24), 1)
+        memory = np.zeros(room * width + many, kind)
+        start = -memory.ctypes.data % LINE // kind.itemsize
+        self.features = memory[start : start + room * width].reshape(room, width)
         self.places = np.empty(room, np.int64)
-        self.features = np.empty((room, dim), kind)
         self.rewards = np.empty(room)
         self.weights = np.empty(room)
 
@@ -222,7 +243,7 @@ class Waiting:
         if isinstance(rows.features, Upright):
             rows.features.turn(start, self.features[there])
         else:
-            self.features[there] = rows.features[here]
+            self.features[there, : self.dim] = rows.features[here]
         self.rewards[there] = rows.rewards[here]
         if rows.weights is not None:
             if not self.weighted:
@@ -233,19 +254,6 @@ class Waiting:
             self.weights[there] = 1.0
         self.count += many
         return many
-
-
-_loops: list[Any] = []
-
-
-def compiled(rows: int) -> Any:
-    """The compiled loops, if Numba is there; they are not loaded for a few rows."""
-    if not _loops and rows >= MANY:
-        try:
-            _loops.append(importlib.import_module("headstart.fleet.compiled"))
-        except ImportError:
-            _loops.append(None)
-    return _loops[0] if _loops else None
 
 
 def accumulate(rows: Rows, weights: Packed, places: npt.NDArray[np.int64], table: Packed) -> None:

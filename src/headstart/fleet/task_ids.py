@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from headstart.fleet.arrays import as_array, as_arrow, filled
 from headstart.fleet.problems import Block, Problems, missing, one_chunk
 from headstart.fleet.rows import compact
 
@@ -27,16 +28,13 @@ def read_task(
         column = column.unify_dictionaries()
     array = one_chunk(pa.table({name: column}), name)
     if kinds.is_integer(array.type) and not array.null_count:
-        return number_codes(array.to_numpy(zero_copy_only=False))
+        return number_codes(as_array(array))
     if kinds.is_null(array.type):
         array = array.cast(pa.string())
     absent = missing("task", name, array, block, problems, None)
     if not kinds.is_dictionary(array.type):
         array = array.dictionary_encode()
-    codes = array.indices
-    if codes.null_count:
-        codes = codes.fill_null(0)
-    numbers: npt.NDArray[np.int32] = codes.to_numpy(zero_copy_only=False).astype(np.int32)
+    numbers: npt.NDArray[np.int32] = filled(array.indices).astype(np.int32)
     ids, wrong = checked_ids(array.dictionary)
     for reason, places in wrong.items():
         mask = np.isin(numbers, places) & ~absent
@@ -45,7 +43,7 @@ def read_task(
         ids = pa.array([""])  # every row is bad
     once = ids.dictionary_encode()
     if len(once.dictionary) < len(ids):  # a dictionary may have a value twice
-        numbers = once.indices.to_numpy(zero_copy_only=False).astype(np.int32)[numbers]
+        numbers = as_array(once.indices).astype(np.int32)[numbers]
         ids = once.dictionary
     return compact(numbers, ids)
 
@@ -58,12 +56,12 @@ def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Ar
     ([1, 0, 1], [3, 7])
     """
     if not len(values):
-        return np.zeros(0, dtype=np.int32), pa.array(values)
+        return np.zeros(0, dtype=np.int32), as_arrow(values)
     low, high = int(values.min()), int(values.max())
     close = max(4 * len(values), 1 << 16)
     if high - low >= close:
         unique, inverse = np.unique(values, return_inverse=True)
-        return inverse.astype(np.int32), pa.array(unique)
+        return inverse.astype(np.int32), as_arrow(unique)
     wide = np.uint64 if values.dtype == np.uint64 else np.int64
     if low >= 0 and high < close:  # the numbers are places already
         places, low = values, 0
@@ -74,7 +72,7 @@ def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Ar
     unique = np.flatnonzero(used)
     code = np.empty(len(used), dtype=np.int32)
     code[unique] = np.arange(len(unique), dtype=np.int32)
-    return code[places], pa.array(unique.astype(wide) + wide(low))
+    return code[places], as_arrow(unique.astype(wide) + wide(low))
 
 
 def checked_ids(dictionary: pa.Array) -> tuple[pa.StringArray, dict[str, list[int]]]:
@@ -89,8 +87,9 @@ def checked_ids(dictionary: pa.Array) -> tuple[pa.StringArray, dict[str, list[in
         ids = pa.array(texts, pa.string())
         broken = [place for place, text in enumerate(texts) if text and "\ufffd" in text]
         wrong["task is not valid text"] = broken
-    ids = ids.fill_null("")
-    lengths = pc.utf8_length(ids).to_numpy(zero_copy_only=False)
+    if ids.null_count:
+        ids = ids.fill_null("")
+    lengths = as_array(pc.utf8_length(ids))
     for reason, mask in (
         ("task is missing", lengths == 0),
         (f"task is longer than {LONGEST} characters", lengths > LONGEST),

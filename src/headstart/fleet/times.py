@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from headstart.fleet.arrays import as_array, filled
 from headstart.fleet.columns import is_text, is_time
 from headstart.fleet.numbers import as_floats
 from headstart.fleet.problems import Block, Problems, missing, nulls, one_chunk, shows
@@ -52,9 +53,9 @@ def read_times(
         return np.zeros(len(array), dtype=np.int64)
     if kinds.is_uint64(kind):
         large = pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())).fill_null(False)
-        problems.add(f"{role} is too large", large.to_numpy(zero_copy_only=False), "above 2⁶³")
-        return whole_numbers(array.fill_null(0).to_numpy(zero_copy_only=False))
-    return whole_numbers(array.fill_null(0).to_numpy(zero_copy_only=False))
+        problems.add(f"{role} is too large", as_array(large), "above 2⁶³")
+        return whole_numbers(filled(array))
+    return whole_numbers(filled(array))
 
 
 def whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -65,7 +66,7 @@ def whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def microseconds(array: pa.Array) -> npt.NDArray[np.int64]:
     """Times of any unit in microseconds; 0 where one is missing."""
     unit = array.type.unit
-    ticks = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    ticks = filled(array.view(pa.int64()))
     if unit == "ns":
         return whole_numbers(ticks // 1000)
     return whole_numbers(ticks * np.int64(MICROSECOND[unit]))
@@ -107,12 +108,12 @@ def read_rounds(
         return read_times(table, "round", name, block, problems)
     missing("round", name, array, block, problems, None)
     if kinds.is_integer(kind) and not kinds.is_uint64(kind):
-        return whole_numbers(array.fill_null(0).to_numpy(zero_copy_only=False))
+        return whole_numbers(filled(array))
     if not kinds.is_dictionary(kind):
         array = array.dictionary_encode()
     texts = array.dictionary.to_pylist()
     numbers = np.array([text_number(str(text)) for text in texts] or [0], dtype=np.int64)
-    return whole_numbers(numbers[array.indices.fill_null(0).to_numpy(zero_copy_only=False)])
+    return whole_numbers(numbers[filled(array.indices)])
 
 
 def text_number(text: str) -> int:

@@ -39,8 +39,11 @@ class Upright:
         return picked
 
     def turn(self, start: int, out: npt.NDArray[Any]) -> None:
-        """Write the rows from a place on into an array; with Numba two to three times as fast."""
-        many, dim = out.shape
+        """Write the rows from a place on into an array, which may have more columns.
+
+        With Numba it is two to three times as fast.
+        """
+        many, dim = len(out), self.shape[1]
         loop = kernel() if many > PLAIN_STRIP else None
         # Very many columns: shorter strips, so that one still fits into the cache.
         width = PLAIN_STRIP if loop is None else max(256, min(STRIP, many, STRIP * 30 // dim))

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.evidence import Evidence, upper
-from headstart.fleet.sums import compiled
+from headstart.fleet.loops import compiled
 from headstart.mixture import MixturePrior
 from headstart.prior import Prior
 from headstart.records import Array

@@ -471,16 +471,15 @@ def judged(
     Also the support: by how much the strength that did best has predicted them better than a prior
     that knows only the size of θ.
     """
-    dim = fit.mean.shape[-1]
+    dim, none = fit.mean.shape[-1], np.zeros_like(fit.error)
+    populations = [
+        record(Fit, fit.mean, sigma, none, fit.noise) for sigma in candidates + fit.error
+    ]
     alone = mean_square(fit) * np.eye(dim)
-    sigmas = np.concatenate([candidates + fit.error, alone[None]])
-    means = np.repeat(fit.mean[None], len(sigmas), 0)
-    means[-1] = 0.0
-    several = record(
-        Fit, means, sigmas, np.zeros_like(sigmas), np.full(len(sigmas), float(fit.noise))
-    )
+    populations.append(record(Fit, np.zeros_like(fit.mean), alone, none, fit.noise))
     counts = (tasks.rounds > 0) * tasks.weight
-    found = task_likelihoods(several, tasks)
+    # One by one: all at once would take memory that is not at hand.
+    found = np.stack([task_likelihoods(each, tasks) for each in populations])
     total = bounded(found, found.max(0)) @ counts
     scores = start.scores + total
     best = scores[:-1].argmax()

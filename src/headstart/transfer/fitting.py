@@ -245,15 +245,38 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     ``root`` stands for that of the covariance, if another is meant.
     """
     root = symmetric_root(fit.covariance) if root is None else root
-    known, z = posteriors(fit, root, tasks)
-    mean = fit.mean[..., None, :]
+    around, mean = root[..., None, :, :], fit.mean[..., None, :]
     variance = np.asarray(fit.noise)[..., None]
     pulled = times(tasks.gram, mean)
-    offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1)
-    fitted = (times(root[..., None, :, :], z) * (tasks.moment - pulled)).sum(-1)
-    log_det = np.linalg.slogdet(np.eye(known.shape[-1]) - known)[1]
-    gain: Array = (offset + fitted) / (2.0 * variance) + 0.5 * log_det
+    offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
+    inner = around @ (tasks.gram / variance[..., None, None]) @ around
+    surprise = times(around, (tasks.moment - pulled) / variance[..., None])
+    gain: Array = offset + 0.5 * explained(inner, surprise)
     return gain
+
+
+def explained(inner: Array, surprise: Array) -> Array:
+    """vᵀ (I + S)⁻¹ v − log det(I + S), of many S and v at once.
+
+    One factor L Lᵀ of I + S with v as one row more (its length 1, so that 2 on the diagonal is
+    enough): that row of the factor is L⁻¹ v.
+    """
+    dim = inner.shape[-1]
+    length = np.sqrt((surprise**2).sum(-1, keepdims=True))
+    more = np.empty((*inner.shape[:-2], dim + 1, dim + 1))
+    more[..., :dim, :dim] = inner + np.eye(dim)
+    more[..., dim, :dim] = surprise / np.where(length > 0, length, 1.0)
+    more[..., dim, dim] = 2.0
+    try:
+        lower = np.linalg.cholesky(more)  # reads the lower triangle alone
+    except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
+        values, vectors = np.linalg.eigh(inner)
+        values = 1.0 + np.maximum(values, 0.0)
+        square = (times(turned(vectors), surprise) ** 2 / values).sum(-1)
+        return np.asarray(square - np.log(values).sum(-1))
+    square = (lower[..., dim, :dim] ** 2).sum(-1) * length[..., 0] ** 2
+    diagonal = np.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
+    return np.asarray(square - 2.0 * np.log(diagonal).sum(-1))
 
 
 def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
