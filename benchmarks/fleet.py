@@ -61,6 +61,8 @@ def learn(folder: Path, workers: int, cluster: str | None) -> dict[str, float]:
     """The whole fit, with a bandit on disk."""
     import contextlib
 
+    if workers == 1 and hasattr(os, "sched_setaffinity"):  # or what runs beside it takes another
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     from headstart.fleet import Columns, Logs, fit
 
     out = folder / f"prior-{os.getpid()}.headstart"

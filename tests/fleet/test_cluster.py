@@ -213,6 +213,25 @@ def test_workers_whose_sums_are_on_disk_find_the_same(running, logs):
         worker.held.remove()
 
 
+@pytest.mark.parametrize("shares", [[[0], [1, 2, 3]], [[0, 1, 2, 3], []]])
+def test_workers_that_have_seen_other_tasks_find_the_same(running, tmp_path, logbook, shares):
+    for number in range(4):  # few rows of many tasks: no file has all of them
+        path = tmp_path / f"{number}.parquet"
+        logbook.write(path, logbook.table(60, 4, 90, seed=number))
+    logs = Logs(str(tmp_path / "*.parquet"), logbook.PLAIN)
+    here = local.gather(logs)
+    reference, parts = ray.put(logs), logs.parts()
+    crew = [Worker(4, place, 2, 1 << 24) for place in range(2)]
+    duties = [Duty(reference, tuple(parts[at] for at in share)) for share in shares]
+    sent = [worker.send(duty) for worker, duty in zip(crew, duties, strict=True)]
+    for place, (worker, duty) in enumerate(zip(crew, duties, strict=True)):
+        duty = duty._replace(sent=(ray.put(sent[1 - place][place]),))
+        for bucket in worker.buckets:
+            names, rows = worker.portion(duty, bucket)
+            assert names == here.shelf.portion(bucket).names
+            np.testing.assert_allclose(rows, here.shelf.portion(bucket).rows, rtol=1e-12)
+
+
 CLIENT = """
 import sys
 import headstart as hs
@@ -259,6 +278,6 @@ def test_a_worker_that_is_asked_twice_counts_once(running, logs):
     first = worker.send(whole)[1]
     worker.settled(whole._replace(sent=(ray.put(first),)))
     again = worker.send(whole)[1]
-    for left, right in zip(first, again, strict=True):
-        assert left.names == right.names
-        np.testing.assert_array_equal(left.rows, right.rows)
+    for (ids, rows), (same_ids, same_rows) in zip(first, again, strict=True):
+        assert ids.equals(same_ids)
+        np.testing.assert_array_equal(rows, same_rows)

@@ -58,6 +58,10 @@ def check(sums, rows):
         np.testing.assert_allclose(packed, want[name].pack(), rtol=1e-12, atol=1e-12)
 
 
+def no_space(handle):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.mark.parametrize("loops", ["plain", "compiled"])
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("dim", [1, 5, 13])
@@ -89,6 +93,35 @@ def test_blocks_threads_and_files_change_nothing(tmp_path, loops, monkeypatch):
     assert not list(tmp_path.glob("run-*"))
 
 
+@pytest.mark.parametrize("keep", [0, 1 << 30])
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_that_come_while_loops_are_loaded_are_kept(tmp_path, monkeypatch, keep, spilled):
+    monkeypatch.setattr(module, "loading", lambda: True)
+    monkeypatch.setattr(module, "EARLY", keep)
+    rows = some_rows()
+    sums = Sums(5, 12 * 8 * packed_size(5), tmp_path)  # ten tasks of forty
+    sums.add(rows)
+    assert bool(sums.early) == (keep > 0)
+    assert bool(sums.runs) == (keep == 0)
+    if spilled:
+        sums.spill()
+        assert not sums.early
+        assert not len(sums)
+    check(sums, rows)
+
+
+def test_a_full_disk_loses_no_row_that_was_kept(tmp_path, monkeypatch):
+    rows = some_rows()
+    sums = Sums(5, 12 * 8 * packed_size(5), tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "loading", lambda: True)
+        sums.add(rows)
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(FileError, match="No space left"):
+            sums.spill()
+    check(sums, rows)  # when there is space again
+
+
 def test_packed_sums_add_up_too(tmp_path):
     rows = some_rows()
     sums = Sums(5, 12 * 8 * packed_size(5), tmp_path)
@@ -96,7 +129,7 @@ def test_packed_sums_add_up_too(tmp_path):
         some = Sums(5)
         some.add(rows.take(np.arange(start, 3000, 2)))
         for names, evidence in some.items():
-            sums.add_packed(names, evidence.pack())
+            sums.add_packed(pa.array(names), evidence.pack())
     check(sums, rows)
 
 
@@ -120,12 +153,9 @@ def test_only_what_was_shown_is_evidence():
 
 
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     rows = some_rows()
     sums = Sums(5, 10 * 8 * packed_size(5), tmp_path)
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(FileError, match="No space left"):
         sums.add(rows)
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import threading
 from typing import Any
@@ -37,8 +38,14 @@ def load() -> None:
 def load_soon() -> None:
     """Begin to load them, and do not wait for it."""
     if not _found and not loading():
-        _loader[:] = [threading.Thread(target=load, daemon=True)]
+        _loader[:] = [threading.Thread(target=quietly, daemon=True)]
         _loader[0].start()
+
+
+def quietly() -> None:
+    """Load them; what goes wrong is told to whoever needs them."""
+    with contextlib.suppress(Exception):
+        load()
 
 
 def loading() -> bool:

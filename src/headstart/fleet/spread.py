@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
+from headstart.fleet.arrays import as_arrow
 from headstart.fleet.buckets import Buckets
 from headstart.fleet.cluster import asked
 from headstart.fleet.kept import Tally
@@ -23,7 +25,7 @@ from headstart.fleet.local import blocks_of
 from headstart.fleet.logs import Part
 from headstart.fleet.loops import load_soon
 from headstart.fleet.passes import Call, one_blas_thread
-from headstart.fleet.shelf import BUCKETS, Portion, Shelf
+from headstart.fleet.shelf import BUCKETS, Packed, Portion, Shelf
 from headstart.fleet.sums import Sums
 
 __all__ = ["Duty", "Spread", "Worker"]
@@ -120,13 +122,23 @@ class Worker:
         if self.shelf is not None:  # asked again, when what others sent is among it
             self.begin(duty)
         self.read(duty)
-        shelf = self.shelf = self.sums.shelf(keep=self.folder is not None)
-        found: list[list[Portion]] = [[] for _ in range(self.workers)]
-        for bucket in range(BUCKETS):
-            whose = bucket % self.workers
-            if whose != self.place and shelf.sizes[bucket]:
-                found[whose].append(shelf.portion(bucket))
+        self.shelf = self.sums.shelf(keep=self.folder is not None)
+        found = [
+            [] if whose == self.place else list(self.packed(range(whose, BUCKETS, self.workers)))
+            for whose in range(self.workers)
+        ]
         return found if self.workers > 1 else found[0]
+
+    def packed(self, buckets: range) -> Iterator[tuple[pa.Array, Packed]]:
+        """Ids and sums of the tasks of some buckets, as they were read here."""
+        assert self.shelf is not None
+        if self.shelf.table is None:  # one bucket at a time: they are on disk
+            for bucket in buckets:
+                names, rows = self.shelf.portion(bucket)
+                yield pa.array(names, pa.string()), rows
+            return
+        places = np.concatenate([self.shelf.places[bucket] for bucket in buckets])
+        yield self.sums.index.all_known().take(as_arrow(places)), self.shelf.table[places]
 
     def settled(self, duty: Duty) -> Shelf:
         """The own buckets, with what others have sent."""
@@ -140,13 +152,16 @@ class Worker:
         sums = self.sums
         if self.shelf.table is None:  # what was read is on disk
             sums = Sums(self.dim, self.budget)
-            for bucket in self.buckets:
-                sums.add_packed(*self.shelf.portion(bucket))
+            for ids, rows in self.packed(self.buckets):
+                sums.add_packed(ids, rows)
             self.shelf.remove()
+        known = len(sums)
         for reference in duty.sent:
-            for portion in ray.get(reference):
-                sums.add_packed(*portion)
-        self.held = sums.shelf()
+            for ids, rows in ray.get(reference):
+                sums.add_packed(ids, rows)
+        # Where others have seen no other tasks, the shelf holds what they have sent already.
+        fresh = self.shelf.table is None or sums.runs or len(sums) > known
+        self.held = sums.shelf() if fresh else self.shelf
         return self.held
 
     def sizes(self, duty: Duty) -> dict[int, int]:
@@ -186,7 +201,7 @@ class Spread(Buckets):
         self, function: Callable[..., Found], *arguments: Any, first: int | None = None
     ) -> list[Found]:
         """Every bucket's, by the workers that keep them."""
-        call = self.ray.put(Call(function, arguments, self.units, len(self)))
+        call = Call(function, arguments, self.units, len(self))
         found: dict[int, Found] = {}
         calls = [worker.apply.remote(duty, call, first) for worker, duty in self.each_worker()]
         for part in asked(self.ray, calls):

@@ -5,10 +5,11 @@ A task is a row of numbers, :meth:`headstart.Evidence.pack`, in one table that a
 
 from __future__ import annotations
 
+import mmap
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,9 @@ from headstart.fleet.turning import Upright
 __all__ = ["Sums"]
 
 TOGETHER = 1 << 29  # bytes of features that are added at once, at most,
-SHARE = 4
+SHARE = 4  # and at most this part of the budget
 LINE = 64  # bytes of memory that a processor reads together
+EARLY = 1 << 27  # bytes of features that are kept while the compiled loops are being loaded
 PIECES = 4  # for each thread, so that none waits long for the last
 
 
@@ -68,8 +70,7 @@ class Sums:
         self.capacity = max(1, (budget - self.room) // (8 * self.width))
         self.runs: list[Path] = []
         self.index = Index()
-        # All of it at once: the system gives memory only for what is used.
-        self.table: Packed = np.zeros((self.capacity, self.width))
+        self.table = empty_table(self.capacity, self.width)
         self.early: list[Rows] = []
         self.waiting: Waiting | None = None
         self.workers = workers
@@ -100,7 +101,7 @@ class Sums:
                     inside = (rows.codes >= start) & (rows.codes < start + self.capacity)
                     self.early.append(rows.take(inside))
             size = sum(len(rows.codes) * rows.features.dtype.itemsize for rows in self.early)
-            if size * self.dim > self.room or not loading():
+            if size * self.dim > EARLY or not loading():
                 self.add_early()
 
     def add_early(self) -> None:
@@ -146,13 +147,15 @@ class Sums:
             list(pool.map(add, edges[:-1], edges[1:]))
         waiting.count, waiting.weighted = 0, False
 
-    def add_packed(self, names: Sequence[str], rows: Packed) -> None:
+    def add_packed(self, ids: pa.Array, rows: Packed) -> None:
         """Add the packed sums of tasks, each of which is named once."""
         with self.lock:
-            for start in range(0, len(names), self.capacity):
+            for start in range(0, len(ids), self.capacity):
                 some = slice(start, start + self.capacity)
-                places = self.places_of(pa.array(names[some], pa.string()))
-                self.table[places] += rows[some]
+                places, more = self.places_of(ids[some]), rows[some]
+                for at in range(0, len(places), SEVERAL):  # a little at a time stays in the cache
+                    few = slice(at, at + SEVERAL)
+                    self.table[places[few]] += more[few]
 
     def places_of(self, ids: pa.Array) -> npt.NDArray[np.int64]:
         """Where in the table the tasks are; new ones get a place, if need be in an empty table."""
@@ -209,6 +212,16 @@ class Sums:
         for portion in self.shelf():
             if portion.names:
                 yield portion.names, Evidence.unpack(portion.rows, self.dim)
+
+
+def empty_table(rows: int, width: int) -> Packed:
+    """Zeros, for which the system gives memory only where they are changed.
+
+    Page by page, not in the large pieces that NumPy asks for: a piece is dear where memory has to
+    be fetched from the host of a virtual machine, and tasks are read and written a page at a time.
+    """
+    memory = mmap.mmap(-1, max(8 * rows * width, 1), access=mmap.ACCESS_COPY)
+    return np.frombuffer(memory, np.float64, rows * width).reshape(rows, width)
 
 
 class Waiting:
