@@ -669,7 +669,7 @@ print(peak() - before)
             check=True,
         )
         assert (tmp_path / "e").stat().st_size > 79_000_000
-        assert int(done.stdout) < 2_000  # kB
+        assert int(done.stdout) < 10_000  # kB: one buffer more, where memory is in pieces
 
     def test_bytes_of_a_task_on_disk(self, tmp_path):
         """At dim 30 a million tasks stay below 5 GB."""
