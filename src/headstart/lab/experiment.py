@@ -282,12 +282,20 @@ def play_all(
             pool.shutdown()
         except BaseException as error:
             # Nobody wants the rest: do not wait for it.
-            for process in list((pool._processes or {}).values()):
+            processes = list((pool._processes or {}).values())
+            for process in processes:
                 process.terminate()
-            # A worker that dies while it writes leaves the pool's thread waiting for the rest, for
-            # as long as anybody could write it: us.
-            if pool._result_queue is not None:
-                pool._result_queue._writer.close()  # type: ignore[attr-defined]
+            for process in processes:
+                process.join(1.0)
+                if process.is_alive():
+                    process.kill()
+            # The pool's threads read what workers wrote, and write what they would read, for as
+            # long as anybody has the other end, even if there are no workers any more: we do.
+            inside: Any = pool
+            if inside._result_queue is not None:
+                inside._result_queue._writer.close()
+            if inside._call_queue is not None:
+                inside._call_queue._reader.close()
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise HeadstartError(
