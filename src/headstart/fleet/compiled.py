@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from headstart.fleet.lanes import LANES, add_product, fetch, load, number, store, with_lane, zeros
+from headstart.fleet.lanes import LANES, add_product, load, number, store, with_lane, zeros
 from headstart.fleet.turning import kernel
 
 __all__ = ["accumulate", "begin", "change_units", "grouped", "totals"]
@@ -20,8 +20,6 @@ __all__ = ["accumulate", "begin", "change_units", "grouped", "totals"]
 # Sums may be reordered, which lets them use a processor's wide registers.
 LOOSE = {"reassoc", "contract", "nsz"}
 ROWS = 64  # rows of a task that are added at once, at most
-LINE = 64  # bytes that come from memory together
-AHEAD = 8  # rows before which a row is fetched from memory
 
 
 def begin() -> None:
@@ -149,7 +147,6 @@ def accumulate(
     x = np.zeros((ROWS, width))  # features, and the reward
     y = np.zeros((ROWS, width)) if weighted else x  # the same, each times its row's weight
     gram = np.zeros((width, width))
-    last = len(order) - 1
     for task in range(len(places)):
         start, stop = starts[task], starts[task + 1]
         if start == stop:
@@ -158,9 +155,6 @@ def accumulate(
         for first in range(start, stop, ROWS):
             rows = min(ROWS, stop - first)
             for k in range(rows):
-                soon = order[min(first + k + AHEAD, last)]
-                for j in range(0, dim, LINE // features.itemsize):
-                    fetch(features, soon, j)
                 row = order[first + k]
                 for j in range(0, dim, LANES):
                     store(x, k, j, load(features, row, j))

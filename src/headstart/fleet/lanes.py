@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-__all__ = ["LANES", "add_product", "fetch", "load", "number", "store", "with_lane", "zeros"]
+__all__ = ["LANES", "add_product", "load", "number", "store", "with_lane", "zeros"]
 
 LANES = 8
 WIDE = ir.VectorType(ir.DoubleType(), LANES)
@@ -133,18 +133,3 @@ def with_lane(typing: Any, value: Any, lane: Any, replaced: Any) -> Built:
         return builder.select(here, splat(builder, ir.DoubleType(), given[2]), given[0])
 
     return lanes(value, types.int64, types.float64), build
-
-
-@intrinsic
-def fetch(typing: Any, matrix: Any, row: Any, column: Any) -> Built:
-    """Say that the memory there will be read soon."""
-
-    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        byte, whole = ir.IntType(8).as_pointer(), ir.IntType(32)
-        start = builder.bitcast(place(context, builder, signature.args, given), byte)
-        kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [start, *(ir.Constant(whole, each) for each in (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(matrix, row, column), build
