@@ -108,6 +108,8 @@ def decide_chunk(
         None,
         np.array([belief.noise for belief in beliefs]),
         beliefs[0].prior,
+        None,
+        None,
     )
     index = rule.index(stack, contexts, SideBySide(streams))
     arms = index.argmax(-1)

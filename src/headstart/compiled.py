@@ -24,6 +24,7 @@ vector = numba.types.Array(number, 1, "C", readonly=True)
 matrix = numba.types.Array(number, 2, "C", readonly=True)
 cube = numba.types.Array(number, 3, "C", readonly=True)
 choice = numba.types.Tuple((numba.intp, number, number))
+pair = numba.types.Tuple((number, number))
 
 compiled = numba.njit
 
@@ -96,10 +97,10 @@ def score_thompson(
 
 
 @compiled(fastmath=LOOSE)
-def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> float:
+def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
     """The square-root update (see :mod:`headstart.belief`); the old and new arrays may be one.
 
-    Gives s = xᵀB⁻¹x.
+    Gives s = xᵀB⁻¹x and the error r − xᵀθ̂.
     """
     dim = len(mean)
     u = np.zeros(dim)
@@ -113,7 +114,8 @@ def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root:
         s += u[j] * u[j]
     g = math.sqrt(1.0 + s)
     shrink = 1.0 / (g * (1.0 + g))
-    error = (reward - expected) / (1.0 + s)
+    away = reward - expected
+    error = away / (1.0 + s)
     for i in range(dim):
         gain = 0.0
         for j in range(dim):
@@ -122,7 +124,7 @@ def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root:
         gain *= shrink
         for j in range(dim):
             new_root[i, j] = root[i, j] - gain * u[j]
-    return s
+    return s, away
 
 
 @compiled([choice(matrix, vector, matrix, number, number[::1])], cache=True)
@@ -144,39 +146,49 @@ def choose_thompson(
     return best_two(scores)
 
 
-@compiled([number(vector, matrix, vector, number, number[::1], number[:, ::1])], cache=True)
+@compiled([pair(vector, matrix, vector, number, number[::1], number[:, ::1])], cache=True)
 def learn(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
-    """Fill in a belief's new mean and root after one round; gives s."""
+    """Fill in a belief's new mean and root after one round; gives s and the error."""
     return update(mean, root, x, reward, new_mean, new_root)
 
 
 @compiled(
     [
-        numba.void(
+        numba.intp(
             cube, matrix, number[::1], number[:, ::1], numba.intp, number, numba.intp,
-            matrix, vector, number, numba.intp[::1],
+            matrix, vector, number[::1], numba.intp, numba.intp[::1],
         )
     ],
     cache=True,
 )  # fmt: skip
 def play(
     contexts: Any, rewards: Any, mean: Any, root: Any, kind: int, amount: float, forced: int,
-    normals: Any, uniforms: Any, noise: float, arms: Any,
-) -> None:  # fmt: skip
-    """All rounds of one task; the belief is updated in place and ``arms`` filled in.
+    normals: Any, uniforms: Any, noise: Any, start: int, arms: Any,
+) -> Any:  # fmt: skip
+    """The rounds of one task from ``start`` on; the belief is updated in place and ``arms`` filled.
 
-    ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices; ``uniforms`` decide
-    forced choices and ties.
+    ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices; ``amount`` is in units of
+    the noise; ``uniforms`` decide forced choices and ties. ``noise`` holds R, S, and what a belief
+    tells R by: R₀, ν, and the bounds between which the root fits R. Gives the round at which it
+    no longer does, or the number of rounds.
     """
     rounds, offered, _ = contexts.shape
     scores = np.empty(offered)
-    for k in range(rounds):
+    for k in range(start, rounds):
         if k < forced or kind == 2:
             scores[:] = 0.0
         elif kind == 1:
-            score_thompson(contexts[k], mean, root, amount, normals[k], scores)
+            score_thompson(contexts[k], mean, root, amount * noise[0], normals[k], scores)
         else:
-            score_ucb(contexts[k], mean, root, amount, scores)
-        arm = settle(scores, uniforms[k], noise)
+            score_ucb(contexts[k], mean, root, amount * noise[0], scores)
+        arm = settle(scores, uniforms[k], noise[0])
         arms[k] = arm
-        update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)
+        s, away = update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)
+        noise[1] += away * away / (1.0 + s)
+        if noise[3] < 1e12:
+            variance = (noise[3] * noise[2] * noise[2] + noise[1]) / (noise[3] + k + 1.0)
+            if variance > 0.0:
+                noise[0] = math.sqrt(variance)
+            if noise[0] < noise[4] or noise[0] > noise[5]:
+                return k + 1
+    return rounds

@@ -3,7 +3,7 @@
 A task belongs to one of a few groups, each with its own Gaussian prior. Which one is not known, but
 every reward tells: it multiplies a group's weight by how likely that group made it::
 
-    log w_j ← log w_j + log N(r; xᵀθ̂_j, R² (1 + ‖x‖²_{B_j⁻¹}))
+    log w_j ← log w_j + log p(r),        p Student's t around xᵀθ̂_j, of scale R² (1 + ‖x‖²_{B_j⁻¹})
 
 To a rule the mixture looks like any belief: its mean and its standard deviation are those of the
 mixture, and a draw is a draw from a random group.
@@ -25,6 +25,9 @@ from headstart.records import Array, Record, private
 __all__ = ["MixtureBelief", "MixturePrior", "believe"]
 
 
+SCALARS = ("noise", "bias", "printed_bias", "noise_freedom")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MixturePrior(Record):
     """Priors side by side along the last batch axis, and the logarithms of their weights."""
@@ -41,15 +44,14 @@ class MixturePrior(Record):
         mixtures = [cls.of(prior) if isinstance(prior, Prior) else prior for prior in priors]
         groups = max(len(mixture.log_weights) for mixture in mixtures)
         filled = [mixture.filled(groups) for mixture in mixtures]
-        names = ("mean", "root", "noise", "bias", "printed_bias")
+        names = ("mean", "root", *SCALARS)
         parts = Prior(*(np.stack([getattr(one.parts, name) for one in filled]) for name in names))
         return cls(parts, np.stack([one.log_weights for one in filled]))
 
     @classmethod
     def of(cls, prior: Prior) -> MixturePrior:
         """A mixture of one."""
-        names = ("noise", "bias", "printed_bias")
-        scalars = {name: np.array([getattr(prior, name)]) for name in names}
+        scalars = {name: np.array([getattr(prior, name)]) for name in SCALARS}
         return cls(Prior(prior.mean[None], prior.root[None], **scalars), np.zeros(1))
 
     def filled(self, groups: int) -> MixturePrior:
@@ -57,7 +59,7 @@ class MixturePrior(Record):
         now = len(self.log_weights)
         more = groups - now
         arrays = {"mean": self.parts.mean, "root": self.parts.root}
-        for name in ("noise", "bias", "printed_bias"):
+        for name in SCALARS:
             arrays[name] = np.broadcast_to(getattr(self.parts, name), (now,))
         padded = {name: np.append(a, np.repeat(a[:1], more, 0), 0) for name, a in arrays.items()}
         weights = np.append(self.log_weights, np.full(more, NEVER))
@@ -132,8 +134,17 @@ class MixtureBelief(Record):
 
     @property
     def noise(self) -> Any:
-        """R, the scale of the rewards' noise."""
-        return of_all(self.parts.noise, self.parts.batch)
+        """R, the scale of the rewards' noise: the root mean square over the groups."""
+        each = np.broadcast_to(self.parts.noise, self.parts.batch)
+        if (each == each[..., :1]).all():
+            return of_all(each, self.parts.batch)
+        noise = np.sqrt((self.weights * each**2).sum(-1))
+        return noise if noise.ndim else float(noise)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it must be built anew from prior and evidence."""
+        return bool(self.parts.outgrown)
 
     @property
     def weights(self) -> Array:
@@ -162,12 +173,7 @@ class MixtureBelief(Record):
         parts = self.parts
         context = np.broadcast_to(x[..., None, :], parts.mean.shape)
         reward = np.broadcast_to(np.asarray(r)[..., None], parts.batch)
-        u = (context[..., None, :] @ parts.root)[..., 0, :]
-        spread = 1.0 + (u * u).sum(-1)
-        error = (reward - (context * parts.mean).sum(-1)) / np.asarray(parts.noise)
-        gained = self.log_weights - 0.5 * (error**2 / spread + np.log(spread))
-        learned = parts.learn_unchecked(context, reward).sealed()
-        return MixtureBelief(learned, normalised(gained), self.log_start)
+        return mixed(parts.learn_unchecked(context, reward).sealed(), self.log_start)
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward of each row."""
@@ -183,8 +189,10 @@ class MixtureBelief(Record):
         means, widths = self.parts.predict(rows), self.parts.width(rows)
         weights = self.weights[..., None]
         mean = (weights * means).sum(-2)
-        apart = (means - mean[..., None, :]) / np.asarray(self.parts.noise)[..., None]
-        return mean, np.sqrt((weights * (widths**2 + apart**2)).sum(-2))
+        widths = widths * np.broadcast_to(self.parts.noise, self.parts.batch)[..., None]
+        apart = means - mean[..., None, :]
+        spread = np.sqrt((weights * (widths**2 + apart**2)).sum(-2))
+        return mean, spread / np.asarray(self.noise)[..., None]
 
     def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
         """A draw from a group that is drawn by its weight; or ``size`` of them, on a new axis."""
@@ -221,13 +229,21 @@ def believe(
         np.broadcast_to(np.asarray(evidence.rounds)[..., None], prior.parts.batch),
         np.broadcast_to(np.asarray(evidence.squares)[..., None], prior.parts.batch),
     )
-    parts = Belief.of(prior.parts, wide)
-    mean, variance = prior.parts.mean, np.asarray(prior.parts.noise) ** 2
-    pulled = (wide.gram @ mean[..., None])[..., 0]
-    offset = (mean * (2.0 * wide.moment - pulled)).sum(-1)
-    fitted = ((parts.mean - mean) * (wide.moment - pulled)).sum(-1)
-    gained = (offset + fitted) / (2.0 * variance) - 0.5 * np.asarray(parts.information)
-    return MixtureBelief(parts, normalised(prior.log_weights + gained), prior.log_weights)
+    return mixed(Belief.of(prior.parts, wide), prior.log_weights)
+
+
+def mixed(parts: Belief, log_start: Array) -> MixtureBelief:
+    """Beliefs of the groups, each with the weight that its rewards give it.
+
+    The logarithm of the rewards' marginal likelihood is, up to what all groups share,
+    −½ (ν + k) log(1 + S/(ν R₀²)) − ½ (log det B − log det B₀); with ν → ∞ its first term is
+    −S/(2 R₀²).
+    """
+    freedom = np.asarray(parts.prior.noise_freedom)
+    surprise = parts.square / (freedom * np.asarray(parts.prior.noise) ** 2)
+    gained = -0.5 * (freedom + parts.rounds) * np.log1p(surprise)
+    gained = gained - 0.5 * np.asarray(parts.information)
+    return MixtureBelief(parts, normalised(log_start + gained), log_start)
 
 
 def of_all(value: Any, batch: tuple[int, ...]) -> Any:

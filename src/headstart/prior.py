@@ -17,7 +17,9 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, Record, frozen, private
 
-__all__ = ["Prior"]
+__all__ = ["ONE_NOISE", "Prior"]
+
+ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -37,6 +39,10 @@ class Prior(Record):
         the prior gets wrong. In rewards' units.
     printed_bias
         The same term as the paper prints it, for the ``"paper"`` radius; ``bias`` unless given.
+    noise_freedom
+        ν, how many rewards the knowledge of R is worth: a task's own R_i² is taken to be
+        scaled-inverse-χ² with scale R² and ν degrees of freedom, and its rewards tell the rest. 0
+        leaves it to them alone; ``ONE_NOISE``, the default, is as good as knowing R.
 
     Examples
     --------
@@ -51,6 +57,7 @@ class Prior(Record):
     noise: Any = 1.0
     bias: Any = 0.0
     printed_bias: Any = None
+    noise_freedom: Any = ONE_NOISE
 
     def __post_init__(self) -> None:
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
@@ -67,7 +74,7 @@ class Prior(Record):
         object.__setattr__(self, "root", private(root))
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
-        for name in ("noise", "bias", "printed_bias"):
+        for name in ("noise", "bias", "printed_bias", "noise_freedom"):
             value = checks.finite_array(name, getattr(self, name), "finite, 0 or more")
             if (value < 0).any():
                 raise checks.refuse(name, "0 or more", getattr(self, name))

@@ -78,7 +78,7 @@ class Settings:
         shown = [
             f"{field.name}={show(getattr(self, field.name))}"
             for field in sorted(known.values(), key=lambda field: bool(field.kw_only))
-            if not same(getattr(self, field.name), field.default)
+            if field.repr and not same(getattr(self, field.name), field.default)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 

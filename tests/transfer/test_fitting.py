@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import headstart as hs
 from headstart.prior import symmetric_root
-from headstart.transfer import fitting
+from headstart.transfer import fitting, task_noise
 from headstart.transfer.fitting import (
     Fit,
     Past,
@@ -232,15 +232,16 @@ class TestImprove:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_where_it_stops_the_noise_is_the_likeliest_too(self, seed):
-        """Given μ and Σ; where there are many residuals, what is expected of R² hardly matters."""
+        """Given μ and Σ: where tasks have one noise, its scale is that noise, to one per cent."""
         rng = np.random.default_rng(seed)
         raw = simulate(rng, [1.0, 0.0, -1.0], np.diag([1.0, 0.5, 0.2]), tasks=40, rounds=25)
         _, fit = fitted(evidence_of(*raw), 3, steps=150, noise=0.0)
         here, less, more = (
             marginal(fit.replace(noise=share * fit.noise), *raw) for share in (1.0, 0.99, 1.01)
         )
-        # A parabola through these has its top within 0.2 % of here.
-        assert abs(more - less) < 0.4 * abs(more + less - 2 * here)
+        # A parabola through these has its top within 1 % of here.
+        assert abs(more - less) < 2.0 * abs(more + less - 2 * here)
+        assert fit.freedom > 100
         assert fit.noise == pytest.approx(NOISE**2, rel=0.2)
 
     @on_random_instances
@@ -261,7 +262,7 @@ class TestImprove:
 
         fit = Fit.isotropic(np.zeros(dim), 1.0, NOISE**2)
         for _ in range(25):
-            new, _ = improve(fit, tasks, Past.nothing(dim), strength, NOISE)
+            new, _, _ = improve(fit, tasks, Past.nothing(dim), strength, NOISE)
             scales = tau_of(fit, new, tasks), np.trace(fit.covariance) / dim
             gain = value(new.covariance, *scales) - value(fit.covariance, *scales)
             assert gain > -1e-6
@@ -329,7 +330,7 @@ class TestImprove:
     def test_without_any_task_it_stays_finite(self):
         fit = Fit.isotropic(np.zeros(3), 1.0, 1.0)
         for strength in (TINY, 1.0):
-            new, _ = improve(fit, Tasks.none(3), Past.nothing(3), strength)
+            new, _, _ = improve(fit, Tasks.none(3), Past.nothing(3), strength)
             assert np.isfinite(new.mean).all()
             assert np.isfinite(new.covariance).all()
             assert new.noise > 0
@@ -341,7 +342,7 @@ class TestImprove:
         _, one = fitted(tasks, 3, steps=4, strength=0.3, noise=0.0)
         other = Fit.isotropic(np.zeros(3), unit**2, unit**2 * NOISE**2)
         for _ in range(4):
-            other, _ = improve(other, scaled, Past.nothing(3), 0.3)
+            other, _, _ = improve(other, scaled, Past.nothing(3), 0.3)
         np.testing.assert_allclose(other.mean, unit * one.mean, rtol=1e-7)
         np.testing.assert_allclose(other.covariance, unit**2 * one.covariance, rtol=1e-7)
         assert other.noise == pytest.approx(unit**2 * one.noise, rel=1e-7)
@@ -352,13 +353,13 @@ class TestImprove:
         start = Fit.isotropic(np.zeros((4, 3)), np.ones(4), np.full(4, NOISE**2))
         together, strengths = start, np.array([0.01, 0.1, 1.0, 10.0])
         for _ in range(5):
-            together, taken = improve(
+            together, taken, _ = improve(
                 together, joint(told), Past.nothing(3, (4,)), strengths, noise
             )
         for n in range(4):
             alone = at(start, n)
             for _ in range(5):
-                alone, one = improve(alone, told[n], Past.nothing(3), strengths[n], noise)
+                alone, one, _ = improve(alone, told[n], Past.nothing(3), strengths[n], noise)
             for name in ("mean", "covariance", "error", "noise"):
                 np.testing.assert_allclose(
                     getattr(together, name)[n], getattr(alone, name), rtol=1e-8, atol=1e-12
@@ -368,9 +369,9 @@ class TestImprove:
     def test_it_does_not_matter_how_many_tasks_are_taken_at_once(self, monkeypatch):
         _, tasks, fit = instance(9, dim=3, tasks=11)
         past = Past.nothing(3).add(fit, tasks[:2])
-        whole, taken = improve(fit, tasks, past, 0.3)
+        whole, taken, _ = improve(fit, tasks, past, 0.3)
         monkeypatch.setattr(fitting, "CHUNK", 3)
-        parts, in_parts = improve(fit, tasks, past, 0.3)
+        parts, in_parts, _ = improve(fit, tasks, past, 0.3)
         for name in ("mean", "covariance", "error", "noise"):
             np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-12)
         for one, other in zip(in_parts, taken, strict=True):
@@ -381,7 +382,7 @@ class TestImprove:
         tasks = evidence_of(*simulate(rng, np.ones(3), np.eye(3), rounds=9, noise=0.0))
         _, fit = fitted(tasks, 3, steps=30, noise=0.0)
         mean_square = tasks.squares.sum() / tasks.rounds.sum()
-        assert fitting.LEAST_NOISE * mean_square <= fit.noise < 0.02 * mean_square
+        assert task_noise.LEAST_NOISE * mean_square <= fit.noise < 0.02 * mean_square
         assert (np.linalg.eigvalsh(fit.covariance) > 0).all()
 
 
@@ -404,7 +405,7 @@ class TestShrunk:
         tasks = evidence_of(*simulate(rng, np.zeros(3), np.eye(3), rounds=20))
         for size in (1e-6, 1.0, 1e6):
             fit = Fit.isotropic(np.zeros(3), size, NOISE**2)
-            new, taken = improve(fit, tasks, Past.nothing(3), TINY, NOISE)
+            new, taken, _ = improve(fit, tasks, Past.nothing(3), TINY, NOISE)
             values = np.linalg.eigvalsh(new.covariance)
             assert (values > 0).all()
             assert (values < (1.0 + fitting.STEP) * size * 1.001).all()
@@ -468,7 +469,7 @@ class TestPast:
         past = Past.nothing(3).add(fit, tasks[:30])
         new = fit
         for _ in range(100):
-            new, _ = improve(new, tasks[30:], past, TINY)
+            new, _, _ = improve(new, tasks[30:], past, TINY)
         np.testing.assert_allclose(new.mean, fit.mean, atol=0.02)
         np.testing.assert_allclose(new.covariance, fit.covariance, atol=0.02)
         assert new.noise == pytest.approx(fit.noise, rel=0.01)

@@ -9,6 +9,7 @@ which other seeds share its batch.
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,10 +25,10 @@ from headstart.lab.policies import Policy
 from headstart.lab.rounds import KINDS, PlainRule, plain_rule
 from headstart.lab.seedwise import SeedBySeed
 from headstart.mixture import MixtureBelief, believe
+from headstart.prior import ONE_NOISE, Prior
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
-from headstart.transfer.noise import own_noise
 from headstart.worlds.base import Episode, Population, World
 
 __all__ = ["Probe", "Trace", "simulate"]
@@ -57,6 +58,7 @@ class Player(NamedTuple):
     plain: PlainRule | None
     rng: SeedStack
     noise: float | None
+    intercept: bool
 
 
 class Draws:
@@ -143,25 +145,29 @@ def simulate(
     dim, noise, batch = populations[0].dim, populations[0].noise, (len(seeds),)
     players = {}
     for policy in policies:
-        transfer = policy.prepared(populations)
+        transfer = policy.prepared(populations).with_constant(policy.intercept)
         if not transfer.batched:
             transfer = SeedBySeed(transfer)
         rng = SeedStack(seeds, policy.name)
         told = noise if policy.knows_noise else None
         rule = policy.rule_for(dim)
-        players[policy.name] = Player(transfer, rule, plain_rule(rule), rng, told)
+        players[policy.name] = Player(transfer, rule, plain_rule(rule), rng, told, policy.intercept)
     states = {
-        name: player.transfer.init(dim, player.noise, batch) for name, player in players.items()
+        name: player.transfer.init(dim + player.intercept, player.noise, batch)
+        for name, player in players.items()
     }
     regret = {name: np.empty((len(seeds), tasks, len(marks))) for name in names}
     probed: dict[str, dict[str, list[Array]]] = {name: {} for name in names}
     for task in range(tasks):
         episodes = [population.episode(task, rounds) for population in populations]
-        stacked = Stacked(episodes)
+        as_given = Stacked(episodes)
         for name, player in players.items():
+            stacked = as_given.with_intercept() if player.intercept else as_given
             if probe is not None:
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
+            if task == 0:
+                states[name] = player.transfer.offered(states[name], stacked.contexts[:, 0])
             belief = believe(player.transfer.prior(states[name]))
             alone = player.noise is None and task == 0
             if loops is not None and player.plain and isinstance(belief, Belief) and not alone:
@@ -169,7 +175,7 @@ def simulate(
                 first = player.plain.forced_of(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
-                arms, forced = play(player, belief, stacked, alone)
+                arms, forced = play(player, belief, stacked, states[name] if alone else None)
             values = stacked.of(arms, "values")
             regret[name][:, task] = (stacked.best - values).cumsum(1)[:, np.asarray(marks) - 1]
             if not player.transfer.fixed(player.noise):
@@ -194,12 +200,24 @@ class Stacked:
         self.rewards = stack([episode.rewards for episode in episodes])
         self.best = self.values.max(-1)
 
+    def with_intercept(self) -> Stacked:
+        """The same with a constant feature after the others."""
+        other = copy.copy(self)
+        ones = np.ones((*self.contexts.shape[:-1], 1))
+        other.contexts = np.concatenate([self.contexts, ones], -1)
+        return other
+
     def of(self, arms: Arms, name: str) -> Array:
         """What the chosen arms have: ``contexts``, ``values`` or ``rewards``."""
         seeds, rounds = arms.shape
         everything: Array = getattr(self, name)
         chosen: Array = everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
         return chosen
+
+    def evidence_of(self, seed: int, arms: Any) -> Evidence:
+        """What the first choices of one seed leave."""
+        past = np.arange(len(arms))
+        return Evidence.of(self.contexts[seed, past, arms], self.rewards[seed, past, arms])
 
     def evidence(self, arms: Arms, forced: Any = None) -> Evidence:
         """What these choices leave; the part where ``forced`` is kept apart, if it is given."""
@@ -220,11 +238,11 @@ def stack(parts: Sequence[Array]) -> Array:
 
 
 def play(
-    player: Player, belief: Belief | MixtureBelief, stacked: Stacked, alone: bool
+    player: Player, belief: Belief | MixtureBelief, stacked: Stacked, alone: Any
 ) -> tuple[Arms, Any]:
     """One task for one policy, by the library's own rule: arms ``(seeds, rounds)``, which forced.
 
-    ``alone`` says that nothing but this task can tell the noise.
+    ``alone`` is the state, if nothing but this task can tell the noise, else ``None``.
     """
     seeds, rounds, _, dim = stacked.contexts.shape
     rows = np.arange(seeds)
@@ -240,13 +258,11 @@ def play(
         arms[:, k], forced[:, k] = pick.arm, pick.forced
         reward = stacked.rewards[rows, k, pick.arm]
         belief = belief.learn_unchecked(contexts[rows, pick.arm], reward)
-        if alone and (k + 1) & k == 0:  # rounds 1, 2, 4, 8, …
-            past = slice(k + 1)
-            seen = Evidence.of(
-                stacked.contexts[rows[:, None], np.arange(k + 1), arms[:, past]],
-                stacked.rewards[rows[:, None], np.arange(k + 1), arms[:, past]],
-            )
-            belief = on_its_own(player.transfer, belief, seen)
+        if alone is not None and (k + 1) & k == 0:  # rounds 1, 2, 4, 8, …
+            seen = stacked.evidence(arms[:, : k + 1])
+            belief = on_its_own(player.transfer, alone, belief, seen)
+        elif belief.outgrown:
+            belief = believe(belief.prior, stacked.evidence(arms[:, : k + 1]))
     return arms, forced
 
 
@@ -256,23 +272,40 @@ def play_compiled(loops: Any, player: Player, belief: Belief, stacked: Stacked) 
     assert rule is not None
     seeds, rounds, _, dim = stacked.contexts.shape
     draws = Draws(player.rng, rule, rounds, dim)
-    noises = np.broadcast_to(belief.noise, seeds)
     arms = np.empty((seeds, rounds), dtype=np.intp)
     for seed in range(seeds):
-        loops.play(
-            stacked.contexts[seed],
-            stacked.rewards[seed],
-            belief.mean[seed].copy(),
-            belief.root[seed].copy(),
-            KINDS[rule.kind],
-            rule.amount * noises[seed],
-            rule.forced,
-            draws.normals[seed],
-            draws.uniforms[seed],
-            noises[seed],
-            arms[seed],
-        )
+        prior = one_prior(belief.prior, seed)
+        own, played = Belief.start(prior), 0
+        while True:
+            fits = prior.noise * own.scale * np.array([0.7071, 1.4143])
+            if not 0.0 < prior.noise_freedom < ONE_NOISE:
+                fits = np.array([0.0, np.inf])
+            noise = np.array([own.noise, own.square, prior.noise, prior.noise_freedom, *fits])
+            played = loops.play(
+                stacked.contexts[seed],
+                stacked.rewards[seed],
+                own.mean.copy(),
+                own.root.copy(),
+                KINDS[rule.kind],
+                rule.amount,
+                rule.forced,
+                draws.normals[seed],
+                draws.uniforms[seed],
+                noise,
+                played,
+                arms[seed],
+            )
+            if played == rounds:
+                break
+            own = Belief.of(prior, stacked.evidence_of(seed, arms[seed, :played]))
     return arms
+
+
+def one_prior(prior: Prior, seed: int) -> Prior:
+    """The prior of one seed of a batch."""
+    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_freedom)
+    each = (float(np.broadcast_to(value, prior.batch)[seed]) for value in scalars)
+    return Prior(prior.mean[seed], prior.root[seed], *each)
 
 
 def compiled_loops(engine: str) -> Any:
@@ -291,13 +324,10 @@ def compiled_loops(engine: str) -> Any:
     return compiled
 
 
-def on_its_own(transfer: Transfer, belief: Any, seen: Evidence) -> Any:
+def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> Any:
     """The belief of a task that alone tells the noise."""
-    prior = transfer.alone(seen)
-    if prior is not None:
-        return Belief.of(prior, seen)
-    noise = own_noise(seen, belief.prior.mean, belief.mean)
-    return belief.replace(noise=np.where(noise > 0, noise, 1.0))
+    prior = transfer.alone(state, seen)
+    return Belief.of(belief.prior.replace(noise_freedom=0.0) if prior is None else prior, seen)
 
 
 def check_plan(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:

@@ -92,6 +92,7 @@ class Policy(Settings):
     transfer: Transfer | Told
     rule: Rule | ForcedTwice
     knows_noise: bool = True
+    intercept: bool = False
 
     def rule_for(self, dim: int) -> Rule:
         """The rule to use in so many dimensions."""
@@ -177,9 +178,12 @@ def bayes_oracle(radius: float | str = 1.0) -> Policy:
     return Policy("Bayes oracle", Told("bayes"), UCB(radius))
 
 
-def empirical_bayes(radius: float | str = 1.0, memory: float | str = "auto") -> Policy:
+def empirical_bayes(
+    radius: float | str = 1.0, memory: float | str = "auto", units: str = "free", intercept: int = 1
+) -> Policy:
     """Mean, covariance and noise learned from all tasks, optimism; it is told nothing."""
-    return Policy("empirical Bayes", EmpiricalBayes(memory=memory), UCB(radius), False)
+    transfer = EmpiricalBayes(memory=memory, units=units)
+    return Policy("empirical Bayes", transfer, UCB(radius), False, bool(intercept))
 
 
 def empirical_bayes_ts(scale: float | str = 1.0, memory: float | str = "auto") -> Policy:

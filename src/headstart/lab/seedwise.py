@@ -9,8 +9,9 @@ import numpy as np
 
 from headstart.errors import InputError
 from headstart.evidence import Evidence
-from headstart.mixture import MixturePrior
+from headstart.mixture import SCALARS, MixturePrior
 from headstart.prior import Prior
+from headstart.records import Array
 from headstart.transfer import Transfer
 
 __all__ = ["SeedBySeed"]
@@ -41,9 +42,16 @@ class SeedBySeed(Transfer):
             for seed, each in enumerate(state)
         )
 
-    def alone(self, evidence: Evidence) -> Any:
+    def offered(self, state: Any, contexts: Array) -> Any:
+        """As the transfer has it, for each seed."""
+        return tuple(self.transfer.offered(each, contexts[seed]) for seed, each in enumerate(state))
+
+    def alone(self, state: Any, evidence: Evidence) -> Any:
         """As the transfer has it, for all seeds."""
-        return self.transfer.alone(evidence)
+        priors = [
+            self.transfer.alone(each, one_of(evidence, seed)) for seed, each in enumerate(state)
+        ]
+        return None if priors[0] is None else stacked(priors)
 
     def prior(self, state: Any) -> Any:
         """All seeds' priors as one batch."""
@@ -52,8 +60,13 @@ class SeedBySeed(Transfer):
             return MixturePrior.stack(priors)
         if any(prior.batch != () for prior in priors):
             raise InputError(f"{self.transfer!r} must give one prior, without batch axes")
-        names = ("mean", "root", "noise", "bias", "printed_bias")
-        return Prior(*(np.stack([getattr(prior, name) for prior in priors]) for name in names))
+        return stacked(priors)
+
+
+def stacked(priors: list[Any]) -> Prior:
+    """Priors as one batch."""
+    names = ("mean", "root", *SCALARS)
+    return Prior(*(np.stack([getattr(prior, name) for prior in priors]) for name in names))
 
 
 def one_of(evidence: Evidence, seed: int) -> Evidence:

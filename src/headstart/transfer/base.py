@@ -57,6 +57,11 @@ class Transfer(Settings, ABC):
         return False
 
     @property
+    def drops(self) -> bool:
+        """Whether a task is taken back without losing digits, where it is taken back at all."""
+        return False
+
+    @property
     def batched(self) -> bool:
         """Whether all methods handle leading batch axes; experiments are faster if so."""
         return False
@@ -143,7 +148,23 @@ class Transfer(Settings, ABC):
         """The state with running tasks counted too, to take a prior from and then throw away."""
         return state
 
-    def alone(self, evidence: Evidence) -> Prior | None:
+    @property
+    def unit_free(self) -> bool:
+        """Whether it takes the units of features from data (:meth:`offered`).
+
+        A bandit with such a transfer has an intercept unless it is told otherwise.
+        """
+        return False
+
+    def with_constant(self, constant: bool) -> Transfer:
+        """The same transfer, told whether the last feature is 1 in every context."""
+        return self
+
+    def offered(self, state: Any, contexts: Array) -> Any:
+        """The state after contexts were on offer, before rewards tell the features' units."""
+        return state
+
+    def alone(self, state: Any, evidence: Evidence) -> Prior | None:
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.
 
         Asked for only while the noise is unknown and no other task can tell it.

@@ -12,23 +12,25 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
-from headstart.prior import Prior, symmetric_root
+from headstart.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.algebra import plain
+from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.fitting import (
     Pass,
     Past,
     improve,
+    left_out,
     log_likelihood,
     shrunk,
     task_likelihoods,
+    with_own_noise,
 )
 from headstart.transfer.many import (
     Fit,
     Tasks,
     chosen,
-    in_fixed_order,
+    fixed_order,
     mean_square,
     record,
     started_from,
@@ -46,6 +48,7 @@ from headstart.transfer.passes import (
 )
 from headstart.transfer.portions import Portions
 from headstart.transfer.strength import RECENT, WORST, bounded, first_scores, strength_in_use
+from headstart.transfer.units import Offers, Units, changed, changed_fit, converted
 
 __all__ = ["EmpiricalBayes"]
 
@@ -54,6 +57,8 @@ STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 OFTEN = 32  # the fit is renewed whenever tasks have grown by this fraction of themselves
 KEPT = 256  # tasks whose evidence is kept at hand, at most
 SPACE = 2**21  # numbers that it may take, about
+WIDE = 256  # features from which on steps are dear
+FEW = 8  # tasks with which the fit takes several steps at a time
 JUDGED = 5, 11  # steps on a few of very many tasks after which strengths are judged
 CHANGED = 60.0  # evidence, in nats, that tasks are no longer like those before
 
@@ -66,9 +71,10 @@ class EmpiricalBayesState(Record):
     strengths; ``scores`` the recent log-likelihoods of new tasks under these and, last, under a
     prior that knows only the tasks' size. ``support`` is the sum of all evidence for transfer,
     ``against`` what the latest tasks hold against it, ``since`` how many they are. ``finished``
-    counts the tasks, ``renewed`` those at the last fit; ``information`` is diagonal K² there.
-    ``owed`` is how many tasks were taken out: as many folds are taken to be the same tasks again,
-    which were scored before.
+    counts the tasks, ``renewed`` those at the last fit; ``squared`` is Σ K² there. ``owed`` is how
+    many tasks were taken out: as many folds are taken to be the same tasks again, which were scored
+    before. The tasks' evidence is in the units given; everything else is in ``units``, which the
+    evidence tells, or the contexts that were on offer (``offers``).
     """
 
     given: float
@@ -83,8 +89,10 @@ class EmpiricalBayesState(Record):
     finished: float
     renewed: float
     ready: Any
-    information: Array
+    squared: Array
     owed: float
+    units: Units
+    offers: Offers
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -109,6 +117,13 @@ class EmpiricalBayes(Transfer):
     running
         Whether unfinished tasks count for what they know: new tasks learn from them, and they from
         each other. Then decisions depend on how tasks interleave.
+    units
+        ``"free"``: the fit is made in standardized features (:mod:`headstart.transfer.units`), so
+        that no decision depends on the units of features, nor, with an intercept, on where their
+        scales begin. ``"given"``: features count as they come.
+    constant
+        Whether the last feature is 1 in every context. A :class:`~headstart.bandit.Bandit` with an
+        intercept sets this.
 
     Examples
     --------
@@ -128,10 +143,14 @@ class EmpiricalBayes(Transfer):
 
     memory: float | str = "auto"
     running: bool = True
+    units: str = "free"
+    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.running, bool):
-            raise checks.refuse("running", "True or False", self.running)
+        for name in ("running", "constant"):
+            if not isinstance(getattr(self, name), bool):
+                raise checks.refuse(name, "True or False", getattr(self, name))
+        checks.one_of("units", self.units, ("free", "given"))
         if isinstance(self.memory, str):
             checks.one_of("memory", self.memory, ("auto",))
         elif checks.positive("memory", self.memory) < 1.0:
@@ -148,9 +167,23 @@ class EmpiricalBayes(Transfer):
         return True
 
     @property
+    def drops(self) -> bool:
+        """A task is taken back without loss."""
+        return True
+
+    @property
     def counts_running(self) -> bool:
         """As set."""
         return self.running
+
+    @property
+    def unit_free(self) -> bool:
+        """As set."""
+        return self.units == "free"
+
+    def with_constant(self, constant: bool) -> EmpiricalBayes:
+        """The same, told whether the last feature is the intercept."""
+        return dataclasses.replace(self, constant=constant)
 
     def init(
         self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()
@@ -177,8 +210,36 @@ class EmpiricalBayes(Transfer):
             0.0,
             0.0,
             zeros,
-            np.zeros((*batch, dim)),
+            np.zeros((*batch, dim, dim)),
             0.0,
+            self.units_of(Tasks.none(dim, batch), Offers.none(dim, batch)),
+            Offers.none(dim, batch),
+        )
+
+    def units_of(self, tasks: Tasks, offers: Offers) -> Units:
+        """The units to fit in."""
+        if not self.unit_free:
+            return Units.given(tasks.moment.shape[-1], tasks.weight.shape[:-1])
+        return Units.of(tasks, offers, self.constant)
+
+    def offered(self, state: EmpiricalBayesState, contexts: Array) -> EmpiricalBayesState:
+        """Take the units of features from contexts on offer, where no reward has told them."""
+        return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
+
+    def in_new_units(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
+        """The same state in the units that its tasks tell."""
+        if not self.unit_free:
+            return state
+        units = self.units_of(state.tasks, state.offers)
+        matrix = converted(state.units, units)
+        if matrix is None:
+            return state
+        past = state.past
+        return state.replace(
+            fit=changed_fit(state.fit, matrix),
+            past=past.replace(first=times(matrix, past.first), second=changed(past.second, matrix)),
+            candidates=changed(state.candidates, matrix[..., None, :, :]),
+            units=units,
         )
 
     def fold(
@@ -188,19 +249,37 @@ class EmpiricalBayes(Transfer):
         evidence = checked_evidence(evidence, state.fit.mean.shape).replace(forced=None)
         weight = checks.real("weight", weight)
         if weight < 0:
-            return self.renewed(without(state, evidence, -weight), steps=8)
+            return self.without(state, evidence, -weight)
         if weight == 0:
             return state
-        state = self.forgotten(scored(state, evidence, weight))
-        tasks, past = state.tasks.join(Tasks.of(evidence, weight)), state.past
+        task = Tasks.of(evidence, weight)
+        local = state.units.tasks(task)
+        if not state.given and np.asarray(state.ready).all():
+            local = with_own_noise(state.fit, local, self.constant)
+            task = task.replace(noise=local.noise)
+        again = state.owed > 0
+        state = self.forgotten(scored(state, local, weight))
+        tasks, past = state.tasks.join(task), state.past
         over = len(tasks) - capacity(evidence.dim)
         if over > 0:
-            past, tasks = past.add(state.fit, tasks[:over]), tasks[over:]
+            past, tasks = self.aged(state, past, tasks[:over]), tasks[over:]
         state = state.replace(tasks=tasks, past=past, finished=state.finished + 1.0)
+        if again and len(tasks) > FEW:
+            strength = self.strength(state)
+            fit = left_out(state.fit, state.squared, local, strength, -1.0, even=not self.unit_free)
+            state = state.replace(fit=fit)
         # How many tasks count, where they fade or were forgotten.
         counting = np.max(state.tasks.weight.sum(-1) + np.asarray(past.count))
         due = state.finished >= state.renewed + min(counting, state.renewed) / OFTEN
         return self.renewed(state) if due else state
+
+    def aged(self, state: EmpiricalBayesState, past: Past, tasks: Tasks, sign: float = 1.0) -> Past:
+        """The past with tasks whose evidence is no longer kept."""
+        return past.add(state.fit, state.units.tasks(tasks), sign, self.constant)
+
+    def strength(self, state: EmpiricalBayesState) -> Any:
+        """How many regularising tasks count."""
+        return state.fit.mean.shape[-1] * strength_in_use(state.scores[..., :-1], STRENGTHS)
 
     def forgotten(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
         """Older tasks count less, or not at all if the latest ones contradict them."""
@@ -223,28 +302,75 @@ class EmpiricalBayes(Transfer):
             renewed=0.0 if changed.any() else state.renewed,
         )
 
-    def renewed(self, state: EmpiricalBayesState, steps: int | None = None) -> EmpiricalBayesState:
-        """Fit again what is kept."""
-        fit, ready = started(state)
-        dim = fit.mean.shape[-1]
-        strength = dim * strength_in_use(state.scores[..., :-1], STRENGTHS)
-        few = len(state.tasks) <= 8 or bool((np.asarray(ready) > np.asarray(state.ready)).any())
+    def renewed(
+        self, state: EmpiricalBayesState, steps: int | None = None, survey: bool = True
+    ) -> EmpiricalBayesState:
+        """Fit again what is kept; without a ``survey``, other strengths are left as they were."""
+        state = self.in_new_units(state)
+        tasks = state.units.tasks(state.tasks)
+        fit, ready = started(state, tasks)
+        strength = self.strength(state)
+        few = len(tasks) <= FEW or bool((np.asarray(ready) > np.asarray(state.ready)).any())
         taken = None
-        for _ in range(steps or (6 if few else 1)):
-            fit, taken = improve(fit, state.tasks, state.past, strength, state.given)
+        wide = fit.mean.shape[-1] > WIDE
+        for _ in range(steps or (6 if few and not wide else 1)):
+            fit, taken, tasks = improve(
+                fit,
+                tasks,
+                state.past,
+                strength,
+                state.given,
+                constant=self.constant,
+                even=not self.unit_free,
+            )
         assert taken is not None
-        tried, information = surveyed(taken, strength)
         fresh = Fit.isotropic(
             np.zeros_like(fit.mean), np.ones_like(strength), np.ones_like(strength)
         )
         use = np.asarray(ready) > 0
         return state.replace(
             fit=chosen(use, fit, fresh) if not use.all() else fit,
-            candidates=tried,
+            tasks=state.tasks.replace(noise=tasks.noise),
+            candidates=surveyed(taken, strength, fit) if survey else state.candidates,
             renewed=state.finished,
             ready=ready,
-            information=information,
+            squared=taken.squared,
         )
+
+    def without(
+        self, state: EmpiricalBayesState, evidence: Evidence, weight: float
+    ) -> EmpiricalBayesState:
+        """Take a task out again: dropped where its evidence is at hand, subtracted otherwise.
+
+        The fit takes one step against the task's own gradient; with few tasks it is made anew.
+        """
+        tasks, past = state.tasks, state.past
+        task = Tasks.of(evidence, weight)
+        same = (
+            (tasks.squares == np.asarray(evidence.squares)[..., None])
+            & (tasks.rounds == np.asarray(evidence.rounds)[..., None])
+            & (tasks.moment == evidence.moment[..., None, :]).all(-1)
+        )
+        if same.any(-1).all():  # if it was forgotten there is nothing left to take
+            at = np.asarray(np.where(same, 1.0 + tasks.weight, 0.0).argmax(-1))[..., None]
+            task = tasks.taken(at)
+            task = task.replace(weight=np.minimum(weight, task.weight))
+            left = tasks.weight.copy()
+            np.put_along_axis(left, at, np.take_along_axis(left, at, -1) - task.weight, -1)
+            tasks = tasks.replace(weight=left)
+            tasks = tasks[np.flatnonzero((left > 0).any(tuple(range(left.ndim - 1))))]
+        else:  # as much as a task of the past counts on average
+            older = max(state.finished - len(tasks), 1.0)
+            share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
+            task = Tasks.of(evidence, weight * share)
+            past = self.aged(state, past, task, sign=-1.0)
+        finished = max(state.finished - 1.0, 0.0)
+        state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
+        if len(tasks) <= FEW:
+            return self.renewed(state, steps=8)
+        local, even = state.units.tasks(task), not self.unit_free
+        fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
+        return state.replace(fit=fit)
 
     def refit(
         self,
@@ -267,7 +393,8 @@ class EmpiricalBayes(Transfer):
         if not isinstance(self.memory, str):
             age = np.arange(len(found))[::-1]
             everything = everything.replace(weight=everything.weight * np.exp(-age / self.memory))
-        arranged = in_fixed_order(everything)
+        order = fixed_order(everything)
+        arranged = everything[order]
         scores, support = cross_validated(self, state, arranged)
         state = state.replace(scores=scores, support=support)
         state = self.renewed(state.replace(tasks=arranged), steps=12)
@@ -278,12 +405,10 @@ class EmpiricalBayes(Transfer):
                 break
         over = max(len(everything) - capacity(first.dim), 0)
         count = float(len(found))
-        return state.replace(
-            tasks=everything[over:],
-            past=state.past.add(state.fit, everything[:over]) if over else state.past,
-            finished=count,
-            renewed=count,
-        )
+        if over:
+            everything = everything.replace(noise=state.tasks.noise[..., np.argsort(order)])
+            state = state.replace(past=self.aged(state, state.past, everything[:over]))
+        return state.replace(tasks=everything[over:], finished=count, renewed=count)
 
     def refit_portions(self, portions: Portions, noise: float | None = None) -> EmpiricalBayesState:
         """Fit very many tasks: some of them together, then in a few passes over all.
@@ -295,6 +420,8 @@ class EmpiricalBayes(Transfer):
         count, dim = len(portions), portions.dim
         if count <= SAMPLE:
             return dataclasses.replace(self, memory="auto").refit(portions.each(), noise)
+        if self.unit_free:  # whoever has so many tasks has standardized them
+            return dataclasses.replace(self, units="given").refit_portions(portions, noise)
         start = self.init(dim, noise)
         first = as_tasks(Evidence.unpack(portions.slice(0, SAMPLE), dim))
         state = self.renewed(start.replace(tasks=first), steps=6)
@@ -311,19 +438,19 @@ class EmpiricalBayes(Transfer):
             before, strength = fit, dim * strength_in_use(scores[..., :-1], STRENGTHS)
             fit, taken = stepped(before, others, strength, state.given)
             if whole or step in JUDGED:
-                scores, support = judged(start, fit, surveyed(taken, strength)[0], held)
+                held = own_noises(fit, held, state.given, self.constant)
+                scores, support = judged(start, fit, surveyed(taken, strength, fit), held)
         # The last step once more, with these tasks and the strength that they have chosen.
         strength = dim * strength_in_use(scores[..., :-1], STRENGTHS)
         fit, taken = stepped(before, totals, strength, state.given)
-        tried, information = surveyed(taken, strength)
         return state.replace(
-            tasks=held,
+            tasks=own_noises(fit, held, state.given, self.constant),
             past=past_from(before, others),
             fit=fit,
-            candidates=tried,
+            candidates=surveyed(taken, strength, fit),
             scores=scores,
             support=support * count / len(held),
-            information=information,
+            squared=taken.squared,
             finished=float(count),
             renewed=float(count),
         )
@@ -339,7 +466,9 @@ class EmpiricalBayes(Transfer):
         size = mean_square(fit)[..., None, None] * np.eye(dim)
         sigma = np.where(lone[..., None, None], size, sigma)
         root = symmetric_root(sigma) / noise[..., None, None]
-        return Prior(mean, root, noise=noise, bias=noise * np.sqrt(dim))
+        mean, root = state.units.undone(mean, root)
+        freedom = ONE_NOISE if state.given else fit.freedom
+        return Prior(mean, root, noise=noise, bias=noise * np.sqrt(dim), noise_freedom=freedom)
 
     def joined(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]
@@ -348,21 +477,24 @@ class EmpiricalBayes(Transfer):
         if not running:
             return state
         tasks = state.tasks.join(*(Tasks.of(evidence) for evidence in running))
-        return self.renewed(state.replace(tasks=tasks))
+        return self.renewed(state.replace(tasks=tasks), survey=False)
 
-    def alone(self, evidence: Evidence) -> Prior:
+    def alone(self, state: EmpiricalBayesState, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
-        noise, lam = own_scale(evidence)
+        units = self.units_of(Tasks.of(evidence), state.offers)
+        noise, lam = own_scale(units.evidence(evidence))
         root = np.eye(evidence.dim) / np.sqrt(np.asarray(lam))[..., None, None]
-        return Prior(np.zeros_like(evidence.moment), root, noise=noise)
+        mean, root = units.undone(np.zeros_like(evidence.moment), root)
+        return Prior(mean, root, noise=noise, noise_freedom=0.0)
 
     def explain(self, state: EmpiricalBayesState) -> Explanation:
         """Eigenvalues with intervals, the effective rank, and the evidence for transfer."""
         if state.finished < 1:
             return Explanation(note="no task has finished yet")
         values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
-        strength = state.fit.mean.shape[-1] * strength_in_use(state.scores[..., :-1], STRENGTHS)
-        half = 1.96 * np.sqrt(2.0 / np.maximum(state.information + strength, 1e-9))
+        vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
+        information = (vectors * (state.squared @ vectors)).sum(-2)[..., ::-1]
+        half = 1.96 * np.sqrt(2.0 / np.maximum(information + self.strength(state), 1e-9))
         total = float(values.sum())
         note = ""
         if bool(alone_is_better(state)):
@@ -377,14 +509,27 @@ class EmpiricalBayes(Transfer):
         )
 
 
-def surveyed(taken: Pass, strength: Any) -> tuple[Array, Array]:
-    """Covariances that other strengths would give, and how well each direction is known."""
+def surveyed(taken: Pass, strength: Any, fit: Fit) -> Array:
+    """Covariances that other strengths would give.
+
+    With very many features every one of them would take seconds. There more regularising tasks are
+    mixed in by their share, and fewer are not tried.
+    """
     dim = taken.root.shape[-1]
-    tried = np.stack(
-        [shrunk(taken, dim * value * np.ones_like(strength)) for value in STRENGTHS], -3
-    )
-    vectors = np.linalg.eigh(taken.root)[1]
-    return tried, (vectors * (taken.squared @ vectors)).sum(-2)[..., ::-1]
+    many = dim * STRENGTHS
+    if dim <= WIDE:
+        return np.stack([shrunk(taken, each * np.ones_like(strength)) for each in many], -3)
+    count = np.asarray(trace(taken.known) / dim)[..., None] + 1.0
+    now = np.asarray(strength)[..., None]
+    share = np.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
+    even = np.asarray(trace(fit.covariance) / dim)[..., None, None, None] * np.eye(dim)
+    tried: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
+    return tried
+
+
+def own_noises(fit: Fit, tasks: Tasks, given: float, constant: bool) -> Tasks:
+    """The tasks with their own noise, unless R is given."""
+    return tasks if given else with_own_noise(fit, tasks, constant)
 
 
 def capacity(dim: int) -> int:
@@ -398,19 +543,20 @@ def alone_is_better(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
     return np.asarray(better & (np.asarray(state.ready) > 0))
 
 
-def scored(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> EmpiricalBayesState:
-    """Hold every candidate's prediction against a task that is new to it."""
+def scored(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalBayesState:
+    """Hold every candidate's prediction against a task that is new to it, in the state's units."""
     if state.owed > 0:
         return state.replace(owed=state.owed - 1.0)
-    fit = state.fit
+    fit, evidence = state.fit, task.task(0)
+    noise = np.where(task.noise[..., 0] > 0, task.noise[..., 0], fit.noise)
     counts = (np.asarray(state.ready) > 0) * (np.asarray(evidence.rounds) > 0) * weight
     if not counts.any():
         return state
     informed = log_likelihood(
-        fit.mean, state.candidates + fit.error[..., None, :, :], fit.noise, evidence
+        fit.mean, state.candidates + fit.error[..., None, :, :], noise, evidence
     )
     size = mean_square(fit)[..., None, None] * np.eye(fit.mean.shape[-1])
-    alone = log_likelihood(np.zeros_like(fit.mean), size, fit.noise, evidence)
+    alone = log_likelihood(np.zeros_like(fit.mean), size, noise, evidence)
     all_scores = np.concatenate([informed, np.asarray(alone)[..., None]], -1)
     all_scores = bounded(all_scores, all_scores.max(-1, keepdims=True))
     new = RECENT**weight * state.scores + counts[..., None] * all_scores
@@ -429,38 +575,13 @@ def scored(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> Emp
     )
 
 
-def started(state: EmpiricalBayesState) -> tuple[Fit, Any]:
-    """The fit to improve on, and whether there is a scale yet."""
+def started(state: EmpiricalBayesState, tasks: Tasks) -> tuple[Fit, Any]:
+    """The fit to improve on, and whether there is a scale yet; the tasks in the state's units."""
     begun = np.asarray(state.ready) > 0
-    if begun.all() or not len(state.tasks):
+    if begun.all() or not len(tasks):
         return state.fit, state.ready
-    fresh, known = started_from(state.tasks, state.given)
+    fresh, known = started_from(tasks, state.given)
     return chosen(begun, state.fit, fresh), plain(np.where(begun | known, 1.0, 0.0))
-
-
-def without(state: EmpiricalBayesState, evidence: Evidence, weight: float) -> EmpiricalBayesState:
-    """Take a task out again: dropped where its evidence is at hand, subtracted otherwise."""
-    tasks, past = state.tasks, state.past
-    same = (
-        (tasks.squares == np.asarray(evidence.squares)[..., None])
-        & (tasks.rounds == np.asarray(evidence.rounds)[..., None])
-        & (tasks.moment == evidence.moment[..., None, :]).all(-1)
-    )
-    if same.any(-1).all():  # if it was forgotten there is nothing left to take
-        at = np.asarray(np.where(same, 1.0 + tasks.weight, 0.0).argmax(-1))
-        gone = np.zeros_like(tasks.weight)
-        np.put_along_axis(gone, at[..., None], 1.0, -1)
-        left = np.maximum(
-            tasks.weight - np.where(gone > 0, np.minimum(weight, tasks.weight), 0.0), 0.0
-        )
-        tasks = tasks.replace(weight=left)
-        tasks = tasks[np.flatnonzero((left > 0).any(tuple(range(left.ndim - 1))))]
-    else:  # as much as a task of the past counts on average
-        older = max(state.finished - len(tasks), 1.0)
-        share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
-        past = past.add(state.fit, Tasks.of(evidence, weight * share), sign=-1.0)
-    finished = max(state.finished - 1.0, 0.0)
-    return state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
 
 
 def judged(
@@ -473,10 +594,11 @@ def judged(
     """
     dim, none = fit.mean.shape[-1], np.zeros_like(fit.error)
     populations = [
-        record(Fit, fit.mean, sigma, none, fit.noise) for sigma in candidates + fit.error
+        record(Fit, fit.mean, sigma, none, fit.noise, fit.freedom)
+        for sigma in candidates + fit.error
     ]
     alone = mean_square(fit) * np.eye(dim)
-    populations.append(record(Fit, np.zeros_like(fit.mean), alone, none, fit.noise))
+    populations.append(record(Fit, np.zeros_like(fit.mean), alone, none, fit.noise, fit.freedom))
     counts = (tasks.rounds > 0) * tasks.weight
     # One by one: all at once would take memory that is not at hand.
     found = np.stack([task_likelihoods(each, tasks) for each in populations])
@@ -506,8 +628,9 @@ def cross_validated(
             start = fitted[fold].replace(scores=scores)
             fitted[fold] = transfer.renewed(start, steps=8)
             judge = fitted[fold].replace(scores=np.zeros_like(scores))
+            local = own_noises(judge.fit, judge.units.tasks(sample), state.given, transfer.constant)
             for at in np.flatnonzero(held):
-                judged = scored(judge, sample.task(int(at)), 1.0)
+                judged = scored(judge, local[at : at + 1], 1.0)
                 total += judged.scores
                 support = support + judged.support
         scores = state.scores + total * (recent / count)

@@ -1,7 +1,7 @@
 """Fitting a Gaussian population θ_i ~ N(μ, Σ) to the evidence of tasks, noise included.
 
-Only the tasks' sums are needed. In coordinates whitened by Σ = F F, with G_i = gram/R² and
-b_i = moment/R², a task tells ::
+Only the tasks' sums are needed. In coordinates whitened by Σ = F F, with G_i = gram/R_i² and
+b_i = moment/R_i², a task tells ::
 
     E_i = (I + F G_i F)⁻¹        K_i = I − E_i            what it knows, 0 … I
     z_i = E_i F (b_i − G_i μ)                             its posterior mean, whitened
@@ -16,35 +16,45 @@ directions in which tasks hardly differ. (D bounds the exact information from ab
 do not overshoot, and the bracket is kept positive.)
 
 The covariance is regularised by ``strength`` imaginary tasks of variance (tr Σ/d) I, and the mean
-by a Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein).
+by a Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein). Every task
+has a noise R_i of its own (:mod:`headstart.transfer.task_noise`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart.evidence import Evidence
+from headstart.graded import HUGE, Graded, graded_posterior
 from headstart.prior import symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.algebra import plain, times, trace, turned
 from headstart.transfer.many import Fit, Tasks, record
+from headstart.transfer.task_noise import (
+    expected_logs,
+    population_noise,
+    task_variance,
+    usable,
+)
 
 __all__ = [
     "Past",
     "improve",
+    "left_out",
     "log_likelihood",
     "noise_likelihood",
     "shrunk",
     "task_likelihoods",
+    "with_own_noise",
 ]
 
 CHUNK = 256  # tasks per batch of matrices
-LEAST_NOISE = 1e-6  # the least R², as a share of the mean square reward
-SHARE, DOUBT = 0.1, 5.0  # the share expected of R², and how many residuals say so at first
-ENOUGH = 20.0  # real residuals that make these superfluous
+OWN = 3  # looks at a new task's residuals, each with the noise that the one before has found
+ALIKE = 3.0  # tasks for which the regularising ones vary by the same along every feature
 STEP = 3.0  # no variance grows by more than this factor (plus one) in one step
 
 
@@ -52,15 +62,15 @@ STEP = 3.0  # no variance grows by more than this factor (plus one) in one step
 class Past(Record):
     """What is left of tasks whose evidence is no longer at hand.
 
-    Each was replaced by its posterior when it left: ``count``, Σ m_i, Σ (C_i + m_i m_iᵀ), and the
-    sums that R² is estimated from.
+    Each was replaced by its posterior when it left: ``count``, Σ m_i, Σ (C_i + m_i m_iᵀ),
+    Σ E[1/R_i²] and Σ E[log R_i²].
     """
 
     count: Any
     first: Array
     second: Array
-    residual: Any
-    freedom: Any
+    precision: Any
+    logs: Any
 
     @classmethod
     def nothing(cls, dim: int, batch: tuple[int, ...] = ()) -> Past:
@@ -68,7 +78,7 @@ class Past(Record):
         flat: Any = np.zeros(batch) if batch else 0.0
         return record(cls, flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat)
 
-    def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0) -> Past:
+    def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0, constant: bool = False) -> Past:
         """Replace tasks by their posteriors under a fit (or take them out again)."""
         root = symmetric_root(fit.covariance)
         known, z = posteriors(fit, root, tasks)
@@ -76,14 +86,15 @@ class Past(Record):
         weight = sign * tasks.weight
         left = np.eye(known.shape[-1]) - known
         spread = root @ np.einsum("...n,...nij->...ij", weight, left) @ root
-        residual, freedom = residuals(tasks, mean, known)
+        found = usable(tasks, *residuals(tasks, mean, known), constant)
+        precision, logs = expected_logs(fit.noise, fit.freedom, found)
         return record(
             Past,
             plain(self.count + weight.sum(-1)),
             self.first + (weight[..., None] * mean).sum(-2),
             self.second + spread + turned(mean) @ (weight[..., None] * mean),
-            plain(self.residual + (weight * residual).sum(-1)),
-            plain(self.freedom + (weight * freedom).sum(-1)),
+            plain(self.precision + (weight * precision).sum(-1)),
+            plain(self.logs + (weight * logs).sum(-1)),
         )
 
     def scaled(self, factor: Any) -> Past:
@@ -94,8 +105,8 @@ class Past(Record):
             plain(self.count * share),
             self.first * share[..., None],
             self.second * share[..., None, None],
-            plain(self.residual * share),
-            plain(self.freedom * share),
+            plain(self.precision * share),
+            plain(self.logs * share),
         )
 
 
@@ -111,13 +122,45 @@ class Pass(NamedTuple):
 
 def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     """K_i and z_i of every task."""
-    variance = np.asarray(fit.noise)[..., None, None]
+    variance = variances(fit, tasks)[..., None]
     around = root[..., None, :, :]
     inner = around @ (tasks.gram / variance[..., None]) @ around
     left = np.linalg.inv(np.eye(root.shape[-1]) + inner)
     surprise = (tasks.moment - times(tasks.gram, fit.mean[..., None, :])) / variance
     z = times(left, times(around, surprise))
+    for at, graded in graded_tasks(fit, root, tasks, inner):
+        whiten = np.linalg.inv(root[at[:-1]])
+        half = np.sqrt(variance[at][0]) * (whiten @ graded.root)
+        left[at], z[at] = half @ half.T, whiten @ (graded.mean - fit.mean[at[:-1]])
     return np.eye(root.shape[-1]) - left, z
+
+
+def graded_tasks(
+    fit: Fit, root: Array, tasks: Tasks, inner: Array
+) -> Iterator[tuple[tuple[int, ...], Graded]]:
+    """The posteriors of tasks whose evidence spans too many orders of magnitude for products."""
+    huge = np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > HUGE
+    if not huge.any():
+        return
+    variance = variances(fit, tasks)
+    shape = huge.shape
+    gram = np.broadcast_to(tasks.gram, (*shape, *tasks.gram.shape[-2:]))
+    moment = np.broadcast_to(tasks.moment, (*shape, tasks.moment.shape[-1]))
+    squares = np.broadcast_to(tasks.squares, shape)
+    for place in np.argwhere(huge):
+        at = tuple(int(number) for number in place)
+        start = root[at[:-1]] / np.sqrt(variance[at])
+        graded = graded_posterior(
+            fit.mean[at[:-1]], start, gram[at], moment[at], float(squares[at])
+        )
+        if graded is not None:
+            yield at, graded
+
+
+def variances(fit: Fit, tasks: Tasks) -> Array:
+    """R_i² of every task: its own, or the population's where it has not been estimated."""
+    own: Array = np.where(tasks.noise > 0, tasks.noise, np.asarray(fit.noise)[..., None])
+    return own
 
 
 def residuals(tasks: Tasks, mean: Array, known: Array) -> tuple[Array, Array]:
@@ -127,12 +170,33 @@ def residuals(tasks: Tasks, mean: Array, known: Array) -> tuple[Array, Array]:
     return residual, np.maximum(tasks.rounds - trace(known), 0.0)
 
 
-def improve(
-    fit: Fit, tasks: Tasks, past: Past, strength: Any, noise: float = 0.0, size: Any = None
-) -> tuple[Fit, Pass]:
-    """One scoring step for μ, Σ and, unless ``noise`` gives R, for R²; also the pass it took.
+def with_own_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
+    """The tasks with R_i² as their residuals under a fit show it."""
+    root = symmetric_root(fit.covariance)
+    for _ in range(OWN):
+        known, z = posteriors(fit, root, tasks)
+        mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+        square, freedom, *_ = usable(tasks, *residuals(tasks, mean, known), constant)
+        tasks = tasks.replace(noise=task_variance(fit.noise, fit.freedom, square, freedom))
+    return tasks
 
-    ``size`` is the variance of the regularising tasks, tr Σ/d unless given.
+
+def improve(
+    fit: Fit,
+    tasks: Tasks,
+    past: Past,
+    strength: Any,
+    noise: float = 0.0,
+    size: Any = None,
+    *,
+    constant: bool = False,
+    even: bool = True,
+) -> tuple[Fit, Pass, Tasks]:
+    """One scoring step for μ, Σ and, unless ``noise`` gives R, for the tasks' noise.
+
+    Also the pass it took, and the tasks with the noise that their residuals show. ``size`` and
+    ``even`` say what the regularising tasks are like (:func:`regularising`); ``constant`` says that
+    the last feature is the intercept.
     """
     dim = fit.mean.shape[-1]
     eye = np.eye(dim)
@@ -140,18 +204,13 @@ def improve(
     inverse = np.linalg.inv(root)
     known, squared, outer, pull = (np.zeros(fit.covariance.shape) for _ in range(4))
     total = np.zeros(fit.mean.shape)
-    residual, freedom = past.residual, past.freedom
-    energy, rounds = np.zeros(fit.mean.shape[:-1]), np.zeros(fit.mean.shape[:-1])
+    found = []
     kept = []
     for at in range(0, len(tasks), CHUNK):
         part = tasks[at : at + CHUNK]
         k, z = posteriors(fit, root, part)
         weight = part.weight
-        rss, free = residuals(part, fit.mean[..., None, :] + times(root[..., None, :, :], z), k)
-        residual = residual + (weight * rss).sum(-1)
-        freedom = freedom + (weight * free).sum(-1)
-        energy = energy + (weight * part.squares).sum(-1)
-        rounds = rounds + (weight * part.rounds).sum(-1)
+        found.append(residuals(part, fit.mean[..., None, :] + times(root[..., None, :, :], z), k))
         total = total + (weight[..., None] * z).sum(-2)
         weighted = weight[..., None, None] * k
         known = known + weighted.sum(-3)
@@ -177,15 +236,47 @@ def improve(
         known,
         squared,
         outer + pull + count * own - known,
-        np.asarray(trace(fit.covariance) / dim if size is None else size)[..., None, None]
-        * (inverse @ inverse),
+        regularising(fit, root, inverse, known, size, even),
     )
-    variance = noise_found(fit, residual, freedom, energy, rounds, noise)
+    variance, freedom = fit.noise, fit.freedom
+    if noise:
+        variance = plain(np.full(fit.mean.shape[:-1], noise**2))
+    elif found:
+        square, free = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
+        residual = usable(tasks, square, free, constant)
+        own_noise = (past.count, past.precision, past.logs)
+        variance, freedom = population_noise(residual, own_noise, usual(fit, tasks), fit.noise)
+        own_variance = task_variance(variance, freedom, residual.square, residual.freedom)
+        tasks = tasks.replace(noise=own_variance)
     covariance = shrunk(taken, strength)
-    return (
-        record(Fit, mean, covariance, root @ own @ root, variance),
-        taken,
-    )
+    return record(Fit, mean, covariance, root @ own @ root, variance, freedom), taken, tasks
+
+
+def regularising(
+    fit: Fit, root: Array, inverse: Array, known: Array, size: Any = None, even: bool = True
+) -> Array:
+    """The covariance of the regularising tasks, whitened.
+
+    They vary by ``size`` along every feature, tr Σ/d unless given. If they are not to stay
+    ``even``, they come to vary along each feature as the tasks do, once some tasks have shown it:
+    where all features are in units of their own, that need not be the same.
+    """
+    variance = np.diagonal(fit.covariance, axis1=-2, axis2=-1)
+    target = np.asarray(variance.mean(-1) if size is None else size)[..., None]
+    if even:
+        return np.asarray(target[..., None] * (inverse @ inverse))
+    tasks = np.diagonal(root @ known @ root, axis1=-2, axis2=-1) / variance
+    share = tasks / (tasks + ALIKE)
+    target = np.exp(share * np.log(variance) + (1.0 - share) * np.log(target))
+    return np.asarray(inverse @ (target[..., None] * inverse))
+
+
+def usual(fit: Fit, tasks: Tasks) -> Array:
+    """The mean square reward, tasks counting by how precise they are: an odd one counts little."""
+    share = tasks.weight / variances(fit, tasks)
+    rounds = (share * tasks.rounds).sum(-1)
+    energy: Array = (share * tasks.squares).sum(-1) / np.maximum(rounds, 1e-300)
+    return energy
 
 
 def recentred(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array, Array]:
@@ -206,37 +297,56 @@ def recentred(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     return own, times(own, total - times(root, fit.mean) / tau)
 
 
-def noise_found(
-    fit: Fit, residual: Any, freedom: Any, energy: Array, rounds: Array, given: float
-) -> Any:
-    """R², from the residuals unless it is given."""
-    variance: Any = given**2
-    if not given:
-        # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
-        usual = energy / np.maximum(rounds, 1e-300)
-        doubt = DOUBT * (ENOUGH / (ENOUGH + freedom)) ** 2
-        found = (residual + doubt * SHARE * usual) / (freedom + doubt)
-        variance = np.where(usual > 0, np.maximum(found, LEAST_NOISE * usual), fit.noise)
-    return plain(variance * np.ones_like(energy))
-
-
 def shrunk(taken: Pass, strength: Any) -> Array:
     """Σ after a step from a pass, with so many regularising tasks."""
-    eye = np.eye(taken.root.shape[-1])
     many = np.asarray(strength)[..., None, None]
     # The regularising tasks are no likelier the smaller Σ gets: their curvature is that of target.
-    values, vectors = np.linalg.eigh(taken.squared + many * taken.target)
+    curvature = taken.squared + many * taken.target
+    return scored_step(
+        taken.root, curvature, taken.excess + many * (taken.target - np.eye(len(taken.root[-1])))
+    )
+
+
+def scored_step(root: Array, curvature: Array, excess: Array) -> Array:
+    """Σ = F (I + D^-½ X D^-½) F from its root F, the curvature D and the gradient X."""
+    eye = np.eye(root.shape[-1])
+    values, vectors = np.linalg.eigh(curvature)
     whiten = (vectors / np.sqrt(np.maximum(values, 1e-300))[..., None, :]) @ turned(vectors)
-    change = whiten @ (taken.excess + many * (taken.target - eye)) @ whiten
+    change = whiten @ excess @ whiten
     values, vectors = np.linalg.eigh((change + turned(change)) / 2)
     factor = 1.0 + np.clip(values, 0.0, STEP)
     factor = factor / (1.0 - np.minimum(values, 0.0))
-    half = taken.root @ (vectors * np.sqrt(factor)[..., None, :])
+    half = root @ (vectors * np.sqrt(factor)[..., None, :])
     sigma: Array = half @ turned(half)
     # No direction is ever quite certain, or nothing could change it again.
     least = 1e-12 * trace(sigma) / len(eye)
     sigma = sigma + np.maximum(least, 1e-300)[..., None, None] * eye
     return sigma
+
+
+def left_out(
+    fit: Fit, squared: Array, task: Tasks, strength: Any, sign: float = 1.0, even: bool = True
+) -> Fit:
+    """The fit without one of its tasks (or, with ``sign`` −1, with one more): one scoring step.
+
+    At the maximum the gradients of all tasks and of the regularisation sum to zero, so what is left
+    without task i is minus its own: no other task need be looked at. O(d³).
+    """
+    root = symmetric_root(fit.covariance)
+    inverse = np.linalg.inv(root)
+    known, z = posteriors(fit, root, task)
+    k, z = known[..., 0, :, :], z[..., 0, :]
+    weight = (sign * task.weight[..., 0])[..., None]
+    own = np.linalg.inv(np.linalg.inv(inverse @ fit.error @ inverse) - weight[..., None] * k)
+    target = regularising(fit, root, inverse, squared, even=even)
+    many = np.asarray(strength)[..., None, None]
+    curvature = squared - weight[..., None] * (k @ k) + many * target
+    excess = weight[..., None] * (k - z[..., :, None] * z[..., None, :])
+    return fit.replace(
+        mean=fit.mean - times(root, weight * times(own, z)),
+        covariance=scored_step(root, curvature, excess),
+        error=root @ own @ root,
+    )
 
 
 def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array:
@@ -246,12 +356,15 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     """
     root = symmetric_root(fit.covariance) if root is None else root
     around, mean = root[..., None, :, :], fit.mean[..., None, :]
-    variance = np.asarray(fit.noise)[..., None]
+    variance = variances(fit, tasks)
     pulled = times(tasks.gram, mean)
     offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
     inner = around @ (tasks.gram / variance[..., None, None]) @ around
     surprise = times(around, (tasks.moment - pulled) / variance[..., None])
     gain: Array = offset + 0.5 * explained(inner, surprise)
+    squares = np.broadcast_to(tasks.squares, gain.shape)
+    for at, graded in graded_tasks(fit, root, tasks, inner):
+        gain[at] = 0.5 * ((squares[at] - graded.square) / variance[at] - graded.information)
     return gain
 
 
@@ -281,7 +394,7 @@ def explained(inner: Array, surprise: Array) -> Array:
 
 def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
     """What :func:`task_likelihoods` leaves out: it depends on R alone, −½ (n log R² + Σr²/R²)."""
-    variance = np.asarray(fit.noise)[..., None]
+    variance = variances(fit, tasks)
     rest: Array = -0.5 * (tasks.rounds * np.log(variance) + tasks.squares / variance)
     return rest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.evidence import Evidence
 from headstart.mixture import MixturePrior, normalised
-from headstart.prior import Prior, symmetric_root
+from headstart.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
@@ -23,6 +24,7 @@ from headstart.transfer.fitting import (
     posteriors,
     shrunk,
     task_likelihoods,
+    with_own_noise,
 )
 from headstart.transfer.many import Fit, Tasks, record, started_from
 from headstart.transfer.passes import (
@@ -38,6 +40,7 @@ from headstart.transfer.passes import (
 )
 from headstart.transfer.portions import Portions, chunks
 from headstart.transfer.strength import RECENT, bounded, first_scores, strength_in_use
+from headstart.transfer.units import Offers, Units, changed, changed_fit, converted
 
 __all__ = ["Mixture"]
 
@@ -67,7 +70,8 @@ class Option(Record):
 class MixtureState(Record):
     """Tasks at hand, one option per number of groups, and how well each has predicted.
 
-    ``scores`` has a row per option and a column per strength.
+    ``scores`` has a row per option and a column per strength. The tasks' evidence is in the units
+    given; the options are in ``units``, which tasks tell, or the contexts that were on offer.
     """
 
     given: float
@@ -76,6 +80,8 @@ class MixtureState(Record):
     scores: Array
     finished: float
     renewed: float
+    units: Units
+    offers: Offers
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -91,6 +97,8 @@ class Mixture(Transfer):
     ----------
     groups
         The most groups to look for, 8 or fewer.
+    units, constant
+        As for :class:`EmpiricalBayes`.
 
     Examples
     --------
@@ -110,14 +118,38 @@ class Mixture(Transfer):
     """
 
     groups: int = 6
+    units: str = "free"
+    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         checks.integer("groups", self.groups, 1, GROUPS[-1])
+        checks.one_of("units", self.units, ("free", "given"))
+        if not isinstance(self.constant, bool):
+            raise checks.refuse("constant", "True or False", self.constant)
 
     @property
     def mixes(self) -> bool:
         """Its priors are mixtures."""
         return True
+
+    @property
+    def reversible(self) -> bool:
+        """A task whose evidence is at hand is dropped; an older one is subtracted."""
+        return True
+
+    @property
+    def drops(self) -> bool:
+        """A task is taken back without loss."""
+        return True
+
+    @property
+    def unit_free(self) -> bool:
+        """As set."""
+        return self.units == "free"
+
+    def with_constant(self, constant: bool) -> Mixture:
+        """The same, told whether the last feature is the intercept."""
+        return dataclasses.replace(self, constant=constant)
 
     def numbers(self) -> list[int]:
         """The numbers of groups that are tried."""
@@ -140,26 +172,97 @@ class Mixture(Transfer):
             weights = np.full(number, -np.log(number))
             options.append(record(Option, fit, weights, Past.nothing(dim, (number,)), roots))
         scores = np.repeat(first_scores(STRENGTHS)[None], len(options), 0)
-        return record(MixtureState, given, Tasks.none(dim), tuple(options), scores, 0.0, 0.0)
+        nothing, offers = Tasks.none(dim), Offers.none(dim)
+        units = self.units_of(nothing, offers)
+        return record(MixtureState, given, nothing, tuple(options), scores, 0.0, 0.0, units, offers)
+
+    def units_of(self, tasks: Tasks, offers: Offers) -> Units:
+        """The units to fit in."""
+        if not self.unit_free:
+            return Units.given(tasks.moment.shape[-1])
+        return Units.of(tasks, offers, self.constant)
+
+    def offered(self, state: MixtureState, contexts: Array) -> MixtureState:
+        """Take the units of features from contexts on offer, where no reward has told them."""
+        return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
+
+    def in_new_units(self, state: MixtureState) -> MixtureState:
+        """The same state in the units that its tasks tell."""
+        units = self.units_of(state.tasks, state.offers)
+        matrix = converted(state.units, units) if self.unit_free else None
+        if matrix is None:
+            return state
+        options = tuple(
+            option.replace(
+                fit=changed_fit(option.fit, matrix),
+                past=option.past.replace(
+                    first=times(matrix, option.past.first),
+                    second=changed(option.past.second, matrix),
+                ),
+                roots=matrix @ option.roots,
+            )
+            for option in state.options
+        )
+        return state.replace(options=options, units=units)
 
     def fold(self, state: MixtureState, evidence: Evidence, weight: float = 1.0) -> MixtureState:
         """Score the predictions of a finished task, keep it, and renew the fits if due."""
-        evidence = checked_evidence(evidence, (self.dim(state),))
-        weight = checks.non_negative("weight", weight)
+        evidence = checked_evidence(evidence, (self.dim(state),)).replace(forced=None)
+        weight = checks.real("weight", weight)
+        if weight < 0:
+            return self.without(state, evidence, -weight)
         if weight == 0:
             return state
-        state = scored(state, evidence, weight)
-        tasks = state.tasks.join(Tasks.of(evidence.replace(forced=None), weight))
+        task = Tasks.of(evidence, weight)
+        local = state.units.tasks(task)
+        if not state.given and state.renewed:
+            local = local.replace(noise=self.own_noise(state, local))
+            task = task.replace(noise=local.noise)
+        state = scored(state, local, weight)
+        tasks = state.tasks.join(task)
         options = state.options
         if len(tasks) > KEPT:
-            gone, tasks = tasks[:1], tasks[1:]
+            gone, tasks = state.units.tasks(tasks[:1]), tasks[1:]
             options = tuple(
-                option.replace(past=option.past.add(option.fit, shared_out(option, gone)))
+                option.replace(
+                    past=option.past.add(
+                        option.fit, shared_out(option, gone), constant=self.constant
+                    )
+                )
                 for option in options
             )
         state = state.replace(tasks=tasks, options=options, finished=state.finished + 1.0)
         due = state.finished >= state.renewed * (1.0 + 1.0 / OFTEN)
         return self.fitted(state) if due else state
+
+    def own_noise(self, state: MixtureState, local: Tasks) -> Array:
+        """R_i² of a task, as its residuals under the one group of all show it."""
+        fit = state.options[0].fit
+        alone = record(Fit, *(np.asarray(part)[0] for part in fields_of(fit)))
+        return with_own_noise(alone, local, self.constant).noise
+
+    def without(self, state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:
+        """Take a task out again; the fits follow when they are next renewed."""
+        tasks = state.tasks
+        same = (tasks.squares == evidence.squares) & (tasks.rounds == evidence.rounds)
+        same &= (tasks.moment == evidence.moment).all(-1)
+        finished = max(state.finished - 1.0, 0.0)
+        if same.any():
+            left = tasks.weight.copy()
+            at = int(same.argmax())
+            left[at] = max(left[at] - weight, 0.0)
+            tasks = tasks.replace(weight=left)[np.flatnonzero(left > 0)]
+            return state.replace(tasks=tasks, finished=finished)
+        gone = state.units.tasks(Tasks.of(evidence, weight))
+        options = tuple(
+            option.replace(
+                past=option.past.add(
+                    option.fit, shared_out(option, gone), -1.0, constant=self.constant
+                )
+            )
+            for option in state.options
+        )
+        return state.replace(options=options, finished=finished)
 
     def dim(self, state: MixtureState) -> int:
         """The number of features."""
@@ -169,27 +272,57 @@ class Mixture(Transfer):
         """Renew every option; whenever the tasks have doubled, also try a fresh start."""
         if not (state.tasks.squares > 0).any():
             return state
+        state = self.in_new_units(state)
+        tasks = state.units.tasks(state.tasks)
         first = not state.renewed
         doubled = int(state.renewed).bit_length() < int(state.finished).bit_length()
-        few = len(state.tasks) <= 8
+        few = len(tasks) <= 8
         options: list[Option] = []
         for place, option in enumerate(state.options):
             strength = self.dim(state) * float(strength_in_use(state.scores[place], STRENGTHS))
             if first:
-                fit, _ = started_from(state.tasks, state.given)
+                fit, _ = started_from(tasks, state.given)
                 option = option.replace(fit=repeated(fit, len(option.log_weights)))
-            best = advanced(option, state, strength, 6 if few else 2)
+            best = self.advanced(option, tasks, state.given, strength, 6 if few else 2)
+            if place == 0 and not state.given:
+                tasks = tasks.replace(noise=self.own_noise(state.replace(options=(best,)), tasks))
             whole = state.options[0].past.count == 0  # a fresh start needs all tasks at hand
-            if (
-                place
-                and doubled
-                and len(state.tasks) >= 2 * len(option.log_weights)
-                and np.all(whole)
-            ):
-                fresh = advanced(spread_out(options[0], option, state.tasks), state, strength, 12)
-                best = max(best, fresh, key=lambda one: total_likelihood(one, state.tasks))
+            if place and doubled and len(tasks) >= 2 * len(option.log_weights) and np.all(whole):
+                start = spread_out(options[0], option, tasks)
+                fresh = self.advanced(start, tasks, state.given, strength, 12)
+                best = max(best, fresh, key=lambda one: total_likelihood(one, tasks))
             options.append(best)
-        return state.replace(options=tuple(options), renewed=state.finished)
+        return state.replace(
+            tasks=state.tasks.replace(noise=tasks.noise),
+            options=tuple(options),
+            renewed=state.finished,
+        )
+
+    def advanced(
+        self, option: Option, tasks: Tasks, given: float, strength: float, steps: int
+    ) -> Option:
+        """So many steps of EM, each a scoring step for every group."""
+        groups = len(option.log_weights)
+        taken = None
+        for _ in range(steps):
+            shared = shared_out(option, tasks)
+            count = shared.weight.sum(-1) + np.asarray(option.past.count)
+            # Small groups are regularised by the size of all.
+            each = count * trace(option.fit.covariance)
+            size = each.sum() / count.sum() / option.fit.mean.shape[-1]
+            fit, taken, _ = improve(
+                option.fit,
+                shared,
+                option.past,
+                np.full(groups, strength),
+                given,
+                size,
+                constant=self.constant,
+                even=not self.unit_free,
+            )
+            option = weighed(option, fit, count)
+        assert taken is not None
+        return with_roots(option, taken)
 
     def refit_portions(self, portions: Portions, noise: float | None = None) -> MixtureState:
         """Fit very many tasks: the first of them one by one, then a few passes over all.
@@ -197,6 +330,8 @@ class Mixture(Transfer):
         The first decide how many groups there are; the passes fit the mixture of so many.
         """
         count, dim = len(portions), portions.dim
+        if self.unit_free and count > SAMPLE:  # whoever has so many tasks has standardized them
+            return dataclasses.replace(self, units="given").refit_portions(portions, noise)
         first = [Evidence.unpack(row, dim) for row in portions.slice(0, min(count, SAMPLE))]
         state: MixtureState = self.refit(first, noise)
         if count <= SAMPLE or not state.renewed:
@@ -213,7 +348,7 @@ class Mixture(Transfer):
             fit, taken = stepped(before.fit, totals, strength, state.given, size)
             option = weighed(before, fit, totals.count)
         at_hand = shared_out(before, state.tasks)
-        past = past_from(before.fit, totals).add(before.fit, at_hand, sign=-1.0)
+        past = past_from(before.fit, totals).add(before.fit, at_hand, -1.0, self.constant)
         option = with_roots(option, taken).replace(past=past)
         options = (*state.options[:place], option, *state.options[place + 1 :])
         return state.replace(options=options, finished=float(count), renewed=float(count))
@@ -225,11 +360,15 @@ class Mixture(Transfer):
         noise = np.sqrt(np.asarray(fit.noise))
         root = symmetric_root(fit.covariance + fit.error) / noise[:, None, None]
         bias = noise * np.sqrt(fit.mean.shape[-1])
-        return MixturePrior(Prior(fit.mean, root, noise=noise, bias=bias), option.log_weights)
+        mean, root = state.units.undone(fit.mean, root)
+        freedom = ONE_NOISE if state.given else fit.freedom
+        parts = Prior(mean, root, noise=noise, bias=bias, noise_freedom=freedom)
+        return MixturePrior(parts, option.log_weights)
 
-    def alone(self, evidence: Evidence) -> Prior:
+    def alone(self, state: MixtureState, evidence: Evidence) -> Prior:
         """As for one population."""
-        return EmpiricalBayes().alone(evidence)
+        one = EmpiricalBayes(units=self.units, constant=self.constant)
+        return one.alone(one.init(evidence.dim).replace(offers=state.offers), evidence)
 
     def explain(self, state: MixtureState) -> Explanation:
         """How many groups there are, and how large."""
@@ -265,30 +404,15 @@ def total_likelihood(option: Option, tasks: Tasks) -> float:
     return float((tasks.weight * (top + np.log(np.exp(logs - top).sum(0)))).sum())
 
 
-def advanced(option: Option, state: MixtureState, strength: float, steps: int) -> Option:
-    """So many steps of EM, each a scoring step for every group."""
-    groups = len(option.log_weights)
-    taken = None
-    for _ in range(steps):
-        shared = shared_out(option, state.tasks)
-        count = shared.weight.sum(-1) + np.asarray(option.past.count)
-        # Small groups are regularised by the size of all.
-        size = (
-            (count * trace(option.fit.covariance)).sum() / count.sum() / option.fit.mean.shape[-1]
-        )
-        fit, taken = improve(
-            option.fit, shared, option.past, np.full(groups, strength), state.given, size
-        )
-        option = weighed(option, fit, count)
-    assert taken is not None
-    return with_roots(option, taken)
-
-
 def weighed(option: Option, fit: Fit, count: Array) -> Option:
     """The option with another fit: one noise for all groups, and each as large as it is."""
-    noise = (count * np.asarray(fit.noise)).sum() / count.sum()
+    share = count / count.sum()
+    noise, freedom = (
+        np.full(len(count), np.exp((share * np.log(np.asarray(value))).sum()))
+        for value in (fit.noise, fit.freedom)
+    )
     return option.replace(
-        fit=fit.replace(noise=np.full(len(count), noise)),
+        fit=fit.replace(noise=noise, freedom=freedom),
         log_weights=np.log((count + 1.0) / (count + 1.0).sum()),
     )
 
@@ -307,11 +431,15 @@ def shared_totals(rows: Array, dim: int, option: Option) -> Totals | None:
     return added(totals_of_tasks(option.fit, part) for part in parts)
 
 
-def scored(state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:
+def fields_of(fit: Fit) -> tuple[Any, ...]:
+    """The fields of a fit, in order."""
+    return fit.mean, fit.covariance, fit.error, fit.noise, fit.freedom
+
+
+def scored(state: MixtureState, task: Tasks, weight: float) -> MixtureState:
     """Hold every option's prediction, at every strength, against a task that is new to it."""
-    if not state.renewed or not evidence.rounds:
+    if not state.renewed or not task.rounds.any():
         return state
-    task = Tasks.of(evidence.replace(forced=None))
     scores = np.empty_like(state.scores)
     for place, option in enumerate(state.options):
         logs = option.log_weights + task_likelihoods(option.fit, task, option.roots)[..., 0]
@@ -331,6 +459,7 @@ def repeated(fit: Fit, number: int) -> Fit:
         np.repeat(fit.covariance[None], number, 0),
         np.repeat(fit.error[None], number, 0),
         np.repeat(np.atleast_1d(plain(fit.noise)), number, 0),
+        np.repeat(np.atleast_1d(plain(fit.freedom)), number, 0),
     )
 
 
@@ -355,6 +484,7 @@ def spread_out(whole: Option, option: Option, tasks: Tasks) -> Option:
         np.repeat(covariance[None], number, 0),
         np.zeros_like(option.fit.error),
         np.repeat(fit.noise, number),
+        np.repeat(fit.freedom, number),
     )
     return option.replace(fit=start, log_weights=np.log(count / count.sum()))
 

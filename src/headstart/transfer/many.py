@@ -9,55 +9,74 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.evidence import Evidence
+from headstart.prior import ONE_NOISE
 from headstart.records import Array, Record, rebuild
 from headstart.transfer.algebra import plain, trace
 from headstart.transfer.noise import own_scale
 
-__all__ = ["Fit", "Tasks", "chosen", "in_fixed_order", "mean_square", "record", "started_from"]
+__all__ = ["Fit", "Tasks", "chosen", "fixed_order", "mean_square", "record", "started_from"]
 
 Kind = TypeVar("Kind")
+
+FIRST = 64  # tasks that a first guess is made from, at most
+START_FREEDOM = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Fit(Record):
-    """μ, Σ, the covariance of μ's own error, and R²."""
+    """μ, Σ, the covariance of μ's own error, and the distribution of the tasks' noise.
+
+    A task's R_i² is scaled-inverse-χ² with scale ``noise`` and ``freedom`` degrees of freedom
+    (:mod:`headstart.transfer.task_noise`).
+    """
 
     mean: Array
     covariance: Array
     error: Array
     noise: Any
+    freedom: Any = ONE_NOISE
 
     @classmethod
     def isotropic(cls, mean: Array, variance: Any, noise: Any) -> Fit:
         """The same variance everywhere."""
         dim = mean.shape[-1]
         covariance = np.asarray(variance)[..., None, None] * np.eye(dim)
-        return record(cls, mean, covariance, np.zeros_like(covariance), noise)
+        freedom = plain(np.full(mean.shape[:-1], START_FREEDOM))
+        return record(cls, mean, covariance, np.zeros_like(covariance), noise, freedom)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tasks(Record):
-    """The evidence of several tasks side by side: one axis more, after the batch axes."""
+    """The evidence of several tasks side by side: one axis more, after the batch axes.
+
+    ``noise`` is every task's own R², 0 where it has not been estimated yet.
+    """
 
     gram: Array
     moment: Array
     rounds: Array
     squares: Array
     weight: Array
+    noise: Array
 
     @classmethod
     def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
         """No task."""
         flat = np.zeros((*batch, 0))
         return record(
-            cls, np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), flat, flat, flat
+            cls, np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), flat, flat, flat, flat
         )
 
     @classmethod
     def of(cls, evidence: Evidence, weight: Any = 1.0) -> Self:
         """One task."""
         batch = evidence.batch
-        scalars = (evidence.rounds, evidence.squares, np.broadcast_to(weight, batch))
+        scalars = (
+            evidence.rounds,
+            evidence.squares,
+            np.broadcast_to(weight, batch),
+            np.zeros(batch),
+        )
         flat = [np.asarray(value, dtype=float)[..., None] for value in scalars]
         return record(cls, evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
 
@@ -73,6 +92,19 @@ class Tasks(Record):
             self.rounds[..., at],
             self.squares[..., at],
             self.weight[..., at],
+            self.noise[..., at],
+        )
+
+    def taken(self, order: npt.NDArray[np.intp]) -> Tasks:
+        """The tasks with these numbers, along the last axis, for every batch element."""
+        return record(
+            Tasks,
+            np.take_along_axis(self.gram, order[..., None, None], -3),
+            np.take_along_axis(self.moment, order[..., None], -2),
+            *(
+                np.take_along_axis(values, order, -1)
+                for values in (self.rounds, self.squares, self.weight, self.noise)
+            ),
         )
 
     def task(self, at: int) -> Evidence:
@@ -86,7 +118,8 @@ class Tasks(Record):
 
     def join(self, *others: Tasks) -> Tasks:
         """These and others."""
-        axes = {"gram": -3, "moment": -2, "rounds": -1, "squares": -1, "weight": -1}
+        flat = ("rounds", "squares", "weight", "noise")
+        axes = {"gram": -3, "moment": -2} | dict.fromkeys(flat, -1)
         parts = (self, *others)
         return record(
             Tasks,
@@ -104,9 +137,12 @@ def mean_square(fit: Fit) -> Array:
 def started_from(tasks: Tasks, given: float) -> tuple[Fit, npt.NDArray[np.bool_]]:
     """A first guess from the scale of the first tasks that have one, and whether any has.
 
-    Half of their mean square is taken to be the mean's, half the spread's.
+    Half of their mean square is taken to be the mean's, half the spread's. Tasks whose rewards are
+    all zero tell no scale, however many they are.
     """
-    few = tasks[:64]
+    telling = (tasks.squares > 0) & (tasks.weight > 0)
+    order = np.argsort(~telling, axis=-1, kind="stable")[..., :FIRST]
+    few = tasks.taken(order)
     noise, lam = own_scale(Evidence(few.gram, few.moment, few.rounds, few.squares))
     counts = (few.squares > 0) & (few.weight > 0)
     share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
@@ -126,19 +162,20 @@ def chosen(which: npt.NDArray[np.bool_], yes: Fit, no: Fit) -> Fit:
         np.where(which[..., None, None], yes.covariance, no.covariance),
         np.where(which[..., None, None], yes.error, no.error),
         plain(np.where(which, yes.noise, no.noise)),
+        plain(np.where(which, yes.freedom, no.freedom)),
     )
 
 
-def in_fixed_order(tasks: Tasks) -> Tasks:
-    """The tasks in an order that depends on their content alone, so that sums round alike."""
+def fixed_order(tasks: Tasks) -> npt.NDArray[np.intp]:
+    """An order of tasks that depends on their content alone, so that sums round alike."""
     if tasks.weight.ndim > 1 or len(tasks) < 2:
-        return tasks
+        return np.arange(len(tasks))
     # One number that differs wherever anything does; sines are as good as random and the same
     # everywhere.
     size, dim = tasks.moment.shape
     content = np.hstack([tasks.moment, tasks.gram.reshape(size, dim * dim)])
     mark = (content * np.sin(1.0 + np.arange(content.shape[1]))).sum(1)
-    return tasks[np.lexsort((mark, tasks.rounds, tasks.squares))]
+    return np.asarray(np.lexsort((mark, tasks.rounds, tasks.squares)))
 
 
 def record(kind: type[Kind], *values: Any) -> Kind:

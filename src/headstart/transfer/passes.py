@@ -31,7 +31,6 @@ from headstart.transfer.algebra import plain, times, trace, turned
 from headstart.transfer.fitting import (
     Pass,
     Past,
-    noise_found,
     posteriors,
     recentred,
     residuals,
@@ -40,6 +39,7 @@ from headstart.transfer.fitting import (
 )
 from headstart.transfer.many import Fit, Tasks, record
 from headstart.transfer.portions import Portions, chunks
+from headstart.transfer.task_noise import DOUBT, ENOUGH, LEAST_NOISE, SHARE, task_variance
 
 __all__ = [
     "SAMPLE",
@@ -54,6 +54,7 @@ __all__ = [
 
 SAMPLE = 512  # tasks that the first fit is made from
 SOME = 2048  # tasks, at least, that it is improved on
+NOISY = 4.0  # a task with so many times the population's R² counts by its own
 #: Steps on these alone, then one on all; some of the former, corrected, and a last one on all.
 STEPS = [False] * 12 + [True] + [False] * 2 + [True]
 
@@ -94,12 +95,21 @@ class Totals(NamedTuple):
 
 
 def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
-    """The sums over tasks at hand; the fit may be several, with weights for each."""
+    """The sums over tasks at hand; the fit may be several, with weights for each.
+
+    A task that is much noisier than the others counts by its own noise, and not for theirs.
+    """
     root = symmetric_root(fit.covariance)
-    k, z = posteriors(fit, root, tasks)
+    tasks = tasks.replace(noise=np.zeros_like(tasks.noise))
+    k, z, residual, freedom = looked_at(fit, root, tasks)
+    own = task_variance(fit.noise, fit.freedom, residual, freedom)
+    noisy = own > NOISY * np.asarray(fit.noise)[..., None]
+    if noisy.any():
+        at = np.flatnonzero(noisy.any(tuple(range(noisy.ndim - 1))))
+        some = tasks[at].replace(noise=np.where(noisy, own, 0.0)[..., at])
+        k[..., at, :, :], z[..., at, :] = looked_at(fit, root, some)[:2]
     weight = np.broadcast_to(tasks.weight, z.shape[:-1])
-    mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
-    residual, freedom = residuals(tasks, mean, k)
+    usual = weight * ~noisy
     weighted = weight[..., None, None] * k
     return Totals(
         weight.sum(-1),
@@ -107,11 +117,18 @@ def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
         side_by_side(weighted) @ turned(side_by_side(k)),
         turned(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
-        (weight * residual).sum(-1),
-        (weight * freedom).sum(-1),
-        (weight * tasks.squares).sum(-1),
-        (weight * tasks.rounds).sum(-1),
+        (usual * residual).sum(-1),
+        (usual * freedom).sum(-1),
+        (usual * tasks.squares).sum(-1),
+        (usual * tasks.rounds).sum(-1),
     )
+
+
+def looked_at(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array, Array, Array]:
+    """K, z, the residual sum of squares and its degrees of freedom of every task."""
+    k, z = posteriors(fit, root, tasks)
+    mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+    return k, z, *residuals(tasks, mean, k)
 
 
 def totals_of(rows: Array, dim: int, fit: Fit) -> Totals | None:
@@ -183,11 +200,21 @@ def stepped(
         totals.outer + (pull + turned(pull)) / 2 - totals.known,
         np.asarray(even)[..., None, None] * (inverse @ inverse),
     )
-    variance = noise_found(
-        fit, totals.residual, totals.freedom, totals.energy, totals.rounds, noise
-    )
     mean = fit.mean + times(root, shift)
-    return record(Fit, mean, shrunk(taken, strength), root @ own @ root, variance), taken
+    variance = noise_found(fit, totals, noise)
+    sigma = shrunk(taken, strength)
+    return record(Fit, mean, sigma, root @ own @ root, variance, fit.freedom), taken
+
+
+def noise_found(fit: Fit, totals: Totals, given: float) -> Any:
+    """s², from the residuals of all but the noisy tasks, unless R is given."""
+    variance: Any = given**2
+    if not given:
+        usual = totals.energy / np.maximum(totals.rounds, 1e-300)
+        doubt = DOUBT * (ENOUGH / (ENOUGH + totals.freedom)) ** 2
+        found = (totals.residual + doubt * SHARE * usual) / (totals.freedom + doubt)
+        variance = np.where(usual > 0, np.maximum(found, LEAST_NOISE * usual), fit.noise)
+    return plain(variance * np.ones_like(np.asarray(totals.energy)))
 
 
 def past_from(fit: Fit, totals: Totals) -> Past:
@@ -204,14 +231,11 @@ def past_from(fit: Fit, totals: Totals) -> Past:
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
     second = spread + cross + turned(cross) + count[..., None, None] * square
-    return record(
-        Past,
-        plain(count),
-        first,
-        second,
-        plain(totals.residual),
-        plain(totals.freedom),
-    )
+    from scipy.special import digamma
+
+    freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise)
+    logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
+    return record(Past, plain(count), first, second, plain(count / noise), plain(count * logs))
 
 
 def as_tasks(evidence: Evidence) -> Tasks:
@@ -223,4 +247,5 @@ def as_tasks(evidence: Evidence) -> Tasks:
         evidence.rounds,
         evidence.squares,
         np.ones_like(evidence.rounds),
+        np.zeros_like(evidence.rounds),
     )

@@ -1,0 +1,92 @@
+"""Posteriors from evidence that spans many orders of magnitude.
+
+One context of size 10¹⁶ among contexts of size 1 is legitimate, and its Gram matrix holds both:
+every entry has its own leading digits. But a product F Gram F mixes the entries, and the small ones
+drown. Here the posterior is found in information form, with nothing mixed: B = B₀ + Gram is scaled
+to a unit diagonal, which costs no digits, and only then factored.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from headstart.records import Array
+
+__all__ = ["HUGE", "Graded", "graded_posterior"]
+
+#: Information in one direction, in prior units, from which on products lose too many digits.
+HUGE = 1e11
+
+
+class Graded(NamedTuple):
+    """A root of B⁻¹, the posterior mean, log det B − log det B₀, and the quadratic form S.
+
+    S is Σ(r − xᵀθ̂)² + (θ̂ − θ̂₀)ᵀB₀(θ̂ − θ̂₀).
+    """
+
+    root: Array
+    mean: Array
+    information: float
+    square: float
+
+
+def graded_posterior(
+    mean: Array, root: Array, gram: Array, moment: Array, squares: float
+) -> Graded | None:
+    """The posterior of one task; ``None`` where the prior is certain of a direction.
+
+    Coordinates whose rows of the prior root are zero stay at their prior mean.
+
+    >>> one = graded_posterior(np.zeros(2), np.eye(2), np.diag([1e32, 3.0]), np.ones(2), 1.0)
+    >>> one.mean, np.round(one.root @ one.root.T, 3)
+    (array([1.0e-32, 2.5e-01]), array([[0.  , 0.  ],
+           [0.  , 0.25]]))
+    """
+    free = (root != 0).any(-1)
+    inner = root[free]
+    precision = inverted(inner @ inner.T)
+    if precision is None:
+        return None
+    start = mean[free]
+    fixed = gram[np.ix_(free, ~free)] @ mean[~free]
+    target = precision.matrix @ start + moment[free] - fixed
+    posterior = inverted(precision.matrix + gram[np.ix_(free, free)])
+    if posterior is None:
+        return None
+    centre = mean.copy()
+    centre[free] = posterior.root @ (posterior.root.T @ target)
+    away = centre[free] - start
+    left = squares - float(centre @ (2.0 * moment - gram @ centre))
+    wide = np.zeros_like(root)
+    wide[free, : len(inner)] = posterior.root
+    return Graded(
+        wide,
+        centre,
+        -posterior.log_det + precision.log_det,
+        max(left, 0.0) + max(float(away @ precision.matrix @ away), 0.0),
+    )
+
+
+class Inverse(NamedTuple):
+    """The inverse of a matrix, a root of it, and the logarithm of its determinant."""
+
+    matrix: Array
+    root: Array
+    log_det: float
+
+
+def inverted(matrix: Array) -> Inverse | None:
+    """The inverse of a positive definite matrix, scaled to a unit diagonal first."""
+    diagonal = np.diagonal(matrix)
+    if not (diagonal > 0).all():
+        return None
+    scale = 1.0 / np.sqrt(diagonal)
+    try:
+        lower = np.linalg.cholesky(matrix * scale[:, None] * scale)
+    except np.linalg.LinAlgError:
+        return None
+    half = np.linalg.solve(lower, np.diag(scale))
+    log_det = 2.0 * float(np.log(scale).sum() - np.log(np.diagonal(lower)).sum())
+    return Inverse(half.T @ half, half.T, log_det)
