@@ -142,6 +142,15 @@ for use in (hs.load, hs.Bandit(2).save, hs.EvidenceFile):
         )
         assert done.stdout.count("FIFO") == 6
 
+    def test_a_file_that_has_lost_its_name_is_not_written(self, tmp_path):
+        if not Path("/proc/self/fd").exists():
+            pytest.skip("names open files as Linux does")
+        with (tmp_path / "lost").open("w") as file:
+            (tmp_path / "lost").unlink()
+            with pytest.raises(hs.FileError, match="has no name"):
+                save(f"/proc/self/fd/{file.fileno()}")
+        assert os.listdir(tmp_path) == []
+
     @pytest.mark.parametrize("use", [*WRITERS.values(), *READERS.values()])
     def test_a_slash_at_the_end_names_a_folder(self, use, tmp_path):
         save(tmp_path / "b")

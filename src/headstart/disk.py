@@ -145,7 +145,8 @@ def replaceable(path: PathLike) -> Path:
                 f"path {str(given)!r} must be a file to write; it is {kind_of(found.st_mode)}"
             )
         target = Path(os.path.realpath(given))
-        if not os.path.samestat(found, os.stat(target)):  # an open file that has lost its name
+        # An open file, by a path such as /dev/stdout, that has lost its name.
+        if not os.path.lexists(target) and os.path.exists(given):
             raise FileError(f"path {str(given)!r} must be a file to write; it has no name")
         return target
 
