@@ -220,8 +220,8 @@ def rounds(columns: dict[str, npt.NDArray[Any]], total: int, dim: int) -> Iterat
 def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None:
     """Refuse a state that the transfer does not make; of a user's own, anything may be right.
 
-    It must be built like the first one, and tell a prior. Where it takes little time, tasks as the
-    prior expects them are folded as well: what comes of it is thrown away.
+    It must be built like the first one, and tell a prior. Where it takes little time, a task as the
+    prior expects them is folded as well: what comes of it is thrown away.
     """
     if not settings.is_known(transfer):
         return
@@ -234,9 +234,7 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
         if dim <= TRIED:
             task = Evidence.of(np.eye(dim), prior.mean + prior.noise)
             task = task.replace(forced=task if transfer.keeps_forced else None)
-            for _ in range(3):
-                state = transfer.fold(state, task)
-                transfer.prior(transfer.joined(state, [task]))
+            transfer.prior(transfer.fold(state, task))
 
 
 def check_base(base: Any, dim: int) -> None:
