@@ -1,6 +1,7 @@
 """The disk: writing that is done wholly or not at all, and errors that say why.
 
-Every file of headstart is written through :func:`replacing` and read through :func:`opened`.
+Every file of headstart is written through :func:`replacing` and read through :func:`opened`. Both
+take regular files only, through symbolic links; folders, devices, FIFOs and sockets are refused.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -16,7 +17,10 @@ b'all of it, or nothing'
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -29,10 +33,16 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import FileError, MissingFileError
 
-__all__ = ["Draft", "opened", "replacing", "telling_why"]
+__all__ = ["Draft", "opened", "replaceable", "replacing", "telling_why"]
 
 AnyArray = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
+
+POSIX = os.name == "posix"
+locks: Any = importlib.import_module("fcntl") if POSIX else None
+HANDLES = "/proc/self/fd"  # open files by their numbers
+# Not handed to other programs, not waited for, and bytes as they are.
+FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 
 # What comes of taking bytes for what they are not.
 SENSELESS = (
@@ -55,11 +65,10 @@ def flat(array: AnyArray) -> memoryview:
 
 
 class Draft:
-    """A file that is being written, under a name of its own."""
+    """A file that is being written, without a name or under one of its own."""
 
-    def __init__(self, target: Path, name: Path, file: IO[bytes]) -> None:
+    def __init__(self, target: Path, file: IO[bytes]) -> None:
         self.target = target
-        self.name = name
         self.size = 0
         self._file = file
 
@@ -71,30 +80,158 @@ class Draft:
             while len(rest):  # what is not buffered may be written in parts
                 rest = rest[self._file.write(rest) :]
 
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes that were written already."""
+        with telling_why_not(self.target):
+            content = bytearray(length)
+            self._file.seek(start)
+            read_exactly(self._file, np.frombuffer(content, np.uint8))
+            self._file.seek(self.size)
+            return bytes(content)
+
 
 @contextlib.contextmanager
-def replacing(path: PathLike) -> Iterator[Draft]:
-    """A new file that takes the path's name when all is done; if anything fails, it is gone."""
-    # Through a link, so that what it points to is replaced and not the link.
-    target = Path(os.path.realpath(checked_path(path)))
-    name = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+def replacing(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
+    """A new file that takes the path's name when all is done; if anything fails, it is gone.
+
+    A symbolic link is followed: what it points to is replaced, and the link stays. The new file has
+    the mode, and where possible the owner and group, of the one that it replaces; where there was
+    none, the mode that the umask leaves, or if ``private`` one for its owner alone. At no time may
+    anyone read it who may not read the file that it replaces.
+    """
+    target = replaceable(path)
     with telling_why_not(target):
-        handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        sweep(target)
+        secret = private or os.path.lexists(target)
+        handle, name = begun(target, 0o600 if secret else 0o666)
     try:
         # Without a buffer, so that closing the file writes nothing and cannot fail again.
-        with os.fdopen(handle, "wb", 0) as file:
-            yield Draft(target, name, file)
+        with os.fdopen(handle, "r+b", 0) as file:
+            yield Draft(target, file)
             with telling_why_not(target):
-                os.fsync(file.fileno())
+                os.fsync(handle)
+                replaceable(target)
+                if POSIX:
+                    adopt(handle, target)
+                    if name is None:
+                        name = draft_name(target)
+                        link(handle, name)
+                    os.replace(name, target)  # before it is closed, while others see its lock
         with telling_why_not(target):
-            if target.exists():
-                os.chmod(name, target.stat().st_mode & 0o777)
-            os.replace(name, target)
+            if not POSIX:
+                assert name is not None
+                os.replace(name, target)
             flush_folder(target.parent)
     except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
         raise
+
+
+def replaceable(path: PathLike) -> Path:
+    """The file that a path stands for, through links, if one may be written there.
+
+    Refused is what exists and is not a regular file. Nothing is opened.
+    """
+    given = file_path(path, "a file to write")
+    with telling_why_not(given):
+        try:
+            found = os.stat(given)
+        except FileNotFoundError:  # nothing is there, or a link that points to nothing yet
+            return Path(os.path.realpath(given))
+        if not stat.S_ISREG(found.st_mode):
+            raise FileError(
+                f"path {str(given)!r} must be a file to write; it is {kind_of(found.st_mode)}"
+            )
+        target = Path(os.path.realpath(given))
+        # An open file, by a path such as /dev/stdout, that has lost its name.
+        if not os.path.lexists(target) and os.path.exists(given):
+            raise FileError(f"path {str(given)!r} must be a file to write; it has no name")
+        return target
+
+
+def begun(target: Path, mode: int) -> tuple[int, Path | None]:
+    """A new file beside the target, open and locked; without a name, where the system can."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir(HANDLES):
+        with contextlib.suppress(OSError):  # not on every file system
+            handle = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | FLAGS, mode)
+            lock(handle)  # for the moment in which it has a draft's name
+            return handle, None
+    while True:
+        name = draft_name(target)
+        handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | FLAGS, mode)
+        # Whoever swept before it was locked has removed it.
+        if not lock(handle) or os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)
+
+
+def lock(handle: int) -> bool:
+    """Lock a draft for as long as it is open; whether that was possible."""
+    if not POSIX:
+        return False
+    try:
+        locks.flock(handle, locks.LOCK_EX)
+    except OSError:  # not on every file system
+        return False
+    return True
+
+
+def link(handle: int, name: Path) -> None:
+    """Give a name to a file that has none."""
+    # With a folder's handle, as otherwise the link in /proc would be linked and not the file.
+    folder = os.open(name.parent, os.O_RDONLY)
+    try:
+        os.link(f"{HANDLES}/{handle}", name, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+def adopt(handle: int, target: Path) -> None:
+    """Give a draft the owner, group and mode of the file that it is to replace, if there is one."""
+    try:
+        old = os.stat(target)
+    except FileNotFoundError:
+        return
+    for owner, group in ((old.st_uid, old.st_gid), (-1, old.st_gid)):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, owner, group)
+            break
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    if os.fstat(handle).st_gid != old.st_gid:  # another group may do what everybody may
+        mode = mode & ~0o070 | (mode & 0o007) << 3
+    os.fchmod(handle, mode)
+
+
+def sweep(target: Path) -> None:
+    """Remove drafts of the same target whose writers were killed: those that nobody has locked."""
+    if not POSIX:
+        return
+    ours = re.compile(re.escape(draft_stem(target)) + "[0-9a-f]{16}")
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for path in [entry.path for entry in entries if ours.fullmatch(entry.name)]:
+            with contextlib.suppress(OSError):
+                handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+                try:
+                    if stat.S_ISREG(os.fstat(handle).st_mode):
+                        locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
+                        os.unlink(path)
+                finally:
+                    os.close(handle)
+
+
+def draft_name(target: Path) -> Path:
+    """A name for a draft that no other has."""
+    return target.parent / (draft_stem(target) + secrets.token_hex(8))
+
+
+def draft_stem(target: Path) -> str:
+    """What the names of all drafts of one target begin with."""
+    name = target.name
+    if len(os.fsencode(name)) > 200:  # so that there is room for the rest
+        name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()
+    return f".{name}."
 
 
 @contextlib.contextmanager
@@ -102,6 +239,8 @@ def telling_why_not(target: Path) -> Iterator[None]:
     """Say of a file why it could not be written."""
     try:
         yield
+    except FileError:
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise FileError(
@@ -121,6 +260,8 @@ def telling_why(source: Path, want: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise FileError(f"path {str(source)!r} could not be read ({reason})") from error
+    except MemoryError as error:
+        raise FileError(f"path {str(source)!r} is larger than memory allows") from error
     except SENSELESS as error:
         raise FileError(
             f"path {str(source)!r} must be {want}; it is truncated, corrupted or of "
@@ -129,10 +270,39 @@ def telling_why(source: Path, want: str) -> Iterator[None]:
 
 
 def opened(source: Path, want: str) -> IO[bytes]:
-    """A file opened for reading; a folder is refused as one."""
-    if stat.S_ISDIR(os.stat(source).st_mode):
-        raise FileError(f"path {str(source)!r} must be {want}; it is a folder")
-    return source.open("rb")
+    """A regular file opened for reading; anything else is refused, without waiting for it."""
+    check_regular(source, want, os.stat(source).st_mode)  # a device is not even opened
+    handle = os.open(source, os.O_RDONLY | FLAGS)
+    try:
+        # Once more: it may have been replaced.
+        check_regular(source, want, os.fstat(handle).st_mode)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def check_regular(source: Path, want: str, mode: int) -> None:
+    """Refuse to read what is not a regular file."""
+    if not stat.S_ISREG(mode):
+        raise FileError(f"path {str(source)!r} must be {want}; it is {kind_of(mode)}")
+
+
+def kind_of(mode: int) -> str:
+    """What is at a path, in words."""
+    for test, words in KINDS:
+        if test(mode):
+            return words
+    return "something else"
+
+
+KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 
 def read_exactly(file: IO[bytes], array: AnyArray) -> None:
@@ -150,6 +320,15 @@ def checked_path(path: PathLike) -> Path:
     if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
         raise checks.refuse("path", "a path, as text or pathlib.Path", path)
     return Path(path)
+
+
+def file_path(path: PathLike, want: str) -> Path:
+    """A path that may name a file: a slash at the end says that it is a folder."""
+    checked = checked_path(path)
+    separators = tuple(filter(None, (os.sep, os.altsep)))
+    if os.fspath(path).endswith(separators):
+        raise FileError(f"path {os.fspath(path)!r} must be {want}; it names a folder")
+    return checked
 
 
 def check_version(source: Path, version: str, newest: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from typing import Any, Self
 
 import numpy as np
@@ -275,6 +276,41 @@ def unchecked(
     fields = {"gram": gram, "moment": moment, "rounds": rounds, "squares": squares}
     evidence: Evidence = rebuild(Evidence, fields | {"forced": forced})
     return evidence
+
+
+def fault_in(rows: Array, dim: int, limit: float = sys.float_info.max) -> tuple[int, str] | None:
+    """The first row of packed evidence that no rounds can have, and what is wrong with it.
+
+    Rounding is allowed for: where contexts were centred, a gram is a difference of large numbers.
+
+    >>> fault_in(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, -3.0, 4.0]]), dim=1)
+    (1, 'fewer than 0 rounds')
+    """
+    size, triangle = packed_size(dim), dim * (dim + 1) // 2
+    place = np.arange(dim)
+    diagonal = rows[:, place * dim - place * (place - 1) // 2]
+    sizes = np.abs(rows)
+    entries = sizes[:, :triangle].max(1)
+    with np.errstate(invalid="ignore"):
+        faults = {
+            "numbers that are not finite, or too large": ~(entries <= limit)
+            | ~(sizes[:, triangle:].max(1) <= limit),
+            "fewer than 0 rounds": rows[:, size - 2] < 0,
+            "a sum of squares below 0": rows[:, size - 1] < 0,
+            # The largest entry is on the diagonal, on which none is negative.
+            "a gram that is no sum of x xᵀ": (diagonal.min(1) < -NEARLY * entries)
+            | (diagonal.max(1) < (1.0 - NEARLY) * entries),
+        }
+        if rows.shape[1] > size:
+            more = rows[:, 2 * size - 2] > rows[:, size - 2] * (1.0 + NEARLY)
+            faults["more forced rounds than rounds"] = more
+    for what, bad in faults.items():
+        if bad.any():
+            return int(np.argmax(bad)), what
+    return fault_in(rows[:, size:], dim, limit) if rows.shape[1] > size else None
+
+
+NEARLY = 1e-3  # the share of a gram's largest entry that may be rounding
 
 
 def packed_size(dim: int) -> int:

@@ -70,9 +70,10 @@ class Place(NamedTuple):
 
 
 def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
-    """Write a file atomically: to a name of its own, flushed to disk, then renamed.
+    """Write a file atomically: apart from what is there, flushed to disk, then renamed.
 
-    A sequence of arrays is written as the matrix whose rows they are, without making it.
+    A sequence of arrays is written as the matrix whose rows they are, without making it. Where
+    there was no file before, the new one is for its owner alone: a bandit's holds a key.
     """
     ready = {name: plain(name, tensor) for name, tensor in tensors.items()}
     text = json.dumps(header, ensure_ascii=False)
@@ -89,7 +90,7 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
         dtype, shape = type_of(ready[name]), shape_of(ready[name])
         start, stop = stop, stop + dtype.itemsize * math.prod(shape)
         places[name] = Place(dtype, shape, start, stop)
-    with disk.replacing(path) as draft:
+    with disk.replacing(path, private=True) as draft:
         draft.write(opening(metadata, places))
         for name in places:
             for piece in pieces(ready[name]):
@@ -101,8 +102,8 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
 
     The matrices named in ``rows`` come as lists of rows, each with a memory of its own.
     """
-    source = disk.checked_path(path)
     want = "a headstart file"
+    source = disk.file_path(path, want)
     with disk.telling_why(source, want), disk.opened(source, want) as file:
         metadata, described, start = read_opening(file)
         if metadata.get("format") != FORMAT:

@@ -14,7 +14,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Record", "Settings", "flatten", "frozen", "outline", "restore"]
+from headstart import checks
+from headstart.errors import InputError
+
+__all__ = ["Array", "Record", "Settings", "check_like", "flatten", "frozen", "outline", "restore"]
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -212,7 +215,63 @@ def restore_part(
     if kind in ("tuple", "list"):
         return tuple(parts.values()) if kind == "tuple" else list(parts.values())
     owner = types[kind]
-    return rebuild(owner, parts) if dataclasses.is_dataclass(owner) else owner(**parts)
+    if not dataclasses.is_dataclass(owner):
+        return owner(**parts)
+    if parts.keys() != {field.name for field in dataclasses.fields(owner)}:
+        raise TypeError(f"{kind} has other fields than {list(parts)}")
+    return rebuild(owner, parts)
+
+
+def check_like(state: Any, template: Any, name: str = "state") -> None:
+    """Refuse a nested state that is not built like another of the same owner.
+
+    Parts must be of the same kinds, arrays of the same types and shapes. Where the template has
+    nothing along an axis, any length will do, but the same one throughout a record: that many tasks
+    are kept. Numbers must be finite, unless the template's are not.
+
+    >>> check_like((1.0, np.ones((5, 2))), (0.0, np.zeros((0, 2))))
+    >>> check_like((1.0, np.ones((5, 3))), (0.0, np.zeros((0, 2))))
+    Traceback (most recent call last):
+    headstart.errors.InputError: state.1 must be an array of shape (…, 2); got an array of \
+shape (5, 3) and type float64
+    """
+    if template is None:
+        return  # filled later, with whatever it may be
+    parts: dict[str, Any] = dict(child_items(template))
+    if not parts:
+        check_leaf(state, template, name)
+        return
+    found: dict[str, Any] = dict(child_items(state))
+    if type(state) is not type(template) or found.keys() != parts.keys():
+        raise checks.refuse(name, f"a {type(template).__name__} as this transfer makes them", state)
+    for part, child in found.items():
+        check_like(child, parts[part], f"{name}.{part}")
+    several = {
+        length
+        for part, child in found.items()
+        if isinstance(parts[part], np.ndarray)
+        for length, usual in zip(child.shape, parts[part].shape, strict=True)
+        if not usual
+    }
+    if len(several) > 1:
+        raise InputError(f"{name} must hold as many of each as there are tasks; got {several}")
+
+
+def check_leaf(state: Any, template: Any, name: str) -> None:
+    """Refuse a number or an array that is not like another."""
+    usual, found = np.asarray(template), np.asarray(state)
+    shape = tuple(length or "…" for length in usual.shape)
+    want = f"an array of shape {shape}".replace("'", "") if shape else "a number"
+    fits = found.ndim == usual.ndim and all(
+        not expected or length == expected
+        for length, expected in zip(found.shape, usual.shape, strict=True)
+    )
+    # A number may be whole in one and not in the other; an array that is kept has its type.
+    alike = found.dtype == usual.dtype if usual.ndim else found.dtype.kind in "fiub"
+    if not fits or not alike:
+        raise checks.refuse(name, want, state)
+    if not np.isfinite(found).all() and np.isfinite(usual).all():
+        raise InputError(f"{name} must be finite; got a number that is not")
 
 
 def types_in(state: object) -> dict[str, type[Any]]:

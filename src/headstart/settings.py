@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from headstart import rules, subspace, transfer
+from headstart import checks, rules, subspace, transfer
 from headstart.errors import FileError
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "is_known"]
 
 #: The kinds a file may name. Anything else has to be handed to ``load`` by the caller.
 KINDS: dict[str, type[Any]] = {
@@ -58,7 +58,7 @@ def decode(value: Any, argument: str) -> Any:
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        return np.array(value["array"])
+        return checks.finite_array(argument, value["array"], "settings with arrays of numbers")
     if "foreign" in value:
         raise FileError(
             f"the file was saved with a {argument} of your own, {value['foreign']}: "
@@ -67,5 +67,13 @@ def decode(value: Any, argument: str) -> Any:
     fields = {name: decode(field, argument) for name, field in value.items() if name != "kind"}
     kind = KINDS.get(str(value.get("kind")))
     if kind is None:
-        raise FileError(f"the file names a {argument} this headstart does not know: {value}")
+        raise FileError(
+            f"the file names a {argument} this headstart does not know: "
+            f"{checks.describe(value.get('kind'))}"
+        )
     return kind(**fields)
+
+
+def is_known(value: Any) -> bool:
+    """Whether a rule or a transfer is one of headstart's, not of a user's own kind."""
+    return KINDS.get(type(value).__name__) is type(value)

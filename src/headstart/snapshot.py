@@ -8,17 +8,16 @@ exactly, Thompson draws included.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from headstart import files, settings
+from headstart import checks, disk, files, restored, settings
 from headstart.belief import Belief
 from headstart.contexts import Features
-from headstart.entry import Believed, Entry, Round
-from headstart.errors import FileError, HeadstartError
+from headstart.entry import Believed, Entry
+from headstart.errors import FileError, HeadstartError, InputError
 from headstart.evidence import Evidence
 from headstart.ledger import Base, Ledger
 from headstart.mixture import MixtureBelief, MixturePrior
@@ -129,81 +128,139 @@ def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -
     header, tensors = files.read(path, rows={"evidence"})
     kind = header.get("kind") if isinstance(header, dict) else type(header).__name__
     if kind != "bandit":
-        raise FileError(f"path {str(path)!r} must hold a bandit; it holds {kind!r}")
+        raise FileError(f"path {str(path)!r} must hold a bandit; it holds {checks.describe(kind)}")
     try:
-        if transfer is None:
-            transfer = settings.decode(header["transfer"], "transfer")
-        if rule is None:
-            rule = settings.decode(header["rule"], "rule")
-        known: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in header["features"].items()
-        }
-        features = Features(**known)
-        ledger = Ledger(
-            features.dim, transfer, header["noise"], header["capacity"], header["half_life"]
-        )
-        fill(ledger, header, tensors)
-        return Saved(
-            ledger,
-            rule,
-            features,
-            int(header["seed"]),
-            bytes.fromhex(header["origin"]),
-            int(header["memory"]),
-            bool(header["frozen"]),
-        )
-    except HeadstartError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        return checked(header, tensors, transfer, rule)
+    except FileError as error:
+        raise FileError(f"path {str(path)!r}: {error}") from None
+    except HeadstartError as error:
+        raise FileError(f"path {str(path)!r} does not hold a bandit as it must: {error}") from error
+    except disk.SENSELESS as error:
         raise FileError(
             f"path {str(path)!r} does not fit the transfer or rule it is loaded with, or lacks "
             f"something ({type(error).__name__}: {error})"
         ) from error
 
 
-def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> None:
+def checked(
+    header: dict[str, Any], tensors: dict[str, Any], transfer: Transfer | None, rule: Rule | None
+) -> Saved:
+    """The bandit that a header and arrays describe, if one can be like that."""
+    if transfer is None:
+        transfer = settings.decode(header["transfer"], "transfer")
+    if rule is None:
+        rule = settings.decode(header["rule"], "rule")
+    if not isinstance(transfer, Transfer):
+        raise checks.refuse("transfer", "a Transfer", transfer)
+    if not isinstance(rule, Rule):
+        raise checks.refuse("rule", "a Rule", rule)
+    if transfer.mixes and isinstance(radius := getattr(rule, "radius", 0.0), str):
+        raise checks.refuse("radius", f"a number with {transfer!r}", radius)
+    features = restored.checked_features(header["features"])
+    restored.check_size(features.dim, transfer, tensors.values())
+    noise, half_life = header["noise"], header["half_life"]
+    ledger = Ledger(
+        features.dim,
+        transfer,
+        None if noise is None else checks.positive("noise", noise),
+        checks.integer("capacity", header["capacity"], 1),
+        None if half_life is None else checks.positive("half_life", half_life),
+    )
+    memory = checks.integer("memory", header["memory"], 1)
+    fill(ledger, header, tensors, memory)
+    return Saved(
+        ledger,
+        rule,
+        features,
+        restored.seed_of(header["seed"]),
+        restored.key_of(header["origin"]),
+        memory,
+        restored.flag("frozen", header["frozen"]),
+    )
+
+
+def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory: int) -> None:
     """Write a file's content into empty books, which keep its rows of evidence as they are."""
-    for place, name in enumerate(header["tasks"]):
-        entry = Entry(tensors["evidence"][place], int(tensors["number"][place]))
-        entry.base = int(tensors["base"][place])
-        entry.start = int(tensors["start"][place])
-        entry.rewards = int(tensors["rewards"][place])
-        entry.learned = int(header["learned"].get(name, "0x0"), 16)
-        ledger.entries[name] = entry
-    for name in header["closed"]:
-        ledger.closed[name] = None
-        ledger.entries[name].closed = True
-    ledger.unfolded = dict.fromkeys(header["unfolded"])
+    parts = sections(tensors)
+    fill_entries(ledger, header, tensors, memory)
     known = (Evidence, Prior, Belief, Moments)  # what a state of one's own may well hold
     first = ledger.state
-    ledger.state = restore(header["state"], first, section(tensors, "state."), known)
+    ledger.state = restore(header["state"], first, parts.get("state", {}), known)
     base = header.get("base", "none")  # files from before have none
-    ledger.base = restore(base, first, section(tensors, "base."), (*known, Base))
-    ledger.stale, ledger.reversals = header["stale"], header["reversals"]
-    ledger.first_number = header["first_number"]
-    ledger.rewards, ledger.cached_at = header["rewards"], header["cached_at"]
-    # Files from before do not tell: all running tasks may be in it.
-    ledger.cached_with = tuple(header.get("cached_with", header["live"]))
+    ledger.base = restore(base, first, parts.get("base", {}), (*known, Base))
+    restored.check_base(ledger.base, ledger.dim)
+    for state in (ledger.state, *([] if ledger.base is None else [ledger.base.state])):
+        restored.check_state(ledger.transfer, state, first, ledger.dim)
+    ledger.stale = restored.flag("stale", header["stale"])
+    for name in ("reversals", "first_number", "rewards", "cached_at"):
+        setattr(ledger, name, restored.count(name, header[name]))
+    if sum(entry.rewards for entry in ledger.entries.values()) > ledger.rewards:
+        raise InputError("rewards must be as many as all tasks have had; got fewer")
+    # Files from before do not tell: all running tasks may be in it. Some may be deleted by now.
+    ledger.cached_with = tuple(
+        restored.names("cached_with", header.get("cached_with", header["live"]))
+    )
     kinds = (Prior, MixturePrior)
-    ledger.cached_prior = restore(header["cached"], None, section(tensors, "cached."), kinds)
+    ledger.cached_prior = restore(header["cached"], None, parts.get("cached", {}), kinds)
+    if ledger.cached_prior is not None:
+        restored.check_prior("cached", ledger.cached_prior, ledger.dim)
+    fill_live(ledger, header, parts)
+
+
+def fill_entries(
+    ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory: int
+) -> None:
+    """Every task, as it is when it is idle."""
+    tasks = restored.names("tasks", header["tasks"])
+    columns = {name: tensors[name] for name in ("number", "base", "start", "rewards")}
+    restored.check_evidence(tensors["evidence"], tasks, ledger.dim, ledger.transfer.keeps_forced)
+    learned = restored.marks(header["learned"], dict.fromkeys(tasks))
+    restored.check_numbers(columns, learned, tasks, memory)
+    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
+    for name, row, (number, base, start, rewards) in zip(
+        tasks, tensors["evidence"], numbers, strict=True
+    ):
+        entry = Entry(row, number)
+        entry.base, entry.start, entry.rewards = base, start, rewards
+        entry.learned = learned.get(name, 0)
+        ledger.entries[name] = entry
+    for name in restored.names("closed", header["closed"], ledger.entries):
+        ledger.closed[name] = None
+        ledger.entries[name].closed = True
+    ledger.unfolded = dict.fromkeys(restored.names("unfolded", header["unfolded"], ledger.closed))
+
+
+def fill_live(ledger: Ledger, header: dict[str, Any], parts: dict[str, Any]) -> None:
+    """The beliefs of live tasks, and their rounds that are not yet in their evidence."""
+    live = restored.names("live", header["live"], ledger.entries)
+    if len(live) > ledger.capacity or any(name in ledger.closed for name in live):
+        raise checks.refuse("live", f"up to {ledger.capacity} tasks that are not closed", live)
+    unsure = set(restored.names("unsure", header["unsure"], dict.fromkeys(live)))
     blank = Prior.isotropic(ledger.dim)
+    kinds = header["prior_kinds"]
     priors = [
-        restore(shape, blank, section(tensors, f"prior.{place}."))
-        for place, shape in enumerate(header["prior_kinds"])
+        restore(shape, blank, parts.get(f"prior.{place}", {}))
+        for place, shape in enumerate(restored.listed("prior_kinds", kinds, len(kinds)))
     ]
-    pending = rounds(section(tensors, "pending."))
-    counts = header.get("pending", [0] * len(header["live"]))  # files from before have none
-    for place, name in enumerate(header["live"]):
+    several = {
+        name: restored.listed(name, header[name], len(live))
+        for name in ("belief_kinds", "prior_of", "built")
+    }
+    # Files from before have none.
+    counts = restored.listed("pending", header.get("pending", [0] * len(live)), len(live))
+    total = sum(restored.count("pending", each) for each in counts)
+    pending = restored.rounds(parts.get("pending", {}), total, ledger.dim)
+    for place, name in enumerate(live):
         entry = ledger.entries[name]
-        shape = header["belief_kinds"][place]
-        arrays = section(tensors, f"belief.{place}.")
+        shape, arrays = several["belief_kinds"][place], parts.get(f"belief.{place}", {})
         belief = restore(shape, Belief.start(blank), arrays, (MixtureBelief,))
-        entry.belief = together(belief, priors[header["prior_of"][place]])
+        prior = priors[checks.integer("prior_of", several["prior_of"][place], 0, len(priors) - 1)]
+        restored.check_belief(f"belief of task {name!r}", belief, prior, ledger.dim)
+        entry.belief = together(belief, prior)
         entry.evidence = ledger.evidence(entry)
         entry.pending = list(itertools.islice(pending, counts[place]))
-        entry.unsure = name in header["unsure"]
-        entry.built = header["built"][place]
+        entry.unsure = name in unsure
+        entry.built = restored.count("built", several["built"][place])
         entry.packed = None
         ledger.live[name] = entry
 
@@ -214,13 +271,6 @@ def packed(entry: Entry) -> Array:
         return entry.evidence.pack()
     assert entry.packed is not None
     return entry.packed
-
-
-def rounds(columns: dict[str, npt.NDArray[Any]]) -> Iterator[Round]:
-    """Rounds from their contexts, rewards and marks, if there are any."""
-    if columns:
-        rewards, forced = columns["reward"].tolist(), columns["forced"].tolist()
-        yield from zip(columns["context"], rewards, forced, strict=True)
 
 
 def apart(belief: Believed) -> tuple[Believed, Prior]:
@@ -238,10 +288,18 @@ def together(belief: Believed, prior: Prior) -> Believed:
     return belief.replace(prior=prior)
 
 
-def section(tensors: dict[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays whose names start so, without that start."""
-    return {
-        name.removeprefix(prefix): array
-        for name, array in tensors.items()
-        if name.startswith(prefix)
-    }
+def sections(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The arrays of each part of a bandit, by their names within it.
+
+    >>> sections({"number": 1, "state.count": 2, "belief.0.mean": 3, "belief.1.mean": 4})
+    {'state': {'count': 2}, 'belief.0': {'mean': 3}, 'belief.1': {'mean': 4}}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, array in tensors.items():
+        part, dot, rest = name.partition(".")
+        if part in ("belief", "prior"):
+            place, dot, rest = rest.partition(".")
+            part = f"{part}.{place}"
+        if dot:
+            found.setdefault(part, {})[rest] = array
+    return found

@@ -88,10 +88,12 @@ class Layout(NamedTuple):
 
 def layout_of(header: dict[str, Any]) -> Layout:
     """The layout that a header tells, if it makes sense."""
+    if not isinstance(header["forced"], bool):
+        raise checks.refuse("forced", "true or false", header["forced"])
     return Layout(
         checks.integer("dim", header["dim"], 1),
         checks.one_of("precision", header["precision"], PRECISIONS),
-        bool(header["forced"]),
+        header["forced"],
     )
 
 

@@ -32,7 +32,7 @@ from headstart.archive.layout import (
 )
 from headstart.checks import task_name
 from headstart.errors import FileError, InputError, TaskError
-from headstart.evidence import Evidence, unchecked
+from headstart.evidence import Evidence, fault_in, unchecked
 
 __all__ = ["EvidenceFile", "read_evidence"]
 
@@ -92,7 +92,7 @@ class EvidenceFile:
     """
 
     def __init__(self, path: disk.PathLike) -> None:
-        self._source = disk.checked_path(path)
+        self._source = disk.file_path(path, WANT)
         self._lock = threading.Lock()
         self._lookup: tuple[npt.NDArray[np.bytes_], npt.NDArray[np.int64]] | None = None
         with disk.telling_why(self._source, WANT):
@@ -190,7 +190,14 @@ class EvidenceFile:
             )
             split = HASH.itemsize * len(self)
             hashes = np.frombuffer(content, HASH, len(self))
-            self._lookup = hashes, np.frombuffer(content, NUMBER, offset=split)
+            places = np.frombuffer(content, NUMBER, offset=split)
+            with disk.telling_why(self._source, WANT):
+                inside = not len(self) or (places.min() >= 0 and places.max() < len(self))
+                if not inside or (np.bincount(places, minlength=len(self)) != 1).any():
+                    raise ValueError("its lookup does not have every task once")
+                if (hashes[1:] <= hashes[:-1]).any():
+                    raise ValueError("its lookup is not in order")
+            self._lookup = hashes, places
         hashes, places = self._lookup
         wanted = np.frombuffer(hashes_of(ids), HASH)
         near = np.searchsorted(hashes, wanted)
@@ -199,6 +206,13 @@ class EvidenceFile:
         equal = inside[hashes[near[inside]] == wanted[inside]]
         found[equal] = places[near[equal]]
         return found
+
+    def check_lookup(self, ids: Sequence[str], place: int) -> None:
+        """Refuse a file whose lookup does not find these tasks where they are."""
+        if (self.find(ids) != np.arange(place, place + len(ids))).any():
+            raise FileError(
+                f"path {str(self._source)!r} is corrupted: its hashes of ids do not match its ids"
+            )
 
     def rows(self, positions: npt.NDArray[np.int64]) -> Rows:
         """The packed evidence of a few tasks, wherever they are."""
@@ -255,8 +269,13 @@ class EvidenceFile:
         text = self._checked(start, block.text, block.ids_digest, what)
         with disk.telling_why(self._source, WANT):
             ids: list[str] = json.loads(text)
+            if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+                raise ValueError(f"the ids in block {number} are no texts")
             if len(ids) != block.tasks:
                 raise ValueError(f"{len(ids)} ids for {block.tasks} tasks")
+            if ids and not (min(map(len, ids)) >= 1 and max(map(len, ids)) <= 1000):
+                raise ValueError(f"ids in block {number} have no characters, or above 1000")
+            "".join(ids).encode()
         return ids
 
     def _rows_of(self, number: int) -> Rows:
@@ -264,9 +283,14 @@ class EvidenceFile:
         block, layout = self._index[number], self._layout
         what = f"rows in block {number}"
         content = self._checked(block.start, block.tasks * layout.row, block.rows_digest, what)
+        stored = np.frombuffer(content, layout.dtype).reshape(block.tasks, layout.width)
+        rows = stored.astype(np.float64, copy=False)
+        with disk.telling_why(self._source, WANT):
+            fault = fault_in(rows, layout.dim) if len(rows) else None
+            if fault is not None:
+                raise ValueError(f"task {fault[0]} of block {number} has {fault[1]}")
         self._sound[number] = True
-        rows = np.frombuffer(content, layout.dtype).reshape(block.tasks, layout.width)
-        return rows.astype(np.float64, copy=False)
+        return rows
 
     def _checked(self, start: int, length: int, sealed: bytes, what: str) -> bytes:
         """So many bytes from there on, if they match their digest."""

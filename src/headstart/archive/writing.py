@@ -29,7 +29,7 @@ from headstart.archive.layout import (
 from headstart.checks import task_name
 from headstart.disk import flat
 from headstart.errors import InputError
-from headstart.evidence import Evidence, packed_size
+from headstart.evidence import Evidence, fault_in, packed_size
 
 __all__ = ["write_evidence"]
 
@@ -143,7 +143,7 @@ def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[
 
 
 def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
-    """Rows in the precision asked for, if every number of every task is finite."""
+    """Rows in the precision asked for, if they are finite and can be sums of rounds."""
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
         stored = rows.astype(layout.dtype, copy=False)
     good = np.isfinite(stored).all(axis=1)
@@ -152,6 +152,11 @@ def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
             f"items must hold evidence that is finite in {layout.precision} precision; "
             f"that of task {ids[int(np.argmin(good))]!r} is not"
         )
+    fault = fault_in(rows, layout.dim)  # as when it is read: what is written can be read again
+    if fault is not None:
+        raise InputError(
+            f"items must hold sums of rounds; got {fault[1]} in task {ids[fault[0]]!r}"
+        )
     return stored
 
 
@@ -159,7 +164,5 @@ def id_at(draft: disk.Draft, layout: Layout, index: Sequence[Block], number: int
     """The id of a task that was written already."""
     ends = np.cumsum([block.tasks for block in index])
     block = index[place := int(np.searchsorted(ends, number, side="right"))]
-    with open(draft.name, "rb") as file:
-        file.seek(block.ids_start(layout))
-        ids = json.loads(file.read(block.text))
+    ids = json.loads(draft.read(block.ids_start(layout), block.text))
     return str(ids[number - int(ends[place]) + block.tasks])

@@ -228,7 +228,10 @@ def tidy(folder: Path) -> None:
 
 def check_target(target: Path, logs: Logs) -> None:
     """Refuse to write a bandit over a log, or over anything else that is no bandit."""
-    if not target.exists() or target.is_dir():
+    if target.is_dir():
+        return
+    disk.replaceable(target)
+    if not target.exists():
         return
     for file in logs.files:
         if not is_url(file.path) and target.samefile(file.path):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headstart
-from headstart.disk import checked_path
+from headstart.disk import checked_path, replaceable
 from headstart.errors import FileError
 from headstart.fleet import plots
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED
@@ -89,6 +89,8 @@ def check_place(folder: str | os.PathLike[str]) -> None:
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
     with telling_of(target):
+        if there == target and target.is_dir():
+            replaceable(target / "report.html")
         if not there.is_dir():
             what = "it is a file" if there == target else f"{str(there)!r} is a file"
             raise FileError(f"out {str(target)!r} must be a folder; {what}")

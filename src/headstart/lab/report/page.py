@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from headstart import disk
 from headstart.errors import FileError
 from headstart.lab.report.blocks import (
     claims_table,
@@ -54,14 +54,11 @@ def write_report(
     """
     target = Path(path)
     page = compose(title, sections, manifest, summary)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(target)
+        with disk.replacing(target) as draft:
+            draft.write(page.encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise FileError(f"report {str(target)!r} cannot be written ({error})") from error
     return target
 
