@@ -84,7 +84,7 @@ def play(scale, shift, reward_unit, *, tasks=5, rounds=12, rule=None, transfer=N
     rng = np.random.default_rng(seed)
     mean, spread = rng.normal(size=3), rng.normal(size=(3, 3))
     bandit = hs.Bandit(3, transfer=transfer, rule=rule, seed=1)
-    arms, margins = [], []
+    arms = []
     for number in range(tasks):
         theta = mean + spread @ rng.normal(size=3)
         task = bandit.task(number)

@@ -230,12 +230,16 @@ def invert(matrix: Any, rows: Any, core: Any) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def totals(table: Any, places: Any, mean: Any, root: Any, variance: float) -> Any:
+def totals(
+    table: Any, places: Any, mean: Any, root: Any, scale: float, degrees: float, noisy: float
+) -> Any:
     """The sums of a pass over tasks: :func:`headstart.transfer.passes.totals_of`, for one fit.
 
-    ``root`` is F, or any other matrix with prior covariance FᵀF.
+    ``root`` is F, or any other matrix with prior covariance FᵀF; ``scale`` and ``degrees`` are
+    those of the tasks' noise, and ``noisy`` is how many times the scale a task's own variance has
+    to be for the task to count by it.
     """
-    many, dim, precision = len(places), len(mean), 1.0 / variance
+    many, dim = len(places), len(mean)
     width, triangle = padded(dim), dim * (dim + 1) // 2
     wide, turned = np.zeros((width, width)), np.zeros((width, width))
     wide[:dim, :dim], turned[:dim, :dim] = root, root.T
@@ -253,43 +257,53 @@ def totals(table: Any, places: Any, mean: Any, root: Any, variance: float) -> An
     residual = freedom = energy = rounds = 0.0
     for task in range(many):
         row = table[places[task]]
-        place = 0
-        for i in range(dim):
-            for j in range(i, dim):
-                gram[i, j] = row[place + j - i] * precision
-            place += dim - i
-        complete(gram)
-        # −E = −(I + F G Fᵀ)⁻¹
-        multiply(gram, turned, half)
-        multiply_upper(turned, half, width, k, False)
-        for i in range(width):
-            k[i, i] += 1.0
-        complete(k)
-        invert(k, rows, core)
-        # z = E F (b − G μ)
-        product(gram, centre, other)
-        for i in range(dim):
-            other[0, i] -= row[triangle + i] / variance
-        product(turned, other, pull)
         here = z[task : task + 1]
-        product(k, pull, here)
-        # θ̂ = μ + Fᵀ z, and what it leaves unexplained
-        product(wide, here, theta)
-        for i in range(dim):
-            theta[0, i] += mean[i]
-        product(gram, theta, other)
-        fitted = 0.0
-        left = row[triangle + dim]
-        for i in range(dim):
-            fitted += theta[0, i] * (2.0 * row[triangle + i] - variance * other[0, i])
-            k[i, i] += 1.0  # K = I − E
-            left -= k[i, i]
-        for i in range(dim, width):
-            k[i, i] = 0.0
-        residual += max(row[triangle + dim + 1] - fitted, 0.0)
-        freedom += max(left, 0.0)
-        energy += row[triangle + dim + 1]
-        rounds += row[triangle + dim]
+        variance = scale
+        for look in range(2):
+            precision = 1.0 / variance
+            place = 0
+            for i in range(dim):
+                for j in range(i, dim):
+                    gram[i, j] = row[place + j - i] * precision
+                place += dim - i
+            complete(gram)
+            # −E = −(I + F G Fᵀ)⁻¹
+            multiply(gram, turned, half)
+            multiply_upper(turned, half, width, k, False)
+            for i in range(width):
+                k[i, i] += 1.0
+            complete(k)
+            invert(k, rows, core)
+            # z = E F (b − G μ)
+            product(gram, centre, other)
+            for i in range(dim):
+                other[0, i] -= row[triangle + i] / variance
+            product(turned, other, pull)
+            product(k, pull, here)
+            # θ̂ = μ + Fᵀ z, and what it leaves unexplained
+            product(wide, here, theta)
+            for i in range(dim):
+                theta[0, i] += mean[i]
+            product(gram, theta, other)
+            fitted = 0.0
+            left = row[triangle + dim]
+            for i in range(dim):
+                fitted += theta[0, i] * (2.0 * row[triangle + i] - variance * other[0, i])
+                k[i, i] += 1.0  # K = I − E
+                left -= k[i, i]
+            for i in range(dim, width):
+                k[i, i] = 0.0
+            if look:
+                break
+            square, left = max(row[triangle + dim + 1] - fitted, 0.0), max(left, 0.0)
+            own = (degrees * scale + square) / (degrees + left)
+            if not own > noisy * scale:
+                residual += square
+                freedom += left
+                energy += row[triangle + dim + 1]
+                rounds += row[triangle + dim]
+                break
+            variance = own
         for i in range(dim):
             for j in range(0, width, LANES):
                 store(known, i, j, add_product(load(known, i, j), 1.0, load(k, i, j)))

@@ -54,13 +54,13 @@ def compiled_totals(shelf: Shelf, fit: Fit, units: Units | None) -> Callable[[in
     mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
     if units is not None:
         mean, root = units.matrix.T @ mean, root @ units.matrix
-    variance = float(fit.noise)
+    noise, freedom = float(fit.noise), float(fit.freedom)
 
     def answer(bucket: int) -> Totals | None:
         table, places = shelf.where(bucket)
         if not len(places):
             return None
-        sums = compiled().totals(table, places, mean, root, variance)
+        sums = compiled().totals(table, places, mean, root, noise, freedom, passes.NOISY)
         return Totals(np.asarray(float(len(places))), *map(np.asarray, sums))
 
     return answer

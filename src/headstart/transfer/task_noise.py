@@ -129,7 +129,7 @@ def population_noise(
     shifted = logs - count * np.log(unit)
     fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
     fit = fit + BEFORE
-    one = np.asarray(found.one)[..., None] & (FREEDOMS < FREEDOMS[-1])
+    one = np.asarray(found.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
     fit = np.where(one, -np.inf, fit)
     chance = np.exp(fit - fit.max(-1, keepdims=True))
     chance = chance / chance.sum(-1, keepdims=True)
