@@ -316,7 +316,7 @@ def archived(given: Given) -> pathlib.Path:
     return path
 
 
-def make(maker, name: str, given: Given, value: object) -> None:
+def make(maker, name: str, folder: pathlib.Path, value: object) -> None:
     """Construct something with the value; what comes of it must work."""
     words = WORDS.get(maker, {}) | {name: value}
     if maker is hs.Oracle and name == "basis":
@@ -338,7 +338,7 @@ def make(maker, name: str, given: Given, value: object) -> None:
     elif isinstance(made, hs.Evidence):
         finite("evidence", made.pack(), made.ridge(1.0))
     elif isinstance(made, hs.Bandit):
-        works(made, given.folder)
+        works(made, folder)
 
 
 def parameters(maker) -> list[str]:
@@ -347,10 +347,11 @@ def parameters(maker) -> list[str]:
     return [found.name for found in found if found.kind not in kinds and found.name != "batch"]
 
 
-for maker in MAKERS:
-    for name in parameters(maker):
-        title = f"{maker.__qualname__}({name}=)"
-        TARGETS[title] = (functools.partial(make, maker, name), name not in WORDY)
+MADE = {  # the same for what is constructed
+    f"{maker.__qualname__}({name}=)": (functools.partial(make, maker, name), name not in WORDY)
+    for maker in MAKERS
+    for name in parameters(maker)
+}
 
 
 def special(case: Case, kind: str) -> None:
@@ -399,7 +400,7 @@ FILES = [
     for do in ("save", "load", "write", "open")
     for what in ("fifo", "socket", "folder", "loop")
 ]
-PAIRS = [(target, value) for target in TARGETS for value in VALUES]
+PAIRS = [(target, value) for target in TARGETS | MADE for value in VALUES]
 
 
 def attack(case: Case) -> None:
@@ -417,19 +418,21 @@ def attack(case: Case) -> None:
 
 
 def one(case: Case, target: str, value: str) -> None:
-    bandit = fresh(case)
-    task = bandit.task("task 1")
-    given = Given(bandit, task.choose(TABLE), task.choose(TABLE), case.folder)
-    call, numeric = TARGETS[target]
-    before = state(bandit, case.folder)
     os.chdir(case.folder)
-    listed = set(os.listdir()) | {"archive"}
+    call, numeric = (TARGETS | MADE)[target]
+    given, before = case.folder, b""
+    if target in TARGETS:
+        bandit = fresh(case)
+        task = bandit.task("task 1")
+        given = Given(bandit, task.choose(TABLE), task.choose(TABLE), case.folder)
+        before = state(bandit, case.folder)
+    listed = {*os.listdir(), "archive", "again"}
     try:
         call(given, VALUES[value]())
     except hs.HeadstartError:
         if set(os.listdir()) - listed:
             raise Changed(f"left behind {set(os.listdir()) - listed}") from None
-        if state(bandit, case.folder) != before:
+        if before and state(bandit, case.folder) != before:
             raise Changed("the state is another one") from None
         return
     except MemoryError:
@@ -444,4 +447,5 @@ def one(case: Case, target: str, value: str) -> None:
         os.chdir("/")
     if numeric and value in NEVER:
         raise Accepted("it was accepted")
-    works(bandit, case.folder)
+    if before:
+        works(bandit, case.folder)
