@@ -75,10 +75,8 @@ NAMES = [RED, "", "task", "x0", "x[0]", "[bold]", "*", "x,1", 'quo"ted', "a\nb",
 
 
 def attack(case: Case) -> None:
-    name, kind = (
-        case.pick(["log", "l o g", f"l{RED}g"]),
-        case.pick(["csv", "jsonl", "parquet", "arrow"]),
-    )
+    kind = case.pick(["csv", "jsonl", "parquet", "arrow"])
+    name = case.pick(["log"] * 8 + ["l o g", f"l{RED}g"])
     path = case.folder / f"{name}.{kind}"
     columns, rows = table(case)
     whole = True  # whether its structure is sound, so that no row may be lost
@@ -167,7 +165,7 @@ def table(case: Case) -> tuple[list[str], list[list]]:
     rng = case.rng
     columns = ["task", "reward", "x0", "x1", "x2", "w", "t", "c"]
     rows = []
-    theta, count = rng.normal(size=3), int(rng.choice([0, 1, 2, 30, 100, 300]))
+    theta, count = rng.normal(size=3), int(rng.choice([0, 1, 2, 30, 100, 100, 300, 300]))
     scale = 10.0 ** rng.uniform(-3, 3)
     for _ in range(count):
         x = rng.normal(size=3) * scale
@@ -185,7 +183,8 @@ def spoil(case: Case, rows: list[list], values: list) -> None:
     """Hostile values in a few cells, or in a whole column."""
     if not rows or case.rng.random() < 0.2:
         return
-    column, whole = int(case.rng.integers(len(rows[0]))), case.rng.random() < 0.2
+    column = case.pick([0, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7])  # mostly rewards and features
+    whole = case.rng.random() < 0.2
     for row in rows if whole else [case.pick(rows) for _ in range(int(case.rng.integers(1, 4)))]:
         row[column] = case.pick(values)
 
