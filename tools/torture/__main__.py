@@ -94,15 +94,14 @@ def work(name: str, seed: int, start: int, seconds: float, cases: int, known: bo
 
     tell = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever else is printed
-    module = prepared(name)
+    module, folder = prepared(name), Path.cwd() / "case"
     end = time.monotonic() + seconds
     number = start
     while number < start + cases and (number == start or time.monotonic() < end):
-        folder = Path.cwd() / "case"
         folder.mkdir()
         found = judge(module, Case(name, seed, number, folder, known))
         tell.write(json.dumps([number, *found]) + "\n")
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder)
         number += 1
 
 
@@ -222,6 +221,7 @@ def main() -> int:
     for name, count in counts.items():
         for kind, (case, verdict, message) in count.first.items():
             again = f"--attack {name} --seed {arguments.seed} --case {case}"
+            again += " --known" if arguments.known else ""
             print(f"\n{name}: {verdict}, {count.alike[kind]} times: {message[:500]}\n    {again}")
     print(f"\n{'attack':<12}{'cases':>8}{'accepted':>10}{'raw':>8}{'changed':>9}{'seconds':>9}")
     for name, count in counts.items():

@@ -78,7 +78,7 @@ def attack(case: Case) -> None:
         before = len(lost)
         try:
             if by_signal:
-                signalled(lambda: step(bandit), case.rng.uniform(0.0, taken), error)  # noqa: B023
+                signalled(lambda: step(bandit), case.rng.uniform(0.0, taken / 4), error)  # noqa: B023
             else:
                 with Tracer(int(case.rng.integers(1, 2 * seen.count + 2)), error) as told:
                     step(bandit)
