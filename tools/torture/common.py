@@ -148,7 +148,7 @@ def works(bandit: hs.Bandit, folder: Path) -> None:
         report = bandit.report()
         repr(bandit), str(report)
         finite("the report", report.noise, report.rounds)
-        again = common_load(bandit, folder)
+        again = reloaded(bandit, folder)
         offers = rng.normal(size=(3, bandit.dim))
         if again.task(names[0]).choose(offers).arm != bandit.task(names[0]).choose(offers).arm:
             raise Accepted("it decides otherwise after it was saved and loaded")
@@ -156,7 +156,8 @@ def works(bandit: hs.Bandit, folder: Path) -> None:
         raise Accepted(f"it no longer works: {type(error).__name__}: {error}") from error
 
 
-def common_load(bandit: hs.Bandit, folder: Path) -> hs.Bandit:
+def reloaded(bandit: hs.Bandit, folder: Path) -> hs.Bandit:
+    """The bandit after it was saved and loaded."""
     bandit.save(folder / "again")
     return hs.load(folder / "again")
 

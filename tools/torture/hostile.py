@@ -70,33 +70,34 @@ class Whole(int):
 NEVER = r"""
 '1.0' | '' | 'a' * 2000 | 'a\0b' | '\ud800' | b'1.0' | object() | float | len | ... | {'a': 1.0}
 {1.0} | NAN | INF | -INF | 1 + 1j | decimal.Decimal('nan') | decimal.Decimal('snan')
-np.float32(INF) | 10**400 | 10**5000 | fractions.Fraction(10**400) | np.longdouble('1e400')
-np.ma.masked | pd.NA | pd.NaT | datetime.date(2020, 1, 1) | np.datetime64('2020-01-01')
-np.timedelta64(3, 's') | (number for number in [1.0, 2.0, 3.0]) | recursive() | [[1.0, 2.0], [3.0]]
-pathlib.Path('a') | BytesPath() | entry(NAN, float) | entry(INF, float) | entry(10**400)
-entry(None) | entry('x') | entry(pd.NA) | entry(decimal.Decimal('nan')) | masked(TABLE)
-masked(ROW) | [masked(ROW)] * 3 | [1.0, np.ma.masked, 3.0] | TABLE.astype(complex)
-TABLE.astype(str) | TABLE.astype('S8') | np.zeros(3, 'f8,i8')
-np.full((3, DIM), np.datetime64('2020-01-01')) | frame(['a', 'b', 'c']) | frame([0.1, NAN, 0.3])
-frame(pd.array([1, None, 3], 'Int64')) | frame(pd.to_datetime(['2020-01-01'] * 3))
-frame(pd.Categorical(['a', 'b', 'a'])) | frame([1j, 2j, 3j]) | frame([[1], [2], [3]])
-frame([1.0, None, 3.0], pl.DataFrame) | frame(['a', 'b', 'c'], pl.DataFrame)
-frame([[1.0], [2.0], [3.0]], pl.DataFrame) | frame((1, 2, 3), pl.LazyFrame)
+np.float32(INF) | fractions.Fraction(10**400) | np.longdouble('1e400') | np.ma.masked | pd.NA
+pd.NaT | datetime.date(2020, 1, 1) | np.datetime64('2020-01-01') | np.timedelta64(3, 's')
+(number for number in [1.0, 2.0, 3.0]) | recursive() | [[1.0, 2.0], [3.0]] | pathlib.Path('a')
+BytesPath() | entry(NAN, float) | entry(INF, float) | entry(10**400) | entry(None) | entry('x')
+entry(pd.NA) | entry(decimal.Decimal('nan')) | masked(TABLE) | masked(ROW) | [masked(ROW)] * 3
+[1.0, np.ma.masked, 3.0] | TABLE.astype(complex) | TABLE.astype(str) | TABLE.astype('S8')
+np.zeros(3, 'f8,i8') | np.full((3, DIM), np.datetime64('2020-01-01')) | frame(['a', 'b', 'c'])
+frame([0.1, NAN, 0.3]) | frame(pd.array([1, None, 3], 'Int64'))
+frame(pd.to_datetime(['2020-01-01'] * 3)) | frame(pd.Categorical(['a', 'b', 'a']))
+frame([1j, 2j, 3j]) | frame([[1], [2], [3]]) | frame([1.0, None, 3.0], pl.DataFrame)
+frame(['a', 'b', 'c'], pl.DataFrame) | frame([[1.0], [2.0], [3.0]], pl.DataFrame)
+frame((1, 2, 3), pl.LazyFrame)
 """
 # Those that may be right in some places.
 SOME = r"""
-None | True | np.False_ | 0 | 1 | -1 | -0.0 | Whole(7) | 0.5 | 2**31 | 2**62 | np.uint64(2**63)
-2**70 | -2**70 | 1e308 | -1e308 | 1e200 | 1e61 | 1e16 | 1e-200 | 5e-324 | np.float16(6e4)
-np.float32(3e38) | np.longdouble('1e300') | fractions.Fraction(1, 3) | decimal.Decimal('0.5')
-np.array(1.0) | np.array([1.0]) | ROW | np.array([0, 1, 2]) | np.array([True, False, True]) | TABLE
-np.ma.masked_array(TABLE) | np.asmatrix(TABLE) | np.asfortranarray(TABLE)[::-1]
-TABLE.astype('>f8') | TABLE.astype(np.float16) | entry(fractions.Fraction(1, 3))
-entry(1e308, float) | entry(1e59, float) | entry(1e16, float) | entry(5e-324, float) | np.eye(DIM)
-np.triu(np.ones((DIM, DIM))) | -np.eye(DIM) | 1e300 * np.eye(DIM) | 1e-300 * np.eye(DIM)
-np.ones(DIM + 1) | np.ones((3, DIM + 1)) | np.ones((2, 3, DIM)) | np.empty((0, DIM)) | [] | ()
-[[]] | [1.0, 2.0, 3.0] | range(3) | [0, 1, 2] | [99] | [-1] | pd.Series([1.0, 2.0, 3.0]) | frame()
-frame([True, False, True]) | pd.DataFrame(TABLE) | pd.DataFrame(TABLE, columns=['a', 'a', 'b'])
-frame().iloc[:0] | frame(kind=pl.DataFrame) | frame(kind=pl.DataFrame).drop('f1')
+None | 10**400 | 10**5000 | True | np.False_ | 0 | 1 | -1 | -0.0 | Whole(7) | 0.5 | 2**31 | 2**62
+np.uint64(2**63) | 2**70 | -2**70 | 1e308 | -1e308 | 1e200 | 1e61 | 1e16 | 1e-200 | 5e-324
+np.float16(6e4) | np.float32(3e38) | np.longdouble('1e300') | fractions.Fraction(1, 3)
+decimal.Decimal('0.5') | np.array(1.0) | np.array([1.0]) | ROW | np.array([0, 1, 2])
+np.array([True, False, True]) | TABLE | np.ma.masked_array(TABLE) | np.asmatrix(TABLE)
+np.asfortranarray(TABLE)[::-1] | TABLE.astype('>f8') | TABLE.astype(np.float16)
+entry(fractions.Fraction(1, 3)) | entry(1e308, float) | entry(1e59, float) | entry(1e16, float)
+entry(5e-324, float) | np.eye(DIM) | np.triu(np.ones((DIM, DIM))) | -np.eye(DIM)
+1e300 * np.eye(DIM) | 1e-300 * np.eye(DIM) | np.ones(DIM + 1) | np.ones((3, DIM + 1))
+np.ones((2, 3, DIM)) | np.empty((0, DIM)) | [] | () | [[]] | [1.0, 2.0, 3.0] | range(3) | [0, 1, 2]
+[99] | [-1] | pd.Series([1.0, 2.0, 3.0]) | frame() | frame([True, False, True])
+pd.DataFrame(TABLE) | pd.DataFrame(TABLE, columns=['a', 'a', 'b']) | frame().iloc[:0]
+frame(kind=pl.DataFrame) | frame(kind=pl.DataFrame).drop('f1')
 frame([decimal.Decimal('0.5')] * 3, pl.DataFrame) | 'auto' | 'theory' | 'paper' | 'plug-in'
 'task 1' | '\x1b[31mred\x1b[0m\n' | ['task 1', 'task 2'] | ['task 1', 'task 1'] | hs.UCB()
 hs.EmpiricalBayes() | hs.Bandit(DIM) | hs.Evidence.of(TABLE, ROW)
@@ -110,10 +111,10 @@ task.choose(v) | finite('it', *task.predict(v)) | finite('it', *task.predict(TAB
 task.learn(choice, v) | bandit.learn(choice.token, v) | bandit.learn([choice, other], v)
 bandit.learn([choice, other], [1.0, v]) | bandit.learn(remade(context=v), 1.0)
 bandit.learn(remade(number=v), 1.0) | bandit.choose_many(['new', 'task 1'], v)
-bandit.choose_many(['new', 'newer'], [TABLE, v]) | hs.write_evidence('e', v, DIM)
-hs.write_evidence('e', [('a', v)], DIM) | hs.write_evidence('e', [], 2, precision=v)
-list(hs.read_evidence('archive', v)) | hs.EvidenceFile('archive').at(v)
-hs.Evidence.zero(DIM).add(v, 1.0) | hs.Evidence.zero(DIM).add(ROW, v) | hs.Evidence.unpack(v, DIM)
+bandit.choose_many(['new', 'newer'], [TABLE, v]) | hs.write_evidence('e', [('a', v)], DIM)
+hs.write_evidence('e', [], 2, precision=v) | list(hs.read_evidence('archive', v))
+hs.EvidenceFile('archive').at(v) | hs.Evidence.zero(DIM).add(v, 1.0)
+hs.Evidence.zero(DIM).add(ROW, v) | hs.Evidence.unpack(v, DIM)
 finite('it', hs.Evidence.of(TABLE, ROW).ridge(v)) | hs.Belief.start(PRIOR).learn(v, 1.0)
 hs.Belief.start(PRIOR).learn(ROW, v)
 """
@@ -121,12 +122,12 @@ OTHER = """
 task.choose(TABLE, exclude=v) | task.predict(TABLE, of_reward=v) | task.learn(v, 1.0)
 bandit.learn([choice, v], [1.0, 1.0]) | bandit.learn(remade(task=v), 1.0)
 bandit.learn(remade(forced=v), 1.0) | bandit.learn(remade(origin=v), 1.0) | repr(bandit.task(v))
-v in bandit | bandit.delete(v) | bandit.choose_many(v, [TABLE, TABLE])
-bandit.choose_many(['new', v], [TABLE, TABLE]) | bandit.save(v) | hs.load(v)
-hs.load('fresh', transfer=v) | hs.load('fresh', rule=v)
+hs.write_evidence('e', v, DIM) | v in bandit | bandit.delete(v)
+bandit.choose_many(v, [TABLE, TABLE]) | bandit.choose_many(['new', v], [TABLE, TABLE])
+bandit.save(v) | hs.load(v) | hs.load('fresh', transfer=v) | hs.load('fresh', rule=v)
 hs.write_evidence('e', [(v, EVIDENCE)], DIM) | hs.write_evidence(v, [('a', EVIDENCE)], DIM)
 hs.EvidenceFile(v) | hs.EvidenceFile('archive')[v] | v in hs.EvidenceFile('archive')
-hs.merge_evidence(v, 'e') | hs.merge_evidence(['archive'], v) | EVIDENCE + v
+hs.merge_evidence(v, 'e') | hs.merge_evidence(['archive'], v) | EVIDENCE.__add__(v)
 """
 PRIOR, EVIDENCE = hs.Prior.isotropic(DIM), hs.Evidence.of(TABLE, ROW)
 # What else constructors need.
@@ -171,9 +172,10 @@ MADE = {
 }
 VALUES = [*expressions(NEVER), *expressions(SOME)]
 PAIRS = [(target, value) for target in (*CALLS, *MADE) for value in VALUES]
-KINDS = ["fifo", "socket", "folder", "loop"]
-FILES = ["bandit.save(v)", "hs.load(v)", "hs.write_evidence(v, [], 2)", "hs.EvidenceFile(v)"]
-PLACES = [(call, kind) for call in FILES for kind in KINDS]
+READS = ["hs.load(v)", "hs.EvidenceFile(v)"]
+WRITES = ["bandit.save(v)", "hs.write_evidence(v, [], 2)"]
+PLACES = [(call, kind) for call in READS + WRITES for kind in ("fifo", "socket", "folder")]
+PLACES += [(call, "link to itself") for call in READS]
 
 
 def attack(case: Case) -> None:
@@ -215,10 +217,6 @@ def one(case: Case, target: str, value: str) -> None:
         return
     except MemoryError:
         if "dim=" in target:  # as many numbers as were asked for
-            return
-        raise
-    except TypeError:
-        if target == "EVIDENCE + v":  # as Python says of what cannot be added
             return
         raise
     finally:

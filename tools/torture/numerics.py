@@ -17,7 +17,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from common import Accepted, Case, common_load, finite, inner
+from common import Accepted, Case, finite, inner, reloaded
 
 import headstart as hs
 
@@ -50,7 +50,7 @@ def attack(case: Case) -> None:
     for name in ("c", "d"):  # only two are live at a time
         learn(bandit, name, world.row(rng), float(rng.normal()), rounds.setdefault(name, []))
     check(bandit, "a", rounds["a"], world, "idle")
-    bandit = common_load(bandit, case.folder)
+    bandit = reloaded(bandit, case.folder)
     check(bandit, "a", rounds["a"], world, "idle, loaded")
     bandit.task("b").close()
     check(bandit, "a", rounds["a"], world, "idle, another closed")
