@@ -14,7 +14,7 @@ from common import KINDS, Accepted, Case, folder, saved
 
 import headstart as hs
 
-SHARE = 1.5
+SHARE = 0.5
 LIMIT = 2**30
 
 

@@ -22,7 +22,7 @@ from common import DIM, Case, Changed, fresh, state
 
 import headstart as hs
 
-SHARE = 2.0
+SHARE = 2.5
 PACKAGE = str(Path(hs.__file__).parent) + os.sep
 
 

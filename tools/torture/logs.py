@@ -27,7 +27,7 @@ from damage import damaged
 
 import headstart as hs
 
-SHARE = 3.5
+SHARE = 4.0
 RED = "\x1b[31mred\x1b[0m"
 # Cells of text, values of JSON, types of Arrow, and names of columns.
 CELLS = [
