@@ -92,7 +92,7 @@ def attack(case: Case) -> None:
             content = content.replace(b'"', b"'") if kind == "csv" else content
             content = content.replace(b"\r", b" ") if kind in ("csv", "jsonl") else content
     path.write_bytes(content)
-    command = case.pick(["check"] * 3 + ["fit"] * 5 + ["evaluate"])
+    command = case.pick(["check"] * 6 + ["fit"] * 10 + ["evaluate"])  # which draws, and is slow
     words = [command, str(path), "--task", columns[0], "--reward", columns[1]]
     odd = ["x*", ",".join(columns[2:4]), "x0", "nothing*", ""]
     words += ["--features", "x*" if plain else case.pick(odd)]
