@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test demo reproduce bench bench-quick docs lint format lock clean
+.PHONY: help setup test torture demo reproduce bench bench-quick docs lint format lock clean
 
 PYTHON ?= python3
 
@@ -51,6 +51,9 @@ lint: .venv/.ready ## Check style, types and layers
 format: .venv/.ready ## Put the code into the house style
 	@$(RUN) ruff check -q --fix-only .
 	@$(RUN) ruff format .
+
+torture: .venv/.ready ## Attack the library for some minutes (not part of test); options in ARGS="--minutes 10"
+	@.venv/bin/python tools/torture $(ARGS)
 
 demo: .venv/.ready ## The paper's main comparison, small, in under a minute
 	@.venv/bin/headstart reproduce synthetic --quick --out results/demo

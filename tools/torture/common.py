@@ -1,0 +1,168 @@
+"""What the attacks share: verdicts, cases, bandits to attack, and what every bandit must do."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import tempfile
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+import headstart as hs
+from headstart.records import flatten
+
+# In memory where the system can, because everything is saved and compared many times.
+ROOM = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+
+
+class Accepted(Exception):
+    """Something was accepted that must be refused, or what was accepted gives wrong answers."""
+
+
+class Changed(Exception):
+    """A call that was refused or interrupted has changed something."""
+
+
+@dataclasses.dataclass
+class Case:
+    """One case of an attack: everything random in it follows from the seed and the number."""
+
+    attack: str
+    seed: int
+    number: int
+    folder: Path
+    known: bool = False  # also what is known not to work yet
+
+    @functools.cached_property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng([self.seed, zlib.crc32(self.attack.encode()), self.number])
+
+    def pick(self, options):
+        return options[int(self.rng.integers(len(options)))]
+
+
+def folder() -> tempfile.TemporaryDirectory:
+    return tempfile.TemporaryDirectory(prefix="torture-", dir=ROOM)
+
+
+DIM = 3
+KINDS = [
+    lambda: (hs.EmpiricalBayes(), hs.UCB()),
+    lambda: (hs.EmpiricalBayes(), hs.Thompson()),
+    lambda: (hs.EmpiricalBayes(running=False, memory=50.0), hs.Greedy()),
+    lambda: (hs.Mixture(), hs.UCB(0.5)),
+    lambda: (hs.Mixture(groups=2), hs.Thompson()),
+    lambda: (hs.Subspace(), hs.UCB(explore=0.1)),
+    lambda: (hs.Subspace(rank=1, pca="ccipca"), hs.Thompson(0.5)),
+    lambda: (hs.Bias(), hs.UCB()),
+    lambda: (hs.Bias(method="pooled"), hs.Uniform()),
+    lambda: (hs.Gaussian(), hs.Forced(4, hs.Thompson())),
+    lambda: (hs.Independent(lam="plug-in"), hs.Greedy(explore=0.2)),
+    lambda: (hs.Independent(), hs.UCB()),
+    lambda: (hs.Oracle.gaussian(np.ones(DIM), np.eye(DIM)), hs.Thompson()),
+    lambda: (hs.Oracle.subspace(np.ones(DIM), np.eye(DIM)[:, :1]), hs.UCB()),
+]
+
+
+@functools.cache
+def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
+    """The file of a bandit that has run: closed and open tasks, live and idle, late choices."""
+    rng = np.random.default_rng([seed, kind])
+    transfer, rule = KINDS[kind]()
+    intercept = bool(kind % 2) and not isinstance(transfer, hs.Oracle)
+    noise = 0.3 if rng.random() < 0.3 else "auto"
+    bandit = hs.Bandit(
+        DIM, transfer, rule, noise, seed=kind, intercept=intercept, live=3, half_life=half_life
+    )
+    centre = rng.normal(size=DIM)
+    for number in range(6):
+        task = bandit.task(f"task {number}")
+        theta = centre + 0.3 * rng.normal(size=DIM)
+        for turn in range(int(rng.integers(3, 14))):
+            offers = rng.normal(size=(3, DIM))
+            choice = task.choose(offers)
+            if turn != 2:  # this one's reward never comes
+                task.learn(choice, float(offers[choice.arm] @ theta + 0.3 * rng.normal()))
+        if number % 2 == 0:
+            task.close()
+    with folder() as place:
+        bandit.save(f"{place}/bandit")
+        return Path(place, "bandit").read_bytes()
+
+
+def fresh(case: Case, half_life: float | None = None) -> hs.Bandit:
+    """A bandit of a kind that the case picks."""
+    kind = int(case.rng.integers(len(KINDS)))
+    path = case.folder / "fresh"
+    path.write_bytes(saved(case.seed, kind, half_life))
+    return hs.load(path)
+
+
+def state(bandit: hs.Bandit, folder: Path) -> bytes:
+    """All that a bandit knows, to the last bit."""
+    bandit.save(folder / "state")
+    return (folder / "state").read_bytes()
+
+
+def inner(bandit: hs.Bandit, rows) -> np.ndarray:
+    """Contexts as beliefs see them: in the bandit's units, the intercept added."""
+    return bandit._features.read(np.asarray(rows, dtype=float))[0]
+
+
+def finite(what: str, *values) -> None:
+    for value in values:
+        if not np.isfinite(np.asarray(value, dtype=float)).all():
+            raise Accepted(f"{what} is not finite")
+
+
+def works(bandit: hs.Bandit, folder: Path) -> None:
+    """Use a bandit as everybody would; whatever it accepted before, it must do all of this."""
+    rng = np.random.default_rng(0)
+    names = [*list(bandit)[:3], "a new task"]
+    try:
+        for name in names:
+            task = bandit.task(name)
+            for _ in range(2):
+                offers = rng.normal(size=(3, bandit.dim))
+                choice = task.choose(offers)
+                task.learn(choice, rng.normal())
+                finite("a score", choice.score)
+                finite("a prediction", *task.predict(offers))
+            evidence = task.evidence
+            finite("evidence", *flatten(evidence).values())
+            if not (task.rounds >= 0 and evidence.rounds >= 0 and evidence.squares >= 0):
+                raise Accepted(f"{task!r} has seen less than nothing")
+            finite("a belief", task.belief.mean, task.belief.noise)
+        choices = bandit.choose_many(names, rng.normal(size=(len(names), 3, bandit.dim)))
+        bandit.learn(choices, rng.normal(size=len(names)))
+        finite("a score", choices.scores)
+        bandit.task(choices[-1].task).close()
+        prior = bandit.prior
+        finite(
+            "the prior", *(flatten(prior)[name] for name in flatten(prior) if "bias" not in name)
+        )
+        report = bandit.report()
+        repr(bandit), str(report)
+        finite("the report", report.noise, report.rounds)
+        again = reloaded(bandit, folder)
+        offers = rng.normal(size=(3, bandit.dim))
+        if again.task(names[0]).choose(offers).arm != bandit.task(names[0]).choose(offers).arm:
+            raise Accepted("it decides otherwise after it was saved and loaded")
+    except hs.HeadstartError as error:
+        raise Accepted(f"it no longer works: {type(error).__name__}: {error}") from error
+
+
+def reloaded(bandit: hs.Bandit, folder: Path) -> hs.Bandit:
+    """The bandit after it was saved and loaded."""
+    bandit.save(folder / "again")
+    return hs.load(folder / "again")
+
+
+def quiet() -> None:
+    """No warnings: only what is raised counts."""
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")

@@ -1,0 +1,98 @@
+"""Random damage: bytes of files flipped, cut, inserted or blanked.
+
+A damaged file is refused with a FileError, or has exactly the content that it had before (as where
+a space that only fills up became another one).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+from common import KINDS, Accepted, Case, folder, saved
+
+import headstart as hs
+
+SHARE = 0.5
+LIMIT = 2**30
+
+
+@functools.cache
+def archive(seed: int, kind: int) -> bytes:
+    """A file of evidence: single or double precision, with forced rounds apart or not."""
+    rng = np.random.default_rng([seed, kind, 1])
+    dim = int(rng.integers(1, 5))
+    items = []
+    for number in range(int(rng.integers(1, 40))):
+        evidence = hs.Evidence.zero(dim, forced=bool(kind % 2))
+        for _ in range(3):
+            evidence = evidence.add(rng.normal(size=dim), rng.normal(), forced=bool(kind % 2))
+        items.append((f"tâche {number}", evidence))
+    with folder() as place:
+        path = Path(place, "archive")
+        hs.write_evidence(path, items, dim, precision=["double", "single"][kind // 2 % 2])
+        return path.read_bytes()
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """One to three wounds."""
+    raw = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        # Half of them near the start or the end, where the structure is.
+        place = int(rng.integers(len(raw))) if raw else 0
+        if rng.random() < 0.5:
+            place = min(int(rng.integers(64)), len(raw))
+            place = len(raw) - place if rng.random() < 0.5 else place
+        length = int(2 ** rng.uniform(0, 8))
+        other = int(rng.integers(max(len(raw), 1)))
+        kind = int(rng.integers(8))
+        if kind == 0 and place < len(raw):
+            raw[place] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            del raw[place:]
+        elif kind == 2:
+            raw[place:place] = rng.bytes(length)
+        elif kind == 3:
+            raw[place : place + length] = bytes(len(raw[place : place + length]))
+        elif kind == 4:
+            del raw[place : place + length]
+        elif kind == 5:
+            raw[place : place + length] = rng.bytes(len(raw[place : place + length]))
+        elif kind == 6:
+            raw[place:place] = raw[other : other + length]
+        elif kind == 7:
+            raw[place : place + length] = raw[other : other + length]
+    return bytes(raw)
+
+
+def bandit_content(path: Path) -> object:
+    bandit = hs.load(path)
+    bandit.save(path)
+    return path.read_bytes()
+
+
+def archive_content(path: Path) -> object:
+    found = []
+    with hs.EvidenceFile(path) as file:
+        for name, evidence in file.items():
+            found.append((name, evidence.pack().tobytes(), file[name].pack().tobytes()))
+    return found
+
+
+def attack(case: Case) -> None:
+    path, kind = case.folder / "file", int(case.rng.integers(len(KINDS)))
+    of_bandit = case.rng.random() < 0.6
+    content = saved(case.seed, kind) if of_bandit else archive(case.seed, kind % 4)
+    read = bandit_content if of_bandit else archive_content
+    wounded = damaged(content, case.rng)
+    if wounded == content:
+        return
+    path.write_bytes(wounded)
+    try:
+        found = read(path)
+    except hs.FileError:
+        return
+    path.write_bytes(content)
+    if found != read(path):
+        raise Accepted(f"a damaged {'bandit' if of_bandit else 'archive'} was read as another")
