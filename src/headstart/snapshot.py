@@ -97,11 +97,18 @@ def pack(saved: Saved) -> Content:
         "belief_kinds": [outline(apart(belief)[0]) for _, belief in beliefs],
         "unsure": [name for name, _ in beliefs if entries[name].unsure],
         "pending": [len(entries[name].pending) for name, _ in beliefs],
+        "epoch": ledger.epoch,
+        "others": {
+            name: [(epoch, base, hex(learned)) for epoch, base, learned in entry.others]
+            for name, entry in entries.items()
+            if entry.others
+        },
     }
     tensors: dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]] = {
         name: np.fromiter((getattr(entry, name) for entry in entries.values()), np.int64)
         for name in ("base", "number", "start", "rewards")
     }
+    tensors["epoch"] = np.fromiter((entry.epoch for entry in entries.values()), np.uint64)
     # The rows as they lie in the books, where packed evidence is replaced but never written to: so
     # they may be written to disk later, and are not copied.
     tensors["evidence"] = [packed(entry) for entry in entries.values()]
@@ -164,12 +171,20 @@ def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -
 
 def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> None:
     """Write a file's content into empty books, which keep its rows of evidence as they are."""
+    known_epochs: dict[int, int] = {}  # one number for all tasks takes less memory
     for place, name in enumerate(header["tasks"]):
         entry = Entry(tensors["evidence"][place], int(tensors["number"][place]))
         entry.base = int(tensors["base"][place])
         entry.start = int(tensors["start"][place])
         entry.rewards = int(tensors["rewards"][place])
         entry.learned = int(header["learned"].get(name, "0x0"), 16)
+        if "epoch" in tensors:  # files from before have none
+            epoch = int(tensors["epoch"][place])
+            entry.epoch = known_epochs.setdefault(epoch, epoch)
+            entry.others = tuple(
+                (int(epoch), int(base), int(learned, 16))
+                for epoch, base, learned in header["others"].get(name, ())
+            )
         ledger.entries[name] = entry
     for name in header["closed"]:
         ledger.closed[name] = None
@@ -182,6 +197,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> Non
     ledger.base = restore(base, first, section(tensors, "base."), (*known, Base))
     ledger.stale, ledger.reversals = header["stale"], header["reversals"]
     ledger.first_number = header["first_number"]
+    ledger.epoch = int(header.get("epoch", 0))
     ledger.rewards, ledger.cached_at = header["rewards"], header["cached_at"]
     # Files from before do not tell: all running tasks may be in it.
     ledger.cached_with = tuple(header.get("cached_with", header["live"]))
@@ -201,7 +217,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any]) -> Non
         belief = restore(shape, Belief.start(blank), arrays, (MixtureBelief,))
         entry.belief = together(belief, priors[header["prior_of"][place]])
         entry.evidence = ledger.evidence(entry)
-        entry.pending = list(itertools.islice(pending, counts[place]))
+        entry.pending = tuple(itertools.islice(pending, counts[place]))
         entry.unsure = name in header["unsure"]
         entry.built = header["built"][place]
         entry.packed = None
