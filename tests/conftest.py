@@ -37,6 +37,20 @@ def content(tmp_path):
     return lambda bandit: content_of(bandit, tmp_path / "content.headstart")
 
 
+@pytest.fixture
+def lasting(content):
+    """``lasting(bandit)``: what a loaded bandit and the saved one share: all but epochs."""
+
+    def known(bandit):
+        epochs = ("epoch", "others")
+        return [
+            {name: value for name, value in part.items() if name not in epochs}
+            for part in content(bandit)
+        ]
+
+    return known
+
+
 def books_of(bandit):
     """All that decides what a bandit does next, to the last bit, in a form that ``==`` compares."""
     ledger, tasks = bandit._ledger, {}

@@ -1,5 +1,8 @@
 """Choosing, learning and predicting: what a user meets first, and how bad input is answered."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -461,8 +464,9 @@ BAD_REWARDS = [
     float("nan"),
     float("inf"),
     -float("inf"),
-    True,
-    np.True_,
+    np.ma.masked,
+    np.ma.array(1.0, mask=True),
+    np.ma.array([1.0], mask=[True]),
     1j,
     np.complex128(1),
     [1.0],
@@ -494,7 +498,9 @@ def test_bad_rewards_are_refused_and_nothing_changes(reward, closed, refused):
 
 
 @pytest.mark.parametrize(
-    "reward", [1, 1.0, -2, np.float32(1), np.float64(1), np.int8(1), np.array(1.0)], ids=repr
+    "reward",
+    [1, 1.0, -2, np.float32(1), np.float64(1), np.int8(1), np.array(1.0), True, False, np.True_],
+    ids=repr,
 )
 def test_numbers_of_any_kind_are_rewards(reward):
     task = hs.Bandit(dim=2, seed=0).task("a")
@@ -547,3 +553,141 @@ def test_every_exception_is_of_one_family():
         assert issubclass(kind, ValueError)
     assert issubclass(hs.FileError, OSError)
     assert issubclass(hs.MissingFileError, FileNotFoundError)
+
+
+MASKED = [
+    np.ma.array([[1.0, 0.0], [0.0, 1.0]], mask=[[True, False], [False, False]]),
+    [np.ma.array([1.0, 0.0], mask=[True, False]), [0.0, 1.0]],
+    [[1.0, np.ma.masked], [0.0, 1.0]],
+    ([1.0, 0.0], (0.0, np.ma.array(2.0, mask=True))),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*masked element:UserWarning")
+@pytest.mark.parametrize("contexts", MASKED, ids=range(len(MASKED)))
+def test_masked_contexts_are_refused(contexts, refused):
+    bandit = hs.Bandit(dim=2, seed=0)
+    task = bandit.task("a")
+    for call in (
+        lambda: task.choose(contexts),
+        lambda: task.predict(contexts),
+        lambda: bandit.choose_many(["a"], [contexts]),
+        lambda: hs.Evidence.of(contexts, [1.0, 1.0]),
+    ):
+        with refused(bandit, "contexts", "masked"):
+            call()
+    with refused(bandit, "exclude", "masked"):
+        task.choose(np.eye(2), exclude=np.ma.array([0, 1], mask=[True, False]))
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        np.ma.array([1.0, 2.0], mask=[False, True]),
+        [1.0, np.ma.masked],
+        [1.0, np.ma.array(2.0, mask=True)],
+    ],
+    ids=range(3),
+)
+def test_masked_rewards_are_refused(rewards, refused):
+    bandit = hs.Bandit(dim=2, seed=0)
+    choices = [bandit.task("a").choose(X) for _ in range(2)]
+    with refused(bandit, "reward", "masked"):
+        bandit.learn(choices, rewards)
+
+
+def test_missing_values_of_pandas_are_refused(refused):
+    pandas = pytest.importorskip("pandas")
+    bandit = hs.Bandit(dim=2, seed=0)
+    choice = bandit.task("a").choose(X)
+    with refused(bandit, "reward"):
+        bandit.learn(choice, pandas.NA)
+    with refused(bandit, "reward"):
+        bandit.learn([choice], pandas.array([None], dtype="Int64"))
+    for kind in ("Int64", "Float64", "object"):
+        frame = pandas.DataFrame({"x": [1, None], "y": [1, 2]}, dtype=kind)
+        with refused(bandit, "contexts"):
+            bandit.task("a").choose(frame)
+    with refused(bandit, "contexts"):
+        bandit.task("a").choose([[1.0, pandas.NA], [1.0, 2.0]])
+
+
+def test_clicks_are_booleans():
+    bandit = hs.Bandit(dim=2, seed=0)
+    choices = [bandit.task("a").choose(X) for _ in range(5)]
+    bandit.learn(choices[0], True)
+    bandit.learn(choices[1], np.False_)
+    bandit.learn(choices[2:], np.array([True, False, True]))
+    assert bandit.task("a").evidence.squares == 3.0
+    assert bandit.task("a").rounds == 5
+
+
+ODD_NUMBERS = [
+    2**70,
+    10**400,
+    10**5000,
+    1e308,
+    1e200,
+    1e-200,
+    5e-324,
+    Fraction(1, 3),
+    Fraction(10**400),
+    Decimal("0.5"),
+    True,
+    np.True_,
+    np.float16(0.5),
+    np.longdouble(0.5),
+    np.uint64(2**64 - 1),
+    np.array(0.5),
+    np.array(3),
+    np.ma.masked,
+]
+SETTINGS = {
+    "noise": lambda value: hs.Bandit(2, noise=value, seed=0),
+    "seed": lambda value: hs.Bandit(2, seed=value),
+    "memory": lambda value: hs.Bandit(2, memory=value, seed=0),
+    "live": lambda value: hs.Bandit(2, live=value, seed=0),
+    "half_life": lambda value: hs.Bandit(2, half_life=value, seed=0),
+    "UCB radius": lambda value: hs.Bandit(2, rule=hs.UCB(value), seed=0),
+    "UCB delta": lambda value: hs.Bandit(
+        2, hs.Independent(), hs.UCB("theory", delta=value), noise=0.3, seed=0
+    ),
+    "Thompson scale": lambda value: hs.Bandit(2, rule=hs.Thompson(value), seed=0),
+    "Forced rounds": lambda value: hs.Bandit(2, rule=hs.Forced(value, hs.UCB()), seed=0),
+    "explore": lambda value: hs.Bandit(2, rule=hs.Greedy(explore=value), seed=0),
+    "EmpiricalBayes memory": lambda value: hs.Bandit(2, hs.EmpiricalBayes(memory=value), seed=0),
+    "Independent lam": lambda value: hs.Bandit(2, hs.Independent(lam=value), seed=0),
+    "Bias lam": lambda value: hs.Bandit(2, hs.Bias(lam=value), seed=0),
+    "Bias horizon": lambda value: hs.Bandit(2, hs.Bias(horizon=value), seed=0),
+    "Subspace lam1": lambda value: hs.Bandit(2, hs.Subspace(lam1=value), seed=0),
+    "Gaussian ridge": lambda value: hs.Bandit(2, hs.Gaussian(ridge=value), seed=0),
+    "linucb lam": lambda value: hs.linucb(2, lam=value, seed=0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*learns from forced rounds")
+@pytest.mark.parametrize("make", SETTINGS.values(), ids=SETTINGS)
+def test_numbers_of_any_kind_and_size_are_settings_or_refused(make):
+    accepted = 0
+    for value in ODD_NUMBERS:
+        try:
+            bandit = make(value)
+        except hs.InputError:
+            continue
+        accepted += 1
+        for id in range(3):
+            task = bandit.task(id)
+            for reward in (1.0, 0.5, 0.0):
+                task.learn(task.choose(X), reward)
+            task.close()
+        assert np.isfinite(bandit.prior.mean).all()
+        assert np.isfinite(bandit.task(9).predict(X).upper).all()
+        str(bandit.report())
+    assert accepted < len(ODD_NUMBERS)
+
+
+def test_a_deleted_task_prints_as_such():
+    bandit = hs.Bandit(dim=2, seed=0)
+    task = bandit.task("a")
+    task.delete()
+    assert repr(task) == "Task('a', deleted)"

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -434,3 +435,92 @@ class TestMany:
         choices = [task.choose(X), task.choose(X)]
         with refused(bandit, "reward must"):
             task.learn(choices, rewards)
+
+
+CONTEXTS = [
+    np.zeros(3),
+    np.zeros(1),
+    np.zeros((1, 2)),
+    np.array([np.nan, 1.0]),
+    np.array([np.inf, 1.0]),
+    np.array([1e99, 1.0]),
+    np.zeros(2, dtype=np.float32),
+    np.zeros(2, dtype=int),
+    np.ma.array([1.0, 2.0], mask=[True, False]),
+    np.array(["1", "2"]),
+    np.array([None, 1.0]),
+    [1.0, 2.0],
+    None,
+]
+
+
+class TestHandMadeChoices:
+    """Anybody can make a ``Choice``: what no choice of the bandit can hold is refused at once."""
+
+    @pytest.mark.parametrize("context", CONTEXTS, ids=repr)
+    @pytest.mark.parametrize("closed", [False, True])
+    def test_contexts_that_do_not_fit(self, context, closed, refused):
+        bandit = hs.Bandit(dim=2, seed=0)
+        task = bandit.task("a")
+        task.learn(task.choose(np.eye(2)), 1.0)
+        choice = task.choose(np.eye(2))
+        if closed:
+            task.close()
+        forged = dataclasses.replace(choice, context=context)
+        for learn in (
+            lambda: task.learn(forged, 1.0),
+            lambda: bandit.learn(forged, 1.0),
+            lambda: bandit.learn([choice, forged], [1.0, 1.0]),
+        ):
+            with refused(bandit, "choice.context"):
+                learn()
+        assert task.learn(choice, 1.0)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("number", -1),
+            ("number", 1.0),
+            ("number", True),
+            ("number", 2**63),
+            ("number", None),
+            ("epoch", -1),
+            ("epoch", 2**64),
+            ("epoch", "0"),
+            ("forced", 1),
+        ],
+    )
+    def test_other_parts(self, field, value, refused):
+        bandit = hs.Bandit(dim=2, seed=0)
+        choice = bandit.task("a").choose(np.eye(2))
+        forged = dataclasses.replace(choice, **{field: value})
+        with refused(bandit, f"choice.{field}"):
+            bandit.learn(forged, 1.0)
+
+    def test_a_number_far_ahead_takes_no_memory(self):
+        bandit = hs.Bandit(dim=2, seed=0)
+        choice = bandit.task("a").choose(np.eye(2))
+        forged = dataclasses.replace(choice, number=2**62)
+        assert bandit.learn(forged, 1.0)
+        assert bandit.task("a").rounds == 1
+
+    def test_one_that_fits_is_learned_from(self):
+        bandit = hs.Bandit(dim=2, seed=0)
+        choice = bandit.task("a").choose(np.eye(2))
+        assert bandit.learn(dataclasses.replace(choice, context=np.array([3.0, 4.0])), 1.0)
+        np.testing.assert_array_equal(bandit.task("a").evidence.moment, [3.0, 4.0])
+        with pytest.raises(hs.ChoiceError, match="already"):
+            bandit.learn(choice, 1.0)
+
+
+def test_digests_are_compared_in_constant_time(monkeypatch):
+    """Whoever guesses digests must learn nothing from how long a refusal takes."""
+    import hmac
+
+    bandit = hs.Bandit(dim=2, seed=0)
+    token = bandit.task("a").choose(np.eye(2)).token
+    compared = []
+    usual = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda *two: compared.append(two) or usual(*two))
+    assert bandit.learn(token, 1.0)
+    assert len(compared) == 1

@@ -47,7 +47,7 @@ def go_on(bandit, rounds, start=0, ids=("a",), look=lambda bandit: bandit):
     for at in range(start, start + rounds):
         for id in ids:
             choice = bandit.task(id).choose(offer(at))
-            trace.append((choice.id, choice.arm, choice.score.hex()))
+            trace.append((choice.task, choice.number, choice.arm, choice.score.hex()))
             bandit.learn(choice, reward_of(choice, at))
             bandit = look(bandit)
     return trace, bandit
@@ -377,8 +377,11 @@ class TestOneEntry:
         entry = Entry(hs.Evidence.zero(DIM, forced=forced).pack(), 0)
         entry.evidence = entry.total(DIM)
         for x, r, *mark in rounds:
-            entry.add(np.asarray(x, dtype=float), r, *(mark or [False]))
+            self.add(entry, np.asarray(x, dtype=float), r, *mark)
         return entry
+
+    def add(self, entry, context, reward, forced=False):
+        entry.evidence, entry.pending = entry.with_round(context, reward, forced)
 
     def test_an_empty_one(self):
         idle = Entry(hs.Evidence.zero(DIM).pack(), 0)
@@ -392,14 +395,14 @@ class TestOneEntry:
         entry = self.entry([(np.ones(DIM), 0.0)] * count)
         assert entry.rounds(DIM) == count == entry.total(DIM).rounds
         assert not entry.has_rewards(DIM)  # all of them were zero
-        entry.add(np.ones(DIM), -0.5, False)
+        self.add(entry, np.ones(DIM), -0.5)
         assert entry.has_rewards(DIM)
         assert entry.rounds(DIM) == count + 1
 
     def test_no_more_than_a_block_is_pending(self):
         entry = self.entry()
         for count in range(1, 3 * BLOCK):
-            entry.add(np.ones(DIM), 1.0, False)
+            self.add(entry, np.ones(DIM), 1.0)
             assert len(entry.pending) == count % BLOCK
             assert entry.rounds(DIM) == count
             assert entry.has_rewards(DIM)
@@ -412,7 +415,7 @@ class TestOneEntry:
         ]
         plain, asked = self.entry(rounds, forced=True), self.entry(forced=True)
         for round in rounds:
-            asked.add(*round)
+            self.add(asked, *round)
             asked.total(DIM), asked.rounds(DIM), asked.has_rewards(DIM)
         assert asked.total(DIM) == plain.total(DIM)
         assert asked.total(DIM) == asked.total(DIM)

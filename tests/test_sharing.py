@@ -510,16 +510,16 @@ class TestLooking:
         assert also_believed == believed
 
     @pytest.mark.parametrize("rounds", [5, 8, 30])
-    def test_a_loaded_bandit_goes_on_exactly(self, rounds, tmp_path, content):
+    def test_a_loaded_bandit_goes_on_exactly(self, rounds, tmp_path, lasting):
         bandit = hs.Bandit(DIM, rule=hs.Thompson(), seed=0)
         in_turns(bandit, range(4), rounds)
         bandit.task(2).close()
         bandit.save(tmp_path / "b")
         loaded = hs.load(tmp_path / "b")
-        assert content(loaded) == content(bandit)
+        assert lasting(loaded) == lasting(bandit)
         for id in (0, 9, 3, 2):  # running, new, running, reopened
             assert go_on(loaded, id, 30, rounds) == go_on(bandit, id, 30, rounds)
-        assert content(loaded) == content(bandit)
+        assert lasting(loaded) == lasting(bandit)
         assert loaded.prior == bandit.prior
 
 

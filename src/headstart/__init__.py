@@ -18,6 +18,7 @@ from headstart.errors import (
     TaskError,
 )
 from headstart.evidence import Evidence
+from headstart.journal import Journal, Replayed
 from headstart.named import (
     bayes_oracle,
     bias_oful,
@@ -68,11 +69,13 @@ __all__ = [
     "HeadstartError",
     "Independent",
     "InputError",
+    "Journal",
     "MissingFileError",
     "Mixture",
     "Oracle",
     "Prediction",
     "Prior",
+    "Replayed",
     "Report",
     "Rule",
     "Subspace",

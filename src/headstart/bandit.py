@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -14,11 +15,12 @@ import numpy as np
 from headstart import checks
 from headstart.choice import Choice
 from headstart.choices import Choices, builder, can_stack, decide, odds_of
-from headstart.contexts import LARGEST, Features, allowed_arms
-from headstart.entry import Entry
-from headstart.errors import ChoiceError, InputError, TaskError
+from headstart.contexts import LARGEST, Features, allowed_arms, checked_reward
+from headstart.entry import Entry, next_epoch
+from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.evidence import Evidence
-from headstart.ledger import Ledger
+from headstart.journal import Journal, Replayed, lines
+from headstart.ledger import Ledger, Told
 from headstart.mixture import MixturePrior
 from headstart.prior import Prior
 from headstart.randomness import Stream, Streams, entropy_of
@@ -130,7 +132,29 @@ class Bandit:
             half_life = checks.positive("half_life", half_life)
         live = checks.integer("live", live, 1)
         self._ledger = Ledger(features.dim, transfer, scale, live, half_life)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take what no copy shares with another: the lock, and the generator of random numbers."""
         self._lock = threading.RLock()
+        self._streams = Streams(self._streams.seed)
+        BANDITS.add(self)
+
+    def _forked(self) -> None:
+        """Begin anew in a process that was forked, whatever other threads were doing."""
+        self._begin()
+        self._ledger.epoch = next_epoch(self._ledger.epoch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle or a copy holds: books of its own, and all settings."""
+        with self._lock:
+            self._ledger.finish()
+            own = {"_lock": None, "_streams": self._streams.seed, "_ledger": self._ledger.copied()}
+            return self.__dict__ | own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"_streams": Streams(state["_streams"])})
+        self._forked()
 
     def __repr__(self) -> str:
         noise = "auto" if self._ledger.noise is None else self._ledger.noise
@@ -172,17 +196,23 @@ class Bandit:
         return self._frozen
 
     def __len__(self) -> int:
-        return len(self._ledger.entries)
+        with self._lock:
+            self._ledger.finish()
+            return len(self._ledger.entries)
 
     def __contains__(self, task: object) -> bool:
         try:
-            return checks.task_name(task) in self._ledger.entries
+            name = checks.task_name(task)
         except InputError:
             return False
+        with self._lock:
+            self._ledger.finish()
+            return name in self._ledger.entries
 
     def __iter__(self) -> Iterator[str]:
         """The ids of all tasks, in the order they were made."""
         with self._lock:
+            self._ledger.finish()
             return iter(list(self._ledger.entries))
 
     def task(self, id: str | int) -> Task:
@@ -192,6 +222,7 @@ class Bandit:
         """
         name = checks.task_name(id)
         with self._lock:
+            self._ledger.finish()
             self._ledger.open(name)
         return Task(self, name)
 
@@ -229,6 +260,7 @@ class Bandit:
             raise checks.refuse("ids", "a list of task ids", ids)
         names = [checks.task_name(id) for id in ids]
         with self._lock:
+            self._ledger.finish()
             tables = self._features.read_many(contexts, len(names))
             for name in names:
                 self._ledger.open(name)
@@ -261,16 +293,64 @@ class Bandit:
 
         Notes
         -----
-        Either all of them are learned from or, if one is refused, none.
+        Either all of them are learned from or, if one is refused, none. An exception that comes
+        from outside (Ctrl-C, a signal's handler, a time limit) changes nothing of that: try again,
+        and if it was learned from already, a :class:`ChoiceError` says so.
         """
         with self._lock:
             return self._learn(choice, reward, None)
+
+    def replay(self, journal: Journal | PathLike) -> Replayed:
+        """Learn from the rewards in a journal that are not learned from yet.
+
+        After a crash: load the last file, then replay the journal. Rewards that are in the file
+        already are passed over, so a journal may reach back further than the file, and may be
+        replayed more than once. Tasks that were made after the file was saved are made again.
+
+        Parameters
+        ----------
+        journal
+            A :class:`Journal`, or its path.
+        """
+        counts = {True: 0, False: 0}
+        refused: dict[int, str] = {}
+        damaged: list[int] = []
+        for line in lines(journal):
+            if line.token is None:
+                damaged.append(line.number)
+                continue
+            with self._lock:
+                self._ledger.finish()
+                if self._frozen:
+                    raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
+                try:
+                    counts[self._replay(line.token, line.reward)] += 1
+                except (ChoiceError, InputError, TaskError) as error:
+                    refused[line.number] = str(error)
+        return Replayed(counts[True], counts[False], refused, damaged)
+
+    def _replay(self, token: str, reward: Any) -> bool:
+        """Learn from a token, unless that was done before; its task is made if it is new."""
+        ledger = self._ledger
+        choice = Choice.from_token(token, self._origin)
+        self._check_hand_made(choice)
+        number = checked_reward(reward)
+        name, mark = choice.task, (choice.epoch, choice.number)
+        if name not in ledger.entries:
+            if choice.number < ledger.first_number:
+                raise TaskError(f"task {name!r} of choice {choice.id} was deleted")
+            ledger.open(name, choice.epoch)
+        if ledger.entries[name].was_learned(*mark):
+            return False
+        ledger.learn(name, *mark, choice.context, number, choice.forced, self._memory)
+        return True
 
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""
         from headstart import snapshot  # here, because importing headstart must stay cheap
 
         with self._lock:
+            self._ledger.finish()
             content = snapshot.pack(
                 snapshot.Saved(
                     self._ledger,
@@ -288,7 +368,11 @@ class Bandit:
     def load(
         cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
     ) -> Self:
-        """The bandit that was saved; pass ``transfer`` or ``rule`` if they are of your own kind."""
+        """The bandit that was saved; pass ``transfer`` or ``rule`` if they are of your own kind.
+
+        It decides as the saved one would have. Its choices have an epoch of their own: a token made
+        after the file was saved is never taken for one of them.
+        """
         from headstart import snapshot
 
         if transfer is not None and not isinstance(transfer, Transfer):
@@ -304,7 +388,7 @@ class Bandit:
         bandit._origin = found.origin
         bandit._frozen = found.frozen
         bandit._ledger = found.ledger
-        bandit._lock = threading.RLock()
+        bandit._forked()
         return bandit
 
     def report(self) -> Report:
@@ -344,7 +428,8 @@ class Bandit:
             )
 
     def _entry(self, name: str) -> Entry:
-        """A task's entry, or a helpful refusal."""
+        """A task's entry, or a helpful refusal; the lock is held."""
+        self._ledger.finish()
         entry = self._ledger.entries.get(name)
         if entry is None:
             raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
@@ -362,13 +447,19 @@ class Bandit:
             number, position = entry.number, entry.number - entry.start
             rng = self._rng(key, position)
             pick = self._rule.choose(belief, table, rng, allowed)
+            if entry.number != number or (entry.belief is not belief and entry.belief is not None):
+                raise TaskError(
+                    f"task {name!r} was changed by another call while it was choosing (did a "
+                    f"signal handler, or the rule, use the bandit?): choose again"
+                )
             # Nothing can be refused any more: from here on, things change.
             if not entry.closed or not self._frozen:
                 if entry.closed:
                     self._ledger.reopen(name)
                 self._ledger.enliven(name, belief, unsure)
                 entry.key = key
-            entry.next_number(self._memory)
+            self._ledger.number_choice(entry, self._memory)
+            epoch = self._ledger.epoch
             if names is not self._features.names:
                 self._features = self._features._replace(names=names)
         table = table.copy() if self._features.plain else table
@@ -377,7 +468,10 @@ class Bandit:
         odds = partial(odds_of, self._rule, belief, table, seed, key, position, allowed)
         context = frozen(table[pick.arm].copy())
         forced = bool(pick.forced)
-        return Choice(pick.arm, pick.score, name, number, forced, context, self._origin, odds)
+        origin = self._origin
+        return Choice(
+            pick.arm, pick.score, name, number, forced, context, origin, odds, epoch, True
+        )
 
     def _rng(self, key: Any, position: int) -> Any:
         """A choice's random numbers: the library's own rules mostly need none."""
@@ -395,7 +489,8 @@ class Bandit:
             beliefs.append(belief)
             key = self._streams.key(name) if entry.key is None else entry.key
             streams.append(Stream(self._streams, key, entry.number - entry.start))
-            numbers.append(entry.next_number(self._memory))
+            numbers.append(entry.number)
+            ledger.number_choice(entry, self._memory)
             if not (entry.closed and self._frozen):
                 ledger.reopen(name)
                 ledger.enliven(name, belief, unsure)
@@ -416,6 +511,7 @@ class Bandit:
             self._rule,
             self._streams.seed,
             self._origin,
+            ledger.epoch,
             arms,
             scores,
             names,
@@ -433,39 +529,36 @@ class Bandit:
             return self._learn_one(choice, float(reward), task)
         single = isinstance(choice, (Choice, str))
         choices, rewards = ([choice], [reward]) if single else pair_up(choice, reward)
-        rounds = []
-        fresh: set[tuple[str, int]] = set()
+        batch: list[Told] = []
+        fresh: set[tuple[str, int, int]] = set()
         for item, value in zip(choices, rewards, strict=True):
             known = self._known_choice(item, task)
-            number = checks.real("reward", value)
-            if abs(number) > LARGEST:
-                raise checks.refuse("reward", f"below {LARGEST:g} in size", value)
-            mark = (known.task, known.number)
-            if mark in fresh or self._entry(known.task).was_learned(known.number):
+            number = checked_reward(value)
+            mark = (known.task, known.epoch, known.number)
+            if mark in fresh or self._entry(known.task).was_learned(known.epoch, known.number):
                 raise self._learned_already(known)
             fresh.add(mark)
-            rounds.append((known, number))
+            batch.append((*mark, known.context, number, known.forced))
         if self._frozen:
             return False
-        for known, number in rounds:
-            self._ledger.learn(known.task, known.context, number, known.forced)
-            self._ledger.entries[known.task].mark_learned(known.number, self._memory)
+        self._ledger.learn_all(batch, self._memory)
         return True
 
     def _learn_one(self, choice: Choice, reward: float, task: str | None) -> bool:
-        """The usual case: one choice, one number."""
-        if choice.origin is not self._origin or choice.task != task:
+        """The usual case: one choice of this very bandit, one number."""
+        ledger, name, epoch, number = self._ledger, choice.task, choice.epoch, choice.number
+        if ledger.unfinished or ledger.batch:
+            ledger.finish()
+        if not choice.checked or choice.origin is not self._origin or name != task:
             self._known_choice(choice, task)
         if not -LARGEST <= reward <= LARGEST:
-            checks.real("reward", reward)
-            raise checks.refuse("reward", f"below {LARGEST:g} in size", reward)
-        entry = self._entry(choice.task)
-        if entry.was_learned(choice.number):
+            reward = checked_reward(reward)
+        entry = ledger.entries.get(name) or self._entry(name)
+        if entry.was_learned(epoch, number):
             raise self._learned_already(choice)
         if self._frozen:
             return False
-        self._ledger.learn(choice.task, choice.context, reward, choice.forced)
-        entry.mark_learned(choice.number, self._memory)
+        ledger.learn(name, epoch, number, choice.context, reward, choice.forced, self._memory)
         return True
 
     def _learned_already(self, choice: Choice) -> ChoiceError:
@@ -485,8 +578,27 @@ class Bandit:
             raise ChoiceError(f"choice {item.id} is unknown: it belongs to another bandit")
         if task is not None and item.task != task:
             raise ChoiceError(f"choice {item.id} belongs to task {item.task!r}, not {task!r}")
+        if not item.checked:
+            self._check_hand_made(item)
         self._entry(item.task)
         return item
+
+    def _check_hand_made(self, choice: Choice) -> None:
+        """Refuse what no choice of this bandit can hold: anybody can make a ``Choice``."""
+        number, epoch, context, dim = choice.number, choice.epoch, choice.context, self._ledger.dim
+        if type(number) is not int or not 0 <= number < 2**63:
+            raise checks.refuse("choice.number", "a whole number, 0 or more", number)
+        if type(epoch) is not int or not 0 <= epoch < 2**64:
+            raise checks.refuse("choice.epoch", "a whole number of 64 bits", epoch)
+        if type(choice.forced) is not bool:
+            raise checks.refuse("choice.forced", "True or False", choice.forced)
+        want = f"a vector of {dim} finite numbers (float64)"
+        if type(context) is not np.ndarray or context.dtype != np.float64:
+            raise checks.refuse("choice.context", want, context)
+        if context.shape != (dim,):
+            raise checks.refuse("choice.context", want, context)
+        if not np.abs(checks.finite_array("choice.context", context, want)).max() <= LARGEST:
+            raise InputError(f"choice.context must be below {LARGEST:g} in size everywhere")
 
     def _predict(self, name: str, contexts: Any, level: float, of_reward: bool) -> Prediction:
         level = checks.fraction("level", level, open_ends=True)
@@ -508,6 +620,20 @@ def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None 
     Pass ``transfer`` or ``rule`` if they were of your own kind: a file holds settings, never code.
     """
     return Bandit.load(path, transfer=transfer, rule=rule)
+
+
+#: Every bandit of this process, for the processes that are forked from it.
+BANDITS: weakref.WeakSet[Bandit] = weakref.WeakSet()
+
+
+def begin_after_fork() -> None:
+    """Give the bandits of a forked process locks of their own: others may be held for ever."""
+    for bandit in list(BANDITS):
+        bandit._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=begin_after_fork)
 
 
 def pair_up(choices: Any, rewards: Any) -> tuple[list[Any], list[Any]]:

@@ -25,6 +25,9 @@ __all__ = [
 
 Array = npt.NDArray[np.floating[Any]]
 
+#: Parameters beyond these overflow, or vanish, where they are squared or multiplied.
+SMALLEST, GREATEST = 1e-60, 1e60
+
 
 def describe(value: object) -> str:
     """Say what a value is, briefly enough for an error message.
@@ -32,6 +35,8 @@ def describe(value: object) -> str:
     >>> describe([[1.0, 2.0]]), describe(float("nan")), describe("x" * 99)[:12]
     ('a list', 'nan', "'xxxxxxxxxxx")
     """
+    if isinstance(value, np.ma.MaskedArray):
+        return f"a masked array of shape {value.shape}" if value.ndim else "a masked value"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
     if value is None or isinstance(value, (bool, str, bytes, numbers.Number)):
@@ -54,8 +59,8 @@ def refuse(name: str, want: str, got: object) -> InputError:
 
 
 def real(name: str, value: object, want: str = "a finite number") -> float:
-    """A finite real number, as a float; booleans and arrays are refused."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
+    """A finite real number, as a float; booleans, arrays and masked values are refused."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and not has_masked(value):
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise refuse(name, want, value)
@@ -69,18 +74,22 @@ def real(name: str, value: object, want: str = "a finite number") -> float:
 
 
 def positive(name: str, value: object) -> float:
-    """A finite number above zero."""
+    """A finite number above zero, whose square is one too."""
     number = real(name, value, "a positive finite number")
     if number <= 0:
         raise refuse(name, "a positive finite number", value)
+    if not SMALLEST <= number <= GREATEST:
+        raise refuse(name, f"a positive number from {SMALLEST:g} to {GREATEST:g}", value)
     return number
 
 
 def non_negative(name: str, value: object) -> float:
-    """A finite number, zero or more."""
+    """A finite number, zero or more, whose square is finite too."""
     number = real(name, value, "a finite number, 0 or more")
     if number < 0:
         raise refuse(name, "a finite number, 0 or more", value)
+    if number > GREATEST:
+        raise refuse(name, f"a number from 0 to {GREATEST:g}", value)
     return number
 
 
@@ -88,7 +97,7 @@ def fraction(name: str, value: object, *, open_ends: bool = False) -> float:
     """A number from 0 to 1, the ends included unless ``open_ends``."""
     want = "a number strictly between 0 and 1" if open_ends else "a number from 0 to 1"
     number = real(name, value, want)
-    inside = 0 < number < 1 if open_ends else 0 <= number <= 1
+    inside = SMALLEST <= number < 1 if open_ends else 0 <= number <= 1
     if not inside:
         raise refuse(name, want, value)
     return number
@@ -102,6 +111,8 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise refuse(name, want, value)
     number = int(value)
+    if maximum is None and number >= 2**63:
+        raise refuse(name, f"{want} (of 63 bits)", value)
     if number < minimum or (maximum is not None and number > maximum):
         raise refuse(name, want, value)
     return number
@@ -120,12 +131,12 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
     >>> finite_array("mean", [1, 2], "a vector", ndim=1)
     array([1., 2.])
     """
+    if has_masked(value):
+        raise InputError(f"{name} must be {want}; got masked values, which are missing")
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be {want}; got {describe(value)} ({error})") from None
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise InputError(f"{name} must be {want}; got a masked array with values missing")
     if array.dtype.kind == "O" and all(isinstance(item, numbers.Real) for item in array.flat):
         array = np.array([real(name, item) for item in array.flat]).reshape(array.shape)
     if array.dtype.kind not in "fiub":
@@ -143,6 +154,20 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
         offender = array[tuple(bad)]
         raise InputError(f"{name} must be finite everywhere; got {offender}{where}")
     return array
+
+
+def has_masked(value: object) -> bool:
+    """Whether an array, or an array in a list, has masked values: NumPy would read what is behind.
+
+    >>> has_masked([[1.0, np.ma.masked], [1.0, 2.0]]), has_masked(np.ma.array([1.0, 2.0]))
+    (True, False)
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        return bool(np.ma.is_masked(value))
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == "O"):
+        parts = (list, tuple, np.ndarray)
+        return any(has_masked(part) for part in value if isinstance(part, parts))
+    return False
 
 
 def task_name(id: object) -> str:

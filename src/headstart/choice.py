@@ -7,9 +7,10 @@ import binascii
 import dataclasses
 import functools
 import hashlib
+import hmac
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from headstart.rules import Propensities
 
 __all__ = ["Choice"]
 
-VERSION = 1
-HEAD = struct.Struct("<BBQIIH")  # version, forced, number, arm, dimension, length of the task id
+VERSION = 2
+# version, forced, epoch, number, arm, dimension, length of the task id
+HEAD = struct.Struct("<BBQQIIH")
 DIGEST = 12
 
 
@@ -38,6 +40,9 @@ class Choice:
         The task's id.
     number
         Which choice of the task this is.
+    epoch
+        Which copy of the bandit made it: 0 for one that was never loaded, copied or forked. Copies
+        that go on from the same state number their choices alike.
     """
 
     arm: int
@@ -48,6 +53,9 @@ class Choice:
     context: Array = dataclasses.field(repr=False)
     origin: bytes = dataclasses.field(repr=False)
     odds: Callable[[], Propensities] | None = dataclasses.field(repr=False, default=None)
+    epoch: int = 0
+
+    checked: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -59,6 +67,8 @@ class Choice:
         context: Array,
         origin: bytes,
         odds: Callable[[], Propensities] | None = None,
+        epoch: int = 0,
+        checked: bool = False,
     ) -> None:
         # A dataclass that is frozen would set its fields one by one, which takes three times as
         # long; choices are made often.
@@ -71,12 +81,14 @@ class Choice:
             context=context,
             origin=origin,
             odds=odds,
+            epoch=epoch,
+            checked=checked,  # by the bandit that made it; no field, and lost in whatever is a copy
         )
 
     @property
     def id(self) -> str:
-        """Unique within the bandit: task and number."""
-        return f"{self.task}#{self.number}"
+        """Unique among all copies of the bandit: task, number, and epoch unless that is 0."""
+        return f"{self.task}#{self.number}" + (f"@{self.epoch:016x}" if self.epoch else "")
 
     @functools.cached_property
     def stated(self) -> Propensities:
@@ -115,7 +127,8 @@ class Choice:
         It is sealed with the bandit's identity: a damaged token, or another bandit's, is refused.
         """
         task = self.task.encode()
-        head = HEAD.pack(VERSION, self.forced, self.number, self.arm, len(self.context), len(task))
+        place = self.epoch, self.number, self.arm
+        head = HEAD.pack(VERSION, self.forced, *place, len(self.context), len(task))
         body = head + task + self.context.astype("<f8").tobytes()
         return base64.urlsafe_b64encode(body + seal(body, self.origin)).decode()
 
@@ -129,22 +142,29 @@ class Choice:
         body, digest = raw[:-DIGEST], raw[-DIGEST:]
         if len(body) < HEAD.size or body[0] != VERSION:
             raise ChoiceError(f"token {short(token)} is not a token of this version")
-        if seal(body, origin) != digest:
+        if not hmac.compare_digest(seal(body, origin), digest):
             raise ChoiceError(
                 f"token {short(token)} is damaged, or belongs to another bandit than this one"
             )
-        _, forced, number, arm, dim, length = HEAD.unpack_from(body)
+        _, forced, epoch, number, arm, dim, length = HEAD.unpack_from(body)
         task = body[HEAD.size : HEAD.size + length].decode()
         context = np.frombuffer(body, dtype="<f8", offset=HEAD.size + length, count=dim)
-        return cls(arm, float("nan"), task, number, bool(forced), frozen(context.copy()), origin)
+        context = frozen(context.astype(np.float64))
+        score, mark = float("nan"), bool(forced)
+        return cls(arm, score, task, number, mark, context, origin, epoch=epoch)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Choice):
             return NotImplemented
-        return (self.origin, self.task, self.number) == (other.origin, other.task, other.number)
+        return self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash((self.origin, self.task, self.number))
+        return hash(self.identity)
+
+    @property
+    def identity(self) -> tuple[bytes, str, int, int]:
+        """What no two choices have in common."""
+        return self.origin, self.task, self.epoch, self.number
 
     def __repr__(self) -> str:
         return f"Choice(id={self.id!r}, arm={self.arm}, score={self.score:.4g})"

@@ -144,6 +144,7 @@ def builder(
     rule: Rule,
     seed: int,
     origin: bytes,
+    epoch: int,
     arms: Any,
     scores: Any,
     tasks: Sequence[str],
@@ -159,9 +160,8 @@ def builder(
         stream = streams[at]
         odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
         context = frozen(tables[at, arms[at]].copy())
-        mark = bool(forced[at])
-        return Choice(
-            int(arms[at]), float(scores[at]), tasks[at], numbers[at], mark, context, origin, odds
-        )
+        mark, task, number = bool(forced[at]), tasks[at], numbers[at]
+        arm, score = int(arms[at]), float(scores[at])
+        return Choice(arm, score, task, number, mark, context, origin, odds, epoch, True)
 
     return build

@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array
 
-__all__ = ["Features", "allowed_arms"]
+__all__ = ["Features", "allowed_arms", "checked_reward"]
 
 LARGEST = 1e60  # fourth powers and their products must not overflow
 SOUND = LARGEST**2  # where the sum of squares is below this, so is every square
@@ -177,6 +177,8 @@ def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
     want = f"row numbers from 0 to {arms - 1}, or a mask of {arms} booleans"
     if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
         raise checks.refuse("exclude", want, exclude)
+    if checks.has_masked(exclude):
+        raise InputError(f"exclude must be {want}; got masked values, which are missing")
     try:
         listed = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
     except ValueError:
@@ -196,3 +198,17 @@ def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
     if not allowed.any():
         raise InputError(f"exclude must leave at least one arm; got all {arms} of them")
     return allowed
+
+
+def checked_reward(value: Any) -> float:
+    """A reward as a float; a click may be a boolean.
+
+    >>> checked_reward(True), checked_reward(2)
+    (1.0, 2.0)
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0 and not checks.has_masked(value):
+        value = value.item()
+    number = float(value) if isinstance(value, (bool, np.bool_)) else checks.real("reward", value)
+    if abs(number) > LARGEST:
+        raise checks.refuse("reward", f"below {LARGEST:g} in size", value)
+    return number

@@ -13,28 +13,41 @@ The rules that keep the books right:
 
 A *live* task has its belief at hand. An *idle* one is only its packed evidence and a few numbers,
 and comes alive again from the newest prior.
+
+An exception may come at any moment: Ctrl-C, a signal's handler that raises, a time limit. So a
+change is worked out first, as steps that give the same when they are taken twice, and then made by
+one store, of :attr:`Ledger.unfinished`. Steps not taken yet are taken before the books are used
+again (:meth:`Ledger.finish`), as are the rounds left of a batch. The same holds for a process that
+forks while another of its threads is changing something: the child finds the books as they were,
+or finishes the change.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
+import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart.belief import Belief
-from headstart.entry import Believed, Entry
+from headstart.entry import Believed, Entry, forget, total
+from headstart.errors import HeadstartError
 from headstart.evidence import Evidence
 from headstart.mixture import MixtureBelief, believe
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 from headstart.transfer.noise import own_noise
 
-__all__ = ["Base", "Ledger"]
+__all__ = ["Base", "Ledger", "Told"]
+
+Step = tuple[Any, ...]  # a function, and what to call it with
+Told = tuple[str, int, int, Array, float, bool]  # as Ledger.learn takes it
 
 
 class Base(NamedTuple):
@@ -75,6 +88,38 @@ class Ledger:
         self.cached_prior: Any = None
         self.cached_with: tuple[str, ...] = ()  # the running tasks that it counts, few enough
         self.cached_at = 0  # how many rewards there were then
+        self.epoch = 0  # marks the choices made here: those of a copy, or before a load, differ
+        self.unfinished: Sequence[Step] = ()  # a change that was decided on
+        self.batch: Sequence[Told] = ()  # rewards that are being learned from, all or none
+        self.done = 0  # how many of them are learned from
+        self.failures = 0  # how often one of them has failed
+        self.memory = 0  # how many choices they leave remembered
+
+    def commit(self, *steps: Step) -> None:
+        """Make a change: steps that may be taken again, should an exception come in between."""
+        self.unfinished = steps
+        self.finish_steps()
+
+    def finish_steps(self) -> None:
+        """Take the steps of a change."""
+        for step in self.unfinished:
+            step[0](*step[1:])
+        self.unfinished = ()
+
+    def finish(self) -> None:
+        """Finish whatever was interrupted; whoever has taken the lock calls this first."""
+        if self.unfinished:
+            self.finish_steps()
+        if self.batch:
+            self.finish_batch()
+
+    def copied(self) -> Ledger:
+        """Books of their own with the same content."""
+        twin = copy.copy(self)
+        twin.entries = {name: copy.copy(entry) for name, entry in self.entries.items()}
+        twin.live = OrderedDict((name, twin.entries[name]) for name in self.live)
+        twin.closed, twin.unfolded = self.closed.copy(), self.unfolded.copy()
+        return twin
 
     def begin_with(self, base: Base) -> None:
         """Let empty books begin with what was learned elsewhere."""
@@ -87,12 +132,14 @@ class Ledger:
             return self.base.state
         return self.transfer.init(self.dim, self.noise)
 
-    def open(self, task: str) -> Entry:
-        """The task's entry, made if there is none."""
+    def open(self, task: str, epoch: int | None = None) -> Entry:
+        """The task's entry, made if there is none: in this epoch, or in one that is given."""
         entry = self.entries.get(task)
         if entry is None:
             blank = Evidence.zero(self.dim, forced=self.transfer.keeps_forced).pack()
-            entry = self.entries[task] = Entry(blank, self.first_number)
+            entry = self.entries[task] = Entry(
+                blank, self.first_number, self.epoch if epoch is None else epoch
+            )
         return entry
 
     def evidence(self, entry: Entry) -> Evidence:
@@ -102,11 +149,21 @@ class Ledger:
     @contextlib.contextmanager
     def looking(self) -> Iterator[None]:
         """Whatever is settled meanwhile is as it was afterwards: when it is settled decides."""
+        self.finish()
         before = self.state, dict(self.unfolded), self.stale, self.reversals
         try:
             yield
         finally:
-            self.state, self.unfolded, self.stale, self.reversals = before
+            self.finish()
+            self.commit((self.put_state, *before))
+
+    def put_state(self, state: Any, unfolded: dict[str, None], stale: bool, reversals: int) -> None:
+        """Keep a transfer's state, and what it says of it."""
+        self.state, self.unfolded, self.stale, self.reversals = state, unfolded, stale, reversals
+
+    def put_prior(self, prior: Any, rewards: int, counted: tuple[str, ...]) -> None:
+        """Keep a prior at hand, with the number of rewards and the running tasks it counts."""
+        self.cached_prior, self.cached_at, self.cached_with = prior, rewards, counted
 
     def prior(self, keep: bool = True) -> Any:
         """Where a new task starts; ``keep`` it for those that come soon, unless only looking."""
@@ -119,8 +176,8 @@ class Ledger:
             known = self.noise is not None or any(
                 self.entries[name].has_rewards(self.dim) for name in (*self.closed, *self.live)
             )
-            self.cached_prior, self.cached_at = prior, self.rewards if known else 0
-            self.cached_with = tuple(self.running(None))
+            rewards = self.rewards if known else 0
+            self.commit((self.put_prior, prior, rewards, tuple(self.running(None))))
         return prior
 
     def has_recent_prior(self) -> bool:
@@ -151,14 +208,13 @@ class Ledger:
     def settle(self) -> None:
         """Bring the transfer's state up to date with the closed tasks."""
         if self.stale:
-            self.state = self.folded(self.closed)
-            self.unfolded = {task: None for task in self.closed if not self.rounds(task)}
-            self.stale = False
-            self.reversals = 0
+            state = self.folded(self.closed)
+            unfolded = {task: None for task in self.closed if not self.rounds(task)}
+            self.commit((self.put_state, state, unfolded, False, 0))
             return
         for task in [task for task in self.unfolded if self.rounds(task)]:
-            self.state = self.transfer.fold(self.state, self.evidence(self.entries[task]), 1.0)
-            del self.unfolded[task]
+            state = self.transfer.fold(self.state, self.evidence(self.entries[task]), 1.0)
+            self.commit((setattr, self, "state", state), (self.unfolded.pop, task, None))
 
     def folded(self, tasks: Iterable[str]) -> Any:
         """The state of these tasks alone, from nothing."""
@@ -203,91 +259,154 @@ class Ledger:
                 return None
         return state
 
-    def take_out(self, task: str) -> None:
-        """Take a closed task's evidence out of the transfer's state."""
-        self.cached_prior = None
-        if not self.transfer.reversible:
-            self.stale = True
-        if self.stale or task in self.unfolded:
-            return
+    def taking_out(self, task: str) -> list[Step]:
+        """How to take a closed task's evidence out of the transfer's state."""
+        steps: list[Step] = [(setattr, self, "cached_prior", None)]
+        if self.stale or not self.transfer.reversible:
+            return [*steps, (setattr, self, "stale", True)]
+        if task in self.unfolded:
+            return steps
         # Sums taken back leave rounding behind: start afresh before it can add up.
-        self.reversals += 1
+        reversals = self.reversals + 1
+        steps.append((setattr, self, "reversals", reversals))
         state = self.state_without(task)
-        if state is None or self.reversals > max(64, len(self.closed)):
-            self.stale = True
-        else:
-            self.state = state
-            self.unfolded[task] = None
+        if state is None or reversals > max(64, len(self.closed)):
+            return [*steps, (setattr, self, "stale", True)]
+        steps.append((setattr, self, "state", state))
+        return [*steps, (operator.setitem, self.unfolded, task, None)]
+
+    def striking(self, task: str) -> list[Step]:
+        """How to strike a task from the closed ones; with none left, the state is the first one."""
+        steps = self.taking_out(task)
+        steps += [(self.unfolded.pop, task, None), (self.closed.pop, task, None)]
+        if len(self.closed) == 1:
+            steps.append((self.put_state, self.first_state(), {}, False, 0))
+        return steps
 
     def close(self, task: str) -> None:
         """Fold a task into the prior, exactly once however often it is called."""
         entry = self.entries[task]
         if entry.closed:
             return
-        state = self.state
-        counts = self.rounds(task) > 0
-        if counts and not self.stale:
-            state = self.transfer.fold(state, self.evidence(entry), 1.0)
-        self.state = state
-        self.cached_prior = None if counts else self.cached_prior
-        self.closed[task] = None
-        if not counts:
-            self.unfolded[task] = None
-        entry.closed = True
-        self.idle(task)
+        steps: list[Step] = []
+        if not self.rounds(task) > 0:
+            steps.append((operator.setitem, self.unfolded, task, None))
+        else:
+            steps.append((setattr, self, "cached_prior", None))
+            if not self.stale:
+                state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
+                steps.append((setattr, self, "state", state))
+        steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
+        self.commit(*steps, *self.idling(task))
 
     def reopen(self, task: str) -> None:
         """Let a closed task run on: its evidence leaves the prior until it is closed again."""
         entry = self.entries[task]
-        if not entry.closed:
-            return
-        self.take_out(task)
-        self.forget_closed(task)
-        entry.closed = False
+        if entry.closed:
+            self.commit(*self.striking(task), (setattr, entry, "closed", False))
 
     def delete(self, task: str) -> None:
         """Remove a task and what it contributed."""
         entry = self.entries[task]
-        if entry.closed:
-            self.take_out(task)
-            self.forget_closed(task)
-        self.first_number = max(self.first_number, entry.number)
-        self.cached_prior = None
-        self.live.pop(task, None)
-        del self.entries[task]
+        first = max(self.first_number, entry.number)
+        self.commit(
+            *(self.striking(task) if entry.closed else ()),
+            (setattr, self, "first_number", first),
+            (setattr, self, "cached_prior", None),
+            (self.live.pop, task, None),
+            (self.entries.pop, task, None),
+        )
 
-    def forget_closed(self, task: str) -> None:
-        """Strike a task from the closed ones; without any, the state is exactly the first one."""
-        self.unfolded.pop(task, None)
-        del self.closed[task]
-        if not self.closed:
-            self.state = self.first_state()
-            self.stale = False
-            self.reversals = 0
-
-    def learn(self, task: str, context: Array, reward: float, forced: bool) -> None:
-        """Add one round to a task."""
-        entry = self.entries[task]
-        if entry.closed:
-            self.take_out(task)
-        self.rewards += 1
-        entry.rewards += 1
-        if entry.belief is None:
-            evidence = self.evidence(entry).faded(self.fade)
-            entry.packed = evidence.add_unchecked(context, reward, forced).pack()
-            return
-        if self.fade < 1.0:
-            evidence = self.evidence(entry).faded(self.fade)
-            entry.evidence = evidence.add_unchecked(context, reward, forced)
-            entry.belief = counting(believe(entry.belief.prior, entry.evidence), entry.rewards)
+    def number_choice(self, entry: Entry, memory: int) -> None:
+        """Count a choice that was made; those more than ``memory`` back are forgotten."""
+        number = entry.number
+        if entry.epoch != self.epoch:
+            others = entry.others_with(entry.epoch, entry.base, entry.learned)
+            self.commit((entry.put_marks, number, 0, number + 1, others, self.epoch))
+        elif number + 1 - entry.base > memory:
+            marks = *forget(entry.base, entry.learned, number + 1 - entry.base - memory), number + 1
+            self.commit((entry.put_marks, *marks, entry.others, entry.epoch))
         else:
-            entry.add(context, reward, forced)
-            entry.belief = entry.belief.learn_unchecked(context, reward)
-        if entry.unsure:
-            entry.belief = self.on_its_own(entry, entry.belief, self.evidence(entry))
+            entry.number = number + 1
+
+    def learn_all(self, batch: Sequence[Told], memory: int) -> None:
+        """Learn from rewards that were checked: once this has begun, from all of them."""
+        self.memory, self.done, self.failures = memory, 0, 0
+        self.batch = batch
+        self.finish_batch()
+
+    def finish_batch(self) -> None:
+        """Learn from the rest of a batch."""
+        while self.done < len(self.batch):
+            try:
+                self.learn(*self.batch[self.done], self.memory, self.done + 1)
+            except Exception:
+                # A time limit that raises may have come; but what always fails must not be tried
+                # whenever the books are opened.
+                self.failures += 1
+                if self.failures >= ATTEMPTS and not self.unfinished:
+                    self.batch = ()
+                raise
+        self.batch = ()
+
+    def learn(
+        self,
+        task: str,
+        epoch: int,
+        number: int,
+        context: Array,
+        reward: float,
+        forced: bool,
+        memory: int,
+        done: int = 0,
+    ) -> None:
+        """Learn from one reward: its round counts, and its choice is marked, or nothing changes.
+
+        ``done`` tells how many of a batch are learned from then.
+        """
+        entry = self.entries[task]
+        before, rewards = entry.belief, entry.rewards + 1
+        packed, evidence, pending, belief = entry.packed, entry.evidence, entry.pending, before
+        if before is None:
+            sums = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
+            packed, evidence = sums.pack(), None
+        elif self.fade < 1.0:
+            evidence = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
+            belief = counting(believe(before.prior, evidence), rewards)
+            pending = ()
+        else:
+            evidence, pending = entry.with_round(context, reward, forced)
+            belief = before.learn_unchecked(context, reward)
+        if entry.unsure and belief is not None and evidence is not None:
+            belief = self.on_its_own(rewards, belief, total(evidence, pending))
+        marks = entry.marks(epoch, number, memory)
+        steps = self.taking_out(task) if entry.closed else None
+        if entry.belief is not before or entry.rewards + 1 != rewards:
+            raise HeadstartError(
+                f"task {task!r} was changed by another call while it was learning (did a signal "
+                f"handler use the bandit?): nothing was learned from this reward, try again"
+            )
+        shown = packed, evidence, pending, belief, rewards
+        round = entry, shown, marks, (self.rewards + 1, done)
+        put = self.put_round
+        if steps is None:  # as is usual: the same as below, and faster
+            self.unfinished = ((put, round),)
+            put(round)
+            self.unfinished = ()
+        else:
+            self.commit((put, round), *steps)
+        if before is None:
+            return
         due = self.transfer.counts_running and milestone(entry.number - entry.start)
         if due and much_more(self.rewards - entry.rewards, entry.built):
             self.enliven(task, *self.build(task))
+
+    def put_round(self, round: tuple[Any, ...]) -> None:
+        """Write a round into the books."""
+        entry, shown, marks, counts = round
+        entry.packed, entry.evidence, entry.pending, entry.belief, entry.rewards = shown
+        entry.base, entry.learned, entry.number, entry.others = marks
+        self.rewards, self.done = counts
 
     def belief(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
         """What is believed of a task, and whether only the task itself can tell the noise."""
@@ -313,17 +432,16 @@ class Ledger:
             and not any(self.entries[other].has_rewards(self.dim) for other in others)
         )
         if unsure:
-            belief = self.on_its_own(entry, belief, evidence, afresh=True)
+            belief = self.on_its_own(entry.rewards, belief, evidence, afresh=True)
         return belief, unsure
 
     def on_its_own(
-        self, entry: Entry, belief: Believed, evidence: Evidence, afresh: bool = False
+        self, rewards: int, belief: Believed, evidence: Evidence, afresh: bool = False
     ) -> Believed:
         """The belief of a task that alone tells the noise.
 
         Its scale is looked at after 1, 2, 4, 8, … rewards (that takes O(d³)), or ``afresh``.
         """
-        rewards = entry.rewards
         if rewards and (afresh or rewards & (rewards - 1) == 0):
             prior = self.transfer.alone(evidence)
             if prior is not None:
@@ -341,26 +459,31 @@ class Ledger:
         if entry.belief is belief:
             self.live.move_to_end(task)
             return
-        if entry.evidence is None:
-            entry.evidence = self.evidence(entry)
-        entry.belief, entry.unsure, entry.packed = belief, unsure, None
-        entry.built = self.rewards - entry.rewards
-        self.live[task] = entry
-        self.live.move_to_end(task)
-        while len(self.live) > self.capacity:
-            self.idle(next(iter(self.live)))
+        evidence = self.evidence(entry) if entry.evidence is None else entry.evidence
+        built = self.rewards - entry.rewards
+        steps: list[Step] = [
+            (entry.put_belief, None, evidence, entry.pending, belief, unsure, built),
+            (operator.setitem, self.live, task, entry),
+            (self.live.move_to_end, task),
+        ]
+        if task not in self.live:
+            too_many = len(self.live) + 1 - self.capacity
+            for oldest in itertools.islice(self.live, max(too_many, 0)):
+                steps += self.idling(oldest)
+        self.commit(*steps)
 
-    def idle(self, task: str) -> None:
-        """Keep only a task's packed evidence."""
+    def idling(self, task: str) -> list[Step]:
+        """How to keep only a task's packed evidence."""
         entry = self.entries[task]
-        if entry.evidence is not None:
-            entry.packed = self.evidence(entry).pack()
-            entry.pending = ()
-        entry.evidence = entry.belief = entry.key = None
-        entry.unsure = False
-        self.live.pop(task, None)
+        packed = entry.packed if entry.evidence is None else self.evidence(entry).pack()
+        return [
+            (entry.put_belief, packed, None, (), None, False, entry.built),
+            (setattr, entry, "key", None),
+            (self.live.pop, task, None),
+        ]
 
 
+ATTEMPTS = 3  # how often learning from a reward of a batch may fail
 RUNNING = 64  # how many running tasks count at most
 
 

@@ -38,6 +38,8 @@ def entropy_of(seed: Seed) -> int:
     want = "a whole number 0 or more, a numpy Generator or SeedSequence, or None"
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
         raise checks.refuse("seed", want, seed)
+    if int(seed).bit_length() > 4096:
+        raise checks.refuse("seed", f"{want} (a number has 4096 bits at most)", seed)
     return int(seed)
 
 

@@ -7,7 +7,10 @@ tables of arrays and back, which is how they are stored.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -76,6 +79,18 @@ class Settings:
 
     __slots__ = ()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check = cls.__dict__.get("__post_init__")
+        if check is not None:  # let it find plain numbers
+
+            @functools.wraps(check)
+            def checked(self: Any) -> None:
+                make_plain(self)
+                check(self)
+
+            cls.__post_init__ = checked  # type: ignore[attr-defined]
+
     def __repr__(self) -> str:
         known: dict[str, dataclasses.Field[Any]] = getattr(self, "__dataclass_fields__", {})
         shown = [
@@ -84,6 +99,22 @@ class Settings:
             if field.repr and not same(getattr(self, field.name), field.default)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def make_plain(settings: Any) -> None:
+    """Turn the numbers among settings into floats and ints: NumPy does not know all kinds."""
+    for field in dataclasses.fields(settings):
+        value: Any = getattr(settings, field.name)
+        if isinstance(value, np.ndarray) and not value.ndim and not np.ma.is_masked(value):
+            value = value.item()
+        if type(value) is not bool and isinstance(value, numbers.Integral):
+            value = int(value)
+        fractional = not isinstance(value, (int, float)) and isinstance(value, numbers.Real)
+        too_long = type(value) is int and abs(value) >= 2**63 and "float" in str(field.type)
+        if fractional or too_long:
+            with contextlib.suppress(OverflowError):  # it will be refused
+                value = float(value)
+        object.__setattr__(settings, field.name, value)
 
 
 def field_names(record: object) -> list[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from headstart import checks, settings
 from headstart.belief import Belief
 from headstart.contexts import Features
-from headstart.entry import Believed
+from headstart.entry import EPOCHS, Believed, Window
 from headstart.errors import InputError
 from headstart.evidence import Evidence, fault_in, packed_size
 from headstart.ledger import Base
@@ -36,12 +36,14 @@ __all__ = [
     "check_state",
     "checked_features",
     "count",
+    "epochs",
     "flag",
     "key_of",
     "listed",
     "marks",
     "names",
     "seed_of",
+    "windows",
 ]
 
 MOST = 2**62  # rounds, choices: what is counted stays far below what 64 bits hold
@@ -100,6 +102,42 @@ def marks(value: object, tasks: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(bits, str) or not re.fullmatch("0x[0-9a-f]+", bits):
             raise checks.refuse("learned", "bits as hexadecimal numbers", bits)
     return {name: int(bits, 16) for name, bits in value.items()}
+
+
+def epochs(column: npt.NDArray[Any], tasks: int) -> list[int]:
+    """The epoch of every task's numbers."""
+    if column.shape != (tasks,) or column.dtype != np.uint64:
+        raise checks.refuse("epoch", f"{tasks} whole numbers", column)
+    found: list[int] = column.tolist()
+    return found
+
+
+def windows(value: object, tasks: Mapping[str, Any], memory: int) -> dict[str, tuple[Window, ...]]:
+    """What is known of the choices of other epochs, by task."""
+    if not isinstance(value, dict):
+        raise checks.refuse("others", "choices of other epochs by task id", value)
+    found: dict[str, tuple[Window, ...]] = {}
+    for name, listed_windows in value.items():
+        if name not in tasks:
+            raise InputError(f"others must hold known task ids; got {checks.describe(name)}")
+        if not isinstance(listed_windows, list) or not 0 < len(listed_windows) <= EPOCHS:
+            raise checks.refuse("others", f"up to {EPOCHS} epochs for a task", listed_windows)
+        known = [window_of(window, memory) for window in listed_windows]
+        if known != sorted(known, key=lambda window: window[0]):
+            raise InputError("others must hold epochs in order; got others")
+        found[name] = tuple(known)
+    return found
+
+
+def window_of(value: object, memory: int) -> Window:
+    """What is known of the choices of one other epoch."""
+    epoch, base, bits = listed("others", value, 3)
+    if not isinstance(bits, str) or not re.fullmatch("0x[0-9a-f]+", bits):
+        raise checks.refuse("others", "bits as hexadecimal numbers", bits)
+    learned = int(bits, 16)
+    if learned.bit_length() > memory:
+        raise InputError(f"no more than {memory} choices of a task can be open; got more")
+    return checks.integer("others", epoch, 0, 2**64 - 1), count("others", base), learned
 
 
 def seed_of(value: object) -> int:

@@ -96,11 +96,18 @@ def pack(saved: Saved) -> Content:
         "belief_kinds": [outline(apart(belief)[0]) for _, belief in beliefs],
         "unsure": [name for name, _ in beliefs if entries[name].unsure],
         "pending": [len(entries[name].pending) for name, _ in beliefs],
+        "epoch": ledger.epoch,
+        "others": {
+            name: [(epoch, base, hex(learned)) for epoch, base, learned in entry.others]
+            for name, entry in entries.items()
+            if entry.others
+        },
     }
     tensors: dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]] = {
         name: np.fromiter((getattr(entry, name) for entry in entries.values()), np.int64)
         for name in ("base", "number", "start", "rewards")
     }
+    tensors["epoch"] = np.fromiter((entry.epoch for entry in entries.values()), np.uint64)
     # The rows as they lie in the books, where packed evidence is replaced but never written to: so
     # they may be written to disk later, and are not copied.
     tensors["evidence"] = [packed(entry) for entry in entries.values()]
@@ -186,20 +193,18 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory
     known = (Evidence, Prior, Belief, Moments)  # what a state of one's own may well hold
     first = ledger.state
     ledger.state = restore(header["state"], first, parts.get("state", {}), known)
-    base = header.get("base", "none")  # files from before have none
-    ledger.base = restore(base, first, parts.get("base", {}), (*known, Base))
+    ledger.base = restore(header["base"], first, parts.get("base", {}), (*known, Base))
     restored.check_base(ledger.base, ledger.dim)
     for state in (ledger.state, *([] if ledger.base is None else [ledger.base.state])):
         restored.check_state(ledger.transfer, state, first, ledger.dim)
     ledger.stale = restored.flag("stale", header["stale"])
     for name in ("reversals", "first_number", "rewards", "cached_at"):
         setattr(ledger, name, restored.count(name, header[name]))
+    ledger.epoch = checks.integer("epoch", header["epoch"], 0, 2**64 - 1)
     if sum(entry.rewards for entry in ledger.entries.values()) > ledger.rewards:
         raise InputError("rewards must be as many as all tasks have had; got fewer")
-    # Files from before do not tell: all running tasks may be in it. Some may be deleted by now.
-    ledger.cached_with = tuple(
-        restored.names("cached_with", header.get("cached_with", header["live"]))
-    )
+    # Some of these may be deleted by now.
+    ledger.cached_with = tuple(restored.names("cached_with", header["cached_with"]))
     kinds = (Prior, MixturePrior)
     ledger.cached_prior = restore(header["cached"], None, parts.get("cached", {}), kinds)
     if ledger.cached_prior is not None:
@@ -217,12 +222,16 @@ def fill_entries(
     learned = restored.marks(header["learned"], dict.fromkeys(tasks))
     restored.check_numbers(columns, learned, tasks, memory)
     numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
-    for name, row, (number, base, start, rewards) in zip(
-        tasks, tensors["evidence"], numbers, strict=True
+    epochs = restored.epochs(tensors["epoch"], len(tasks))
+    others = restored.windows(header["others"], dict.fromkeys(tasks), memory)
+    shared: dict[int, int] = {}  # one number for all tasks takes less memory
+    for name, row, (number, base, start, rewards), epoch in zip(
+        tasks, tensors["evidence"], numbers, epochs, strict=True
     ):
-        entry = Entry(row, number)
+        entry = Entry(row, number, shared.setdefault(epoch, epoch))
         entry.base, entry.start, entry.rewards = base, start, rewards
         entry.learned = learned.get(name, 0)
+        entry.others = others.get(name, ())
         ledger.entries[name] = entry
     for name in restored.names("closed", header["closed"], ledger.entries):
         ledger.closed[name] = None
@@ -246,8 +255,7 @@ def fill_live(ledger: Ledger, header: dict[str, Any], parts: dict[str, Any]) -> 
         name: restored.listed(name, header[name], len(live))
         for name in ("belief_kinds", "prior_of", "built")
     }
-    # Files from before have none.
-    counts = restored.listed("pending", header.get("pending", [0] * len(live)), len(live))
+    counts = restored.listed("pending", header["pending"], len(live))
     total = sum(restored.count("pending", each) for each in counts)
     pending = restored.rounds(parts.get("pending", {}), total, ledger.dim)
     for place, name in enumerate(live):
@@ -258,7 +266,7 @@ def fill_live(ledger: Ledger, header: dict[str, Any], parts: dict[str, Any]) -> 
         restored.check_belief(f"belief of task {name!r}", belief, prior, ledger.dim)
         entry.belief = together(belief, prior)
         entry.evidence = ledger.evidence(entry)
-        entry.pending = list(itertools.islice(pending, counts[place]))
+        entry.pending = tuple(itertools.islice(pending, counts[place]))
         entry.unsure = name in unsure
         entry.built = restored.count("built", several["built"][place])
         entry.packed = None

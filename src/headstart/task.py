@@ -38,6 +38,8 @@ class Task:
         self._id = id
 
     def __repr__(self) -> str:
+        if self._id not in self._bandit:
+            return f"Task({self._id!r}, deleted)"
         state = "closed" if self.closed else "open"
         return f"Task({self._id!r}, {state}, {self.rounds} rounds)"
 
@@ -49,7 +51,8 @@ class Task:
     @property
     def closed(self) -> bool:
         """Whether it is folded into the prior."""
-        return self._bandit._entry(self._id).closed
+        with self._bandit._lock:
+            return self._bandit._entry(self._id).closed
 
     @property
     def rounds(self) -> int:

@@ -579,7 +579,7 @@ class TestRunningTasks:
         assert 0.2 < sizes[0] / np.mean(theta**2) < 5.0
 
 
-def test_a_saved_bandit_goes_on_exactly(tmp_path, world, play, content):
+def test_a_saved_bandit_goes_on_exactly(tmp_path, world, play, lasting):
     bandit = hs.Bandit(DIM, rule=hs.Thompson(), seed=0)
     for id in range(12):
         play(bandit, id, world(id, 10, DIM))
@@ -587,7 +587,7 @@ def test_a_saved_bandit_goes_on_exactly(tmp_path, world, play, content):
             bandit.task(id).close()
     bandit.save(tmp_path / "b")
     loaded = hs.load(tmp_path / "b")
-    assert content(loaded) == content(bandit)
+    assert lasting(loaded) == lasting(bandit)
     for id in (*range(20, 26), 0, 3):
         rounds = world(id, 10, DIM)
         assert play(loaded, id, rounds) == play(bandit, id, rounds)

@@ -380,7 +380,7 @@ class TestInABandit:
 
     @pytest.mark.parametrize("noise", ["auto", NOISE])
     @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson(explore=0.1)], ids=repr)
-    def test_a_loaded_one_continues_exactly(self, tmp_path, content, rule, noise):
+    def test_a_loaded_one_continues_exactly(self, tmp_path, lasting, rule, noise):
         bandit = hs.Bandit(3, hs.Mixture(groups=3), rule, noise, seed=0)
         play(bandit, range(36), rounds=12)
         assert isinstance(bandit.prior, MixturePrior)
@@ -389,14 +389,14 @@ class TestInABandit:
         bandit.save(tmp_path / "bandit")
         loaded = hs.load(tmp_path / "bandit")
         assert loaded.transfer == hs.Mixture(groups=3)
-        assert content(loaded) == content(bandit)
+        assert lasting(loaded) == lasting(bandit)
         assert loaded.prior == bandit.prior
         for id in range(36, 40):
             assert loaded.task(id).belief == bandit.task(id).belief
         for ids in (range(36, 40), range(40, 46)):  # the live ones, then new ones on later fits
             assert play(loaded, ids) == play(bandit, ids)
         assert loaded.prior == bandit.prior
-        assert content(loaded) == content(bandit)
+        assert lasting(loaded) == lasting(bandit)
 
     def test_tasks_share_one_prior_in_a_file(self, tmp_path):
         from headstart import files
