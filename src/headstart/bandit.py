@@ -55,7 +55,10 @@ class Bandit:
         A whole number (or a NumPy ``Generator`` or ``SeedSequence``). The same seed and the same
         calls give the same decisions; ``None`` takes a fresh one.
     intercept
-        Add a constant feature, for rewards that do not average zero.
+        Whether to add a constant feature, for rewards that do not average zero; ``prior.mean`` then
+        has ``dim`` + 1 entries, the intercept last. Unless given, there is one where the transfer
+        takes the units of features from data: :class:`~headstart.transfer.EmpiricalBayes`, the
+        default, and :class:`~headstart.transfer.Mixture`.
     live
         How many tasks keep their belief at hand. Any number may be open; one unused for longer is
         kept as its evidence alone, and takes the newest prior when it is next used.
@@ -95,21 +98,23 @@ class Bandit:
         noise: float | str = "auto",
         seed: Seed = None,
         *,
-        intercept: bool = False,
+        intercept: bool | None = None,
         live: int = 256,
         memory: int = 4096,
         half_life: float | None = None,
     ) -> None:
         dim = checks.integer("dim", dim, 1)
-        if not isinstance(intercept, (bool, np.bool_)):
+        if intercept is not None and not isinstance(intercept, (bool, np.bool_)):
             raise checks.refuse("intercept", "True or False", intercept)
-        features = Features(dim, intercept=bool(intercept))
         transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         if not isinstance(transfer, Transfer):
             raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
         if not isinstance(rule, Rule):
             raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+        intercept = transfer.unit_free if intercept is None else bool(intercept)
+        features = Features(dim, intercept=intercept)
+        transfer = transfer.with_constant(intercept)
         radius = getattr(rule, "radius", 0.0)
         if transfer.mixes and isinstance(radius, str):
             raise checks.refuse("radius", f"a number with {transfer!r}", radius)
@@ -342,7 +347,8 @@ class Bandit:
             ledger.open(name, choice.epoch)
         if ledger.entries[name].was_learned(*mark):
             return False
-        ledger.learn(name, *mark, choice.context, number, choice.forced, self._memory)
+        context = self._features.changed(choice.context)
+        ledger.learn(name, *mark, context, number, choice.forced, self._memory)
         return True
 
     def save(self, path: PathLike) -> None:
@@ -438,8 +444,11 @@ class Bandit:
     def _choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
         with self._lock:
             entry = self._entry(name)
-            table, names = self._features.read(contexts)
-            allowed = None if exclude is None else allowed_arms(exclude, len(table))
+            given, names = self._features.read(contexts)
+            allowed = None if exclude is None else allowed_arms(exclude, len(given))
+            table = given if self._features.plain else self._features.changed(given)
+            if self._ledger.blank and not self._frozen:
+                self._ledger.offer(table)
             belief, unsure = entry.belief, entry.unsure
             if belief is None:
                 belief, unsure = self._ledger.build(name)
@@ -466,12 +475,27 @@ class Bandit:
         # The belief and the arms as they are now: propensities may be asked for much later.
         seed = self._streams.seed
         odds = partial(odds_of, self._rule, belief, table, seed, key, position, allowed)
-        context = frozen(table[pick.arm].copy())
+        context = frozen(given[pick.arm].copy())
         forced = bool(pick.forced)
         origin = self._origin
         return Choice(
             pick.arm, pick.score, name, number, forced, context, origin, odds, epoch, True
         )
+
+    def _close(self, name: str) -> None:
+        """Fold a task into the prior; others may choose and learn while the fit is computed."""
+        ledger = self._ledger
+        with self._lock:
+            entry = self._entry(name)
+            if self._frozen or entry.closed:
+                return
+            state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
+            known = ledger.stale or not evidence.rounds
+        folded = None if known else ledger.transfer.fold(state, evidence, 1.0)
+        with self._lock:
+            self._entry(name)
+            if not self._frozen:
+                ledger.close(name, None if folded is None else (state, rewards, folded))
 
     def _rng(self, key: Any, position: int) -> Any:
         """A choice's random numbers: the library's own rules mostly need none."""
@@ -479,12 +503,16 @@ class Bandit:
             return Stream(self._streams, key, position)
         return self._streams.at(key, position)
 
-    def _choose_together(self, names: list[str], tables: Array) -> Choices:
+    def _choose_together(self, names: list[str], given: Array) -> Choices:
         """One choice for each task; the lock is held, and everything is checked."""
         ledger = self._ledger
+        tables = self._features.changed(given)
         beliefs, streams, numbers = [], [], []
-        for name in names:  # in order: a task that runs on, or goes idle, changes what others see
+        # In order: a task that runs on, or goes idle, changes what others see.
+        for name, table in zip(names, tables, strict=True):
             entry = ledger.entries[name]
+            if ledger.blank and not self._frozen:
+                ledger.offer(table)
             belief, unsure = ledger.belief(name)
             beliefs.append(belief)
             key = self._streams.key(name) if entry.key is None else entry.key
@@ -518,6 +546,7 @@ class Bandit:
             numbers,
             beliefs,
             tables,
+            given,
             streams,
             forced,
         )
@@ -538,7 +567,7 @@ class Bandit:
             if mark in fresh or self._entry(known.task).was_learned(known.epoch, known.number):
                 raise self._learned_already(known)
             fresh.add(mark)
-            batch.append((*mark, known.context, number, known.forced))
+            batch.append((*mark, self._features.changed(known.context), number, known.forced))
         if self._frozen:
             return False
         self._ledger.learn_all(batch, self._memory)
@@ -558,7 +587,9 @@ class Bandit:
             raise self._learned_already(choice)
         if self._frozen:
             return False
-        ledger.learn(name, epoch, number, choice.context, reward, choice.forced, self._memory)
+        features, context = self._features, choice.context
+        context = context if features.plain else features.changed(context)
+        ledger.learn(name, epoch, number, context, reward, choice.forced, self._memory)
         return True
 
     def _learned_already(self, choice: Choice) -> ChoiceError:
@@ -585,7 +616,7 @@ class Bandit:
 
     def _check_hand_made(self, choice: Choice) -> None:
         """Refuse what no choice of this bandit can hold: anybody can make a ``Choice``."""
-        number, epoch, context, dim = choice.number, choice.epoch, choice.context, self._ledger.dim
+        number, epoch, context, dim = choice.number, choice.epoch, choice.context, self.dim
         if type(number) is not int or not 0 <= number < 2**63:
             raise checks.refuse("choice.number", "a whole number, 0 or more", number)
         if type(epoch) is not int or not 0 <= epoch < 2**64:
@@ -604,8 +635,8 @@ class Bandit:
         level = checks.fraction("level", level, open_ends=True)
         with self._lock, self._ledger.looking():
             self._entry(name)
-            table, _ = self._features.read(contexts)
-            belief, _ = self._ledger.belief(name, keep=False)
+            table = self._features.changed(self._features.read(contexts)[0])
+            belief = self._ledger.belief_at(name, table)
         mean, width = belief.predict(table), belief.width(table)
         spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
         from scipy.special import ndtri

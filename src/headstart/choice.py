@@ -33,7 +33,7 @@ class Choice:
     Attributes
     ----------
     arm
-        The row of the contexts that was picked.
+        The row of the contexts that was picked, as it was given.
     score
         The rule's index of that arm (UCB's bound, Thompson's draw), in rewards' units.
     task

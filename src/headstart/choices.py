@@ -151,6 +151,7 @@ def builder(
     numbers: Sequence[int],
     beliefs: Sequence[Any],
     tables: Array,
+    given: Array,
     streams: Sequence[Any],
     forced: Any,
 ) -> Callable[[int], Choice]:
@@ -159,7 +160,7 @@ def builder(
     def build(at: int) -> Choice:
         stream = streams[at]
         odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
-        context = frozen(tables[at, arms[at]].copy())
+        context = frozen(given[at, arms[at]].copy())
         mark, task, number = bool(forced[at]), tasks[at], numbers[at]
         arm, score = int(arms[at]), float(scores[at])
         return Choice(arm, score, task, number, mark, context, origin, odds, epoch, True)

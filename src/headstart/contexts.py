@@ -39,17 +39,17 @@ class Features(NamedTuple):
         return self.given + self.intercept
 
     def read(self, contexts: Any) -> tuple[Array, tuple[str, ...] | None]:
-        """The contexts as a ``(K, dim)`` array, and the feature names known from then on.
+        """The contexts as a ``(K, given)`` array, and the feature names known from then on.
 
-        >>> Features(2, intercept=True).read([[1.0, 2.0]])[0]
-        array([[1., 2., 1.]])
+        >>> Features(2, intercept=True).read([[1, 2]])[0]
+        array([[1., 2.]])
         """
         names = self.names
         if type(contexts) is np.ndarray and contexts.dtype == np.float64:
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # The usual case, with one test for everything: NaN and infinities fail it as well.
             usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
-            if usual and self.plain and np.vdot(table, table) <= SOUND:
+            if usual and np.vdot(table, table) <= SOUND:
                 return table, names
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
@@ -58,7 +58,7 @@ class Features(NamedTuple):
             table = checks.finite_array("contexts", contexts, want)
             table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
-        return self.changed(table), names
+        return table, names
 
     @property
     def plain(self) -> bool:
@@ -68,20 +68,22 @@ class Features(NamedTuple):
     def changed(self, contexts: Array) -> Array:
         """Contexts in their units, with the intercept.
 
-        >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).read([[14.0]])[0]
+        >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).changed(np.array([[14.0]]))
         array([[2., 1.]])
         """
         if self.shift is not None and self.scale is not None:
             contexts = (contexts - np.array(self.shift)) / np.array(self.scale)
         if self.intercept:
-            ones = np.ones((*contexts.shape[:-1], 1))
-            contexts = np.concatenate([contexts, ones], axis=-1)
+            wider = np.empty((*contexts.shape[:-1], self.given + 1))
+            wider[..., :-1] = contexts
+            wider[..., -1] = 1.0
+            return wider
         return contexts
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
-        """The contexts of so many tasks as a private ``(tasks, K, dim)`` array."""
+        """The contexts of so many tasks as a private ``(tasks, K, given)`` array."""
         want = f"an array of shape ({tasks}, arms, {self.given}), one table per task"
-        if type(contexts) is np.ndarray and contexts.dtype == np.float64 and self.plain:
+        if type(contexts) is np.ndarray and contexts.dtype == np.float64:
             tables = contexts.copy(order="C")
             usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.given) and tables.size
             if usual and np.vdot(tables, tables) <= SOUND:
@@ -95,7 +97,7 @@ class Features(NamedTuple):
             raise checks.refuse("contexts", want, given)
         if tasks:
             self.check(given.reshape(-1, self.given))
-        return self.changed(np.array(given, dtype=np.float64, order="C"))
+        return np.array(given, dtype=np.float64, order="C")
 
     def check(self, table: Array) -> None:
         """Refuse contexts of the wrong shape, or that are not finite."""

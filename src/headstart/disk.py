@@ -331,14 +331,19 @@ def file_path(path: PathLike, want: str) -> Path:
     return checked
 
 
-def check_version(source: Path, version: str, newest: int) -> None:
-    """Refuse files that a newer headstart has written."""
+def check_version(source: Path, version: str, newest: int, oldest: int = 1) -> None:
+    """Refuse files that a newer headstart has written, or one too old."""
     if not version.isdigit() or int(version) < 1:
         raise FileError(f"path {str(source)!r} is corrupted: it has no format version")
     if int(version) > newest:
         raise FileError(
             f"path {str(source)!r} has format version {version}; this headstart reads up to "
             f"{newest}: install a newer one"
+        )
+    if int(version) < oldest:
+        raise FileError(
+            f"path {str(source)!r} has format version {version}, of an older headstart; this one "
+            f"reads version {oldest} and later"
         )
 
 

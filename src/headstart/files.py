@@ -36,7 +36,7 @@ from headstart.errors import FileError
 __all__ = ["read", "write"]
 
 FORMAT = "headstart"
-VERSION = 1
+VERSION = 2
 BLOCK = 2**20  # bytes that are read at a time
 
 Tensors = Mapping[str, AnyArray | Sequence[AnyArray]]  # an array, or the rows of a matrix
@@ -111,7 +111,7 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
                 f"path {str(source)!r} must be a headstart file; "
                 f"it is a safetensors file of another program"
             )
-        disk.check_version(source, metadata.get("version", ""), VERSION)
+        disk.check_version(source, metadata.get("version", ""), VERSION, VERSION)
         places = checked_places(described, os.fstat(file.fileno()).st_size - start)
         text = metadata.get("header", "")
         hashed = first_digest(metadata["version"] + text)

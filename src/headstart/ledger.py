@@ -42,7 +42,6 @@ from headstart.evidence import Evidence
 from headstart.mixture import MixtureBelief, believe
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
-from headstart.transfer.noise import own_noise
 
 __all__ = ["Base", "Ledger", "Told"]
 
@@ -81,7 +80,9 @@ class Ledger:
         self.closed: dict[str, None] = {}  # in the order they were closed
         self.unfolded: dict[str, None] = {}  # closed, but not in the state now
         self.base: Base | None = None
+        self.returned: dict[str, None] = {}  # tasks that went on after they were closed
         self.state: Any = self.first_state()
+        self.blank = transfer.unit_free  # some features may have no unit yet
         self.stale = False  # the state must be folded anew
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
@@ -94,6 +95,7 @@ class Ledger:
         self.done = 0  # how many of them are learned from
         self.failures = 0  # how often one of them has failed
         self.memory = 0  # how many choices they leave remembered
+        self.left_out: tuple[str, Any, Any] | None = None  # a task, a state, and that without it
 
     def commit(self, *steps: Step) -> None:
         """Make a change: steps that may be taken again, should an exception come in between."""
@@ -119,6 +121,7 @@ class Ledger:
         twin.entries = {name: copy.copy(entry) for name, entry in self.entries.items()}
         twin.live = OrderedDict((name, twin.entries[name]) for name in self.live)
         twin.closed, twin.unfolded = self.closed.copy(), self.unfolded.copy()
+        twin.returned = self.returned.copy()
         return twin
 
     def begin_with(self, base: Base) -> None:
@@ -130,7 +133,41 @@ class Ledger:
         """The state before any task of these books."""
         if self.base is not None:
             return self.base.state
-        return self.transfer.init(self.dim, self.noise)
+        return self.with_offers(self.transfer.init(self.dim, self.noise))
+
+    def with_offers(self, state: Any) -> Any:
+        """A state from nothing that knows what the present one was told by offers."""
+        if not self.transfer.unit_free or not hasattr(self, "state"):
+            return state
+        return self.transfer.keep_offers(state, self.state)
+
+    def offer(self, table: Array) -> None:
+        """Take the units of features from contexts on offer, where no reward has told them.
+
+        Beliefs that did not know one of these units are built anew when they are next used.
+        """
+        before = self.transfer.blank(self.state)
+        if not before.any():
+            self.commit((setattr, self, "blank", False))
+            return
+        state = self.transfer.offered(self.state, table)
+        after = self.transfer.blank(state)
+        steps: list[Step] = [(setattr, self, "state", state)]
+        if (after != before).any():
+            steps += [(setattr, self, "cached_prior", None), (setattr, self, "left_out", None)]
+            for task in self.live:
+                steps += self.idling(task)
+        self.commit(*steps, (setattr, self, "blank", bool(after.any())))
+
+    def belief_at(self, task: str, table: Array) -> Believed:
+        """What is believed of a task, for looking at contexts that need not have been on offer."""
+        if self.blank and self.transfer.blank(self.state).any():
+            state = self.transfer.offered(self.state, table)
+            if (self.transfer.blank(state) != self.transfer.blank(self.state)).any():
+                looked = self.copied()
+                looked.state, looked.cached_prior = state, None
+                return looked.build(task, keep=False)[0]
+        return self.belief(task, keep=False)[0]
 
     def open(self, task: str, epoch: int | None = None) -> Entry:
         """The task's entry, made if there is none: in this epoch, or in one that is given."""
@@ -220,7 +257,7 @@ class Ledger:
         """The state of these tasks alone, from nothing."""
         evidences = [self.evidence(self.entries[task]) for task in tasks if self.rounds(task)]
         if evidences and self.base is None:
-            return self.transfer.refit(evidences, self.noise)
+            return self.with_offers(self.transfer.refit(evidences, self.noise))
         state = self.first_state()
         for evidence in evidences:
             state = self.transfer.fold(state, evidence, 1.0)
@@ -245,6 +282,8 @@ class Ledger:
         state = self.state_without(task) if self.transfer.reversible else None
         if state is None:
             state = self.folded(other for other in self.closed if other != task)
+        if len(self.closed) > RUNNING:  # running tasks would add little, and take long to fit
+            return self.transfer.prior(state)
         return self.transfer.prior(self.joined(state, task))
 
     def state_without(self, task: str) -> Any:
@@ -252,16 +291,25 @@ class Ledger:
 
         Where a task made up most of a sum, what is left after subtracting it is mostly rounding.
         """
+        known = self.left_out
+        if known is not None and known[0] == task and known[1] is self.state:
+            return known[2]
         state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
+        if self.transfer.drops:
+            self.left_out = task, self.state, state
+            return state
         before, after = flatten(self.state), flatten(state)
         for name, array in after.items():
             if size(array) < 1e-3 * size(before.get(name, array)):
                 return None
         return state
 
-    def taking_out(self, task: str) -> list[Step]:
-        """How to take a closed task's evidence out of the transfer's state."""
-        steps: list[Step] = [(setattr, self, "cached_prior", None)]
+    def taking_out(self, task: str, forget: bool = True) -> list[Step]:
+        """How to take a closed task's evidence out of the transfer's state.
+
+        The prior at hand is to ``forget``, unless the task counts for it as one that runs.
+        """
+        steps: list[Step] = [(setattr, self, "cached_prior", None)] if forget else []
         if self.stale or not self.transfer.reversible:
             return [*steps, (setattr, self, "stale", True)]
         if task in self.unfolded:
@@ -270,21 +318,26 @@ class Ledger:
         reversals = self.reversals + 1
         steps.append((setattr, self, "reversals", reversals))
         state = self.state_without(task)
-        if state is None or reversals > max(64, len(self.closed)):
+        most = max(64, len(self.closed)) * (DROPS if self.transfer.drops else 1)
+        if state is None or reversals > most:
             return [*steps, (setattr, self, "stale", True)]
         steps.append((setattr, self, "state", state))
         return [*steps, (operator.setitem, self.unfolded, task, None)]
 
-    def striking(self, task: str) -> list[Step]:
+    def striking(self, task: str, forget: bool = True) -> list[Step]:
         """How to strike a task from the closed ones; with none left, the state is the first one."""
-        steps = self.taking_out(task)
+        steps = self.taking_out(task, forget)
         steps += [(self.unfolded.pop, task, None), (self.closed.pop, task, None)]
         if len(self.closed) == 1:
             steps.append((self.put_state, self.first_state(), {}, False, 0))
         return steps
 
-    def close(self, task: str) -> None:
-        """Fold a task into the prior, exactly once however often it is called."""
+    def close(self, task: str, folded: tuple[Any, int, Any] | None = None) -> None:
+        """Fold a task into the prior, exactly once however often it is called.
+
+        ``folded`` is what that gives, if it was computed before: the state and the number of
+        rewards it was computed from, and the state with the task.
+        """
         entry = self.entries[task]
         if entry.closed:
             return
@@ -292,18 +345,32 @@ class Ledger:
         if not self.rounds(task) > 0:
             steps.append((operator.setitem, self.unfolded, task, None))
         else:
-            steps.append((setattr, self, "cached_prior", None))
+            if task not in self.returned:  # whose evidence hardly changes the prior at hand
+                steps.append((setattr, self, "cached_prior", None))
             if not self.stale:
-                state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
+                if folded is not None and folded[0] is self.state and folded[1] == entry.rewards:
+                    state = folded[2]
+                else:
+                    state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
                 steps.append((setattr, self, "state", state))
         steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
         self.commit(*steps, *self.idling(task))
 
     def reopen(self, task: str) -> None:
-        """Let a closed task run on: its evidence leaves the prior until it is closed again."""
+        """Let a closed task run on: its evidence leaves the prior until it is closed again.
+
+        Where running tasks count, the prior at hand stays: it counts this one all the same.
+        """
         entry = self.entries[task]
-        if entry.closed:
-            self.commit(*self.striking(task), (setattr, entry, "closed", False))
+        if not entry.closed:
+            return
+        counted = self.transfer.counts_running and task not in self.unfolded
+        steps = self.striking(task, forget=not counted)
+        if counted:
+            with_it = (*(name for name in self.cached_with if name != task), task)
+            steps.append((setattr, self, "cached_with", with_it))
+            steps.append((operator.setitem, self.returned, task, None))
+        self.commit(*steps, (setattr, entry, "closed", False))
 
     def delete(self, task: str) -> None:
         """Remove a task and what it contributed."""
@@ -314,6 +381,7 @@ class Ledger:
             (setattr, self, "first_number", first),
             (setattr, self, "cached_prior", None),
             (self.live.pop, task, None),
+            (self.returned.pop, task, None),
             (self.entries.pop, task, None),
         )
 
@@ -377,7 +445,9 @@ class Ledger:
         else:
             evidence, pending = entry.with_round(context, reward, forced)
             belief = before.learn_unchecked(context, reward)
-        if entry.unsure and belief is not None and evidence is not None:
+            if belief.outgrown:
+                belief = believe(before.prior, total(evidence, pending))
+        if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
             belief = self.on_its_own(rewards, belief, total(evidence, pending))
         marks = entry.marks(epoch, number, memory)
         steps = self.taking_out(task) if entry.closed else None
@@ -432,21 +502,20 @@ class Ledger:
             and not any(self.entries[other].has_rewards(self.dim) for other in others)
         )
         if unsure:
-            belief = self.on_its_own(entry.rewards, belief, evidence, afresh=True)
+            belief = self.on_its_own(entry.rewards, belief, evidence)
         return belief, unsure
 
-    def on_its_own(
-        self, rewards: int, belief: Believed, evidence: Evidence, afresh: bool = False
-    ) -> Believed:
-        """The belief of a task that alone tells the noise.
+    def on_its_own(self, rewards: int, belief: Believed | None, evidence: Evidence) -> Any:
+        """The belief of a task that alone tells the noise; O(d³), so only after 1, 2, 4, … rewards.
 
-        Its scale is looked at after 1, 2, 4, 8, … rewards (that takes O(d³)), or ``afresh``.
+        In between, the belief tells the noise by itself: the prior says nothing of it.
         """
-        if rewards and (afresh or rewards & (rewards - 1) == 0):
-            prior = self.transfer.alone(evidence)
-            if prior is not None:
-                return counting(believe(prior, evidence), rewards)
-        return with_own_noise(belief, evidence) if isinstance(belief, Belief) else belief
+        prior = self.transfer.alone(self.state, evidence) if rewards else None
+        if prior is None and isinstance(belief, Belief):
+            prior = belief.prior.replace(noise_freedom=0.0)
+        if prior is None:
+            return belief
+        return counting(believe(prior, evidence if rewards else None), rewards)
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
@@ -485,6 +554,7 @@ class Ledger:
 
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
 RUNNING = 64  # how many running tasks count at most
+DROPS = 4  # how many times as often a task may be taken out where no digits are lost
 
 
 def much_more(now: int, then: int) -> bool:
@@ -516,9 +586,3 @@ def milestone(rounds: int) -> bool:
 def size(array: npt.NDArray[Any]) -> float:
     """The largest entry of an array, in absolute value."""
     return float(np.abs(array).max(initial=0.0))
-
-
-def with_own_noise(belief: Belief, evidence: Evidence) -> Belief:
-    """The belief with R as this task alone shows it."""
-    noise = own_noise(evidence, belief.prior.mean, belief.mean)
-    return belief.replace(noise=noise) if noise > 0 else belief

@@ -88,6 +88,7 @@ def pack(saved: Saved) -> Content:
         "first_number": ledger.first_number,
         "tasks": list(entries),
         "closed": list(ledger.closed),
+        "returned": list(ledger.returned),
         "unfolded": list(ledger.unfolded),
         "learned": {name: hex(entry.learned) for name, entry in entries.items() if entry.learned},
         "live": [name for name, _ in beliefs],
@@ -236,6 +237,7 @@ def fill_entries(
     for name in restored.names("closed", header["closed"], ledger.entries):
         ledger.closed[name] = None
         ledger.entries[name].closed = True
+    ledger.returned = dict.fromkeys(restored.names("returned", header["returned"], ledger.entries))
     ledger.unfolded = dict.fromkeys(restored.names("unfolded", header["unfolded"], ledger.closed))
 
 

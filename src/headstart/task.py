@@ -125,12 +125,12 @@ class Task:
     def close(self) -> None:
         """Fold what the task has shown into the prior, once.
 
-        Late rewards are still learned and folded in; choosing again reopens it.
+        Late rewards are still learned and folded in; choosing again reopens it, and costs what it
+        costs for a task that was never closed. So a user who may return can be closed after every
+        visit. Where running tasks count anyway (as they do by default) there is no need to: close
+        a task when it is over, or has not been seen for long.
         """
-        with self._bandit._lock:
-            self._bandit._entry(self._id)
-            if not self._bandit._frozen:
-                self._bandit._ledger.close(self._id)
+        self._bandit._close(self._id)
 
     def delete(self) -> None:
         """Forget the task: its evidence, and what it contributed to the prior."""

@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
@@ -163,6 +166,14 @@ class Transfer(Settings, ABC):
     def offered(self, state: Any, contexts: Array) -> Any:
         """The state after contexts were on offer, before rewards tell the features' units."""
         return state
+
+    def keep_offers(self, state: Any, earlier: Any) -> Any:
+        """A state, told of the contexts on offer that an earlier one was told of."""
+        return state
+
+    def blank(self, state: Any) -> npt.NDArray[np.bool_]:
+        """Which features have no unit yet, and so no say."""
+        return np.zeros(0, dtype=bool)
 
     def alone(self, state: Any, evidence: Evidence) -> Prior | None:
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.

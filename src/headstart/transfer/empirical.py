@@ -226,6 +226,16 @@ class EmpiricalBayes(Transfer):
         """Take the units of features from contexts on offer, where no reward has told them."""
         return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
 
+    def keep_offers(
+        self, state: EmpiricalBayesState, earlier: EmpiricalBayesState
+    ) -> EmpiricalBayesState:
+        """A state, told of the contexts on offer that an earlier one was told of."""
+        return self.in_new_units(state.replace(offers=earlier.offers))
+
+    def blank(self, state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
+        """Which features have not varied yet."""
+        return np.asarray(state.units.inverse == 0.0)
+
     def in_new_units(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
         """The same state in the units that its tasks tell."""
         if not self.unit_free:

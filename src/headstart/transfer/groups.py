@@ -186,6 +186,14 @@ class Mixture(Transfer):
         """Take the units of features from contexts on offer, where no reward has told them."""
         return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
 
+    def keep_offers(self, state: MixtureState, earlier: MixtureState) -> MixtureState:
+        """A state, told of the contexts on offer that an earlier one was told of."""
+        return self.in_new_units(state.replace(offers=earlier.offers))
+
+    def blank(self, state: MixtureState) -> npt.NDArray[np.bool_]:
+        """Which features have not varied yet."""
+        return np.asarray(state.units.inverse == 0.0)
+
     def in_new_units(self, state: MixtureState) -> MixtureState:
         """The same state in the units that its tasks tell."""
         units = self.units_of(state.tasks, state.offers)
