@@ -102,7 +102,7 @@ class TestWhatTheyAre:
     def test_how_much_to_explore_can_be_set(self):
         assert hs.linucb(DIM, radius=2.0).rule == hs.UCB(2.0)
         assert hs.lints(DIM, scale=0.5).rule == hs.Thompson(0.5)
-        assert hs.bias_oful(DIM, radius="theory").rule == hs.UCB("theory")
+        assert hs.bias_oful(DIM, radius="theory", noise=0.1).rule == hs.UCB("theory")
         assert hs.projected_linucb(DIM, radius=0.1).rule == hs.UCB(0.1)
         assert hs.projected_ts(DIM, scale=0.1).rule == hs.Thompson(0.1)
         assert hs.meta_ts(DIM, scale=0.1).rule == hs.Forced(2 * DIM, hs.Thompson(0.1))
@@ -125,7 +125,7 @@ class TestWhatTheyAre:
         assert projected.transfer.lam2 == "paper"
         assert projected.transfer.warmup == DIM - 1  # “if t < d”, with t − 1 tasks finished
         assert hs.projected_ts(DIM, paper=True).rule == hs.Thompson("paper")
-        cella = hs.bias_oful(DIM, paper=True)
+        cella = hs.bias_oful(DIM, noise=0.1, paper=True)
         assert cella.transfer.lam == "theory"
         assert cella.rule == hs.UCB("theory")
 

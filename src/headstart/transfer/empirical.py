@@ -339,7 +339,7 @@ class EmpiricalBayes(Transfer):
         size = mean_square(fit)[..., None, None] * np.eye(dim)
         sigma = np.where(lone[..., None, None], size, sigma)
         root = symmetric_root(sigma) / noise[..., None, None]
-        return Prior(mean, root, noise=noise, bias=noise * np.sqrt(dim))
+        return Prior(mean, root, noise=noise)
 
     def joined(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]

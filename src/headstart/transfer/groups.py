@@ -224,8 +224,7 @@ class Mixture(Transfer):
         fit = option.fit
         noise = np.sqrt(np.asarray(fit.noise))
         root = symmetric_root(fit.covariance + fit.error) / noise[:, None, None]
-        bias = noise * np.sqrt(fit.mean.shape[-1])
-        return MixturePrior(Prior(fit.mean, root, noise=noise, bias=bias), option.log_weights)
+        return MixturePrior(Prior(fit.mean, root, noise=noise), option.log_weights)
 
     def alone(self, evidence: Evidence) -> Prior:
         """As for one population."""
