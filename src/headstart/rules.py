@@ -306,7 +306,7 @@ class Thompson(Indexed):
             checks.non_negative("scale", self.scale)
         checks.integer("draws", self.draws, 1)
         check_confidence(self.delta, self.horizon)
-        if self.alpha is not None and not 0.0 < checks.fraction("alpha", self.alpha):
+        if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
             raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)
 
     def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:

@@ -22,7 +22,7 @@ __all__ = ["Subspace"]
 
 LAMBDAS = ("plug-in", "theory", "paper")
 RANKS = ("log-gap", "ungated", "paper")
-PCAS = ("corrected", "exact", "ccipca")
+PCAS = ("corrected", "exact", "ccipca", "paper")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -51,9 +51,9 @@ class Subspace(Transfer):
         without that check; ``"paper"`` for the largest difference, argmax σ_p − σ_{p+1}.
     pca
         ``"corrected"``: components of the tasks' covariance, that of their estimates less what
-        estimation noise adds to it. ``"exact"`` and ``"ccipca"`` (the paper's): of the estimates
-        themselves, where a direction that contexts hardly show is mostly noise and can displace one
-        that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
+        estimation noise adds to it. ``"exact"``, ``"ccipca"`` and ``"paper"`` (CCIPCA as printed):
+        of the estimates themselves, where a direction that contexts hardly show is mostly noise and
+        can displace one that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
     shrink
         Inside the plane, shrink a task to ``"zero"`` (the paper's form) or to the ``"mean"``.
     lam1, lam2
@@ -154,7 +154,8 @@ class Subspace(Transfer):
             return self.pca
         if self.pca in ("corrected", "exact"):
             return ExactPCA()
-        return CCIPCA(begin=None if self.warmup is None else max(self.warmup, 2))
+        form = "paper" if self.pca == "paper" else "corrected"
+        return CCIPCA(begin=None if self.warmup is None else max(self.warmup, 2), form=form)
 
     def init(
         self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()

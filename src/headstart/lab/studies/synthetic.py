@@ -113,7 +113,8 @@ def printed(bench: Bench) -> tuple[Results, list[Section]]:
 
 def printed_policies(dim: int) -> tuple[Policy, ...]:
     """Every policy as the paper prints it, with V = 1."""
-    raw = Subspace(rank="paper", pca="ccipca", lam1=100.0, lam2="paper", warmup=max(dim - 1, 1))
+    printed: dict[str, Any] = {"rank": "paper", "pca": "paper", "lam1": 100.0, "lam2": "paper"}
+    raw = Subspace(**printed, warmup=max(dim - 1, 1), min_rounds=1)
     return (
         Policy("LinUCB", Independent(), UCB("paper")),
         Policy("LinTS", Independent(), Thompson("paper")),
