@@ -30,7 +30,10 @@ from headstart.transfer import (
 )
 from headstart.worlds.base import Population
 
-__all__ = ["PAPER", "POLICIES", "Policy", "Told", "parse"]
+__all__ = ["DEFAULT", "PAPER", "POLICIES", "Policy", "Told", "parse"]
+
+#: What a user gets who asks for nothing in particular, in every table, figure and page.
+DEFAULT = "headstart (default)"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -178,14 +181,21 @@ def bayes_oracle(radius: float | str = 1.0) -> Policy:
 
 
 def empirical_bayes(radius: float | str = 1.0, memory: float | str = "auto") -> Policy:
-    """Mean, covariance and noise learned from all tasks, optimism; it is told nothing."""
-    return Policy("empirical Bayes", EmpiricalBayes(memory=memory), UCB(radius), False)
+    """Mean, covariance and noise learned from all tasks, optimism; it is told nothing.
+
+    Without options it is headstart's default, and named so.
+
+    >>> empirical_bayes().name, empirical_bayes(radius=2.0).name
+    ('headstart (default)', 'empirical Bayes')
+    """
+    name = DEFAULT if (radius, memory) == (1.0, "auto") else "empirical Bayes"
+    return Policy(name, EmpiricalBayes(memory=memory), UCB(radius), False)
 
 
 def empirical_bayes_ts(scale: float | str = 1.0, memory: float | str = "auto") -> Policy:
     """The same with Thompson sampling."""
     transfer = EmpiricalBayes(memory=memory)
-    return Policy("empirical Bayes, TS", transfer, Thompson(scale), False)
+    return Policy("headstart, Thompson", transfer, Thompson(scale), False)
 
 
 def mixture(radius: float | str = 1.0, groups: int = 6) -> Policy:
