@@ -819,7 +819,7 @@ class TestTheTheoryRadius:
     def test_a_prior_that_a_user_makes_states_no_bound_unless_told(self):
         belief = hs.Belief.start(hs.Prior.isotropic(DIM))
         for radius in ("theory", "paper"):
-            with pytest.raises(hs.InputError, match="radius must be a number with Prior"):
+            with pytest.raises(hs.InputError, match="radius must be a number with a prior that"):
                 hs.UCB(radius).choose(belief, np.eye(DIM), np.random.default_rng(0))
 
     def test_an_estimate_of_the_noise_and_forgetting_are_refused(self):

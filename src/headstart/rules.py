@@ -481,9 +481,9 @@ def stated_bias(radius: str, prior: Any, of: object = None) -> Any:
     """
     bias = getattr(prior, "printed_bias" if radius == "paper" else "bias", math.inf)
     if not np.isfinite(bias).all():
-        of = prior if of is None else of
-        want = f"a number with {of!r}, which states no bound on how far θ may be from the prior's"
-        raise checks.refuse("radius", f"{want} mean", radius)
+        which = "a prior that" if of is None else f"{of!r}, which"
+        want = f"a number with {which} states no bound on how far θ may be from the prior's mean"
+        raise checks.refuse("radius", want, radius)
     return bias
 
 
