@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test torture demo reproduce bench bench-quick docs lint format lock clean
+.PHONY: help setup test test-lowest torture demo reproduce bench bench-quick docs lint format lock clean
 
 PYTHON ?= python3
 
@@ -37,6 +37,30 @@ setup: .venv/.ready ## Install everything into .venv (the other commands do it w
 test: lint ## Check style, types and layers, then run every test and documented example
 	@echo "Tests and examples (pytest) …"
 	@$(RUN) pytest -q -n auto --maxprocesses 4
+
+test-lowest: .venv-lowest/.ready ## Run the core of the tests on the lowest versions that are allowed
+	@echo "Core tests on the lowest versions (pytest) …"
+	@.venv-lowest/bin/python -m pytest -q -n auto --maxprocesses 4 -p no:cacheprovider \
+	  -W ignore::DeprecationWarning $(addprefix --deselect=,$(NOT_LOWEST)) $(LOWEST)
+
+# Every part that a dependency has a say in: numbers, files, the command line, logs, figures.
+LOWEST := $(addprefix tests/,test_archive.py test_bandit.py test_belief.py test_cli.py test_cli_logs.py \
+  test_contexts.py test_files.py test_prior.py test_rules.py fleet/test_columns.py \
+  fleet/test_fit.py fleet/test_logs.py fleet/test_page.py lab/test_figures.py lab/test_policies.py \
+  lab/test_report.py lab/test_spectrum.py worlds/test_synthetic.py)
+# How fast help comes is not a matter of versions; the other writes a file that old pyarrow cannot.
+NOT_LOWEST := tests/test_cli.py::test_help_comes_at_once \
+  tests/fleet/test_logs.py::test_fixed_lists_with_a_missing_one
+
+.venv-lowest/.ready: pyproject.toml
+	@echo "Setting up .venv-lowest (about a minute) …"
+	@rm -rf .venv-lowest
+	@"$(PYTHON)" -m venv .venv-lowest
+	@.venv-lowest/bin/python -m pip install -qq 'uv>=0.9,<1'
+	@.venv-lowest/bin/uv pip install -q --no-config --cache-dir .venv-lowest/cache \
+	  --python .venv-lowest/bin/python --resolution lowest-direct -e '.[lab,fleet]' --group test
+	@rm -rf .venv-lowest/cache
+	@touch $@
 
 lint: .venv/.ready ## Check style, types and layers
 	@echo "Style (ruff check) …"
@@ -81,6 +105,6 @@ lock: ## Bring every version in dev.lock up to date
 	@rm -rf .venv-lock
 
 clean: ## Remove all that these commands made
-	@rm -rf .venv .venv-lock .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-lock .venv-lowest .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@rm -rf build dist docs/_build results benchmarks/.environments benchmarks/results
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,7 +26,6 @@ DIM, ARMS = 3, 4
 RULES = [
     hs.UCB(),
     hs.UCB(0.0),
-    hs.UCB("theory"),
     hs.UCB(explore=0.4),
     hs.Thompson(draws=50),
     hs.Thompson(0.3, explore=0.3, draws=50),
@@ -48,6 +47,7 @@ SETTINGS = {
 }
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=repr)
+each_rule_and_theory = pytest.mark.parametrize("rule", [*RULES, hs.UCB("theory")], ids=repr)
 each_stacked_rule = pytest.mark.parametrize("rule", STACKED, ids=repr)
 each_setting = pytest.mark.parametrize("options", SETTINGS.values(), ids=SETTINGS)
 
@@ -505,7 +505,7 @@ class TestContexts:
             expected = (at + 1.0) * original[at, many.arms[at]].astype(float)
             np.testing.assert_array_equal(bandit.task(id).evidence.moment[:DIM], expected)
 
-    @each_rule
+    @each_rule_and_theory
     def test_an_intercept_is_added_for_every_rule(self, rule, books):
         bandit, other = twins(hs.Bandit, DIM, hs.Independent(), rule, 0.3, 3, intercept=True)
         assert_same_game(bandit, other, [range(3), range(4), range(4)], books)

@@ -390,7 +390,7 @@ with warnings.catch_warnings():
         "projected_ts": lambda: hs.projected_ts(4, seed=1),
         "meta_ts": lambda: hs.meta_ts(4, seed=1),
         "bias": lambda: hs.bias_oful(4, seed=1),
-        "paper": lambda: hs.projected_ts(4, seed=1, paper=True, rank=2),
+        "paper": lambda: hs.projected_ts(4, seed=1, paper=True),
         "mixture": lambda: hs.Bandit(4, hs.Mixture(groups=2), hs.Thompson(), seed=1),
         "half-life": lambda: hs.Bandit(4, hs.Independent(), noise=0.3, seed=1, half_life=6.0),
         "few live": lambda: hs.Bandit(4, hs.Independent(), hs.UCB(), 0.3, 1, live=1),

@@ -15,11 +15,12 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import headstart as hs
 from headstart.mixture import MixturePrior, believe
 from headstart.records import flatten
-from headstart.rules import Pick, Propensities
+from headstart.rules import Pick, Propensities, named_radius
 
 DIM = 3
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
@@ -27,7 +28,11 @@ BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
 #: Settings worth testing; the defaults of each kind are added where there are any.
 EXAMPLES = {
     hs.UCB: [hs.UCB(2.5), hs.UCB("theory", delta=0.1), hs.UCB("paper"), hs.UCB(explore=0.3)],
-    hs.Thompson: [hs.Thompson(0.5, draws=400), hs.Thompson("paper", horizon=9)],
+    hs.Thompson: [
+        hs.Thompson(0.5, draws=400),
+        hs.Thompson("paper", horizon=9),
+        hs.Thompson("theory", alpha=0.5),
+    ],
     hs.Greedy: [hs.Greedy(explore=0.2)],
     hs.Uniform: [],
     hs.Forced: [hs.Forced(4, hs.UCB()), hs.Forced(2, hs.Thompson(explore=0.1))],
@@ -62,10 +67,11 @@ REFUSED = {
         *(("explore", {"explore": bad}) for bad in (2, -0.1, None, "x", float("nan"))),
     ],
     hs.Thompson: [
-        *(("scale", {"scale": bad}) for bad in (-1.0, "theory", None, float("inf"))),
+        *(("scale", {"scale": bad}) for bad in (-1.0, "wide", None, float("inf"))),
         *(("draws", {"draws": bad}) for bad in (0, 2.5, None)),
         ("delta", {"delta": 1.5}),
         ("horizon", {"horizon": 0}),
+        *(("alpha", {"alpha": bad}) for bad in (0, 1.5, -1, "x", float("nan"))),
         ("explore", {"explore": 2}),
     ],
     hs.Greedy: [("explore", {"explore": 2})],
@@ -265,6 +271,17 @@ def image(*things):
     ]
 
 
+def states_a_bound(transfer):
+    """Whether its priors bound how far θ* may be from their mean."""
+    return np.isfinite(getattr(transfer.prior(transfer.init(DIM, 0.3)), "bias", np.inf))
+
+
+def needed_by(rule):
+    """What a bandit needs besides this rule: a radius from an analysis asks for a bound and R."""
+    named = isinstance(getattr(rule, "radius", None), str)
+    return {"transfer": hs.Independent(), "noise": 0.3} if named else {}
+
+
 def play(bandit, tasks=7, rounds=8, start=0):
     """Every decision of a few short tasks, to the last bit."""
     trace = []
@@ -384,7 +401,7 @@ class TestSettings:
         parts = {part: thing}
         if part == "transfer" and thing.keeps_forced:
             parts["rule"] = hs.Forced(3, hs.UCB())
-        bandit = hs.Bandit(DIM, seed=0, **parts)
+        bandit = hs.Bandit(DIM, seed=0, **needed_by(thing), **parts)
         play(bandit)
         bandit.save(tmp_path / "b")
         loaded = hs.load(tmp_path / "b")
@@ -544,6 +561,7 @@ class TestTransfers:
         assert np.isfinite(prior.root).all()
         assert prior.noise > 0
         assert prior.bias >= 0
+        assert np.isfinite(prior.bias) == states_a_bound(transfer)  # at any time, or at none
         assert noise is None or prior.noise == noise
 
     @each_transfer
@@ -708,25 +726,33 @@ class TestEndToEnd:
     @pytest.mark.parametrize("transfer", TRANSFERS, ids=label)
     @pytest.mark.parametrize("rule", [hs.UCB(), hs.UCB("theory"), hs.Thompson()], ids=label)
     def test_every_transfer_with_the_main_rules(self, transfer, rule):
-        if transfer.mixes and isinstance(getattr(rule, "radius", 0.0), str):
-            with pytest.raises(hs.InputError, match="radius must be a number"):
-                hs.Bandit(DIM, transfer, rule)
-            return
         if transfer.keeps_forced:
             rule = hs.Forced(4, rule)
-        self.check(transfer, rule)
+        needed = {}
+        if named_radius(rule):
+            if not states_a_bound(transfer):
+                with pytest.raises(hs.InputError, match="radius must be a number"):
+                    hs.Bandit(DIM, transfer, rule, 0.3)
+                return
+            needed = {"noise": 0.3}
+        self.check(transfer, rule, **needed)
 
     @each_rule
     def test_every_rule_with_the_default_transfer(self, rule):
+        if named_radius(rule):
+            with pytest.raises(hs.InputError, match="radius must be a number"):
+                hs.Bandit(DIM, rule=rule, noise=0.3)
+            return
         self.check(hs.EmpiricalBayes(), rule)
 
-    def check(self, transfer, rule):
-        first, second = (hs.Bandit(DIM, transfer, rule, seed=3) for _ in range(2))
+    def check(self, transfer, rule, noise=None):
+        scale = "auto" if noise is None else noise
+        first, second = (hs.Bandit(DIM, transfer, rule, scale, seed=3) for _ in range(2))
         trace = play(first)
         assert trace == play(second)
         assert np.isfinite([float.fromhex(score) for _, score in trace]).all()
         evidences = [first.task(id).evidence for id in first]
-        assert_same(transfer, first.prior, transfer.prior(transfer.refit(evidences, None)))
+        assert_same(transfer, first.prior, transfer.prior(transfer.refit(evidences, noise)))
         assert type(transfer).__name__ in str(first.report())
 
     def test_a_transfer_that_asks_for_a_warning_gives_it_once_and_works(self):
@@ -735,3 +761,76 @@ class TestEndToEnd:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             self.check(transfer, hs.UCB())
+
+
+class TestTheTheoryRadius:
+    """With probability 1 − δ nothing leaves it in any round; what cannot keep that is refused."""
+
+    NOISE, DELTA, RUNS = 0.1, 0.05, 20
+
+    def tasks(self, transfer, rng):
+        """θ* of tasks that agree, then of one that is nothing like them; all as long as allowed.
+
+        A bound on the residual that was given is a promise of the user's, and kept.
+        """
+        bound = getattr(transfer, "bound", 1.0)
+        usual = rng.standard_normal(DIM)
+        usual *= bound / np.linalg.norm(usual)
+        tasks = [usual + 0.02 * rng.standard_normal(DIM) for _ in range(5)]
+        tasks = [theta * min(1.0, bound / np.linalg.norm(theta)) for theta in tasks]
+        tasks.append(-usual)
+        residual = getattr(transfer, "residual", None)
+        if residual is not None:
+            inside = np.asarray(transfer.basis) @ np.asarray(transfer.basis).T
+            for theta in tasks:
+                off = theta - inside @ theta
+                theta -= off * (1.0 - min(1.0, residual / np.linalg.norm(off)))
+        return tasks
+
+    def leaves(self, transfer, seed):
+        """Whether ‖θ* − θ̂‖_B was above γ in any round, for each task."""
+        rng = np.random.default_rng(seed)
+        rule = hs.UCB("theory", delta=self.DELTA)
+        bandit = hs.Bandit(DIM, transfer, rule, self.NOISE, seed=seed)
+        outside = []
+        for id, theta in enumerate(self.tasks(transfer, rng)):
+            task, left = bandit.task(id), False
+            for _ in range(12):
+                belief = task.belief
+                error = np.linalg.norm(np.linalg.solve(belief.root, theta - belief.mean))
+                left |= bool(error > rule.gamma(belief) * (1.0 + 1e-9))
+                offer = rng.standard_normal((4, DIM))
+                choice = task.choose(offer / np.linalg.norm(offer, axis=1, keepdims=True))
+                task.learn(choice, choice.context @ theta + self.NOISE * rng.standard_normal())
+            outside.append(left)
+            task.close()
+        return outside
+
+    @each_transfer
+    def test_it_covers_or_is_refused(self, transfer):
+        if not states_a_bound(transfer):
+            for rule in (hs.UCB("theory"), hs.UCB("paper"), hs.Forced(2, hs.UCB("theory"))):
+                with pytest.raises(hs.InputError, match="radius must be a number with"):
+                    hs.Bandit(DIM, transfer, rule, self.NOISE)
+            return
+        failures = np.sum([self.leaves(transfer, seed) for seed in range(self.RUNS)], 0)
+        assert failures.max() <= scipy.stats.binom.ppf(0.9999, self.RUNS, self.DELTA)
+
+    def test_a_prior_that_a_user_makes_states_no_bound_unless_told(self):
+        belief = hs.Belief.start(hs.Prior.isotropic(DIM))
+        for radius in ("theory", "paper"):
+            with pytest.raises(hs.InputError, match="radius must be a number with a prior that"):
+                hs.UCB(radius).choose(belief, np.eye(DIM), np.random.default_rng(0))
+
+    def test_an_estimate_of_the_noise_and_forgetting_are_refused(self):
+        for rule in (hs.UCB("theory"), hs.Forced(2, hs.UCB("theory"))):
+            with pytest.raises(hs.InputError, match="noise must be a number"):
+                hs.Bandit(DIM, hs.Independent(), rule)
+            with pytest.raises(hs.InputError, match="half_life must be None"):
+                hs.Bandit(DIM, hs.Independent(), rule, 0.3, half_life=20.0)
+        hs.Bandit(DIM, hs.Independent(), hs.UCB("paper"), half_life=20.0)  # promises nothing
+
+    def test_a_refused_bandit_can_still_be_made_with_a_number(self):
+        with pytest.raises(hs.InputError, match="EmpiricalBayes"):
+            hs.Bandit(DIM, rule=hs.UCB("theory"), noise=0.1)
+        hs.Bandit(DIM, rule=hs.UCB(2.0), noise=0.1)

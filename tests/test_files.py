@@ -63,7 +63,7 @@ SETUPS = {
     "thompson": {"rule": hs.Thompson()},
     "thompson, few live": {"rule": hs.Thompson(), "live": 2},
     "exploring": {"rule": hs.UCB(explore=0.3), "noise": 0.5},
-    "theory": {"rule": hs.UCB("theory", delta=0.05)},
+    "theory": {"transfer": hs.Bias(), "rule": hs.UCB("theory", delta=0.05), "noise": 0.5},
     "ccipca": {
         "rule": hs.Thompson(0.5),
         "transfer": hs.Subspace(pca="ccipca", rank=1, warmup=2, min_rounds=1),

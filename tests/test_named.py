@@ -102,7 +102,7 @@ class TestWhatTheyAre:
     def test_how_much_to_explore_can_be_set(self):
         assert hs.linucb(DIM, radius=2.0).rule == hs.UCB(2.0)
         assert hs.lints(DIM, scale=0.5).rule == hs.Thompson(0.5)
-        assert hs.bias_oful(DIM, radius="theory").rule == hs.UCB("theory")
+        assert hs.bias_oful(DIM, radius="theory", noise=0.1).rule == hs.UCB("theory")
         assert hs.projected_linucb(DIM, radius=0.1).rule == hs.UCB(0.1)
         assert hs.projected_ts(DIM, scale=0.1).rule == hs.Thompson(0.1)
         assert hs.meta_ts(DIM, scale=0.1).rule == hs.Forced(2 * DIM, hs.Thompson(0.1))
@@ -120,14 +120,59 @@ class TestWhatTheyAre:
         assert projected.rule == hs.UCB("paper")
         assert projected.transfer == hs.projected_ts(DIM, paper=True).transfer
         assert projected.transfer.rank == "paper"
-        assert projected.transfer.pca == "ccipca"
+        assert projected.transfer.pca == "paper"
+        assert projected.transfer.method().form == "paper"
+        assert projected.transfer.min_rounds == 1  # Algorithm 1 leaves no task out
         assert projected.transfer.shrink == "zero"
         assert projected.transfer.lam2 == "paper"
         assert projected.transfer.warmup == DIM - 1  # “if t < d”, with t − 1 tasks finished
         assert hs.projected_ts(DIM, paper=True).rule == hs.Thompson("paper")
-        cella = hs.bias_oful(DIM, paper=True)
+        cella = hs.bias_oful(DIM, noise=0.1, paper=True)
         assert cella.transfer.lam == "theory"
         assert cella.rule == hs.UCB("theory")
+
+    @pytest.mark.parametrize(
+        ("name", "given"),
+        [
+            ("linucb", {"lam": 2.0}),
+            ("linucb", {"radius": 1.0}),
+            ("lints", {"lam": 2.0, "scale": 0.5}),
+            ("bias_oful", {"lam": "plug-in", "radius": 1.0, "noise": 0.1}),
+            ("projected_linucb", {"rank": 3, "radius": 7.0}),
+            ("projected_linucb", {"lam1": 50.0}),
+            ("projected_linucb", {"lam1": [100.0]}),
+            ("projected_ts", {"rank": "log-gap"}),
+            ("projected_ts", {"scale": 1.0, "lam2": 1.0}),
+            ("meta_ts", {"forced": False}),
+            ("meta_ts", {"forced_rounds": 5, "estimate": "ridge"}),
+            ("meta_ts", {"scale": "paper"}),
+        ],
+        ids=repr,
+    )
+    def test_what_contradicts_the_printed_form_is_refused_by_name(self, name, given):
+        """A setting that is the default elsewhere too, if the printed form has another."""
+        with pytest.raises(hs.InputError, match="must be left out with paper=True") as caught:
+            make(name, **given, paper=True)
+        message = str(caught.value).partition(" must be")[0]
+        assert message.split(" and ") == [key for key in given if key != "noise"]
+
+    def test_what_agrees_with_the_printed_form_is_taken(self):
+        told = make("projected_linucb", rank="paper", lam1=100, noise=0.1, paper=True)
+        assert told.transfer == make("projected_linucb", paper=True).transfer
+        assert make("meta_ts", scale=1.0, paper=True).rule == make("meta_ts").rule
+        assert make("bias_oful", method="pooled", noise=0.1, paper=True).transfer.method == "pooled"
+
+    @pytest.mark.parametrize("paper", [1, 0, "no", None], ids=repr)
+    @pytest.mark.parametrize("name", [name for name in NAMES if name not in ORACLES])
+    def test_paper_is_true_or_false(self, name, paper):
+        with pytest.raises(hs.InputError, match="paper must be True or False"):
+            make(name, paper=paper)
+
+    def test_every_setting_of_the_printed_form_is_one_of_the_constructor(self):
+        """And each constructor that has a printed form names what it stands for."""
+        for name in NAMES:
+            signature = inspect.signature(getattr(hs, name)).parameters
+            assert ("paper" in signature) == (name not in ORACLES)
 
     def test_meta_ts_forces_twice_the_dimension_or_what_is_asked(self):
         assert hs.meta_ts(5).rule.rounds == 10

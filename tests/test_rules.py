@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
 import headstart as hs
+from headstart import theory
 from headstart.ties import fall_on, leaders, slack
 
 seeds = st.integers(0, 2**32 - 1)
@@ -188,6 +189,12 @@ def test_thompson_spread_is_a_multiple_of_the_noise_or_as_printed():
     # v = 4 √(log(1/δ) (d+2)/α), α = 1/log n, δ = 1/n; about 125 at d = 30, n = 250.
     printed = 4 * math.sqrt(math.log(100) * (3 + 2) * math.log(100))
     assert hs.Thompson("paper", horizon=100).spread(belief) == pytest.approx(printed)
+    corrected = theory.thompson_scale(100, delta=0.2, dim=belief.dim, noise=belief.noise, alpha=0.5)
+    told = hs.Thompson("theory", horizon=100, delta=0.2, alpha=0.5)
+    assert told.spread(belief) == pytest.approx(corrected)
+    assert hs.Thompson("paper", horizon=100, delta=0.2, alpha=0.5).spread(belief) == pytest.approx(
+        corrected / belief.noise
+    )
     assert hs.Thompson("paper").spread(random_belief(5, dim=30)) == pytest.approx(125, abs=1)
     given = 4 * math.sqrt(math.log(1 / 0.2) * 5 * math.log(250))
     assert hs.Thompson("paper", delta=0.2).spread(belief) == pytest.approx(given)
@@ -666,7 +673,9 @@ def test_a_batch_may_be_forced_in_part():
         (lambda: hs.UCB(explore=1.1), "explore"),
         (lambda: hs.Greedy(explore=np.nan), "explore"),
         (lambda: hs.Thompson(-1.0), "scale"),
-        (lambda: hs.Thompson("theory"), "scale"),
+        (lambda: hs.Thompson("wide"), "scale"),
+        (lambda: hs.Thompson("theory", alpha=0.0), "alpha"),
+        (lambda: hs.Thompson("theory", alpha=1.5), "alpha"),
         (lambda: hs.Thompson(draws=0), "draws"),
         (lambda: hs.Thompson(draws=10.0), "draws"),
         (lambda: hs.Thompson(delta=2.0), "delta"),

@@ -489,11 +489,60 @@ def test_plane_error_bounds_how_far_the_learned_plane_is_off():
         noise = rng.standard_normal((6, 6)) * 10.0 ** rng.uniform(-4, -1.5)
         other = np.linalg.eigh(sigma + noise + noise.T)[1][:, 3:]
         off = np.linalg.norm(other @ other.T - frame[:, :3] @ frame[:, :3].T, 2)
-        size = np.linalg.norm(noise + noise.T, 2)
-        bound = theory.plane_error(size, rank=3, gap=1.5)
+        size, whole = (np.linalg.norm(noise + noise.T, norm) for norm in (2, "fro"))
+        bound = theory.plane_error(size, rank=3, gap=1.5, frobenius=whole)
         assert off <= bound, seed
+        assert bound <= theory.plane_error(size, rank=3, gap=1.5)
         ratios.append(bound / off)
-    assert np.median(ratios) > 10
+    assert np.median(ratios) > 3
+    printed = theory.plane_error(size, rank=3, gap=1.5, frobenius=whole, printed=True)
+    assert printed / bound == pytest.approx(math.sqrt(8))
+
+
+def test_frobenius_branch_of_davis_and_kahan_is_the_smaller_one_for_errors_of_low_rank():
+    rng = np.random.default_rng(14)
+    for seed in range(60):
+        dim, rank = 12, 6
+        frame = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+        sigma = (frame * np.repeat([2.0, 1.0], rank)) @ frame.T
+        step = rng.standard_normal((dim, 1)) * 10.0 ** rng.uniform(-2, -0.7)
+        other = np.linalg.eigh(sigma + step @ step.T)[1][:, rank:]
+        off = np.linalg.norm(other @ other.T - frame[:, :rank] @ frame[:, :rank].T, 2)
+        size = float((step**2).sum())  # both norms, as the error has rank 1
+        low = theory.plane_error(size, rank=rank, gap=1.0, frobenius=size)
+        high = theory.plane_error(size, rank=rank, gap=1.0)
+        assert off <= low <= high, seed
+        assert high == min(1.0, math.sqrt(rank) * 2 * size)
+
+
+def test_printed_smallest_eigenvalue_fails_and_the_corrected_one_covers():
+    # Contexts in a plane, drawn contexts of few rounds, and what a learner picks.
+    rng, lam = np.random.default_rng(15), 1e-3
+    flat = np.eye(3)[rng.integers(0, 2, 2000)]
+    assert np.linalg.eigvalsh(flat.T @ flat)[0] + lam < 0.001 * theory.gram_eigenvalue(
+        2000, dim=3, spread=1 / 3, delta=0.1, printed=True
+    )
+    short = []
+    for dim, rounds in ((5, 20), (5, 200), (10, 400), (2, 2000)):
+        x = rng.standard_normal((400, rounds, dim))
+        x /= np.linalg.norm(x, axis=-1, keepdims=True)  # κ = 1/d
+        smallest = np.linalg.eigvalsh(x.swapaxes(1, 2) @ x)[:, 0] + lam
+        sizes = {"dim": dim, "spread": 1 / dim, "delta": 0.1, "lam": lam}
+        assert (smallest < theory.gram_eigenvalue(rounds, **sizes)).mean() <= 0.1
+        short.append((smallest < theory.gram_eigenvalue(rounds, **sizes, printed=True)).mean())
+    print(f"λ_min ≥ log n: fails in {short[0]:.0%} of runs of 20 rounds in 5 dimensions")
+    assert short[0] > 0.9
+    assert theory.gram_eigenvalue(2000, dim=2, spread=0.5, delta=0.1) > 0.85 * 1000
+
+    task = hs.linucb(5, seed=0, noise=0.01).task("a")
+    theta = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    arms = np.vstack([np.eye(5), -np.eye(5)])
+    for _ in range(1000):
+        choice = task.choose(arms)
+        task.learn(choice, choice.context @ theta + 0.01 * rng.standard_normal())
+    chosen = np.linalg.eigvalsh(task.evidence.gram)[0]
+    print(f"λ_min of 1,000 rounds of LinUCB: {chosen:.1f}, log n {math.log(1000):.1f}")
+    assert chosen < theory.gram_eigenvalue(1000, dim=5, spread=0.2, delta=0.1, printed=True)
 
 
 def test_an_affine_plane_needs_one_more_point_than_it_has_directions():

@@ -26,7 +26,7 @@ from headstart.prior import Prior
 from headstart.randomness import Stream, Streams, entropy_of
 from headstart.records import Array, frozen
 from headstart.report import Report, rounds_saved
-from headstart.rules import UCB, Indexed, Rule
+from headstart.rules import UCB, Indexed, Rule, named_radius, stated_bias
 from headstart.task import Prediction, Task
 from headstart.transfer import EmpiricalBayes, Transfer
 
@@ -115,26 +115,30 @@ class Bandit:
         intercept = transfer.unit_free if intercept is None else bool(intercept)
         features = Features(dim, intercept=intercept)
         transfer = transfer.with_constant(intercept)
-        radius = getattr(rule, "radius", 0.0)
-        if transfer.mixes and isinstance(radius, str):
-            raise checks.refuse("radius", f"a number with {transfer!r}", radius)
+        if isinstance(noise, str):
+            checks.one_of("noise", noise, ("auto",))
+        scale = None if isinstance(noise, str) else checks.positive("noise", noise)
+        if half_life is not None:
+            half_life = checks.positive("half_life", half_life)
+        radius = named_radius(rule)
+        if radius is not None:
+            stated_bias(radius, transfer.prior(transfer.init(features.dim, scale)), transfer)
+        if radius == "theory" and scale is None:
+            raise checks.refuse("noise", "a number with the theory radius, which rests on R", noise)
+        if radius == "theory" and half_life is not None:
+            raise checks.refuse("half_life", "None with the theory radius", half_life)
         if transfer.keeps_forced and isinstance(rule, Indexed):
             warnings.warn(
                 f"{transfer!r} learns from forced rounds alone, and {rule!r} has none: no prior "
                 f"will be learned. Use rule=headstart.Forced(rounds, {rule!r}).",
                 stacklevel=2,
             )
-        if isinstance(noise, str):
-            checks.one_of("noise", noise, ("auto",))
-        scale = None if isinstance(noise, str) else checks.positive("noise", noise)
         self._features = features
         self._rule = rule
         self._memory = checks.integer("memory", memory, 1)
         self._streams = Streams(entropy_of(seed))
         self._origin = os.urandom(16)  # marks this bandit's choices; no decision depends on it
         self._frozen = False
-        if half_life is not None:
-            half_life = checks.positive("half_life", half_life)
         live = checks.integer("live", live, 1)
         self._ledger = Ledger(features.dim, transfer, scale, live, half_life)
         self._begin()

@@ -2,18 +2,22 @@
 
 Every constructor takes ``dim`` and ``seed``, whatever else :class:`~headstart.bandit.Bandit` takes
 (``noise``, ``intercept``, …), and the one number that says how much to explore. Defaults are the
-best that is known without tuning; ``paper=True`` gives the form that the paper prints, whatever
-else is asked for.
+best that is known without tuning; ``paper=True`` gives the form that the paper prints, and a
+setting that contradicts it is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
+import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import Bandit
+from headstart.errors import InputError
 from headstart.rules import UCB, Forced, Thompson
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 
@@ -29,6 +33,40 @@ __all__ = [
 ]
 
 
+P = ParamSpec("P")
+
+
+def printed(**settings: Any) -> Callable[[Callable[P, Bandit]], Callable[P, Bandit]]:
+    """Let ``paper=True`` stand for these settings of a constructor, and refuse any other value."""
+
+    def decorate(make: Callable[P, Bandit]) -> Callable[P, Bandit]:
+        @functools.wraps(make)
+        def constructor(*args: P.args, **keywords: P.kwargs) -> Bandit:
+            given: dict[str, Any] = dict(keywords)
+            paper = given.get("paper", False)
+            if not isinstance(paper, (bool, np.bool_)):
+                raise checks.refuse("paper", "True or False", paper)
+            if not paper:
+                return make(*args, **keywords)
+            against = [
+                name
+                for name, value in settings.items()
+                if name in given and not (np.ndim(given[name]) == 0 and given[name] == value)
+            ]
+            if against:
+                fixed = ", ".join(f"{name}={settings[name]!r}" for name in against)
+                raise InputError(
+                    f"{' and '.join(against)} must be left out with paper=True, which stands for "
+                    f"{fixed}; got {', '.join(checks.describe(given[name]) for name in against)}"
+                )
+            return make(*args, **(given | settings))
+
+        return constructor
+
+    return decorate
+
+
+@printed(lam=1.0, radius="paper")
 def linucb(
     dim: int,
     seed: Any = None,
@@ -46,11 +84,10 @@ def linucb(
     >>> linucb(dim=3, seed=0).prior.root[0]
     array([1., 0., 0.])
     """
-    if paper:
-        lam, radius = 1.0, "paper"
     return Bandit(dim, Independent(lam=lam), UCB(radius), seed=seed, **other)
 
 
+@printed(lam=1.0, scale="paper")
 def lints(
     dim: int,
     seed: Any = None,
@@ -64,11 +101,10 @@ def lints(
 
     ``paper=True`` is the printed scale, with λ = 1/V².
     """
-    if paper:
-        lam, scale = 1.0, "paper"
     return Bandit(dim, Independent(lam=lam), Thompson(scale), seed=seed, **other)
 
 
+@printed(lam="theory", radius="theory")
 def bias_oful(
     dim: int,
     seed: Any = None,
@@ -81,13 +117,13 @@ def bias_oful(
 ) -> Bandit:
     """B-OFUL (Cella et al. 2020): tasks scatter around a shared mean.
 
-    ``paper=True`` takes λ and the radius from the theory: R²/(n·Var) and the confidence bound.
+    ``paper=True`` takes λ and the radius from the theory: R²/(n·Var) and the confidence bound,
+    which needs the ``noise``.
     """
-    if paper:
-        lam, radius = "theory", "theory"
     return Bandit(dim, Bias(method=method, lam=lam), UCB(radius), seed=seed, **other)
 
 
+@printed(rank="paper", radius="paper", lam1=100.0, lam2="paper")
 def projected_linucb(
     dim: int,
     seed: Any = None,
@@ -105,9 +141,10 @@ def projected_linucb(
     λ₂ = 1/V², and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂ and names no usable number).
     """
     transfer = projected(dim, rank, lam1, lam2, paper, bool(other.get("intercept", False)))
-    return Bandit(dim, transfer, UCB("paper" if paper else radius), seed=seed, **other)
+    return Bandit(dim, transfer, UCB(radius), seed=seed, **other)
 
 
+@printed(rank="paper", scale="paper", lam1=100.0, lam2="paper")
 def projected_ts(
     dim: int,
     seed: Any = None,
@@ -124,7 +161,7 @@ def projected_ts(
     ``paper=True`` is Algorithms 1 and 3 as printed, whose scale is close to random play.
     """
     transfer = projected(dim, rank, lam1, lam2, paper, bool(other.get("intercept", False)))
-    return Bandit(dim, transfer, Thompson("paper" if paper else scale), seed=seed, **other)
+    return Bandit(dim, transfer, Thompson(scale), seed=seed, **other)
 
 
 def projected(
@@ -134,10 +171,13 @@ def projected(
     if not paper:
         return Subspace(rank=rank, lam1=lam1, lam2=lam2)
     dim = checks.integer("dim", dim, 1) + intercept
-    # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones.
-    return Subspace(rank="paper", pca="ccipca", lam1=100.0, lam2="paper", warmup=max(dim - 1, 1))
+    # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones. It counts all.
+    return Subspace(
+        rank=rank, pca="paper", lam1=lam1, lam2=lam2, warmup=max(dim - 1, 1), min_rounds=1
+    )
 
 
+@printed(forced=True, forced_rounds=None, estimate="least-squares", scale=1.0)
 def meta_ts(
     dim: int,
     seed: Any = None,
@@ -154,8 +194,6 @@ def meta_ts(
     ``forced_rounds`` is τ, 2d unless given. ``forced=False`` is the control without forced rounds,
     on ridge estimates. ``paper=True`` is the paper's benchmark: forced, least squares, scale 1.
     """
-    if paper:
-        forced, forced_rounds, estimate, scale = True, None, "least-squares", 1.0
     transfer = Gaussian(forced=forced, estimate=estimate)
     rule: Any = Thompson(scale)
     if forced:

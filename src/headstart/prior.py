@@ -8,6 +8,7 @@ rewards' unit is.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -36,7 +37,8 @@ class Prior(Record):
         R, the scale of the rewards' noise.
     bias
         A bound on ‖θ* − θ̂₀‖ in the norm of B₀: the term that the ``"theory"`` radius adds for what
-        the prior gets wrong. In rewards' units.
+        the prior gets wrong. In rewards' units. Infinite unless given: no bound is known, and the
+        ``"theory"`` radius refuses the prior.
     printed_bias
         The same term as the paper prints it, for the ``"paper"`` radius; ``bias`` unless given.
     noise_freedom
@@ -55,7 +57,7 @@ class Prior(Record):
     mean: Array
     root: Array
     noise: Any = 1.0
-    bias: Any = 0.0
+    bias: Any = math.inf
     printed_bias: Any = None
     noise_freedom: Any = ONE_NOISE
 
@@ -75,9 +77,7 @@ class Prior(Record):
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
         for name in ("noise", "bias", "printed_bias", "noise_freedom"):
-            value = checks.finite_array(name, getattr(self, name), "finite, 0 or more")
-            if (value < 0).any():
-                raise checks.refuse(name, "0 or more", getattr(self, name))
+            value = checked_scale(name, getattr(self, name))
             if value.shape not in ((), batch):
                 raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
             kept = float(value) if value.ndim == 0 else private(value)
@@ -91,7 +91,7 @@ class Prior(Record):
         *,
         mean: npt.ArrayLike | None = None,
         noise: float = 1.0,
-        bias: float = 0.0,
+        bias: float = math.inf,
     ) -> Self:
         """Ridge regression's prior: N(mean, R²/λ · I)."""
         dim = checks.integer("dim", dim, 1)
@@ -105,7 +105,11 @@ class Prior(Record):
 
     @classmethod
     def gaussian(
-        cls, mean: npt.ArrayLike, covariance: npt.ArrayLike, noise: float = 1.0, bias: float = 0.0
+        cls,
+        mean: npt.ArrayLike,
+        covariance: npt.ArrayLike,
+        noise: float = 1.0,
+        bias: float = math.inf,
     ) -> Self:
         """N(mean, covariance) with the covariance in rewards' own units.
 
@@ -139,6 +143,17 @@ class Prior(Record):
         """Log det B₀ = −2 log abs det F₀; infinite for a prior that is certain of a direction."""
         log_det = -2.0 * np.linalg.slogdet(self.root)[1]
         return float(log_det) if log_det.ndim == 0 else log_det
+
+
+def checked_scale(name: str, value: Any) -> Array:
+    """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
+    floats = np.asarray(value).dtype.kind == "f"
+    unknown = np.isposinf(value) if floats and name.endswith("bias") else np.False_
+    known = np.where(unknown, 0.0, value) if unknown.any() else value
+    array = checks.finite_array(name, known, "0 or more")
+    if (array < 0).any():
+        raise checks.refuse(name, "0 or more", value)
+    return np.where(unknown, np.inf, array) if unknown.any() else array
 
 
 def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Array:

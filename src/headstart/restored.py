@@ -308,6 +308,8 @@ def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -
 def check_moderate(name: str, believed: Record) -> None:
     """Refuse numbers with which no reward could be predicted."""
     for field, array in flatten(believed).items():
+        if field.endswith("bias"):  # which may be infinite, and is checked with the prior
+            continue
         if array.ndim and array.dtype not in (np.float32, np.float64):
             raise checks.refuse(f"{name}.{field}", "floating-point numbers", array)
         if not float(np.abs(array).max(initial=0.0)) <= BELIEVED:

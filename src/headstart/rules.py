@@ -21,6 +21,7 @@ from headstart.belief import Belief
 from headstart.errors import InputError
 from headstart.records import Array, Settings
 from headstart.speed import loops
+from headstart.theory import thompson_scale
 from headstart.ties import Mask, fall_on, leaders, open_arms, pick_among, slack
 
 __all__ = [
@@ -207,8 +208,12 @@ class UCB(Indexed):
 
             γ = R √(log det B − log det B₀ + 2 log(1/δ)) + bias
 
-        with the bias that the prior knows. ``"paper"`` is Algorithm 2 as printed, without the
-        square root and without R.
+        with the bias that the prior knows. With probability 1 − δ, no arm of any round of a task
+        has abs(xᵀ(θ̂ − θ*)) > γ ‖x‖_{B⁻¹}, if the noise is R-sub-Gaussian and ‖θ*‖ is no larger
+        than the transfer's ``bound``. What cannot keep this is refused: a prior that states no
+        bound (:class:`~headstart.transfer.Gaussian`, :class:`~headstart.transfer.EmpiricalBayes`,
+        mixtures, the Bayes oracle), and a bandit that estimates R or forgets.
+        ``"paper"`` is Algorithm 2 as printed, without the square root and without R.
     delta
         δ, the probability with which the theory's interval may fail; 1/``horizon`` unless given.
     horizon
@@ -264,10 +269,9 @@ class UCB(Indexed):
                 f"radius must be a number for a {type(belief).__name__}, which knows no bias; "
                 f"got {self.radius!r}"
             )
+        bias = stated_bias(self.radius, prior)
         certainty = information + 2.0 * math.log(1.0 / confidence(self.delta, self.horizon))
-        if self.radius == "paper":
-            return certainty + prior.printed_bias
-        return belief.noise * np.sqrt(certainty) + prior.bias
+        return (certainty if self.radius == "paper" else belief.noise * np.sqrt(certainty)) + bias
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -278,11 +282,12 @@ class Thompson(Indexed):
     ----------
     scale
         A number is a multiple of the noise, v = number × R; 1 draws from the belief itself.
-        ``"paper"`` is v = 4 √(log(1/δ) (d+2) log n), as printed: close to random play.
+        ``"theory"`` is v = 4R √(log(1/δ) (d+2)/α), for which Theorem 2 bounds the regret: close
+        to random play. ``"paper"`` is the same as printed, without R.
     draws
         How many draws a propensity is estimated from.
-    delta, horizon
-        δ and n of the printed scale; δ = 1/n unless given.
+    delta, horizon, alpha
+        δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n unless given.
     explore
         The probability of a uniformly random choice.
     """
@@ -291,15 +296,18 @@ class Thompson(Indexed):
     draws: int = 1000
     delta: float | None = None
     horizon: int = 250
+    alpha: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.scale, str):
-            checks.one_of("scale", self.scale, ("paper",))
+            checks.one_of("scale", self.scale, ("theory", "paper"))
         else:
             checks.non_negative("scale", self.scale)
         checks.integer("draws", self.draws, 1)
         check_confidence(self.delta, self.horizon)
+        if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
+            raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)
 
     def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
         """xᵀθ̃."""
@@ -324,8 +332,9 @@ class Thompson(Indexed):
         """V, in rewards' units."""
         if not isinstance(self.scale, str):
             return self.scale * belief.noise
-        doubt = math.log(1.0 / confidence(self.delta, self.horizon))
-        return 4.0 * math.sqrt(doubt * (belief.dim + 2) * math.log(self.horizon))
+        delta = confidence(self.delta, self.horizon)
+        v = thompson_scale(self.horizon, delta=delta, dim=belief.dim, alpha=self.alpha)
+        return v if self.scale == "paper" else v * belief.noise
 
     def propensities(
         self,
@@ -449,6 +458,33 @@ def is_plain(belief: object, contexts: Array) -> TypeGuard[Belief]:
     wide = contexts.dtype == mean.dtype == root.dtype == np.float64
     ordered = contexts.flags.c_contiguous and mean.flags.c_contiguous and root.flags.c_contiguous
     return bool(wide and ordered)
+
+
+def named_radius(rule: Rule) -> str | None:
+    """The radius of a rule that takes it from an analysis; ``None`` for any other rule.
+
+    >>> named_radius(Forced(3, UCB("theory"))), named_radius(UCB(2.0))
+    ('theory', None)
+    """
+    while isinstance(rule, Forced):
+        rule = rule.then
+    named = isinstance(rule, UCB) and isinstance(rule.radius, str)
+    return rule.radius if named else None  # type: ignore[attr-defined]
+
+
+def stated_bias(radius: str, prior: Any, of: object = None) -> Any:
+    """The bias that a prior, which is ``of`` this, states for a radius; refused if it has none.
+
+    >>> import headstart as hs
+    >>> stated_bias("theory", hs.Prior.isotropic(2, bias=0.5))
+    0.5
+    """
+    bias = getattr(prior, "printed_bias" if radius == "paper" else "bias", math.inf)
+    if not np.isfinite(bias).all():
+        which = "a prior that" if of is None else f"{of!r}, which"
+        want = f"a number with {which} states no bound on how far θ may be from the prior's mean"
+        raise checks.refuse("radius", want, radius)
+    return bias
 
 
 def check_confidence(delta: float | None, horizon: int) -> None:

@@ -12,6 +12,7 @@ from scipy.stats import t
 
 import headstart as hs
 from headstart.lab import figures
+from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.figures.looks import KNOWN
 from headstart.worlds.synthetic import Synthetic
 
@@ -100,8 +101,6 @@ class TestRegret:
 
 def test_the_paired_interval_covers():
     """Seeds that are hard for both: pairing gives a narrow interval that is still honest."""
-    from headstart.lab.figures.intervals import paired_ratios
-
     rng = np.random.default_rng(3)
     covered, runs, n = 0, 400, 12
     for _ in range(runs):
@@ -377,6 +376,26 @@ def test_files_are_written_and_repeat(regret, tmp_path):
         back = pl.read_csv(first[2])
         assert back.columns == figure.table.columns
         assert len(back) == len(figure.table)
+
+
+def test_the_default_is_listed_first_wherever_there_is_one():
+    listed = list(figures.looks(["LinUCB", "headstart (default)", "mine"]))
+    assert listed == ["headstart (default)", "LinUCB", "mine"]
+    totals = pl.DataFrame(
+        {"policy": ["LinUCB", "headstart (default)", "mine"], "seed": 0, "total": [1.0, 2.0, 0.5]}
+    )
+    table = paired_ratios(totals, "LinUCB")
+    assert table["policy"].to_list() == ["headstart (default)", "mine", "LinUCB"]
+
+
+def test_legends_fit_the_width_of_the_drawing(regret):
+    """With every known policy, and with names that are long."""
+    part = regret.filter(pl.col("policy") == POLICIES[0])
+    long = [f"policy {number}, whose name takes more room than a column has" for number in (1, 2)]
+    for names in (list(KNOWN), long):
+        parts = [part.with_columns(policy=pl.lit(name)) for name in names]
+        drawing = figures.transfer_regret(pl.concat(parts)).draw()
+        assert drawing.legends[0].get_window_extent().width <= drawing.bbox.width
 
 
 def test_drawings_fit_a_paper_and_can_be_explored(regret):

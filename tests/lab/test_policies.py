@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.lab.policies import POLICIES, Policy, Told, make_policy, parse
+from headstart.lab.policies import DEFAULT, POLICIES, Policy, Told, make_policy, parse
 from headstart.rules import UCB, Forced, Thompson
 from headstart.transfer import Bias, Gaussian, Independent, Subspace
 from headstart.worlds import Synthetic
@@ -25,6 +25,15 @@ def test_every_policy_has_a_name_of_its_own():
     assert len(set(names)) == len(names)
     assert {"LinUCB", "LinTS", "B-OFUL", "P-LinUCB", "P-TS", "M-TS"} <= set(names)
     assert {"projection oracle", "Bayes oracle"} <= set(names)
+
+
+def test_the_default_is_what_a_bandit_does_and_is_named_so():
+    default, bandit = parse("empirical_bayes"), hs.Bandit(5)
+    assert default.name == DEFAULT == "headstart (default)"
+    assert (default.transfer, default.rule_for(5)) == (bandit.transfer, bandit.rule)
+    assert not default.knows_noise
+    for other in ("empirical_bayes:radius=2", "empirical_bayes:memory=20", "empirical_bayes_ts"):
+        assert parse(other).name != DEFAULT
 
 
 def test_policies_are_the_librarys_own_transfers_and_rules():
@@ -82,7 +91,7 @@ def test_a_whole_number_stays_whole():
         ("linucb:lam=much", ["lam", "much"]),
         ("linucb:radius=-0.5", ["radius", "-0.5"]),
         ("linucb:radius=wide", ["radius", "wide", "theory", "paper"]),
-        ("lints:scale=theory", ["scale", "theory"]),
+        ("lints:scale=wide", ["scale", "wide", "theory", "paper"]),
         ("projected_linucb:rank=1.5", ["rank", "1.5"]),
         ("projected_linucb:pca=fast", ["pca", "fast", "exact"]),
         ("projected_linucb:warmup=none", ["warmup", "none"]),

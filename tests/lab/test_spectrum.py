@@ -87,7 +87,7 @@ def test_points_and_bars_are_where_the_numbers_say(report):
 
 def test_it_looks_like_empirical_bayes(report):
     figure = figures.spectrum(report)
-    colour = KNOWN["empirical Bayes"].colour
+    colour = KNOWN["headstart (default)"].colour
     assert figure.draw().axes[0].containers[0].lines[0].get_color() == colour
     assert figure.explore().data[0].marker.color == colour
 

@@ -80,7 +80,7 @@ def test_bias_oful_is_this_transfer_with_optimism():
     bandit = hs.bias_oful(dim=2, seed=0, method="pooled", lam=2.0, radius=0.7)
     assert bandit.transfer == hs.Bias("pooled", lam=2.0)
     assert bandit.rule == hs.UCB(0.7)
-    printed = hs.bias_oful(dim=2, seed=0, paper=True)
+    printed = hs.bias_oful(dim=2, seed=0, noise=0.1, paper=True)
     assert (printed.transfer.lam, printed.rule.radius) == ("theory", "theory")
 
 
@@ -149,11 +149,16 @@ def test_short_tasks_do_not_count_when_told():
     np.testing.assert_allclose(pooled.mean, [1.0, 0.0], atol=1e-9)
 
 
-def test_bias_term_is_root_lambda_times_the_spread():
-    # W² = mean ‖θ(i) − θ̄‖² = 1 for the cross.
-    past = [exact_task(theta) for theta in CROSS]
-    prior = prior_after(hs.Bias(lam=9.0, ridge=1e-12), past, noise=0.5)
-    assert prior.bias == pytest.approx(3.0, rel=1e-6)
+def test_bias_term_is_the_most_that_a_task_can_be_off_by():
+    # The mean of (3, 4) twice is at distance 5 from 0: a task of length V = 2 on the other side
+    # of 0 is at distance 7, and √λ = 3.
+    past = [exact_task([3.0, 4.0])] * 2
+    prior = prior_after(hs.Bias(lam=9.0, ridge=1e-12, bound=2.0), past, noise=0.5)
+    assert prior.bias == pytest.approx(21.0, rel=1e-6)
+    worst = np.linalg.solve(prior.root, [-1.2, -1.6] - prior.mean)
+    assert np.linalg.norm(worst) == pytest.approx(prior.bias)
+    start = prior_after(hs.Bias(lam=9.0, bound=2.0), [], noise=0.5)
+    assert start.bias == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,17 @@ def test_theory_bias_by_hand():
     assert prior.printed_bias == pytest.approx(2 * 2 + 9 / 2 * 0.5)
 
 
+def test_theory_bias_is_the_most_that_a_task_can_be_off_by_unless_told():
+    # P⊥μ = (0, 1), V = 2: W ≤ 3. As printed W is 2V, as for P-LinUCB.
+    oracle = hs.Oracle.subspace([5.0, 1.0], [[1.0], [0.0]], lam1=9.0, lam2=4.0, bound=2.0)
+    prior = prior_of(oracle, 2, noise=1.0)
+    assert prior.bias == pytest.approx(np.sqrt(9 * 9 + 4 * 4))
+    assert prior.printed_bias == pytest.approx(2 * 2 + 9 / 2 * 4)
+    default = hs.Oracle.subspace([5.0, 1.0], [[1.0], [0.0]])
+    assert prior_of(default, 2, noise=1.0).printed_bias == pytest.approx(201.0)
+    assert prior_of(hs.Oracle.gaussian([0.0], [[1.0]]), 1).bias == np.inf
+
+
 def test_theory_bias_has_no_term_for_an_empty_side():
     full = hs.Oracle.subspace([0.0, 1.0], np.eye(2), lam1=9.0, lam2=4.0, bound=2.0, residual=0.5)
     none = hs.Oracle.subspace([0.0, 1.0], np.empty((2, 0)), lam1=9.0, residual=0.5)

@@ -14,13 +14,15 @@ some = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 def corrected(d, p, t, n, v, var, gap, smallest, r):
-    """Y with β of the body, 2 log n, R, and V in ε_μ (spec §5, no. 10); C = 1 in ε_Σ."""
+    """Y with β of the body, 2 log n, R, V in ε_μ, and a term for where each fails; C = 1 in ε_Σ."""
     beta = r * math.sqrt(d * math.log(1 + n**2 * v**2 / d) + 2 * math.log(n)) + math.sqrt(1 / n)
     beta /= math.sqrt(smallest)
     eps_mu = 2 * v * math.log(2 * t) / t + math.sqrt(2 * math.log(2 * t) * var / t)
     eps_sigma2 = math.log(2 * t) / t
     b = 1 + 64 * math.sqrt(2 * p) * v**2 / gap
-    return var + b**2 * beta**2 + eps_mu**2 + 128 * p * eps_sigma2 * v**2 / gap**2
+    estimates, means = beta**2 + 4 * v**2 / n, eps_mu**2 + 4 * v**2 / t
+    spreads = eps_sigma2 + 16 * v**4 / t
+    return var + b**2 * estimates + means + 128 * p * spreads * v**2 / gap**2
 
 
 def printed(d, p, t, n, v, var, gap, smallest):

@@ -30,7 +30,10 @@ from headstart.transfer import (
 )
 from headstart.worlds.base import Population
 
-__all__ = ["PAPER", "POLICIES", "Policy", "Told", "parse"]
+__all__ = ["DEFAULT", "PAPER", "POLICIES", "Policy", "Told", "parse"]
+
+#: What a user gets who asks for nothing in particular, in every table, figure and page.
+DEFAULT = "headstart (default)"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -179,17 +182,28 @@ def bayes_oracle(radius: float | str = 1.0) -> Policy:
 
 
 def empirical_bayes(
-    radius: float | str = 1.0, memory: float | str = "auto", units: str = "free", intercept: int = 1
+    radius: float | str = 1.0,
+    memory: float | str = "auto",
+    units: str = "free",
+    intercept: int = 1,
 ) -> Policy:
-    """Mean, covariance and noise learned from all tasks, optimism; it is told nothing."""
+    """Mean, covariance and noise learned from all tasks, optimism; it is told nothing.
+
+    Without options it is headstart's default, and named so.
+
+    >>> empirical_bayes().name, empirical_bayes(radius=2.0).name
+    ('headstart (default)', 'empirical Bayes')
+    """
+    usual = (radius, memory, units, intercept) == (1.0, "auto", "free", 1)
     transfer = EmpiricalBayes(memory=memory, units=units)
-    return Policy("empirical Bayes", transfer, UCB(radius), False, bool(intercept))
+    name = DEFAULT if usual else "empirical Bayes"
+    return Policy(name, transfer, UCB(radius), False, bool(intercept))
 
 
 def empirical_bayes_ts(scale: float | str = 1.0, memory: float | str = "auto") -> Policy:
     """The same with Thompson sampling."""
     transfer = EmpiricalBayes(memory=memory)
-    return Policy("empirical Bayes, TS", transfer, Thompson(scale), False)
+    return Policy("headstart, Thompson", transfer, Thompson(scale), False)
 
 
 def mixture(radius: float | str = 1.0, groups: int = 6) -> Policy:

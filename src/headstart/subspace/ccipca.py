@@ -44,6 +44,11 @@ class CCIPCA(PCA):
         v_j ← (i−1−l)/i · v_j + (1+l)/i · z_j (z_jᵀv_j)/‖v_j‖
         z_{j+1} = z_j − (z_jᵀû_j) û_j        û_j = v_j/‖v_j‖        σ_j = ‖v_j‖
 
+    The running mean contains the vector itself, which makes z₁ too short: its covariance is
+    (1 − 1/i) times that of the vectors, and every eigenvalue comes out too small. Corrected, z₁ is
+    multiplied by √(i/(i−1)), with which the recursion is that of the exact covariance: in one
+    dimension σ₁ is the variance of all vectors so far.
+
     Parameters
     ----------
     start
@@ -57,6 +62,8 @@ class CCIPCA(PCA):
     deflate
         Take û_j for the deflation ``"before"`` its update (the paper's equation) or ``"after"``
         (Weng's).
+    form
+        ``"corrected"``: z₁ as above. ``"paper"``: as printed, without the factor.
 
     Notes
     -----
@@ -68,6 +75,7 @@ class CCIPCA(PCA):
     begin: int | None = None
     amnesia: float = 0.0
     deflate: str = "before"
+    form: str = "corrected"
 
     def __post_init__(self) -> None:
         checks.one_of("start", self.start, ("batch", "weng"))
@@ -75,6 +83,7 @@ class CCIPCA(PCA):
             checks.integer("begin", self.begin, 2)
         checks.non_negative("amnesia", self.amnesia)
         checks.one_of("deflate", self.deflate, ("before", "after"))
+        checks.one_of("form", self.form, ("corrected", "paper"))
 
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> CCIPCAState:
         """The state before any vector."""
@@ -99,6 +108,9 @@ class CCIPCA(PCA):
             if started[at] or self.start == "weng":
                 started[at] = 1.0
                 centred = new[at] - moments.mean[at]
+                others = float(counts[at] - weights[at])
+                if self.form == "corrected" and others > 0:
+                    centred = centred * np.sqrt(float(counts[at]) / others)
                 self.step(scaled[at], centred, float(counts[at]), float(weights[at]))
             elif counts[at] >= (self.begin or new.shape[-1]):
                 started[at] = 1.0

@@ -24,6 +24,7 @@ from headstart.theory.confidence import (
 from headstart.theory.learning import (
     bernstein_covariance_error,
     covariance_error,
+    gram_eigenvalue,
     learned_residual,
     mean_error,
     plane_error,
@@ -56,6 +57,7 @@ __all__ = [
     "covariance_error",
     "draw_radius",
     "elliptical_bound",
+    "gram_eigenvalue",
     "information_bound",
     "learned_residual",
     "mean_error",

@@ -9,12 +9,67 @@ from headstart import checks
 __all__ = [
     "bernstein_covariance_error",
     "covariance_error",
+    "gram_eigenvalue",
     "learned_residual",
     "mean_error",
     "plane_error",
     "projection_error",
     "ridge_error",
 ]
+
+
+def gram_eigenvalue(
+    rounds: float,
+    *,
+    dim: int,
+    spread: float,
+    delta: float,
+    lam: float = 0.0,
+    printed: bool = False,
+) -> float:
+    """A lower bound on λ_min(A_n), A_n = λI + Σ x xᵀ, with probability 1 − δ.
+
+    ::
+
+        λ_min(A_n) ≥ λ + n κ max(0, 1 − √(2 log(d/δ)/(n κ)))
+        λ_min(A_n) ≥ log n                                        as printed
+
+    for ‖x‖ ≤ 1 and contexts that are drawn, not chosen, with E[x xᵀ] ⪰ κI: the matrix Chernoff
+    inequality (Tropp 2012).
+
+    Corrected: the appendix takes the second line from Lai and Wei (1982), who do not claim it:
+    their theorem *assumes* that λ_min grows faster than log λ_max. It fails for contexts that lie
+    in a plane (λ_min(A_n) = λ for ever), for few rounds, and for what a learner chooses, who soon
+    picks almost the same direction every time. Nothing but λ holds for all of these, and
+    :func:`ridge_error` asks for the eigenvalue that was seen.
+
+    Parameters
+    ----------
+    rounds, dim, delta, lam
+        n, d, δ and λ.
+    spread
+        κ, the smallest eigenvalue of E[x xᵀ]; never more than 1/d.
+    printed
+        As printed.
+
+    Examples
+    --------
+    >>> round(gram_eigenvalue(2000, dim=10, spread=0.1, delta=0.05), 1)
+    154.0
+    >>> gram_eigenvalue(250, dim=30, spread=1 / 30, delta=1 / 250, lam=0.004)  # too few to tell
+    0.004
+    >>> round(gram_eigenvalue(250, dim=30, spread=1 / 30, delta=1 / 250, printed=True), 1)
+    5.5
+    """
+    n = checks.positive("rounds", rounds)
+    if printed:
+        return math.log(n)
+    seen = n * checks.positive("spread", spread)
+    doubt = math.log(
+        checks.integer("dim", dim, 1) / checks.fraction("delta", delta, open_ends=True)
+    )
+    short = math.sqrt(2.0 * doubt / seen)
+    return checks.non_negative("lam", lam) + seen * max(0.0, 1.0 - short)
 
 
 def ridge_error(
@@ -143,28 +198,51 @@ def bernstein_covariance_error(
     return first + 2.0 * size * terms / (3.0 * tasks) + total / tasks
 
 
-def plane_error(covariance_error: float, *, rank: int, gap: float) -> float:
+def plane_error(
+    covariance_error: float,
+    *,
+    rank: int,
+    gap: float,
+    frobenius: float | None = None,
+    printed: bool = False,
+) -> float:
     """The theorem of Davis and Kahan, as Yu et al. have it: a bound on ‖P̂ − P‖.
 
     ::
 
-        ‖P̂ − P‖ ≤ √(32 p) ‖Σ̂ − Σ‖ / Δ        (never more than 1, which is not printed)
+        "corrected"   2 min(√p ‖Σ̂ − Σ‖, ‖Σ̂ − Σ‖_F) / Δ        never more than 1
+        "printed"     √32 min(√p ‖Σ̂ − Σ‖, ‖Σ̂ − Σ‖_F) / Δ
+
+    Corrected: Yu et al. bound ‖P̂ − P‖, the sine of the largest angle, by 2 min(·)/Δ. The appendix
+    goes by way of the eigenvectors, and loses √8. The Frobenius norm is the smaller of the two for
+    errors of low rank; for those of many directions it is up to √(d/p) times the other. Y of
+    :func:`projection_error` has the first branch and the printed constant.
 
     Parameters
     ----------
     covariance_error
-        ‖Σ̂ − Σ‖.
+        ‖Σ̂ − Σ‖, the largest eigenvalue in absolute value.
     rank, gap
         p, and Δ = σ_p − σ_{p+1}.
+    frobenius
+        ‖Σ̂ − Σ‖_F, if it is known.
+    printed
+        With the printed constant, and not capped.
 
     Examples
     --------
     >>> round(plane_error(0.001, rank=2, gap=0.1), 3)
+    0.028
+    >>> round(plane_error(0.001, rank=2, gap=0.1, frobenius=0.001), 3)
+    0.02
+    >>> round(plane_error(0.001, rank=2, gap=0.1, printed=True), 3)
     0.08
-    >>> plane_error(0.1, rank=2, gap=0.1)
-    1.0
     """
-    return min(1.0, math.sqrt(32.0 * rank) * covariance_error / max(gap, 1e-12))
+    size = math.sqrt(rank) * covariance_error
+    if frobenius is not None:
+        size = min(size, frobenius)
+    error = (math.sqrt(32.0) if printed else 2.0) * size / max(gap, 1e-12)
+    return error if printed else min(1.0, error)
 
 
 def projection_error(
@@ -185,11 +263,18 @@ def projection_error(
 
     ::
 
-        Y = Var_ρ + β_d² (1 + 64 √(2p) V²/Δ)² + ε_μ² + 128 p ε_Σ² V²/Δ²
+        Y = Var_ρ + b (1 + 64 √(2p) V²/Δ)² + m + 128 p s V²/Δ²
+
+        corrected   b = β_d² + 4V²/n    m = ε_μ² + 4V²/t    s = ε_Σ² + 16V⁴/t
+        printed     b = β_d²            m = ε_μ²            s = ε_Σ²
 
     with β_d from :func:`ridge_error`, ε_μ from :func:`mean_error` and ε_Σ from
     :func:`covariance_error`. The factors come from 2V ‖P̂ − P‖ and :func:`plane_error`, with
-    ‖Σ̂ − Σ‖ ≤ 8V β_d + ε_Σ.
+    ‖Σ̂ − Σ‖ ≤ 8V e + ‖Σ* − Σ‖, e the root mean square of the past tasks' ‖θ(i) − θ*(i)‖.
+
+    Corrected: β_d, ε_μ and ε_Σ each hold with some probability only, and an expectation has a term
+    for where they fail: with probability 1/n for each past task and 1/t, and then by 2V, 2V and 4V²
+    at most, if ‖θ(i)‖ ≤ V as the paper assumes. The proof takes expectations as if they never did.
 
     Parameters
     ----------
@@ -204,7 +289,8 @@ def projection_error(
     noise
         R.
     printed
-        As the paper prints it: 2 in place of 2 log n, no V in ε_μ, and R = 1.
+        As the paper prints it: 2 in place of 2 log n, no V in ε_μ, R = 1, and nothing for where
+        β_d, ε_μ and ε_Σ fail.
     constant
         C of ε_Σ.
 
@@ -242,9 +328,17 @@ def projection_error(
     )
     gap = max(gap, 1e-12)
     factor = 1.0 + 64.0 * math.sqrt(2.0 * rank) * bound**2 / gap
-    spread = 128.0 * rank * covariance_error(tasks, constant) ** 2 * bound**2 / gap**2
-    mean = mean_error(tasks, variance, bound, printed=printed)
-    return variance + (beta * factor) ** 2 + mean**2 + spread
+    squares = [
+        beta**2,
+        mean_error(tasks, variance, bound, printed=printed) ** 2,
+        covariance_error(tasks, constant) ** 2,
+    ]
+    if not printed:
+        chances = (1.0 / horizon, 1.0 / max(tasks, 1.0), 1.0 / max(tasks, 1.0))
+        most = (4.0 * bound**2, 4.0 * bound**2, 16.0 * bound**4)
+        squares = [s + c * m for s, c, m in zip(squares, chances, most, strict=True)]
+    estimate, mean, spread = squares
+    return variance + estimate * factor**2 + mean + 128.0 * rank * spread * bound**2 / gap**2
 
 
 def learned_residual(error: float, bound: float) -> float:

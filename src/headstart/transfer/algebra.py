@@ -8,13 +8,18 @@ import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["plain", "times", "trace", "turned"]
+__all__ = ["norm", "plain", "times", "trace", "turned"]
 
 
 def times(matrix: Array, vector: Array) -> Array:
     """Matrix times vector."""
     product: Array = (matrix @ vector[..., None])[..., 0]
     return product
+
+
+def norm(vector: Array) -> Any:
+    """The Euclidean length of a vector."""
+    return np.sqrt((vector**2).sum(-1))
 
 
 def turned(matrix: Array) -> Array:

@@ -76,7 +76,7 @@ class Transfer(Settings, ABC):
 
     @property
     def mixes(self) -> bool:
-        """Whether its priors are mixtures, for which no theory radius is known."""
+        """Whether its priors are mixtures."""
         return False
 
     @property

@@ -11,6 +11,7 @@ from headstart import checks
 from headstart.evidence import Evidence
 from headstart.prior import Prior
 from headstart.records import Array, Record, rebuild
+from headstart.transfer.algebra import norm
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.estimates import Estimates, isotropic_root, ratio
 
@@ -43,7 +44,7 @@ class Bias(Transfer):
     horizon
         n, the number of rounds a task is expected to last.
     bound
-        V, a bound on ‖θ*‖.
+        V, a bound on ‖θ*‖, on which the theory radius rests.
     min_rounds
         Tasks with fewer rounds do not count.
 
@@ -121,7 +122,7 @@ class Bias(Transfer):
         )
 
     def prior(self, state: BiasState) -> Prior:
-        """N(h, (R²/λ) I); the bias is √λ W, W the spread of the estimates around their mean."""
+        """N(h, (R²/λ) I); the bias is √λ (V + ‖h‖), the most that √λ ‖θ* − h‖ can be."""
         estimates, dim = state.estimates, state.estimates.dim
         noise, eye = estimates.noise.value, np.eye(dim)
         # One task shows no spread: until there are two, only its size is used.
@@ -133,11 +134,8 @@ class Bias(Transfer):
             lam = ratio(noise, variance)
         elif self.lam == "theory":
             lam = ratio(noise, variance * dim * self.horizon)
-        # One task is its own mean: it shows no residual yet.
-        several = np.asarray(estimates.count) >= 2
-        spread = np.where(several, estimates.residual(eye), 2.0 * self.bound)
         root = isotropic_root(lam, dim, estimates.batch)
-        return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * spread)
+        return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * (self.bound + norm(mean)))
 
     def centre(self, state: BiasState) -> Array:
         """h, by either method."""

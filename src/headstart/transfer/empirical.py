@@ -478,7 +478,7 @@ class EmpiricalBayes(Transfer):
         root = symmetric_root(sigma) / noise[..., None, None]
         mean, root = state.units.undone(mean, root)
         freedom = ONE_NOISE if state.given else fit.freedom
-        return Prior(mean, root, noise=noise, bias=noise * np.sqrt(dim), noise_freedom=freedom)
+        return Prior(mean, root, noise=noise, noise_freedom=freedom)
 
     def joined(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]

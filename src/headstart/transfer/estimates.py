@@ -176,10 +176,6 @@ class Estimates(Record):
         least = raw * np.minimum(np.sqrt(2.0 / (size * count)), 1.0)
         return np.maximum(corrected, least) + within(projection, self.unseen) / size
 
-    def residual(self, projection: Array) -> Any:
-        """W: the root mean square of ‖P(θ(i) − θ̄)‖ over past tasks."""
-        return np.sqrt(np.maximum(within(projection, self.moments.covariance), 0.0))
-
 
 class Solved(NamedTuple):
     """A task's estimate, N and U²."""

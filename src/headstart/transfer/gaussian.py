@@ -115,7 +115,7 @@ class Gaussian(Transfer):
         return left.merge(right)
 
     def prior(self, state: Estimates) -> Prior:
-        """N(μ̂, Σ̂); the bias is R√d, the root mean square of ‖θ − μ̂‖ in the norm of R²Σ̂⁻¹."""
+        """N(μ̂, Σ̂), which states no bound: estimates tell where θ may be, not where it must be."""
         dim = state.dim
         noise = np.asarray(state.noise.value)
         ready = self.ready(state)
@@ -127,7 +127,6 @@ class Gaussian(Transfer):
             np.where(ready[..., None], state.mean, 0.0),
             np.where(ready[..., None, None], root, start),
             noise=noise,
-            bias=noise * np.sqrt(dim),
         )
 
     def ready(self, state: Estimates) -> Array:

@@ -367,10 +367,9 @@ class Mixture(Transfer):
         fit = option.fit
         noise = np.sqrt(np.asarray(fit.noise))
         root = symmetric_root(fit.covariance + fit.error) / noise[:, None, None]
-        bias = noise * np.sqrt(fit.mean.shape[-1])
         mean, root = state.units.undone(fit.mean, root)
         freedom = ONE_NOISE if state.given else fit.freedom
-        parts = Prior(mean, root, noise=noise, bias=bias, noise_freedom=freedom)
+        parts = Prior(mean, root, noise=noise, noise_freedom=freedom)
         return MixturePrior(parts, option.log_weights)
 
     def alone(self, state: MixtureState, evidence: Evidence) -> Prior:

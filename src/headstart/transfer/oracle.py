@@ -13,7 +13,7 @@ from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import private, same_fields
-from headstart.transfer.algebra import turned
+from headstart.transfer.algebra import norm, times, turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
@@ -41,7 +41,7 @@ class Oracle(Transfer):
     lam1: float = 100.0
     lam2: float = 1.0
     bound: float = 1.0
-    residual: float = 0.0
+    residual: float | None = None
 
     def __post_init__(self) -> None:
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
@@ -66,7 +66,8 @@ class Oracle(Transfer):
         checks.positive("lam1", self.lam1)
         checks.positive("lam2", self.lam2)
         checks.positive("bound", self.bound)
-        checks.non_negative("residual", self.residual)
+        if self.residual is not None:
+            checks.non_negative("residual", self.residual)
 
     def __eq__(self, other: object) -> bool:
         return same_fields(self, other) if type(self) is type(other) else NotImplemented
@@ -81,7 +82,7 @@ class Oracle(Transfer):
         lam1: float = 100.0,
         lam2: float = 1.0,
         bound: float = 1.0,
-        residual: float = 0.0,
+        residual: float | None = None,
     ) -> Self:
         """The projection oracle: N(P⊥μ, R² (λ₁⁻¹P⊥ + λ₂⁻¹P)).
 
@@ -95,13 +96,17 @@ class Oracle(Transfer):
             R²/variance of the tasks outside and inside the plane make it the Bayes oracle when the
             mean is off the plane.
         bound, residual
-            V and W, for the theory radius.
+            V and W, bounds on ‖θ*‖ and ‖P⊥(θ* − μ)‖, for the theory radius. Unless given, W is
+            V + ‖P⊥μ‖, the most that it can be (2V in the printed radius, as printed).
         """
         return cls(mean, basis=basis, lam1=lam1, lam2=lam2, bound=bound, residual=residual)
 
     @classmethod
     def gaussian(cls, mean: npt.ArrayLike, covariance: npt.ArrayLike) -> Self:
-        """The Bayes oracle: N(μ, Σ), the floor for everything that learns a Gaussian prior."""
+        """The Bayes oracle: N(μ, Σ), the floor for everything that learns a Gaussian prior.
+
+        A Gaussian has no bound on ‖θ* − μ‖: the theory radius is refused.
+        """
         return cls(mean, covariance=covariance)
 
     @property
@@ -136,7 +141,7 @@ class Oracle(Transfer):
         mean = np.asarray(self.mean)
         dim = mean.shape[-1]
         if self.basis is None:
-            bias: Any = noise * np.sqrt(dim)
+            bias: Any = np.inf
             printed = bias
             root = symmetric_root(np.asarray(self.covariance)) / noise[..., None, None]
         else:
@@ -145,11 +150,13 @@ class Oracle(Transfer):
             inside = basis @ turned(basis)
             outside = np.eye(dim) - inside
             root = self.lam1**-0.5 * outside + self.lam2**-0.5 * inside
-            mean = (outside @ mean[..., None])[..., 0]
-            w, v = self.residual * (rank < dim), self.bound * (rank > 0)
-            bias = np.sqrt(self.lam1 * w**2 + self.lam2 * v**2)
+            mean = times(outside, mean)
+            v, some_outside = self.bound * (rank > 0), float(rank < dim)
+            away = self.bound + norm(mean) if self.residual is None else self.residual
+            bias = np.sqrt(self.lam1 * (some_outside * away) ** 2 + self.lam2 * v**2)
             loose = self.lam1 / np.sqrt(self.lam2 if rank > 0 else self.lam1)
-            printed = np.sqrt(self.lam2) * v + loose * w
+            w = 2.0 * self.bound if self.residual is None else self.residual
+            printed = np.sqrt(self.lam2) * v + loose * some_outside * w
         batch = np.broadcast_shapes(mean.shape[:-1], np.shape(state.rounds))
         return Prior(
             np.broadcast_to(mean, (*batch, dim)),

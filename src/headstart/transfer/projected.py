@@ -14,6 +14,7 @@ from headstart.prior import Prior
 from headstart.records import Array, Record, rebuild
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
 from headstart.theory import projection_error
+from headstart.transfer.algebra import norm, times
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.estimates import Estimates, one_over_root, ratio
 
@@ -21,7 +22,7 @@ __all__ = ["Subspace"]
 
 LAMBDAS = ("plug-in", "theory", "paper")
 RANKS = ("log-gap", "ungated", "paper")
-PCAS = ("corrected", "exact", "ccipca")
+PCAS = ("corrected", "exact", "ccipca", "paper")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,9 +51,9 @@ class Subspace(Transfer):
         without that check; ``"paper"`` for the largest difference, argmax σ_p − σ_{p+1}.
     pca
         ``"corrected"``: components of the tasks' covariance, that of their estimates less what
-        estimation noise adds to it. ``"exact"`` and ``"ccipca"`` (the paper's): of the estimates
-        themselves, where a direction that contexts hardly show is mostly noise and can displace one
-        that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
+        estimation noise adds to it. ``"exact"``, ``"ccipca"`` and ``"paper"`` (CCIPCA as printed):
+        of the estimates themselves, where a direction that contexts hardly show is mostly noise and
+        can displace one that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
     shrink
         Inside the plane, shrink a task to ``"zero"`` (the paper's form) or to the ``"mean"``.
     lam1, lam2
@@ -67,10 +68,10 @@ class Subspace(Transfer):
     horizon
         n, the number of rounds a task is expected to last.
     bound
-        V, a bound on ‖θ*‖.
+        V, a bound on ‖θ*‖, on which the theory radius rests.
     residual
-        W, a bound on ‖P̂⊥(θ* − θ̄)‖, for the theory radius; unless given, the root mean square over
-        past tasks (2V before there are two).
+        W, a bound on ‖P̂⊥(θ* − θ̄)‖, for the theory radius; V + ‖P̂⊥θ̄‖, the most that it can be,
+        unless given.
     min_rounds
         Tasks with fewer rounds have no usable estimate and do not count; the dimension unless
         given.
@@ -153,7 +154,8 @@ class Subspace(Transfer):
             return self.pca
         if self.pca in ("corrected", "exact"):
             return ExactPCA()
-        return CCIPCA(begin=None if self.warmup is None else max(self.warmup, 2))
+        form = "paper" if self.pca == "paper" else "corrected"
+        return CCIPCA(begin=None if self.warmup is None else max(self.warmup, 2), form=form)
 
     def init(
         self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()
@@ -208,7 +210,10 @@ class Subspace(Transfer):
         )
 
     def prior(self, state: SubspaceState) -> Prior:
-        """N(P̂⊥θ̄, R² (λ₁⁻¹P̂⊥ + λ₂⁻¹P̂)), with the bias √(λ₁W² + λ₂V²) of the theory."""
+        """N(P̂⊥θ̄, R² (λ₁⁻¹P̂⊥ + λ₂⁻¹P̂)), with the bias √(λ₁W² + λ₂V²) of the theory.
+
+        Where tasks are shrunk to the mean inside the plane too, V + ‖P̂θ̄‖ takes the place of V.
+        """
         estimates, dim = state.estimates, state.estimates.dim
         noise = estimates.noise.value
         found, rank, learning = self.structure(state)
@@ -218,18 +223,19 @@ class Subspace(Transfer):
         towards = outside
         if self.shrink == "mean":
             towards = np.where(learning[..., None, None], np.eye(dim), outside)
-        mean = (towards @ estimates.mean[..., None])[..., 0]
+        mean = times(towards, estimates.mean)
         root = one_over_root(lam1) * outside + one_over_root(lam2) * inside
         some_outside, some_inside = rank < dim, rank > 0
-        w = some_outside * self.residual_used(estimates, outside)
-        v = some_inside * self.bound
+        away = self.bound + norm(times(outside, mean)) if self.residual is None else self.residual
+        w, v = some_outside * away, some_inside * self.bound
+        off = some_inside * (self.bound + norm(times(inside, mean)))
         # The printed form needs λ₂ even where nothing lies inside; √λ₁ W is what it tends to.
         loose = np.where(some_inside, lam1 / np.sqrt(lam2), np.sqrt(lam1))
         return Prior(
             mean,
             root,
             noise=noise,
-            bias=np.sqrt(lam1 * w**2 + lam2 * v**2),
+            bias=np.sqrt(lam1 * w**2 + lam2 * off**2),
             printed_bias=np.sqrt(lam2) * v + loose * some_outside * 2.0 * self.bound,
         )
 
@@ -298,13 +304,6 @@ class Subspace(Transfer):
                 printed=self.lam1 == "paper",
             )
         return worst
-
-    def residual_used(self, estimates: Estimates, outside: Array) -> Any:
-        """W: given, measured, or 2V before there are two tasks to measure it on."""
-        if self.residual is not None:
-            return self.residual
-        measured = estimates.residual(outside)
-        return np.where(np.asarray(estimates.count) >= 2, measured, 2.0 * self.bound)
 
     def ridge_used(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headstart.errors import InputError
+from headstart.lab.policies import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,8 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
     """Each policy's mean total ÷ the baseline's on the same seeds, with a paired 95 % interval.
 
     The ratio r = ā/b̄ is of means; its standard error comes from the delta method on pairs,
-    sd(aᵢ − r bᵢ)/(√n b̄), so that what makes a seed hard for both cancels.
+    sd(aᵢ − r bᵢ)/(√n b̄), so that what makes a seed hard for both cancels. The smallest ratio comes
+    first, after headstart's default.
 
     Parameters
     ----------
@@ -108,7 +110,8 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
             }
         )
     numbers = dict.fromkeys(("ratio", "low", "high", "worst", "mean_total"), pl.Float64)
-    return pl.DataFrame(rows, schema_overrides=numbers).sort("ratio", "policy")
+    table = pl.DataFrame(rows, schema_overrides=numbers)
+    return table.sort(pl.col("policy") != DEFAULT, "ratio", "policy")
 
 
 def seeds_of(table: pl.DataFrame) -> tuple[str, bool]:

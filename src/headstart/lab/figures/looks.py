@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from headstart.lab.policies import DEFAULT
+
 __all__ = ["KNOWN", "Look", "in_order", "looks"]
 
 
@@ -50,6 +52,8 @@ SYMBOLS = {
 
 #: The policies of the paper and of this library, in the order in which legends list them.
 KNOWN = {
+    DEFAULT: Look("#D55E00", "-", "X"),
+    "headstart, Thompson": Look("#D55E00", "--", ">"),
     "LinUCB": Look("#E69F00", "-", "o"),
     "LinUCB, best λ": Look("#E69F00", ":", "o"),
     "LinTS": Look("#E69F00", "--", "s"),
@@ -59,8 +63,7 @@ KNOWN = {
     "P-LinUCB": Look("#0072B2", "-", "D"),
     "P-LinUCB, tuned λ": Look("#0072B2", ":", "D"),
     "P-TS": Look("#0072B2", "--", "P"),
-    "empirical Bayes": Look("#D55E00", "-", "X"),
-    "empirical Bayes, TS": Look("#D55E00", "--", ">"),
+    "empirical Bayes": Look("#D55E00", ":", "X"),
     "mixture": Look("#A6761D", "-.", "*"),
     "projection oracle": Look("#56B4E9", "-.", "p"),
     "Bayes oracle": Look("#767676", ":", "h"),

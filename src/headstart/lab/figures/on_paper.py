@@ -31,14 +31,27 @@ def draw_panels(
     if same_y:
         for axes in places[1:]:
             axes.set_ylabel("")
-    drawing.legend(
-        list(handles.values()),
-        [for_matplotlib(name) for name in handles],
-        loc="outside lower center",
-        ncols=min(columns, len(handles)),
-        columnspacing=1.2,
-    )
+    add_legend(drawing, handles, min(columns, len(handles)))
     return drawing
+
+
+def add_legend(drawing: Drawing, handles: dict[str, Any], columns: int) -> None:
+    """A legend below the panels, in so many columns or as many as fit the width."""
+    names = [for_matplotlib(name) for name in handles]
+    for ncols, spacing in [(columns, 1.2), *((fewer, 0.7) for fewer in range(columns, 0, -1))]:
+        legend = drawing.legend(
+            list(handles.values()),
+            names,
+            loc="outside lower center",
+            ncols=ncols,
+            columnspacing=spacing,
+            handletextpad=min(0.8, spacing),
+            handlelength=2.6 if spacing > 1 else 2.3,
+            borderpad=0.2,
+        )
+        if ncols == 1 or legend.get_window_extent().width <= drawing.bbox.width:
+            return
+        legend.remove()
 
 
 def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:

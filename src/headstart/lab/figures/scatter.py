@@ -11,6 +11,7 @@ from headstart.errors import InputError
 from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
 from headstart.lab.figures.looks import KNOWN
 from headstart.lab.figures.text import count, number
+from headstart.lab.policies import DEFAULT
 from headstart.records import Array
 from headstart.worlds.base import World
 
@@ -21,7 +22,7 @@ __all__ = ["scatter"]
 
 POINTS = KNOWN["P-LinUCB"].colour
 PLANE = KNOWN["projection oracle"].colour
-ARROW = KNOWN["empirical Bayes"].colour
+ARROW = KNOWN[DEFAULT].colour
 AXES = ("θ₁", "θ₂", "θ₃")
 
 

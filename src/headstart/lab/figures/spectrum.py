@@ -15,6 +15,7 @@ from headstart.lab.figures.curves import GREY, Mark
 from headstart.lab.figures.looks import KNOWN
 from headstart.lab.figures.ratios import log_ticks
 from headstart.lab.figures.text import count, for_matplotlib, for_plotly, number, with_interval
+from headstart.lab.policies import DEFAULT
 from headstart.report import Report
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spectrum"]
 
-LOOK = KNOWN["empirical Bayes"]
+LOOK = KNOWN[DEFAULT]
 TITLE = "Spread of tasks by principal direction"
 X_TITLE = "number of the principal direction, widest first"
 Y_TITLE = ("standard deviation of tasks", "(reward per unit of feature)")

@@ -28,7 +28,7 @@ def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str 
 
     >>> from headstart.lab.policies import POLICIES
     >>> why_not(Synthetic(), [POLICIES["empirical_bayes"]()])
-    'empirical Bayes must be told the noise'
+    'headstart (default) must be told the noise'
     """
     if probe is not None:
         return "what is probed is looked at on the CPU"

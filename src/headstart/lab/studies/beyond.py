@@ -19,6 +19,7 @@ from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.overlap import play_overlapping
 from headstart.lab.policies import (
+    DEFAULT,
     bayes_oracle,
     bias_oful,
     empirical_bayes,
@@ -67,7 +68,7 @@ def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
         rows.append(row)
         claims.append(
             Claim(
-                f"Untuned, empirical Bayes never does worse than LinUCB: {name}",
+                f"{DEFAULT} never does worse than LinUCB: {name}",
                 "headstart",
                 f"÷ LinUCB {row['÷ LinUCB']:.3f}, worst seed {row['worst seed']:.3f}; ÷ Bayes "
                 f"oracle {row['÷ Bayes oracle']:.3f}; first ten tasks ÷ LinUCB "
@@ -78,7 +79,7 @@ def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
         slug = slug_of(name)
         sections.append(
             Section(
-                f"Empirical Bayes: {name}",
+                f"{DEFAULT}: {name}",
                 "",
                 [
                     figures.totals(regret, name=f"{slug}-totals"),
@@ -89,7 +90,7 @@ def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
         )
     table = pl.DataFrame(rows)
     head = Section(
-        "Beyond the paper: empirical Bayes",
+        f"Beyond the paper: {DEFAULT}",
         "One configuration, the default, in every world, told neither the noise nor anything "
         f"else, on {len(many(bench))} seeds; the figures below, with everybody, have fewer. Total "
         "regret is given as a multiple of the Bayes oracle's, of LinUCB's (λ = 1) and "
@@ -140,7 +141,7 @@ def summary(name: str, results: Results) -> dict[str, Any]:
     return row
 
 
-def ratio(totals: pl.DataFrame, baseline: str, policy: str = "empirical Bayes") -> dict[str, Any]:
+def ratio(totals: pl.DataFrame, baseline: str, policy: str = DEFAULT) -> dict[str, Any]:
     """A policy's total regret against another's."""
     rows = paired_ratios(totals, baseline).iter_rows(named=True)
     return next(row for row in rows if row["policy"] == policy)
@@ -167,14 +168,14 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
     ):
         policies = (linucb(), empirical_bayes(), mixture())
         found = bench.run(f"beyond-{name}", world, policies, seeds=seeds)
-        measured = ratio(found.totals(), "empirical Bayes", "mixture")
+        measured = ratio(found.totals(), DEFAULT, "mixture")
         claims.append(
             Claim(
                 f"A mixture is better where tasks come in {name}"
                 if name == "groups"
                 else "A mixture is better where tasks lie on a curve",
                 "headstart",
-                f"mixture ÷ empirical Bayes {measured['ratio']:.3f} "
+                f"mixture ÷ {DEFAULT} {measured['ratio']:.3f} "
                 f"[{measured['low']:.3f}, {measured['high']:.3f}]",
                 "holds" if measured["high"] < 1.0 else "fails",
             )
@@ -198,7 +199,7 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
     sections += [
         section,
         Section(
-            "Empirical Bayes with Thompson sampling",
+            "headstart, Thompson: the default prior, sampled",
             "Scale 1, the belief itself, in the paper's setting.",
             figures.totals(sampled.regret, name="beyond-thompson-totals"),
             level=2,
@@ -228,7 +229,7 @@ def clicks(bench: Bench, seeds: Sequence[int]) -> tuple[Section, Claim]:
     found = bench.run("beyond-clicks", CLICKS, (linucb(), empirical_bayes()), seeds=seeds)
     oracle = cached(bench, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
     totals = found.totals().sort("seed")
-    ours = totals.filter(policy="empirical Bayes")["total"].to_numpy()
+    ours = totals.filter(policy=DEFAULT)["total"].to_numpy()
     lone = totals.filter(policy="LinUCB")["total"].to_numpy()
     lost = ours.sum() / oracle.sum()
     text = (
@@ -244,7 +245,7 @@ def clicks(bench: Bench, seeds: Sequence[int]) -> tuple[Section, Claim]:
         "holds" if (ours <= 1.02 * lone).all() else "fails",
     )
     figure = figures.totals(found.regret, name="beyond-clicks-totals")
-    return Section("Empirical Bayes: clicks", text, figure, level=2), claim
+    return Section(f"{DEFAULT}: clicks", text, figure, level=2), claim
 
 
 def cached(
@@ -287,7 +288,7 @@ def play_job(job: tuple[Any, ...], play: Callable[..., Any], release: str) -> An
 
 
 def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
-    """MovieLens: empirical Bayes untuned against the tuned, and what better features add."""
+    """MovieLens: the default against the tuned, and what better features add."""
     known = shipped()["movielens"]
     sections, claims = [], []
     rivals = ("linucb", "bias_oful", "projected_linucb")
@@ -311,7 +312,7 @@ def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
         measured = ratio(totals, best)
         claims.append(
             Claim(
-                f"Untuned, empirical Bayes is no worse than the best tuned: MovieLens, {group}",
+                f"{DEFAULT} is no worse than the best tuned: MovieLens, {group}",
                 "headstart",
                 f"÷ tuned {best} {measured['ratio']:.3f} "
                 f"[{measured['low']:.3f}, {measured['high']:.3f}]",
@@ -320,9 +321,9 @@ def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
         )
         sections.append(
             Section(
-                f"Empirical Bayes: MovieLens, {group}",
+                f"{DEFAULT}: MovieLens, {group}",
                 f"{tasks} users. LinUCB, B-OFUL and P-LinUCB have the settings that were tuned on "
-                "other users; empirical Bayes is told nothing.",
+                f"other users; {DEFAULT} is told nothing.",
                 figures.totals(found.regret, name=f"beyond-movielens-{group}-totals"),
                 level=2,
             )
@@ -335,7 +336,7 @@ def features(bench: Bench) -> Section:
     """What an intercept and features learned from past users add."""
     import polars as pl
 
-    rows = []
+    rows, ours = [], f"{DEFAULT}, regret a user"
     for what in ("genres", "learned", "both"):
         for intercept in (False, True):
             world = MovieLens(group="men", data=bench.data, features=what, intercept=intercept)
@@ -353,14 +354,11 @@ def features(bench: Bench) -> Section:
                     ],
                     "intercept": "yes" if intercept else "no",
                     "LinUCB, regret a user": total["LinUCB"] / tasks,
-                    "empirical Bayes, regret a user": total["empirical Bayes"] / tasks,
+                    ours: total[DEFAULT] / tasks,
                 }
             )
     table = pl.DataFrame(rows)
-    first = rows[0]["empirical Bayes, regret a user"]
-    table = table.with_columns(
-        (pl.col("empirical Bayes, regret a user") / first).alias("÷ genres alone")
-    )
+    table = table.with_columns((pl.col(ours) / rows[0][ours]).alias("÷ genres alone"))
     return Section(
         "MovieLens: better features",
         "Genres explain little of a rating. Here are the same users with a constant feature, and "

@@ -33,7 +33,7 @@ WORLDS: dict[str, Callable[..., World]] = {
 SIZES = {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
 
 
-DEFAULT_POLICIES = ("linucb", "bias_oful", "projected_linucb", "empirical_bayes")
+DEFAULT_POLICIES = ("empirical_bayes", "linucb", "bias_oful", "projected_linucb")
 
 
 def compare(

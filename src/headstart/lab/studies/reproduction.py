@@ -16,6 +16,7 @@ from headstart import checks
 from headstart.errors import FileError
 from headstart.lab.experiment import ENGINES
 from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.policies import DEFAULT
 from headstart.lab.report import Claim, Section, write_report
 from headstart.lab.studies import beyond, bounds, claims, movielens, synthetic
 from headstart.lab.studies.bench import FULL, QUICK, Bench, no_bar
@@ -135,7 +136,7 @@ def collect(bench: Bench, study: str) -> tuple[list[Section], list[Claim], dict[
         printed, more = synthetic.printed(bench)
         sections += [*found, bounds.section(tuned), *more]
         settled += claims.synthetic_claims(tuned, printed)
-        totals["synthetic, tuned"] = ratios(tuned)
+        totals["synthetic"] = ratios(tuned)
         totals["synthetic, as printed"] = ratios(printed)
     if "ranks" in wanted:
         swept, found = synthetic.rank_sweep(bench)
@@ -161,7 +162,7 @@ def collect(bench: Bench, study: str) -> tuple[list[Section], list[Claim], dict[
             found, ours = [*found, *more], [*ours, *others]
         own = "What headstart's own algorithms are held to, by the same kind of measurement."
         sections += [*found, Section("Beyond the paper: what holds", own, claims=ours)]
-        totals.setdefault("beyond the paper, empirical Bayes", table)
+        totals.setdefault(f"beyond the paper, {DEFAULT}", table)
     return sections, settled, totals
 
 
@@ -214,8 +215,9 @@ def write(
         intro = "A quick look, with fewer seeds and tasks than the paper's: " + intro
     path = write_report(bench.folder / "report.html", TITLE, [*opening, *sections], manifest, intro)
     name, table = next(iter(totals.items()))
-    ratio = "ratio" in table.columns or "world" in table.columns
-    what = "total regret ÷ the baseline's" if ratio else "mean total regret"
+    what = "mean total regret"
+    if "ratio" in table.columns or "world" in table.columns:
+        what = f"total regret ÷ {'LinUCB' if 'ratio' in table.columns else 'the baseline'}'s"
     return Made(f"{name}: {what}, {scale.seeds} seeds", path, table, settled)
 
 
