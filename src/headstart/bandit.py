@@ -494,6 +494,9 @@ class Bandit:
             if self._frozen or entry.closed:
                 return
             state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
+            if name in ledger.owing:
+                ledger.settle()
+                state = ledger.state
             known = ledger.stale or not evidence.rounds
         folded = None if known else ledger.transfer.fold(state, evidence, 1.0)
         with self._lock:

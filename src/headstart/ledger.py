@@ -5,7 +5,8 @@ The rules that keep the books right:
 - the transfer's state holds exactly the closed tasks, each once, and those of its base if it has
   one: tasks that were fitted elsewhere and are not in the books;
 - a closed task whose evidence changes is taken out and folded in again before the prior is next
-  asked for; a reopened or deleted one is taken out for good;
+  asked for; a reopened or deleted one is taken out for good (where that takes long and loses no
+  digits, only when a prior is next asked for);
 - a task's belief is a prior *without* its own evidence, plus its own evidence;
 - where a transfer counts running tasks, the latest used of them are joined to the closed ones
   whenever a prior is asked for, and a running task takes a new prior after 8, 32, 128, … choices
@@ -79,6 +80,7 @@ class Ledger:
         self.live: OrderedDict[str, Entry] = OrderedDict()
         self.closed: dict[str, None] = {}  # in the order they were closed
         self.unfolded: dict[str, None] = {}  # closed, but not in the state now
+        self.owing: dict[str, Evidence] = {}  # what the state still holds, and is to be taken out
         self.base: Base | None = None
         self.returned: dict[str, None] = {}  # tasks that went on after they were closed
         self.state: Any = self.first_state()
@@ -95,7 +97,6 @@ class Ledger:
         self.done = 0  # how many of them are learned from
         self.failures = 0  # how often one of them has failed
         self.memory = 0  # how many choices they leave remembered
-        self.left_out: tuple[str, Any, Any] | None = None  # a task, a state, and that without it
 
     def commit(self, *steps: Step) -> None:
         """Make a change: steps that may be taken again, should an exception come in between."""
@@ -121,7 +122,7 @@ class Ledger:
         twin.entries = {name: copy.copy(entry) for name, entry in self.entries.items()}
         twin.live = OrderedDict((name, twin.entries[name]) for name in self.live)
         twin.closed, twin.unfolded = self.closed.copy(), self.unfolded.copy()
-        twin.returned = self.returned.copy()
+        twin.returned, twin.owing = self.returned.copy(), self.owing.copy()
         return twin
 
     def begin_with(self, base: Base) -> None:
@@ -154,7 +155,7 @@ class Ledger:
         after = self.transfer.blank(state)
         steps: list[Step] = [(setattr, self, "state", state)]
         if (after != before).any():
-            steps += [(setattr, self, "cached_prior", None), (setattr, self, "left_out", None)]
+            steps.append((setattr, self, "cached_prior", None))
             for task in self.live:
                 steps += self.idling(task)
         self.commit(*steps, (setattr, self, "blank", bool(after.any())))
@@ -187,16 +188,24 @@ class Ledger:
     def looking(self) -> Iterator[None]:
         """Whatever is settled meanwhile is as it was afterwards: when it is settled decides."""
         self.finish()
-        before = self.state, dict(self.unfolded), self.stale, self.reversals
+        before = self.state, dict(self.unfolded), self.stale, self.reversals, dict(self.owing)
         try:
             yield
         finally:
             self.finish()
             self.commit((self.put_state, *before))
 
-    def put_state(self, state: Any, unfolded: dict[str, None], stale: bool, reversals: int) -> None:
+    def put_state(
+        self,
+        state: Any,
+        unfolded: dict[str, None],
+        stale: bool,
+        reversals: int,
+        owing: dict[str, Evidence],
+    ) -> None:
         """Keep a transfer's state, and what it says of it."""
-        self.state, self.unfolded, self.stale, self.reversals = state, unfolded, stale, reversals
+        self.state, self.unfolded, self.stale = state, unfolded, stale
+        self.reversals, self.owing = reversals, owing
 
     def put_prior(self, prior: Any, rewards: int, counted: tuple[str, ...]) -> None:
         """Keep a prior at hand, with the number of rewards and the running tasks it counts."""
@@ -238,7 +247,7 @@ class Ledger:
         several = (
             name
             for name, entry in reversed(self.live.items())
-            if name != task and entry.rounds(self.dim) > 0
+            if name != task and not entry.closed and entry.rounds(self.dim) > 0
         )
         return list(itertools.islice(several, RUNNING))
 
@@ -247,8 +256,11 @@ class Ledger:
         if self.stale:
             state = self.folded(self.closed)
             unfolded = {task: None for task in self.closed if not self.rounds(task)}
-            self.commit((self.put_state, state, unfolded, False, 0))
+            self.commit((self.put_state, state, unfolded, False, 0, {}))
             return
+        for task, evidence in list(self.owing.items()):
+            state = self.transfer.fold(self.state, evidence, -1.0)
+            self.commit((setattr, self, "state", state), (self.owing.pop, task, None))
         for task in [task for task in self.unfolded if self.rounds(task)]:
             state = self.transfer.fold(self.state, self.evidence(self.entries[task]), 1.0)
             self.commit((setattr, self, "state", state), (self.unfolded.pop, task, None))
@@ -291,12 +303,8 @@ class Ledger:
 
         Where a task made up most of a sum, what is left after subtracting it is mostly rounding.
         """
-        known = self.left_out
-        if known is not None and known[0] == task and known[1] is self.state:
-            return known[2]
         state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
         if self.transfer.drops:
-            self.left_out = task, self.state, state
             return state
         before, after = flatten(self.state), flatten(state)
         for name, array in after.items():
@@ -317,9 +325,15 @@ class Ledger:
         # Sums taken back leave rounding behind: start afresh before it can add up.
         reversals = self.reversals + 1
         steps.append((setattr, self, "reversals", reversals))
+        if self.transfer.drops:
+            # It can wait until a prior is asked for: a task that returns is not held up by it.
+            if reversals > DROPS * max(64, len(self.closed)):
+                return [*steps, (setattr, self, "stale", True)]
+            evidence = self.evidence(self.entries[task])
+            steps.append((operator.setitem, self.owing, task, evidence))
+            return [*steps, (operator.setitem, self.unfolded, task, None)]
         state = self.state_without(task)
-        most = max(64, len(self.closed)) * (DROPS if self.transfer.drops else 1)
-        if state is None or reversals > most:
+        if state is None or reversals > max(64, len(self.closed)):
             return [*steps, (setattr, self, "stale", True)]
         steps.append((setattr, self, "state", state))
         return [*steps, (operator.setitem, self.unfolded, task, None)]
@@ -329,7 +343,7 @@ class Ledger:
         steps = self.taking_out(task, forget)
         steps += [(self.unfolded.pop, task, None), (self.closed.pop, task, None)]
         if len(self.closed) == 1:
-            steps.append((self.put_state, self.first_state(), {}, False, 0))
+            steps.append((self.put_state, self.first_state(), {}, False, 0, {}))
         return steps
 
     def close(self, task: str, folded: tuple[Any, int, Any] | None = None) -> None:
@@ -342,6 +356,8 @@ class Ledger:
         if entry.closed:
             return
         steps: list[Step] = []
+        if task in self.owing:
+            self.settle()
         if not self.rounds(task) > 0:
             steps.append((operator.setitem, self.unfolded, task, None))
         else:
@@ -354,7 +370,8 @@ class Ledger:
                     state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
                 steps.append((setattr, self, "state", state))
         steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
-        self.commit(*steps, *self.idling(task))
+        # A task that returns finds its belief at hand, as one that was never closed would.
+        self.commit(*steps, *(() if self.transfer.drops else self.idling(task)))
 
     def reopen(self, task: str) -> None:
         """Let a closed task run on: its evidence leaves the prior until it is closed again.

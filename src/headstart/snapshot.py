@@ -89,6 +89,7 @@ def pack(saved: Saved) -> Content:
         "tasks": list(entries),
         "closed": list(ledger.closed),
         "returned": list(ledger.returned),
+        "owing": list(ledger.owing),
         "unfolded": list(ledger.unfolded),
         "learned": {name: hex(entry.learned) for name, entry in entries.items() if entry.learned},
         "live": [name for name, _ in beliefs],
@@ -112,6 +113,7 @@ def pack(saved: Saved) -> Content:
     # The rows as they lie in the books, where packed evidence is replaced but never written to: so
     # they may be written to disk later, and are not copied.
     tensors["evidence"] = [packed(entry) for entry in entries.values()]
+    tensors["owing"] = [evidence.pack() for evidence in ledger.owing.values()]
     pending = [round for name, _ in beliefs for round in entries[name].pending]
     if pending:
         columns = zip(("context", "reward", "forced"), zip(*pending, strict=True), strict=True)
@@ -133,7 +135,7 @@ def pack(saved: Saved) -> Content:
 
 def unpack(path: files.PathLike, transfer: Transfer | None, rule: Rule | None) -> Saved:
     """The bandit that a file holds."""
-    header, tensors = files.read(path, rows={"evidence"})
+    header, tensors = files.read(path, rows={"evidence", "owing"})
     kind = header.get("kind") if isinstance(header, dict) else type(header).__name__
     if kind != "bandit":
         raise FileError(f"path {str(path)!r} must hold a bandit; it holds {checks.describe(kind)}")
@@ -238,14 +240,20 @@ def fill_entries(
         ledger.closed[name] = None
         ledger.entries[name].closed = True
     ledger.returned = dict.fromkeys(restored.names("returned", header["returned"], ledger.entries))
+    owing = restored.names("owing", header["owing"])
+    restored.check_evidence(tensors["owing"], owing, ledger.dim, ledger.transfer.keeps_forced)
+    ledger.owing = {
+        name: Evidence.unpack(row, ledger.dim)
+        for name, row in zip(owing, tensors["owing"], strict=True)
+    }
     ledger.unfolded = dict.fromkeys(restored.names("unfolded", header["unfolded"], ledger.closed))
 
 
 def fill_live(ledger: Ledger, header: dict[str, Any], parts: dict[str, Any]) -> None:
     """The beliefs of live tasks, and their rounds that are not yet in their evidence."""
     live = restored.names("live", header["live"], ledger.entries)
-    if len(live) > ledger.capacity or any(name in ledger.closed for name in live):
-        raise checks.refuse("live", f"up to {ledger.capacity} tasks that are not closed", live)
+    if len(live) > ledger.capacity:
+        raise checks.refuse("live", f"up to {ledger.capacity} tasks", live)
     unsure = set(restored.names("unsure", header["unsure"], dict.fromkeys(live)))
     blank = Prior.isotropic(ledger.dim)
     kinds = header["prior_kinds"]
