@@ -12,6 +12,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.evidence import Evidence
+from headstart.graded import HUGE
 from headstart.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.algebra import plain, times, trace
@@ -560,6 +561,10 @@ def scored(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalB
     fit, evidence = state.fit, task.task(0)
     noise = np.where(task.noise[..., 0] > 0, task.noise[..., 0], fit.noise)
     counts = (np.asarray(state.ready) > 0) * (np.asarray(evidence.rounds) > 0) * weight
+    # A task with a context far out of all others' range says nothing of how well it was predicted.
+    spread = trace(fit.covariance + fit.error)[..., None]
+    reach = np.diagonal(evidence.gram, axis1=-2, axis2=-1) / np.asarray(noise)[..., None] * spread
+    counts = counts * (reach.max(-1) <= HUGE)
     if not counts.any():
         return state
     informed = log_likelihood(

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.evidence import Evidence
 from headstart.graded import HUGE, Graded, graded_posterior
@@ -125,21 +126,28 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     variance = variances(fit, tasks)[..., None]
     around = root[..., None, :, :]
     inner = around @ (tasks.gram / variance[..., None]) @ around
+    huge = too_large(inner)
+    if huge.any():
+        inner = np.where(huge[..., None, None], 0.0, inner)
     left = np.linalg.inv(np.eye(root.shape[-1]) + inner)
     surprise = (tasks.moment - times(tasks.gram, fit.mean[..., None, :])) / variance
     z = times(left, times(around, surprise))
-    for at, graded in graded_tasks(fit, root, tasks, inner):
+    for at, graded in graded_tasks(fit, root, tasks, huge):
         whiten = np.linalg.inv(root[at[:-1]])
         half = np.sqrt(variance[at][0]) * (whiten @ graded.root)
         left[at], z[at] = half @ half.T, whiten @ (graded.mean - fit.mean[at[:-1]])
     return np.eye(root.shape[-1]) - left, z
 
 
+def too_large(inner: Array) -> npt.NDArray[np.bool_]:
+    """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
+    return np.asarray(np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > HUGE)
+
+
 def graded_tasks(
-    fit: Fit, root: Array, tasks: Tasks, inner: Array
+    fit: Fit, root: Array, tasks: Tasks, huge: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[tuple[int, ...], Graded]]:
-    """The posteriors of tasks whose evidence spans too many orders of magnitude for products."""
-    huge = np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > HUGE
+    """The posteriors of such tasks."""
     if not huge.any():
         return
     variance = variances(fit, tasks)
@@ -361,9 +369,13 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
     inner = around @ (tasks.gram / variance[..., None, None]) @ around
     surprise = times(around, (tasks.moment - pulled) / variance[..., None])
+    huge = too_large(inner)
+    if huge.any():
+        inner = np.where(huge[..., None, None], 0.0, inner)
+        surprise = np.where(huge[..., None], 0.0, surprise)
     gain: Array = offset + 0.5 * explained(inner, surprise)
     squares = np.broadcast_to(tasks.squares, gain.shape)
-    for at, graded in graded_tasks(fit, root, tasks, inner):
+    for at, graded in graded_tasks(fit, root, tasks, huge):
         gain[at] = 0.5 * ((squares[at] - graded.square) / variance[at] - graded.information)
     return gain
 
