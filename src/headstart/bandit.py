@@ -15,7 +15,7 @@ import numpy as np
 from headstart import checks
 from headstart.choice import Choice
 from headstart.choices import Choices, builder, can_stack, decide, odds_of
-from headstart.contexts import LARGEST, Features, allowed_arms, checked_reward
+from headstart.contexts import LARGEST, Features, Sizes, allowed_arms, checked_reward
 from headstart.entry import Entry, next_epoch
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.evidence import Evidence
@@ -134,6 +134,8 @@ class Bandit:
                 stacklevel=2,
             )
         self._features = features
+        self._sizes = Sizes.none(dim)
+        self._sound = 0.0
         self._rule = rule
         self._memory = checks.integer("memory", memory, 1)
         self._streams = Streams(entropy_of(seed))
@@ -271,9 +273,14 @@ class Bandit:
         with self._lock:
             self._ledger.finish()
             tables = self._features.read_many(contexts, len(names))
+            sizes = self._sizes
+            if len(names):
+                sizes = self._sized(tables.reshape(-1, self.dim))
             for name in names:
                 self._ledger.open(name)
-            return self._choose_together(names, tables)
+            choices = self._choose_together(names, tables)
+            self._put_sizes(sizes)
+            return choices
 
     def freeze(self) -> None:
         """Stop learning: choices go on, ``learn`` and ``close`` change nothing."""
@@ -366,6 +373,7 @@ class Bandit:
                     self._ledger,
                     self._rule,
                     self._features,
+                    self._sizes,
                     self._streams.seed,
                     self._origin,
                     self._memory,
@@ -392,6 +400,7 @@ class Bandit:
         found = snapshot.unpack(path, transfer, rule)
         bandit = cls.__new__(cls)
         bandit._features = found.features
+        bandit._sizes, bandit._sound = found.sizes, found.sizes.sound
         bandit._rule = found.rule
         bandit._memory = found.memory
         bandit._streams = Streams(found.seed)
@@ -449,6 +458,7 @@ class Bandit:
         with self._lock:
             entry = self._entry(name)
             given, names = self._features.read(contexts)
+            sizes = self._sized(given)
             allowed = None if exclude is None else allowed_arms(exclude, len(given))
             table = given if self._features.plain else self._features.changed(given)
             if self._ledger.blank and not self._frozen:
@@ -473,6 +483,8 @@ class Bandit:
                 entry.key = key
             self._ledger.number_choice(entry, self._memory)
             epoch = self._ledger.epoch
+            if sizes is not self._sizes:
+                self._put_sizes(sizes)
             if names is not self._features.names:
                 self._features = self._features._replace(names=names)
         table = table.copy() if self._features.plain else table
@@ -503,6 +515,21 @@ class Bandit:
             self._entry(name)
             if not self._frozen:
                 ledger.close(name, None if folded is None else (state, rewards, folded))
+
+    def _sized(self, given: Array) -> Sizes:
+        """How large features usually are after an offer, which is refused if it is far out."""
+        sizes = self._sizes
+        if not sizes.due or self._frozen:
+            if np.vdot(given, given) > self._sound:
+                sizes.with_offer(given, self._features)
+            return sizes._replace(offers=sizes.offers + 1)
+        return sizes.with_offer(given, self._features)
+
+    def _put_sizes(self, sizes: Sizes) -> None:
+        """Keep what was seen of the features' sizes."""
+        if sizes.seen is not self._sizes.seen:
+            self._sound = sizes.sound
+        self._sizes = sizes
 
     def _rng(self, key: Any, position: int) -> Any:
         """A choice's random numbers: the library's own rules mostly need none."""

@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array
 
-__all__ = ["Features", "allowed_arms", "checked_reward"]
+__all__ = ["Features", "Sizes", "allowed_arms", "checked_reward"]
 
 LARGEST = 1e60  # fourth powers and their products must not overflow
 SOUND = LARGEST**2  # where the sum of squares is below this, so is every square
@@ -153,6 +153,66 @@ class Features(NamedTuple):
         for name in expected:
             columns.append(numbers_of(frame[frame.columns[names.index(name)]], name))
         return np.column_stack(columns) if len(frame) else np.empty((0, self.given)), expected
+
+
+class Sizes(NamedTuple):
+    """How large each feature usually is: the geometric mean of its values that are not zero.
+
+    One absurd value hardly moves it. A Gram matrix holds values up to a million times as large
+    beside the usual ones without losing the latter; larger ones are refused.
+    """
+
+    seen: Array
+    logs: Array
+    offers: int = 0
+
+    @classmethod
+    def none(cls, dim: int) -> Sizes:
+        """Nothing was seen yet."""
+        return cls(np.zeros(dim), np.zeros(dim))
+
+    def with_offer(self, table: Array, features: Features) -> Sizes:
+        """After one more offer, refused if a value in it is far out of its feature's range.
+
+        >>> sizes = Sizes.none(1).with_offer(np.ones((3, 1)), Features(1))
+        >>> sizes.with_offer(np.array([[1e9]]), Features(1))
+        Traceback (most recent call last):
+          ...
+        headstart.errors.InputError: contexts must be within a million times the usual size ...
+        """
+        size = np.abs(table)
+        present = size > 0
+        logs = self.logs + np.log(np.where(present, size, 1.0)).sum(0)
+        seen = self.seen + present.sum(0)
+        # A feature that is hardly known is measured by what is on offer as well.
+        known = self.seen >= ENOUGH
+        total = np.where(known, self.logs, logs) / np.maximum(np.where(known, self.seen, seen), 1)
+        usual = np.exp(total)
+        far = size > FAR_OUT * usual
+        if far.any():
+            row, column = np.argwhere(far)[0]
+            raise InputError(
+                f"contexts must be within a million times the usual size of their feature; got "
+                f"{table[row, column]:g} at row {row}, column {features.label(int(column))}, where "
+                f"values are about {usual[column]:.3g} in size"
+            )
+        return Sizes(seen, logs, self.offers + 1)
+
+    @property
+    def due(self) -> bool:
+        """Whether an offer is to be counted: the first ones, and then fewer and fewer."""
+        return self.offers < 64 or self.offers & (self.offers - 1) == 0
+
+    @property
+    def sound(self) -> float:
+        """Offers whose sum of squares is below this have nothing far out."""
+        if not (self.seen >= ENOUGH).all():
+            return 0.0
+        return float((FAR_OUT * np.exp((self.logs / self.seen).min())) ** 2)
+
+
+ENOUGH = 8  # values of a feature that tell its usual size
+FAR_OUT = 1e6  # times the usual size
 
 
 def numbers_of(column: Any, name: str) -> Array:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headstart import checks, settings
 from headstart.belief import Belief
-from headstart.contexts import Features
+from headstart.contexts import Features, Sizes
 from headstart.entry import EPOCHS, Believed, Window
 from headstart.errors import InputError
 from headstart.evidence import Evidence, fault_in, packed_size
@@ -43,6 +43,7 @@ __all__ = [
     "marks",
     "names",
     "seed_of",
+    "sizes_of",
     "windows",
 ]
 
@@ -176,6 +177,16 @@ def checked_features(value: object) -> Features:
             for number in listed(f"features.{name}", value[name], given):
                 check(f"features.{name}", number)
     return features
+
+
+def sizes_of(array: npt.NDArray[Any], offers: object, given: int) -> Sizes:
+    """How large features usually are."""
+    if array.shape != (2, given) or array.dtype != np.float64:
+        raise checks.refuse("sizes", f"an array of shape {(2, given)}", array)
+    count, logs = checks.finite_array("sizes", array, "finite")
+    if (count < 0).any() or (np.abs(logs) > 400.0 * np.maximum(count, 0.0)).any():
+        raise InputError("sizes must be counts and logarithms of values; got others")
+    return Sizes(count, logs, checks.integer("offers", offers, 0, MOST))
 
 
 def check_size(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from headstart import checks, disk, files, restored, settings
 from headstart.belief import Belief
-from headstart.contexts import Features
+from headstart.contexts import Features, Sizes
 from headstart.entry import Believed, Entry
 from headstart.errors import FileError, HeadstartError, InputError
 from headstart.evidence import Evidence
@@ -36,6 +36,7 @@ class Saved(NamedTuple):
     ledger: Ledger
     rule: Rule
     features: Features
+    sizes: Sizes
     seed: int
     origin: bytes
     memory: int
@@ -70,6 +71,7 @@ def pack(saved: Saved) -> Content:
         "rule": settings.encode(saved.rule),
         "noise": ledger.noise,
         "features": saved.features._asdict(),
+        "offers": saved.sizes.offers,
         "seed": str(saved.seed),
         "origin": saved.origin.hex(),
         "memory": saved.memory,
@@ -113,6 +115,7 @@ def pack(saved: Saved) -> Content:
     # The rows as they lie in the books, where packed evidence is replaced but never written to: so
     # they may be written to disk later, and are not copied.
     tensors["evidence"] = [packed(entry) for entry in entries.values()]
+    tensors["sizes"] = np.stack([saved.sizes.seen, saved.sizes.logs])
     tensors["owing"] = [evidence.pack() for evidence in ledger.owing.values()]
     pending = [round for name, _ in beliefs for round in entries[name].pending]
     if pending:
@@ -182,6 +185,7 @@ def checked(
         ledger,
         rule,
         features,
+        restored.sizes_of(tensors["sizes"], header["offers"], features.given),
         restored.seed_of(header["seed"]),
         restored.key_of(header["origin"]),
         memory,

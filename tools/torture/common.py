@@ -110,7 +110,8 @@ def state(bandit: hs.Bandit, folder: Path) -> bytes:
 
 def inner(bandit: hs.Bandit, rows) -> np.ndarray:
     """Contexts as beliefs see them: in the bandit's units, the intercept added."""
-    return bandit._features.read(np.asarray(rows, dtype=float))[0]
+    features = bandit._features
+    return features.changed(features.read(np.asarray(rows, dtype=float))[0])
 
 
 def finite(what: str, *values) -> None:

@@ -102,7 +102,9 @@ def check(bandit: hs.Bandit, name: str, rounds: list, world: World, when: str) -
     rows = inner(bandit, raw)
     finite(f"{when}: a prediction", *bandit.task(name).predict(raw))
     finite(f"{when}: the belief", belief.mean, belief.root, belief.noise)
-    means, widths = exact(belief.prior, inner(bandit, [row for row, _ in rounds]), rounds, rows)
+    # The prior's covariance does not depend on the task's own noise: its root is in steps of two.
+    prior = belief.prior.replace(root=belief.prior.root / belief.scale)
+    means, widths = exact(prior, inner(bandit, [row for row, _ in rounds]), rounds, rows)
     before = ROUNDING * np.linalg.norm(np.abs(rows) @ np.abs(belief.prior.root), axis=1)
     slack = ROUNDING * np.abs(rows) @ np.abs(belief.mean) + before * float(belief.noise)
     error = np.abs(belief.predict(rows) - means) - slack

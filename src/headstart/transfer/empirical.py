@@ -49,7 +49,7 @@ from headstart.transfer.passes import (
 )
 from headstart.transfer.portions import Portions
 from headstart.transfer.strength import RECENT, WORST, bounded, first_scores, strength_in_use
-from headstart.transfer.units import Offers, Units, changed, changed_fit, converted
+from headstart.transfer.units import Offers, Units, changed, changed_fit, converted, far_apart
 
 __all__ = ["EmpiricalBayes"]
 
@@ -246,7 +246,9 @@ class EmpiricalBayes(Transfer):
         if matrix is None:
             return state
         past = state.past
+        lost = far_apart(state.units, units)
         return state.replace(
+            ready=plain(np.where(lost, 0.0, state.ready)),
             fit=changed_fit(state.fit, matrix),
             past=past.replace(first=times(matrix, past.first), second=changed(past.second, matrix)),
             candidates=changed(state.candidates, matrix[..., None, :, :]),

@@ -40,7 +40,7 @@ from headstart.transfer.passes import (
 )
 from headstart.transfer.portions import Portions, chunks
 from headstart.transfer.strength import RECENT, bounded, first_scores, strength_in_use
-from headstart.transfer.units import Offers, Units, changed, changed_fit, converted
+from headstart.transfer.units import Offers, Units, changed, changed_fit, converted, far_apart
 
 __all__ = ["Mixture"]
 
@@ -211,7 +211,8 @@ class Mixture(Transfer):
             )
             for option in state.options
         )
-        return state.replace(options=options, units=units)
+        started = 0.0 if far_apart(state.units, units).any() else state.renewed
+        return state.replace(options=options, units=units, renewed=started)
 
     def fold(self, state: MixtureState, evidence: Evidence, weight: float = 1.0) -> MixtureState:
         """Score the predictions of a finished task, keep it, and renew the fits if due."""

@@ -17,13 +17,14 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.evidence import Evidence
 from headstart.records import Array, Record
 from headstart.transfer.algebra import times, turned
 from headstart.transfer.many import Fit, Tasks, record
 
-__all__ = ["Offers", "Units", "converted"]
+__all__ = ["Offers", "Units", "converted", "far_apart"]
 
 #: A variance below this share of the mean square is rounding: the feature is constant.
 STEADY = 1e-12
@@ -197,6 +198,14 @@ def converted(before: Units, after: Units) -> Array | None:
     moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
     matrix[..., -1, :] += moved
     return matrix
+
+
+def far_apart(before: Units, after: Units) -> npt.NDArray[np.bool_]:
+    """Whether units have changed so much that nothing fitted in the old ones is of use."""
+    both = (before.inverse > 0) & (after.inverse > 0)
+    ratio = np.where(both, before.inverse / np.where(both, after.inverse, 1.0), 1.0)
+    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
+    return np.asarray(((ratio < 1e-3) | (ratio > 1e3) | (np.abs(moved) > 1e3)).any(-1))
 
 
 def changed_fit(fit: Fit, matrix: Array) -> Fit:
