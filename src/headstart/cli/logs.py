@@ -166,7 +166,7 @@ def fit(
         summary["notes"] = [*rows.notes, *notes]
         print(json.dumps(summary, indent=2, ensure_ascii=False))
         return
-    table(summary)
+    table({**summary, "gain": f"saves {summary['gain']['sentence']}"})
     for note in notes:
         say(f"Note: {note}")
     if found.bad:
@@ -194,7 +194,10 @@ def evaluate(
         float, typer.Option(help="The share of tasks that is predicted: the latest, or any.")
     ] = 0.3,
     first: Annotated[int, typer.Option(min=1, help="How many rewards of each count.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of the split and the intervals.")] = 0,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="How often tasks are divided at random; 3 to 5.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the splits and the intervals.")] = 0,
     most_tasks: Annotated[
         int, typer.Option(min=4, help="Look at no more tasks than these, chosen by their ids.")
     ] = 20_000,
@@ -225,6 +228,7 @@ def evaluate(
             transfer=transfer_from(transfer),
             future=future,
             first=first,
+            splits=splits,
             seed=seed,
             most_tasks=most_tasks,
             intercept=intercept,
@@ -237,8 +241,9 @@ def evaluate(
         print(json.dumps({**found.summary(), "report": str(path)}, indent=2, ensure_ascii=False))
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
-    show(found.frame, f"The first {rewards} of {found.future:,} future tasks")
+    show(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
     say(found.verdict.sentence, bold=True)
+    say(found.basis)
     if found.values:
         show(found.value_frame, "What policies would earn per round")
         say(found.value_note)

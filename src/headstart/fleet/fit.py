@@ -150,7 +150,7 @@ class Fitted(NamedTuple):
             "noise": report.noise,
             "rank": report.rank,
             "effective_rank": report.effective_rank,
-            "rounds_saved": report.rounds_saved,
+            "gain": report.gain.summary(),
             "note": report.note,
             "notes": list(self.notes),
         }
