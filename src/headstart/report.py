@@ -180,10 +180,10 @@ def expected_gain(
     square width of a context, solves δ = Σ_j w_j / (1 + n w_j/(1+δ)) with w_j the eigenvalues of
     FᵀMF and F the prior's root (random contexts, to leading order in d). The gain is ::
 
-        1 − (ρ_learned + ε) / (min(ρ_pooled, ρ_alone) + ε)
+        (ρ − ρ_learned) / max(ρ, ρ_learned),        ρ = min(ρ_pooled, ρ_alone)
 
-    with ε = 1 % of what choosing at random loses: where a rival loses less than that, there is
-    nothing to gain.
+    where 1 % of what choosing at random loses is added to every regret: where a rival loses less
+    than that, there is nothing to gain. It lies between −1 and 1.
 
     The interval tells what the estimate of the population rests on. In the coordinates in which
     FᵀMF is diagonal and Σ is 1, n̄ rounds of each of N tasks leave the mean with the variance
@@ -256,8 +256,9 @@ NOTHING = Gain(
 
 def share_saved(regrets: Array, random: Any) -> Any:
     """The gain from the mean regrets of the three, and what choosing at random loses."""
-    little = NEGLIGIBLE * random
-    return 1.0 - (regrets[0] + little) / (np.minimum(regrets[1], regrets[2]) + little)
+    learned = regrets[0] + NEGLIGIBLE * random
+    rival = np.minimum(regrets[1], regrets[2]) + NEGLIGIBLE * random
+    return (rival - learned) / np.maximum(rival, learned)
 
 
 class Scene(NamedTuple):

@@ -11,11 +11,11 @@ import pytest
 
 import headstart as hs
 from headstart.errors import InputError
-from headstart.fleet import Columns, Logs, baselines, evaluate, sampling
+from headstart.fleet import Columns, Logs, baselines, evaluate, fit, sampling
 from headstart.fleet.bootstrap import Draws
 from headstart.fleet.evaluate import learn
 from headstart.fleet.forecasts import Episodes, forecast
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED, measure
+from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
 
 PLAIN = Columns("task", "reward", "x*")
 
@@ -337,7 +337,100 @@ def test_the_pooled_model_is_the_regression_over_all_rows():
     assert prior.noise == pytest.approx(0.1, rel=0.1)
 
 
+def test_a_random_intercept_is_found_beside_the_slopes():
+    """Slopes are those of a regression that allows for each task's offset, whatever its size."""
+    rng = np.random.default_rng(0)
+    tasks, rounds = 300, 8
+    x = rng.normal(size=(tasks, rounds, 3))
+    x[..., 0] += rng.normal(size=(tasks, 1))  # the first feature differs by task, too
+    x[..., 2] = 1.0
+    offsets = 5.0 * rng.normal(size=(tasks, 1)) + 2.0 * x[..., 0].mean(1, keepdims=True)
+    noise = 0.5 * rng.normal(size=(tasks, rounds))
+    rewards = x[..., 0] - 2.0 * x[..., 1] + 7.0 + offsets + noise
+    past = hs.Evidence.of(x, rewards)
+    prior = baselines.random_intercept(past, 2)
+    np.testing.assert_allclose(prior.mean[:2], [1.0, -2.0], atol=0.05)
+    assert prior.noise == pytest.approx(0.5, rel=0.05)
+    assert math.sqrt(prior.covariance[2, 2]) == pytest.approx(math.sqrt(29.0), rel=0.1)
+    np.testing.assert_allclose(np.diag(prior.covariance)[:2], 0.0, atol=1e-3)
+    alike = baselines.random_intercept(hs.Evidence.of(x, rewards - offsets), 2)
+    assert math.sqrt(alike.covariance[2, 2]) < 0.05
+
+
 # The whole.
+
+
+def test_one_gain_figure_everywhere(opened, tmp_path):
+    """In evaluate, in fit, and in the report of the bandit that fit writes."""
+    logs = opened(log(80))
+    found = evaluate(logs)
+    fitted = fit(logs, out=tmp_path / "prior", workers=1)
+    for other in (fitted.report().gain, hs.load(tmp_path / "prior").report().gain):
+        for name in ("saved", "low", "high", "learned", "pooled", "alone"):
+            assert getattr(other, name) == pytest.approx(getattr(found.gain, name), abs=0.01), name
+        assert other.over == found.gain.over
+    assert fitted.summary()["gain"]["regret_saved"] == fitted.report().gain.saved
+    assert found.summary()["gain"]["sentence"] in found.verdict.sentence
+
+
+def test_every_task_is_predicted_over_several_splits(opened):
+    logs = opened(log(60))
+    found = evaluate(logs)
+    assert (found.splits, found.past, found.future, found.judged) == (5, 42, 18, 60)
+    once = evaluate(logs, splits=1)
+    assert (once.splits, once.judged) == (1, 18)
+    assert found.rewards > 2 * once.rewards
+    assert found.past_rows == pytest.approx(0.7 * found.rounds.sum(), rel=0.1)
+    wanted = f"42 past tasks ({found.past_rows:,.0f} rows)"
+    assert wanted in found.basis
+    assert f"{found.future_rows:,.0f} rows) that no model had seen, in each of 5" in found.basis
+    assert "random splits" not in once.basis
+    assert OFFSET in found.priors
+    by_time = evaluate(opened(log(60), Columns("task", "reward", "x*", timestamp="when")), splits=9)
+    assert by_time.splits == 1
+
+
+def rows_of(tasks, rewards, dim=4, seed=0, **more):
+    x = np.random.default_rng(seed).normal(size=(len(tasks), dim))
+    return pa.table(
+        {"task": tasks, "reward": rewards} | {f"x{j}": x[:, j] for j in range(dim)} | more
+    )
+
+
+RANDOM = np.random.default_rng(3).normal(size=400)
+SCARCE = {
+    "a time cut that leaves 45 rows": (np.arange(45) // 3, RANDOM[:45], {"when": np.arange(45)}),
+    "overlapping tasks": (np.arange(90) % 12, RANDOM[:90], {"when": np.arange(90)}),
+    "a hundred rewards without a click": (np.arange(100) % 20, np.zeros(100), {}),
+    "one click in a hundred": (np.arange(100) % 20, (np.arange(100) == 7) * 1.0, {}),
+    "rewards that are all 3": (np.arange(400) % 40, np.full(400, 3.0), {}),
+    "tasks of a single row": (np.arange(400), RANDOM, {}),
+    "eight tasks of two rows": (np.arange(16) % 8, RANDOM[:16], {}),
+    "nine late tasks of a row": (np.arange(30), RANDOM[:30], {"when": np.arange(30)}),
+}
+
+
+@pytest.mark.parametrize("name", SCARCE)
+def test_too_little_data_decides_nothing(opened, name):
+    tasks, rewards, more = SCARCE[name]
+    columns = Columns("task", "reward", "x*", timestamp="when" if more else None)
+    found = evaluate(opened(rows_of(tasks, rewards, **more), columns))
+    assert found.verdict.kind == "unknown"
+    assert found.verdict.sentence.startswith("Too little data to tell")
+    json.dumps(found.summary(), allow_nan=False)
+    assert "nan" not in str(found)
+    if len(set(rewards)) == 1:
+        assert f"every reward is {rewards[0]:g}" in found.verdict.sentence
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_features_that_tell_nothing_gain_nothing(opened, value):
+    table = rows_of(np.arange(400) % 40, RANDOM)
+    for j in range(4):
+        table = table.set_column(2 + j, f"x{j}", [pa.array(np.full(400, value))])
+    found = evaluate(opened(table))
+    assert found.verdict.kind in ("pooling", "unknown")
+    assert (found.gain.saved, found.gain.high) == (0.0, 0.0)
 
 
 def test_a_prior_helps_where_tasks_resemble_each_other(opened):

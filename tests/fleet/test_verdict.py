@@ -1,7 +1,9 @@
 """The verdict: what decides, in words, and how often it is wrong."""
 
 import math
+import runpy
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -207,30 +209,10 @@ def test_sparse_clicks_are_not_called_alike(tmp_path, logbook):
     assert evaluate(Logs(path, COLUMNS), splits=3).verdict.kind in ("transfer", "unknown")
 
 
-def schools(seed=0, tasks=139, dim=28):
-    """Exam results: mostly dummies, much noise, schools that differ by level more than in slopes.
-
-    Residuals' sd is 10, pooled slopes explain half, the random intercept has sd 2.7, slopes .5.
-    """
-    rng = np.random.default_rng(seed)
-    shares = rng.uniform(0.1, 0.5, dim)
-    contexts = []
-    for size in rng.integers(20, 251, tasks):
-        x = (rng.uniform(size=(size, dim)) < shares).astype(float)
-        x[:, :3] = rng.normal(size=(size, 3))
-        contexts.append(x)
-    slopes = rng.normal(size=dim)
-    slopes *= 10.0 / np.std(np.vstack(contexts) @ slopes)
-    found = []
-    for x in contexts:
-        own = slopes + 0.5 * rng.normal(size=dim)
-        noise = 2.7 * rng.normal() + 10.0 * rng.normal(size=len(x))
-        found.append((x, 30.0 + x @ own + noise))
-    return table_of(found)
-
-
 def test_schools_get_one_answer_whatever_the_seed(tmp_path, logbook):
-    """``benchmarks/verdicts.py`` does so with all 24 seeds."""
+    """``benchmarks/verdicts.py`` makes the log, and does so with 24 seeds."""
+    script = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
+    schools = runpy.run_path(str(script))["schools"]
     path = logbook.write(tmp_path / "log.parquet", schools())
     kinds = [evaluate(Logs(path, COLUMNS), seed=seed, splits=3).verdict.kind for seed in range(3)]
     assert len(set(kinds)) == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.options import Cluster, Json, Out, Workers
-from headstart.cli.screen import Interrupted, bars, say, show, table, warn
+from headstart.cli.screen import Interrupted, bars, print_json, say, show, table, warn
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def fit(
     notes = summary.pop("notes", [])
     if as_json:
         summary["notes"] = [*rows.notes, *notes]
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print_json(summary)
         return
     table({**summary, "gain": f"saves {summary['gain']['sentence']}"})
     for note in notes:
@@ -238,7 +238,7 @@ def evaluate(
         )
     path = write_page(found, out)
     if as_json:
-        print(json.dumps({**found.summary(), "report": str(path)}, indent=2, ensure_ascii=False))
+        print_json({**found.summary(), "report": str(path)})
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
     show(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
@@ -278,7 +278,7 @@ def check(
     with bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
         profile = run(opened, progress=progress)
     if as_json:
-        print(json.dumps(profile.summary(), indent=2, ensure_ascii=False))
+        print_json(profile.summary())
     else:
         print(profile)
     raise typer.Exit(0 if profile.usable else 2)

@@ -19,6 +19,7 @@ from headstart.fleet.logs import Logs
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.origin import Origin
 from headstart.fleet.sampling import Gathered, Sample
+from headstart.fleet.strays import oddities
 from headstart.fleet.units import Units
 from headstart.fleet.verdict import Basis, decide
 from headstart.mixture import MixturePrior
@@ -118,6 +119,7 @@ def evaluate(
     gathered = sampling.gather(
         logs, parted, max(first, 2), horizon, constant, between(progress, 0.2, 0.4)
     )
+    oddities(logs.feature_names, intercept, sampling.summed(gathered.whole), gathered.sampled())
     gain = gain_of(gathered, transfer, standardize)
     steps = between(progress, 0.4, 0.85)
     work: list[Judged] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.errors import visible
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Measures
 from headstart.fleet.offpolicy import NAMES, Value
@@ -219,7 +220,7 @@ class Evaluation:
             lines += ["", self.value_note]
         elif self.advice:
             lines += ["", self.advice]
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 def aligned(table: list[dict[str, str]]) -> list[str]:

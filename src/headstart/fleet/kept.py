@@ -16,12 +16,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headstart import disk, files
 from headstart.errors import FileError, InputError
 from headstart.fleet.columns import Columns
 from headstart.fleet.logs import Logs, Part
 from headstart.fleet.rows import BadRows, Example, Rows
 from headstart.fleet.sources import is_url
+from headstart.fleet.strays import Sampled
 
 __all__ = ["OFTEN", "Kept", "Tally", "check_target", "forget", "kept_in", "tidy"]
 
@@ -43,6 +46,8 @@ class Tally:
         The keys of the parts.
     least, greatest
         The rewards' range.
+    sampled
+        A few of the rows, to tell what is usual.
     """
 
     rows: int = 0
@@ -52,6 +57,7 @@ class Tally:
     unchosen: int = 0
     least: float = math.inf
     greatest: float = -math.inf
+    sampled: Sampled = dataclasses.field(default_factory=Sampled)
 
     def add(self, other: Tally) -> None:
         """Count another's too."""
@@ -62,6 +68,7 @@ class Tally:
         self.unchosen += other.unchosen
         self.least = min(self.least, other.least)
         self.greatest = max(self.greatest, other.greatest)
+        self.sampled.add(other.sampled)
 
     def count(self, rows: Rows) -> None:
         """Count a block."""
@@ -73,6 +80,7 @@ class Tally:
         if len(rewards):
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
+            self.sampled.look(rows)
 
     def notes(self, tasks: int) -> list[str]:
         """What is odd about so many tasks, from which not much can be learned."""
@@ -104,6 +112,7 @@ class Tally:
             "bad": [self.bad.count, self.bad.reasons, examples],
             "unchosen": self.unchosen,
             "rewards": [self.least, self.greatest] if self.rows else None,
+            "sampled": self.sampled.as_json(),
             "parts": self.parts,
         }
 
@@ -113,9 +122,10 @@ class Tally:
         count, reasons, examples = known["bad"]
         bad = BadRows(count, reasons, [Example(*example) for example in examples])
         unchosen, rewards = known.get("unchosen", 0), known.get("rewards") or (math.inf, -math.inf)
-        return cls(
-            known["rows"], bad, known["weightless"], list(known["parts"]), unchosen, *rewards
-        )
+        sampled = known.get("sampled")
+        rows = Sampled(None if sampled is None else np.array(sampled, dtype=np.float64))
+        parts, (least, most) = list(known["parts"]), rewards
+        return cls(known["rows"], bad, known["weightless"], parts, unchosen, least, most, rows)
 
 
 class Kept:

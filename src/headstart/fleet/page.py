@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import headstart
 from headstart.disk import checked_path
-from headstart.errors import FileError
+from headstart.errors import FileError, visible
 from headstart.fleet import plots
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.offpolicy import NAMES
@@ -65,7 +65,7 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
     target = checked_path(folder)
     check_place(target)
     parts = sections(found)
-    about = f" ({source})" if source else ""
+    about = f" ({visible(source, line=True)})" if source else ""
     with drafted(target) as draft:
         for part in parts:
             for figure in part.figures:
@@ -256,7 +256,8 @@ def bad_in_words(found: Evaluation) -> str:
     """What was left out."""
     if not found.bad:
         return "Every row could be used."
-    reasons = ", ".join(f"{reason} ({rows:,})" for reason, rows in found.bad.reasons.items())
+    counts = found.bad.reasons.items()
+    reasons = ", ".join(f"{visible(reason, line=True)} ({rows:,})" for reason, rows in counts)
     return f"{count(found.bad.count, 'row')} could not be used: {reasons}."
 
 
@@ -298,12 +299,12 @@ def manifest(found: Evaluation) -> dict[str, Any]:
     """How it was made."""
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "logs": found.origin.files,
-        "command": found.origin.command,
+        "logs": [visible(file, line=True) for file in found.origin.files],
+        "command": visible(found.origin.command),
         "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
         "written": f"{now:%Y-%m-%d %H:%M} UTC",
-        "order within a task": found.origin.order,
+        "order within a task": visible(found.origin.order),
         "past tasks": found.past,
         "future tasks": found.future,
-        **{name: str(value) for name, value in found.settings.items()},
+        **{name: visible(str(value)) for name, value in found.settings.items()},
     }

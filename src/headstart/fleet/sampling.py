@@ -19,6 +19,7 @@ from headstart.fleet.forecasts import Episodes
 from headstart.fleet.gathering import Firsts, Offers
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
+from headstart.fleet.strays import Sampled
 from headstart.fleet.units import Units
 from headstart.records import Array
 
@@ -80,6 +81,14 @@ class Gathered(NamedTuple):
     intercept: int | None
     lowest: Array
     highest: Array
+
+    def sampled(self) -> Sampled:
+        """Some of the rows."""
+        here = self.episodes.weights > 0
+        features, rewards = self.episodes.features[here], self.episodes.rewards[here]
+        found = Sampled()
+        found.add(Sampled(np.column_stack([features, rewards]).astype(np.float64)))
+        return found
 
     def part(self, parted: Split) -> Sample:
         """The past and the future of one split."""
