@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -278,6 +279,48 @@ def test_words_become_transfers_and_amounts():
     assert bytes_from("512 MiB") == 512 << 20
     with pytest.raises(hs.InputError, match="memory"):
         bytes_from("much")
+
+
+def changed(table, name, row, value):
+    """A table with one cell changed."""
+    values = table[name].to_numpy().astype(float).copy()
+    values[row] = value
+    return table.set_column(table.schema.get_field_index(name), name, [pa.array(values)])
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize(("name", "value"), [("x1", 1e16), ("x1", -1e12), ("reward", 1.2e29)])
+def test_a_value_that_drowns_all_others_is_refused(tmp_path, intercept, name, value):
+    logs = write(tmp_path / "logs", changed(rows_of(), name, 300, value), files=3)
+    out = tmp_path / "prior"
+    what = name if name == "reward" else f"feature {name}"
+    with pytest.raises(
+        hs.InputError, match=re.escape(f"{what} has values of about {abs(value):.1e}")
+    ):
+        fit(logs, out=out, intercept=intercept, workers=2)
+    assert not out.exists()
+
+
+def test_a_value_far_out_is_told(tmp_path):
+    plain = fit(write(tmp_path / "plain", rows_of()), workers=1)
+    assert plain.notes == ()
+    table = changed(changed(rows_of(), "x1", 300, 1e5), "x2", 5, -2e5)
+    found = fit(write(tmp_path / "far", table, files=3), workers=2)
+    one, other = found.notes
+    assert one.startswith("feature x1 has values of about 1.0e+05, ")
+    assert other.startswith("feature x2 has values of about 2.0e+05, ")
+    assert "a few rows outweigh all others" in one
+    assert found.summary()["notes"] == [one, other]
+
+
+def test_a_feature_that_counts_as_constant_is_told(tmp_path):
+    table = rows_of()
+    times = 1.7e9 + 60.0 * np.random.default_rng(0).uniform(size=len(table))
+    found = fit(write(tmp_path / "logs", table.append_column("x9", pa.array(times))), workers=1)
+    (note,) = found.notes
+    assert note.startswith("feature x9 varies by less than a millionth of its mean (1.7e+09)")
+    level = table.append_column("x9", pa.array(np.full(len(table), 1.7e9)))
+    assert fit(write(tmp_path / "level", level), workers=1).notes == ()
 
 
 def test_the_command_tells_what_it_found(tmp_path, capsys):

@@ -26,7 +26,7 @@ __all__ = ["alone", "pooled", "random_intercept"]
 
 STEPS = 60  # of scoring, at most
 CLOSE = 1e-5  # relative change at which it stops
-MOST = 1000  # past tasks that four numbers are fitted to
+MOST = 500  # past tasks that four numbers are fitted to
 LEAST = 1e-6  # the least R², as a share of the mean square reward
 
 
@@ -53,7 +53,10 @@ def alone(past: Evidence, intercept: int | None, around_average: bool = False) -
     """
     sample = some_of(past)
     tried = [fitted(sample, intercept, around_average, units) for units in units_of(sample)]
-    mean, variances, noise = max(tried, key=lambda found: likelihood(sample, *found))
+    best = tried[0]
+    if len(tried) > 1:
+        best = max(tried, key=lambda found: likelihood(sample, *found))
+    mean, variances, noise = best
     return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
@@ -135,25 +138,21 @@ def units_of(tasks: Evidence) -> list[Array]:
     return [np.ones(dim), own] if np.abs(own - 1.0).max() > 1e-6 else [own]
 
 
-def posteriors(
-    tasks: Evidence, mean: Array, variances: Array, noise: float
-) -> tuple[Array, Array, Array]:
-    """K = I − (I + S)⁻¹, z = (I + S)⁻¹ v and vᵀz − log det(I + S) of every task.
+def systems(tasks: Evidence, mean: Array, variances: Array, noise: float) -> tuple[Array, Array]:
+    """I + S and v of every task: S = F Gram F / R² and v = F (moment − Gram μ) / R², with Σ = FF.
 
-    With Σ = FF diagonal, S = F Gram F / R² and v = F (moment − Gram μ) / R²; the posterior mean of
-    a task is μ + F z.
+    The posterior mean of a task is μ + F z with z = (I + S)⁻¹ v.
     """
     root = np.sqrt(variances)
     inner = tasks.gram * np.outer(root, root) / noise + np.eye(len(mean))
-    pull = root * (tasks.moment - tasks.gram @ mean) / noise
-    left = np.linalg.inv(inner)
-    z = (left @ pull[..., None])[..., 0]
-    return np.eye(len(mean)) - left, z, (pull * z).sum(-1) - np.linalg.slogdet(inner)[1]
+    return inner, root * (tasks.moment - tasks.gram @ mean) / noise
 
 
 def likelihood(tasks: Evidence, mean: Array, variances: Array, noise: float) -> float:
     """The log-likelihood of all tasks, up to a constant."""
-    explained = posteriors(tasks, mean, variances, noise)[2]
+    inner, pull = systems(tasks, mean, variances, noise)
+    z = np.linalg.solve(inner, pull[..., None])[..., 0]
+    explained = (pull * z).sum(-1) - np.linalg.slogdet(inner)[1]
     rest = tasks.squares - (mean * (2.0 * tasks.moment - tasks.gram @ mean)).sum(-1)
     return float(0.5 * (explained - rest / noise - tasks.rounds * np.log(noise)).sum())
 
@@ -164,7 +163,8 @@ def fitted(
     """The intercept's mean, the variances of intercept and features, and R², by scoring.
 
     Σ is diagonal, with one number per group of features: the gradient of the log-likelihood along
-    a group is ½ Σ_i Σ_j (z_ij² − K_ijj), its curvature at most ½ Σ_i Σ_j (K_i²)_jj.
+    a group is ½ Σ_i Σ_j (z_ij² − K_ijj), its curvature at most ½ Σ_i Σ_j (K_i²)_jj, where K is
+    I − (I + S)⁻¹.
     """
     dim = tasks.moment.shape[-1]
     groups = [np.arange(dim) != intercept, np.arange(dim) == intercept]
@@ -184,7 +184,9 @@ def fitted(
     for _ in range(STEPS):
         before = np.append(scales, noise)
         variances = variances_of(scales)
-        known, z, _ = posteriors(tasks, mean, variances, noise)
+        inner, pull = systems(tasks, mean, variances, noise)
+        left = np.linalg.inv(inner)
+        known, z = np.eye(dim) - left, (left @ pull[..., None])[..., 0]
         found = mean + z * np.sqrt(variances)
         explained = (found * (2.0 * tasks.moment - (tasks.gram @ found[..., None])[..., 0])).sum(-1)
         residual = np.maximum(tasks.squares - explained, 0.0).sum()

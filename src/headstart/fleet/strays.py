@@ -38,6 +38,13 @@ class Sampled:
     def __init__(self, rows: Array | None = None) -> None:
         self.rows = rows
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sampled):
+            return NotImplemented
+        if self.rows is None or other.rows is None:
+            return self.rows is other.rows
+        return np.array_equal(self.rows, other.rows)
+
     def look(self, rows: Rows) -> None:
         """At some rows of a block."""
         use = np.arange(rows.count) if rows.chosen is None else np.flatnonzero(rows.chosen)
