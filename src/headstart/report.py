@@ -354,7 +354,8 @@ class Scene(NamedTuple):
         heard += rng.standard_normal((many, 1)) * self.flat
         noise = heard / np.sqrt(widths)
         last = max(rounds - 1.0, 0.0)
-        times = np.unique(np.append(0.0, np.geomspace(min(1.0, last), last, 9) if last else 0.0))
+        times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
+        times = times[times <= max(last, 0.0)]
         curves = np.zeros((3, len(times), POPULATIONS))
         curves[1] = pooled
         for at, time in enumerate(times.tolist()):
