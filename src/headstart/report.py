@@ -54,6 +54,10 @@ class Gain(Record):
     times: Array
     curves: Array
 
+    def over_rival(self, regret: float) -> float:
+        """The share of regret saved beside a way to choose that has this regret."""
+        return float(share_saved(np.array([self.learned, regret, regret]), 1.0))
+
     def summary(self) -> dict[str, Any]:
         """As plain numbers and text, for JSON."""
         return {

@@ -81,7 +81,7 @@ def test_axes_are_named(made):
     assert drawn.axes[0].get_xlabel() == "position of the reward in its task"
     assert "reward²" in drawn.axes[0].get_ylabel()
     assert "squared error saved" in plots.gains(found).draw().axes[0].get_xlabel()
-    assert "choosing at random" in plots.regret(found).draw().axes[0].get_ylabel()
+    assert "% of random choice" in plots.regret(found).draw().axes[0].get_ylabel()
 
 
 def test_rounds_per_task_are_all_there():

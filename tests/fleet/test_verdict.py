@@ -76,9 +76,16 @@ def test_an_offset_alone_is_no_reason_to_learn_a_prior():
     found = decided(gains(0.3, 0.4, 0.01, offset=0.0), saves(0.0, 0.02), first=10)
     assert found.kind == "offset"
     assert found.sentence.startswith("Tasks differ by an offset only: pooled slopes with a random")
-    worse = decided(gains(0.3, 0.4, 0.01, offset=-0.02), saves(0.1, 0.05), first=10)
+    worse = decided(gains(0.3, 0.4, 0.01, offset=-0.02), saves(0.08, 0.05))
     assert worse.kind == "offset"
     assert "better than a learned prior" in worse.sentence
+
+
+def test_a_model_that_chooses_badly_is_not_the_answer_because_it_predicts_well():
+    """Features that mean something else in each task: pooled slopes are useless to choose by."""
+    turned = saves(0.0, 0.02, over="alone").replace(learned=0.3, alone=0.3, pooled=0.98)
+    found = decided(gains(0.03, 0.002, 0.001, offset=0.005), turned)
+    assert found.kind == "independence"
 
 
 def test_it_speaks_plainly():

@@ -233,7 +233,7 @@ of a difference holding 0, and if it is expected to save {WORTH:.0%} of the regr
 interval above 0. Something simpler is the answer if no other model clearly predicts better (the
 interval excludes 0, and the difference is at least {RELEVANT:.0%} of the squared error), if none
 can be better by more than {TOLERATED:.0%}, and if the learned prior cannot save more than
-{MISSED:.0%} of the regret, or clearly predicts worse and may save less than {WORTH:.0%}. Otherwise
+{MISSED:.0%} of its regret, or clearly predicts worse and may save less than {WORTH:.0%}. Otherwise
 there is too little data.
 """
 

@@ -243,7 +243,7 @@ def regret(found: Evaluation) -> Figure:
         tidy(lines, "rounds", gain.times.tolist()),
         "rounds",
         "rounds that the task has seen",
-        "regret of a round (% of choosing at random)",
+        "regret (% of random choice)",
         known=looks,
         heading="",
     )

@@ -181,8 +181,11 @@ def supported(
         return False
     if any(not savings[other, model].high <= TOLERATED for other in others):
         return False
-    worse = clearly_better(savings[model, LEARNED]) and gain.low < WORTH
-    return gain.high <= MISSED or worse
+    if clearly_better(savings[model, LEARNED]) and gain.low < WORTH:
+        return True
+    # The gain is that over the better of the two ways to choose; this model's may be the other.
+    regret = gain.alone if name == "independence" else gain.pooled
+    return gain.high <= MISSED and gain.over_rival(regret) <= MISSED
 
 
 def clearly_better(saved: Estimate) -> bool:
