@@ -423,6 +423,22 @@ def test_too_little_data_decides_nothing(opened, name):
         assert f"every reward is {rewards[0]:g}" in found.verdict.sentence
 
 
+def test_values_far_out_are_refused_or_told(opened):
+    table = log(40)
+    place = table.schema.get_field_index("x1")
+    values = table["x1"].to_numpy().copy()
+    values[17] = 1e5
+    found = evaluate(opened(table.set_column(place, "x1", [pa.array(values)]), name="far.parquet"))
+    (note,) = found.notes
+    assert note.startswith("feature x1 has values of about 1.0e+05")
+    assert note in str(found)
+    assert found.summary()["notes"] == [note]
+    values[17] = 1e16
+    drowned = table.set_column(place, "x1", [pa.array(values)])
+    with pytest.raises(InputError, match="feature x1 has values of about"):
+        evaluate(opened(drowned, name="drowned.parquet"))
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_features_that_tell_nothing_gain_nothing(opened, value):
     table = rows_of(np.arange(400) % 40, RANDOM)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headstart as hs
-from headstart.fleet import Columns, Logs, fit
+from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet import loops as loader
 from headstart.fleet.fit import bytes_from, transfer_from
 from headstart.fleet.units import Units
@@ -311,6 +311,17 @@ def test_a_value_far_out_is_told(tmp_path):
     assert other.startswith("feature x2 has values of about 2.0e+05, ")
     assert "a few rows outweigh all others" in one
     assert found.summary()["notes"] == [one, other]
+
+
+def test_a_row_that_outweighs_all_others_is_told(tmp_path):
+    table = rows_of()
+    weights = np.ones(len(table))
+    weights[7] = 1e12
+    write(tmp_path / "logs", table.append_column("w", pa.array(weights)), files=2)
+    logs = Logs(str(tmp_path / "logs"), Columns("task", "reward", "x*", weight="w"))
+    assert fit(logs, workers=2).notes == ("a row of weight 1e+12 counts for more than all others",)
+    (found,) = check(logs).findings
+    assert found.text == "one row has 100 % of all weight, more than all others together"
 
 
 def test_a_feature_that_counts_as_constant_is_told(tmp_path):

@@ -244,6 +244,8 @@ def evaluate(
     show(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
     say(found.verdict.sentence, bold=True)
     say(found.basis)
+    for note in found.notes:
+        say(f"Note: {note}")
     if found.values:
         show(found.value_frame, "What policies would earn per round")
         say(found.value_note)

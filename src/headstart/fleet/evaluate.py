@@ -119,7 +119,8 @@ def evaluate(
     gathered = sampling.gather(
         logs, parted, max(first, 2), horizon, constant, between(progress, 0.2, 0.4)
     )
-    oddities(logs.feature_names, intercept, sampling.summed(gathered.whole), gathered.sampled())
+    whole = sampling.summed(gathered.whole)
+    notes = oddities(logs.feature_names, intercept, whole, gathered.sampled())
     gain = gain_of(gathered, transfer, standardize)
     steps = between(progress, 0.4, 0.85)
     work: list[Judged] = []
@@ -197,6 +198,7 @@ def evaluate(
             "standardized": standardize,
             "clip": clip,
         },
+        notes=tuple(notes),
         origin=Origin.of(
             logs,
             transfer=transfer,

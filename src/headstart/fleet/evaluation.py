@@ -64,6 +64,8 @@ class Evaluation:
         The models, by name, of the first split.
     settings
         What was asked for.
+    notes
+        What is odd about the log's columns.
     origin
         The log, and the command that gives the same.
     seconds
@@ -87,6 +89,7 @@ class Evaluation:
     bad: BadRows
     priors: dict[str, Prior | MixturePrior]
     settings: dict[str, Any]
+    notes: tuple[str, ...]
     origin: Origin
     seconds: float
 
@@ -209,6 +212,7 @@ class Evaluation:
                 value._asdict() | {"value": plain(value.value)} for value in self.values
             ],
             "off_policy_needs": self.advice,
+            "notes": list(self.notes),
             "settings": self.settings,
             "seconds": round(self.seconds, 1),
         }
@@ -220,6 +224,7 @@ class Evaluation:
             lines += ["", self.value_note]
         elif self.advice:
             lines += ["", self.advice]
+        lines += [line for note in self.notes for line in ("", f"Note: {note}")]
         return visible("\n".join(lines))
 
 

@@ -68,6 +68,11 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
     least, greatest, _, _ = profile.rewards
     if least == greatest:
         yield Finding("stop", f"every reward is {least:g}: there is nothing to learn")
+    if profile.shown > 2 and profile.heaviest > 0.5:
+        share = 100.0 * profile.heaviest
+        yield Finding(
+            "fix", f"one row has {share:.3g} % of all weight, more than all others together"
+        )
     if profile.single > profile.tasks / 2:
         yield Finding(
             "fix",

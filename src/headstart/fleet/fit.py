@@ -302,7 +302,7 @@ def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fi
         feature_names=logs.feature_names,
         seconds=0.0,
         kept=list(portions.each_portion()) if keep_tasks else None,
-        notes=(*tally.notes(len(portions)), *odd),
+        notes=(*tally.notes(len(portions), float(every.rounds)), *odd),
     )
 
 

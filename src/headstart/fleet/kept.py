@@ -48,6 +48,8 @@ class Tally:
         The rewards' range.
     sampled
         A few of the rows, to tell what is usual.
+    heaviest
+        The largest weight; 0 where rows have none.
     """
 
     rows: int = 0
@@ -58,6 +60,7 @@ class Tally:
     least: float = math.inf
     greatest: float = -math.inf
     sampled: Sampled = dataclasses.field(default_factory=Sampled)
+    heaviest: float = 0.0
 
     def add(self, other: Tally) -> None:
         """Count another's too."""
@@ -69,6 +72,7 @@ class Tally:
         self.least = min(self.least, other.least)
         self.greatest = max(self.greatest, other.greatest)
         self.sampled.add(other.sampled)
+        self.heaviest = max(self.heaviest, other.heaviest)
 
     def count(self, rows: Rows) -> None:
         """Count a block."""
@@ -81,14 +85,19 @@ class Tally:
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
             self.sampled.look(rows)
+            if rows.weights is not None:
+                heavy = rows.weights if rows.chosen is None else rows.weights[rows.chosen]
+                self.heaviest = max(self.heaviest, float(heavy.max()))
 
-    def notes(self, tasks: int) -> list[str]:
-        """What is odd about so many tasks, from which not much can be learned."""
+    def notes(self, tasks: int, weight: float = math.inf) -> list[str]:
+        """What is odd about so many tasks of this weight in all, from which little is learned."""
         notes = []
         if tasks == 1:
             notes.append("there is one task only: what tasks share cannot be learned from one")
         if self.least == self.greatest:
             notes.append(f"every reward is {self.least:g}: there is nothing to learn")
+        if self.rows > 2 and self.heaviest > weight / 2.0:
+            notes.append(f"a row of weight {self.heaviest:g} counts for more than all others")
         return notes
 
     def nothing(self, columns: Columns) -> InputError:
@@ -113,6 +122,7 @@ class Tally:
             "unchosen": self.unchosen,
             "rewards": [self.least, self.greatest] if self.rows else None,
             "sampled": self.sampled.as_json(),
+            "heaviest": self.heaviest,
             "parts": self.parts,
         }
 
@@ -125,7 +135,9 @@ class Tally:
         sampled = known.get("sampled")
         rows = Sampled(None if sampled is None else np.array(sampled, dtype=np.float64))
         parts, (least, most) = list(known["parts"]), rewards
-        return cls(known["rows"], bad, known["weightless"], parts, unchosen, least, most, rows)
+        heaviest = known.get("heaviest", 0.0)
+        weightless = known["weightless"]
+        return cls(known["rows"], bad, weightless, parts, unchosen, least, most, rows, heaviest)
 
 
 class Kept:

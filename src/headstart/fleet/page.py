@@ -254,11 +254,12 @@ def models_in_words(found: Evaluation) -> str:
 
 def bad_in_words(found: Evaluation) -> str:
     """What was left out."""
+    notes = "".join(f"\n\nNote: {visible(note, line=True)}." for note in found.notes)
     if not found.bad:
-        return "Every row could be used."
+        return f"Every row could be used.{notes}"
     counts = found.bad.reasons.items()
     reasons = ", ".join(f"{visible(reason, line=True)} ({rows:,})" for reason, rows in counts)
-    return f"{count(found.bad.count, 'row')} could not be used: {reasons}."
+    return f"{count(found.bad.count, 'row')} could not be used: {reasons}.{notes}"
 
 
 def answers(found: Evaluation) -> str:

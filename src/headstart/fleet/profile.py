@@ -60,6 +60,8 @@ class Profile:
         How many features are left without those and without constant ones.
     strays
         Columns that a few rows make up, because these have values far out of the usual range.
+    heaviest
+        The share of the largest weight in all weights; 0 where rows have none.
     extremes
         For every feature, and the reward last, the task with the value farthest out.
     histogram
@@ -93,6 +95,7 @@ class Profile:
     rank: int
     strays: tuple[Stray, ...]
     extremes: tuple[str, ...]
+    heaviest: float
     histogram: tuple[tuple[int, int, int], ...]
     turns: TurnCounts | None
     notes: tuple[str, ...]
@@ -260,6 +263,7 @@ class Tally:
         self.binary = True
         self.sampled = Sampled()
         self.extremes = [""] * (dim + 1)
+        self.heaviest, self.weight = 0.0, 0.0
 
     def add(self, rows: Rows) -> None:
         """Count a block."""
@@ -277,6 +281,9 @@ class Tally:
         for name, count in zip(evidence.names, counts, strict=True):
             self.tasks[name] += count
         self.sampled.look(evidence)
+        if evidence.weights is not None:
+            self.heaviest = max(self.heaviest, float(evidence.weights.max()))
+            self.weight += float(evidence.weights.sum())
         names = evidence.names
         at = self.add_rewards(evidence.rewards)
         if at is not None:
@@ -380,6 +387,7 @@ class Tally:
             rank=self.dim - len(found) - len(constant) if self.shown else 0,
             strays=tuple(out),
             extremes=tuple(self.extremes),
+            heaviest=self.heaviest / self.weight if self.weight else 0.0,
             histogram=doubling(self.tasks),
             turns=self.turns.counts() if logs.columns.round is not None else None,
             notes=tuple(logs.notes),
