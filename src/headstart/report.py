@@ -36,6 +36,9 @@ class Gain(Record):
     learned, pooled, alone
         Mean regret a round from the learned prior, of a pooled model and of a task that learns
         alone, each as a share of what choosing arms at random would lose.
+    pooled_high
+        The upper end of the 95 % interval of ``pooled``: how much tasks may differ, as far as the
+        log tells.
     rounds, tasks
         The length of the task, and how many tasks the prior was learned from.
     times, curves
@@ -49,6 +52,7 @@ class Gain(Record):
     learned: float
     pooled: float
     alone: float
+    pooled_high: float
     rounds: float
     tasks: float
     times: Array
@@ -246,6 +250,7 @@ def expected_gain(
         learned=float(shares[0]),
         pooled=float(shares[1]),
         alone=float(shares[2]),
+        pooled_high=float(np.quantile(mean[1] / np.maximum(random, 1e-300), 0.975)),
         rounds=float(rounds),
         tasks=float(tasks),
         times=times,
@@ -254,7 +259,7 @@ def expected_gain(
 
 
 NOTHING = Gain(
-    0.0, 0.0, 0.0, "alone", 1.0, 1.0, 1.0, 0.0, 0.0, times=np.zeros(1), curves=np.ones((3, 1))
+    0.0, 0.0, 0.0, "alone", 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, times=np.zeros(1), curves=np.ones((3, 1))
 )
 
 

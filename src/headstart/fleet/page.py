@@ -18,7 +18,7 @@ from headstart.errors import FileError, visible
 from headstart.fleet import plots
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.offpolicy import NAMES
-from headstart.fleet.verdict import MISSED, RELEVANT, TOLERATED, WORTH
+from headstart.fleet.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
 from headstart.lab.figures.text import count, number, with_interval
 from headstart.lab.report import Section, write_report
 
@@ -233,8 +233,10 @@ of a difference holding 0, and if it is expected to save {WORTH:.0%} of the regr
 interval above 0. Something simpler is the answer if no other model clearly predicts better (the
 interval excludes 0, and the difference is at least {RELEVANT:.0%} of the squared error), if none
 can be better by more than {TOLERATED:.0%}, and if the learned prior cannot save more than
-{MISSED:.0%} of its regret, or clearly predicts worse and may save less than {WORTH:.0%}. Otherwise
-there is too little data.
+{MISSED["pooling"]:.0%} of its regret ({MISSED["independence"]:.0%} of that of tasks alone, which
+catch up in time), or clearly predicts worse and may save less than {WORTH:.0%}. Tasks are called
+alike, or alike but for an offset, only if pooled slopes cannot lose more than {ALIKE:.0%} of what
+choosing at random loses. Otherwise there is too little data.
 """
 
 

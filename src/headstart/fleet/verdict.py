@@ -25,9 +25,14 @@ RELEVANT = 0.01
 TOLERATED = 0.05
 #: Nats per reward by which a prior may lose to every special case of itself.
 HOPELESS = 0.05
-#: The share of regret that is worth a learned prior, and the one that may yet be saved by it when
-#: something simpler is said to do as well.
-WORTH, MISSED = 0.05, 0.1
+#: The share of regret that is worth a learned prior.
+WORTH = 0.05
+#: The share of regret that it may yet save when something simpler is said to do as well. Less where
+#: slopes are pooled: a task alone catches up in time, pooled slopes never do.
+MISSED = {"pooling": 0.05, "offset": 0.05, "independence": 0.1}
+#: The share of what choosing at random loses that pooled slopes may lose when tasks are said to be
+#: alike, or to differ by an offset only.
+ALIKE = 0.1
 #: What differences are in.
 UNIT = "of the squared error"
 #: Tasks of each kind without which intervals cannot be trusted.
@@ -181,11 +186,13 @@ def supported(
         return False
     if any(not savings[other, model].high <= TOLERATED for other in others):
         return False
+    if name != "independence" and gain.pooled_high > ALIKE:
+        return False
     if clearly_better(savings[model, LEARNED]) and gain.low < WORTH:
         return True
     # The gain is that over the better of the two ways to choose; this model's may be the other.
     regret = gain.alone if name == "independence" else gain.pooled
-    return gain.high <= MISSED and gain.over_rival(regret) <= MISSED
+    return gain.high <= MISSED[name] and gain.over_rival(regret) <= MISSED[name]
 
 
 def clearly_better(saved: Estimate) -> bool:
