@@ -174,6 +174,19 @@ def test_the_gain_is_what_a_simulation_finds():
     assert gain.high - gain.low < 0.05
 
 
+@pytest.mark.parametrize("rounds", [1.0, 2.4, 17.0, 165.6])
+def test_the_gain_counts_all_rounds_of_a_task(rounds):
+    prior = hs.Prior.gaussian([1.0, 0.0, 0.0], np.diag([1.0, 0.2, 0.2]))
+    gain = expected_gain(prior, np.eye(3), rounds, 1000)
+    assert gain.times[0] == 0
+    assert gain.times[-1] == round(rounds) - 1
+    assert gain.curves.shape == (3, len(gain.times))
+    assert (np.diff(gain.curves[[0, 2]]) < 0).all()  # both learn
+    assert np.ptp(gain.curves[1]) == 0.0  # pooled slopes stay
+    weights = np.interp(np.arange(round(rounds)), gain.times, gain.curves[0])
+    assert gain.learned == pytest.approx(weights.mean(), rel=0.1)
+
+
 def test_tasks_that_differ_by_an_offset_gain_nothing():
     gram = np.array([[3.0, 0.0, 1.0], [0.0, 3.0, -1.0], [1.0, -1.0, 1.0]])  # the last is constant
     spread = np.diag([1e-9, 1e-9, 25.0])

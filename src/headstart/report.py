@@ -362,9 +362,9 @@ class Scene(NamedTuple):
         heard = (lone_noise * np.sqrt(self.own)) @ self.basis.T
         heard += rng.standard_normal((many, 1)) * self.flat
         noise = heard / np.sqrt(widths)
-        last = max(rounds - 1.0, 0.0)
+        last = max(round(rounds) - 1.0, 0.0)
         times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
-        times = times[times <= max(last, 0.0)]
+        times = times[times <= last]
         curves = np.zeros((3, len(times), POPULATIONS))
         curves[1] = pooled
         for at, time in enumerate(times.tolist()):
