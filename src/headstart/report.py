@@ -232,8 +232,9 @@ def expected_gain(
     if tasks <= 0 or rounds <= 0:
         return NOTHING
     scene = Scene.of(prior, gram, intercept)
-    if not scene.stakes > 0.0:
-        return NOTHING.replace(tasks=float(tasks), rounds=float(rounds))
+    if not scene.stakes > 0.0:  # all arms are alike: nothing can be lost
+        none = NOTHING.replace(learned=0.0, pooled=0.0, alone=0.0, pooled_high=0.0, over="pooled")
+        return none.replace(tasks=float(tasks), rounds=float(rounds), curves=np.zeros((3, 1)))
     times, curves, random = scene.simulated(float(rounds), float(tasks))
     gaps = np.diff(times) if len(times) > 1 else np.ones(1)
     weights = (np.append(gaps, 0.0) + np.append(0.0, gaps))[: len(times)]  # trapezoids
