@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.report import rounds_saved
+from headstart.report import NOTHING, expected_gain
 
 DIM, RANK, NOISE = 8, 2, 0.1
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
@@ -124,40 +124,130 @@ class TestOfTheDefault:
         report = bandit.report()
         assert (report.closed_tasks, report.open_tasks, report.rounds) == (20, 10, 1200)
         assert report.noise == bandit.prior.noise
-        assert report.rounds_saved > before.rounds_saved
+        assert report.gain != before.gain
 
 
-def test_a_new_task_is_expected_to_gain_more_with_every_task(shared_plane):
-    few, many = shared_plane(10).report(), shared_plane(40).report()
-    assert 0 <= few.rounds_saved <= many.rounds_saved
-    assert many.rounds_saved > 5
+def test_the_more_tasks_the_surer_the_gain(shared_plane):
+    few, many = shared_plane(10).report().gain, shared_plane(40).report().gain
+    assert (few.tasks, many.tasks) == (10, 40)
+    assert many.rounds == 40
+    assert 0.3 < many.low <= many.saved <= many.high < 1.0
+    assert many.high - many.low < few.high - few.low
 
 
-def test_the_gain_is_about_the_lead_that_is_measured(shared_plane):
-    """After how many rounds more a lone learner predicts as well as a new task, at best."""
-    bandit = shared_plane(40)
-    rng = np.random.default_rng(5)
-    size = np.mean([theta_of(id) @ theta_of(id) for id in range(40)]) / DIM
-    lone = hs.Prior.isotropic(DIM, lam=NOISE**2 / size, noise=NOISE)
-    errors = {"new": np.zeros(41), "lone": np.zeros(401)}
-    for repeat in range(40):
-        theta = theta_of(500 + repeat)
-        for name, prior in (("new", bandit.prior), ("lone", lone)):
-            belief = hs.Belief.start(prior)
-            for at in range(len(errors[name])):
-                errors[name][at] += ((belief.mean - theta) ** 2).sum()
-                x = rng.standard_normal(DIM)
-                belief = belief.learn(x, float(x @ theta + NOISE * rng.standard_normal()))
-    as_good = [int(np.argmax(errors["lone"] <= error)) for error in errors["new"]]
-    lead = max(there - here for here, there in enumerate(as_good))
-    assert lead > 10
-    assert lead / 2.5 < bandit.report().rounds_saved < 2.5 * lead
+def simulated_regret(prior, theta, contexts, rng, noise):
+    """The regret of choosing by the posterior mean, arms on offer like those that are learned."""
+    belief = hs.Belief.start(prior)
+    lost = 0.0
+    for arms in contexts:
+        values = arms @ theta
+        lost += values.max() - values[np.argmax(belief.predict(arms))]
+        x = arms[rng.integers(len(arms))]
+        belief = belief.learn(x, float(x @ theta + noise * rng.standard_normal()))
+    return lost
+
+
+def test_the_gain_is_what_a_simulation_finds():
+    """Tasks drawn from the population, arms offered, rewards learned one by one."""
+    rng = np.random.default_rng(0)
+    dim, rounds, noise = 5, 25, 0.7
+    root = rng.standard_normal((dim, dim)) * [1.0, 0.7, 0.3, 0.05, 0.05]
+    prior = hs.Prior.gaussian([1.0, 0.0, 0.0, 0.0, 1.0], root @ root.T, noise=noise)
+    mixing = np.linalg.cholesky(0.5 * np.eye(dim) + 0.5)
+    gram = mixing @ mixing.T
+    gain = expected_gain(prior, gram, rounds, 10**9)
+    size = prior.mean @ gram @ prior.mean + np.trace(prior.covariance @ gram)
+    lone = hs.Prior.gaussian(np.zeros(dim), size / dim * np.eye(dim), noise=noise)
+    sure = hs.Prior.gaussian(prior.mean, 1e-12 * np.eye(dim), noise=noise)
+    lost = np.zeros(4)
+    for _ in range(300):
+        theta = rng.multivariate_normal(prior.mean, prior.covariance)
+        contexts = rng.standard_normal((rounds, 4, dim)) @ mixing.T
+        for at, start in enumerate((prior, sure, lone)):
+            lost[at] += simulated_regret(start, theta, contexts, rng, noise)
+        lost[3] += sum((arms @ theta).max() - (arms @ theta).mean() for arms in contexts)
+    shares = lost[:3] / lost[3]
+    np.testing.assert_allclose([gain.learned, gain.pooled, gain.alone], shares, rtol=0.15)
+    assert gain.saved == pytest.approx(
+        1.0 - (shares[0] + 0.01) / (shares[1:].min() + 0.01), abs=0.1
+    )
+    assert gain.high - gain.low < 0.05
+
+
+@pytest.mark.parametrize("rounds", [1.0, 2.4, 17.0, 165.6])
+def test_the_gain_counts_all_rounds_of_a_task(rounds):
+    prior = hs.Prior.gaussian([1.0, 0.0, 0.0], np.diag([1.0, 0.2, 0.2]))
+    gain = expected_gain(prior, np.eye(3), rounds, 1000)
+    assert gain.times[0] == 0
+    assert gain.times[-1] == round(rounds) - 1
+    assert gain.curves.shape == (3, len(gain.times))
+    assert (np.diff(gain.curves[[0, 2]]) < 0).all()  # both learn
+    assert np.ptp(gain.curves[1]) == 0.0  # pooled slopes stay
+    weights = np.interp(np.arange(round(rounds)), gain.times, gain.curves[0])
+    assert gain.learned == pytest.approx(weights.mean(), rel=0.1)
+
+
+def test_tasks_that_differ_by_an_offset_gain_nothing():
+    gram = np.array([[3.0, 0.0, 1.0], [0.0, 3.0, -1.0], [1.0, -1.0, 1.0]])  # the last is constant
+    spread = np.diag([1e-9, 1e-9, 25.0])
+    offset = hs.Prior.gaussian([1.0, -1.0, 3.0], spread)
+    gain = expected_gain(offset, gram, 50, 200, intercept=2)
+    assert gain.over == "pooled"
+    assert abs(gain.saved) < 0.02
+    assert gain.high < 0.05
+
+
+@pytest.mark.parametrize("intercept", [None, 3])
+def test_the_gain_does_not_depend_on_units(intercept):
+    rng = np.random.default_rng(0)
+    x = rng.normal([1.0, 2.0, 3.0, 0.0], 1.0, (500, 4))
+    if intercept is not None:
+        x[:, intercept] = 1.0
+    root = 0.3 * rng.standard_normal((4, 4))
+    plain = hs.Prior.gaussian(rng.standard_normal(4), root @ root.T, noise=0.8)
+    wanted = expected_gain(plain, x.T @ x / 500, 30, 40, intercept)
+    unit = np.array([1e6, 1e-6, 3.0, 1.0])
+    scaled = hs.Prior(1e3 * plain.mean / unit, plain.root / unit[:, None], noise=800.0)
+    gain = expected_gain(scaled, (x * unit).T @ (x * unit) / 500, 30, 40, intercept)
+    for name in ("saved", "low", "high", "learned", "pooled", "alone"):
+        assert getattr(gain, name) == pytest.approx(getattr(wanted, name), abs=1e-6), name
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("rounds", [0.4, 1.0, 2.0, 1e7])
+@pytest.mark.parametrize("tasks", [1, 10**6])
+def test_the_gain_is_a_share_whatever_the_prior(scale, rounds, tasks):
+    gram = np.diag([1.0, 1e-20, 0.0])
+    prior = hs.Prior(np.ones(3), scale * np.eye(3), noise=1e-3)
+    gain = expected_gain(prior, gram, rounds, tasks)
+    assert -10.0 < gain.low <= gain.saved <= gain.high <= 1.0
+    assert np.isfinite(gain.curves).all()
+    nothing = expected_gain(prior.replace(mean=np.zeros(3)), np.zeros((3, 3)), rounds, tasks)
+    assert (nothing.saved, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
+
+
+def test_the_interval_is_about_right():
+    """The gain of the prior that is learned, on new tasks of the true population."""
+    rng = np.random.default_rng(0)
+    dim, rounds, tasks = 4, 15, 60
+    truth = hs.Prior.gaussian([1.0, 0.5, 0.0, 0.0], np.diag([0.5, 0.3, 0.1, 0.02]), noise=0.8)
+    inside = 0
+    for _ in range(20):
+        theta = rng.multivariate_normal(truth.mean, truth.covariance, tasks)
+        x = rng.standard_normal((tasks, rounds, dim))
+        rewards = np.einsum("tnd,td->tn", x, theta) + 0.8 * rng.standard_normal((tasks, rounds))
+        transfer = hs.EmpiricalBayes()
+        each = [hs.Evidence.of(*pair) for pair in zip(x, rewards, strict=True)]
+        found = expected_gain(transfer.prior(transfer.refit(each)), np.eye(dim), rounds, tasks)
+        best = expected_gain(truth, np.eye(dim), rounds, 10**9)
+        inside += found.low <= best.saved <= found.high
+    assert inside >= 16
 
 
 def test_a_bandit_that_knows_nothing_promises_nothing():
     report = hs.Bandit(dim=4, seed=0).report()
     assert (report.closed_tasks, report.open_tasks, report.rounds) == (0, 0, 0)
-    assert report.rounds_saved == 0.0
+    assert report.gain == NOTHING
     assert "0 tasks finished" in str(report)
 
 
@@ -182,8 +272,7 @@ def test_it_can_be_asked_for_at_any_time_and_printed(shared_plane, tasks, transf
     assert f"{tasks} tasks finished" in text
     assert type(transfer).__name__ in text
     assert "nan" not in text
-    assert report.rounds_saved >= 0.0
-    assert np.isfinite(report.rounds_saved)
+    assert -1.0 < report.gain.low <= report.gain.saved <= report.gain.high <= 1.0
 
 
 def test_the_words_name_what_the_numbers_say(shared_plane):
@@ -193,7 +282,7 @@ def test_the_words_name_what_the_numbers_say(shared_plane):
         "40 tasks finished, 0 running, 1600 rewards, 8 features",
         "2 of 8 dimensions",
         f"{report.noise:.4g}",
-        f"{report.rounds_saved:.0f} rounds ahead",
+        f"is expected to save {report.gain}",
         f"{report.eigenvalues[0]:.3g}",
     ):
         assert words in text
@@ -229,14 +318,5 @@ def test_the_gain_does_not_depend_on_the_rewards_unit(world, play):
             rounds.rewards *= unit
             play(bandit, id, rounds)
             bandit.task(id).close()
-        gains.append(bandit.report().rounds_saved)
-    assert gains[0] == pytest.approx(gains[1], rel=1e-6)
-
-
-def test_a_surer_prior_saves_more_rounds():
-    gram = np.eye(3) / 3
-    gains = [
-        rounds_saved(hs.Prior.gaussian([1.0, 1.0, 1.0], spread * np.eye(3)), gram)
-        for spread in (1.0, 0.1, 0.01)
-    ]
-    assert gains[0] < gains[1] < gains[2]
+        gains.append(bandit.report().gain.saved)
+    assert gains[0] == pytest.approx(gains[1], abs=1e-6)

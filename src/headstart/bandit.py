@@ -25,7 +25,7 @@ from headstart.mixture import MixturePrior
 from headstart.prior import Prior
 from headstart.randomness import Stream, Streams, entropy_of
 from headstart.records import Array, frozen
-from headstart.report import Report, rounds_saved
+from headstart.report import Report, expected_gain
 from headstart.rules import UCB, Indexed, Rule, named_radius, stated_bias
 from headstart.task import Prediction, Task
 from headstart.transfer import EmpiricalBayes, Transfer
@@ -426,19 +426,20 @@ class Bandit:
                 evidence = ledger.evidence(ledger.entries[name])
                 total = total + evidence.replace(forced=None)
             gram = total.gram / max(total.rounds, 1.0)
-            usual = total.rounds / max(len(ledger.closed) + fitted, 1)  # the length of a task
+            tasks = len(ledger.closed) + fitted
+            constant = ledger.dim - 1 if self._features.intercept else None
             return Report(
                 transfer=repr(ledger.transfer),
                 rule=repr(self._rule),
                 dim=ledger.dim,
                 open_tasks=len(ledger.entries) - len(ledger.closed),
-                closed_tasks=len(ledger.closed) + fitted,
+                closed_tasks=tasks,
                 rounds=int(rounds),
                 noise=float(prior.noise),
                 rank=explained.rank,
                 eigenvalues=explained.eigenvalues,
                 explained=explained.explained,
-                rounds_saved=rounds_saved(whole, gram, usual),
+                gain=expected_gain(whole, gram, total.rounds / max(tasks, 1), tasks, constant),
                 note=explained.note,
                 lower=explained.lower,
                 upper=explained.upper,

@@ -3,6 +3,8 @@
 A refused call changes nothing: the state before and after is identical.
 """
 
+import re
+
 __all__ = [
     "ChoiceError",
     "FileError",
@@ -10,6 +12,7 @@ __all__ = [
     "InputError",
     "MissingFileError",
     "TaskError",
+    "visible",
 ]
 
 
@@ -38,3 +41,24 @@ class FileError(HeadstartError, OSError):
 
 class MissingFileError(FileError, FileNotFoundError):
     """There is no file at the path given."""
+
+
+#: Characters that a terminal acts upon or that change how text is read: control codes, marks of
+#: direction, marks of no width, separators of lines, and halves of surrogate pairs.
+UNSEEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff"
+)
+WITHIN_TEXT, WITHIN_A_LINE = (re.compile(f"[{UNSEEN}{more}]") for more in ("", "\\t\\n"))
+
+
+def visible(text: str, line: bool = False) -> str:
+    r"""Text from elsewhere, safe to print: control characters as escapes that can be read.
+
+    Ends of lines and tabs stay unless it must be one ``line``.
+
+    >>> print(visible("x\x1b[31m"), visible("a\nb", line=True))
+    x\u001b[31m a\u000ab
+    """
+    unsafe = WITHIN_A_LINE if line else WITHIN_TEXT
+    return unsafe.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -11,11 +11,11 @@ import pytest
 
 import headstart as hs
 from headstart.errors import InputError
-from headstart.fleet import Columns, Logs, baselines, evaluate, sampling
-from headstart.fleet.bootstrap import Draws, crossing, falling
+from headstart.fleet import Columns, Logs, baselines, evaluate, fit, sampling
+from headstart.fleet.bootstrap import Draws
 from headstart.fleet.evaluate import learn
-from headstart.fleet.forecasts import Episodes, Forecast, forecast
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED, lead, measure
+from headstart.fleet.forecasts import Episodes, forecast
+from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
 
 PLAIN = Columns("task", "reward", "x*")
 
@@ -55,7 +55,8 @@ def nothing(done):
 
 def gathered(logs, horizon=200, intercept=None, future=0.3):
     parted = sampling.split(sampling.census(logs, nothing), future, 0, 10**6)
-    return parted, sampling.gather(logs, parted, horizon, intercept, nothing)
+    found = sampling.gather(logs, [parted], horizon, horizon, intercept, nothing)
+    return parted, found.part(parted)
 
 
 # Who is past and who is future.
@@ -214,7 +215,7 @@ def test_rounds_without_one_chosen_arm_are_left_out(opened):
     )
     logs = opened(table, WHOLE)
     parted = sampling.Split(["t1", "t2"], ["t0"], None)
-    sample = sampling.gather(logs, parted, 10, None, nothing)
+    sample = sampling.gather(logs, [parted], 10, 10, None, nothing).part(parted)
     assert len(sample.offers.rewards) == int(sample.episodes.lengths.sum())
 
 
@@ -266,46 +267,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     assert 0.9 <= inside / 200 <= 0.985
 
 
-def test_the_falling_curve_is_the_nearest_one():
-    rng = np.random.default_rng(0)
-    values, weights = rng.normal(size=40) - np.arange(40) / 20, rng.uniform(0.1, 2.0, 40)
-    curve = falling(values, weights)
-    assert (np.diff(curve) <= 1e-12).all()
-    from sklearn.isotonic import IsotonicRegression
-
-    places = np.arange(40)
-    wanted = IsotonicRegression(increasing=False).fit(places, values, weights).predict(places)
-    np.testing.assert_allclose(curve, wanted)
-    assert crossing(np.array([2.0, 1.0, 0.0])) == 2.0
-
-
-def test_a_prior_worth_n_rounds_leads_by_n_rounds():
-    """A prior that is as sure as a learner is after 12 rounds, and no surer."""
-    rng = np.random.default_rng(0)
-    tasks, rounds, ahead = 400, 60, 12
-    x = rng.normal(size=(tasks, rounds, 2))
-    theta = rng.normal(size=(tasks, 2)) / math.sqrt(ahead - 2 - 1)  # the error after 12 rounds
-    rewards = np.einsum("tnd,td->tn", x, theta) + rng.normal(size=(tasks, rounds))
-    episodes = Episodes(["t"] * tasks, x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
-    vague = forecast(hs.Prior.isotropic(2, lam=1e-3), episodes)
-    found = lead(np.zeros(2), vague, episodes, Draws.of(tasks, 0))
-    assert found.rounds.value == pytest.approx(ahead, abs=3.0)
-    assert found.rounds.low <= ahead <= found.rounds.high
-    # A prior that is far off is overtaken at once.
-    worse = lead(np.full(2, 9.0), vague, episodes, Draws.of(tasks, 0))
-    assert worse.rounds.value <= 3.0
-
-
-def test_a_learner_that_never_catches_up_needs_more_rounds_than_there_are():
-    tasks, rounds = 30, 7
-    ones = np.ones((tasks, rounds))
-    episodes = Episodes(["t"] * tasks, ones[..., None], ones, ones, np.full(tasks, rounds))
-    behind = Forecast(ones, ones, ones)  # squared error 1 where the prior has none
-    found = lead(np.ones(1), behind, episodes, Draws.of(tasks, 0))
-    assert math.isinf(found.rounds.value)
-    assert str(found) == "more than 7"
-
-
 def test_measures_are_means_over_rewards(opened):
     _, sample = gathered(opened(log()))
     draws = Draws.of(len(sample.episodes), 0)
@@ -313,7 +274,7 @@ def test_measures_are_means_over_rewards(opened):
         name: forecast(hs.Prior.isotropic(3, noise=noise), sample.episodes)
         for name, noise in (("one", 1.0), ("other", 3.0))
     }
-    measured = measure(found, sample.episodes, 4, draws)
+    measured = measure(found, sample.episodes.weights, 4, draws)
     here = sample.episodes.weights[:, :4] > 0
     assert measured.errors["one"].value == pytest.approx(found["one"].errors[:, :4][here].mean())
     gap = (found["one"].scores - found["other"].scores)[:, :4][here].mean()
@@ -331,7 +292,8 @@ def test_calibrated_forecasts_cover_what_they_promise():
     x = rng.normal(size=(tasks, rounds, 2))
     rewards = np.einsum("tnd,td->tn", x, theta) + 0.6 * rng.normal(size=(tasks, rounds))
     episodes = Episodes(["t"] * tasks, x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
-    found = measure({"it": forecast(prior, episodes)}, episodes, rounds, Draws.of(tasks, 0))
+    forecasts = {"it": forecast(prior, episodes)}
+    found = measure(forecasts, episodes.weights, rounds, Draws.of(tasks, 0))
     for level, share in found.coverage["it"].items():
         assert share.value == pytest.approx(level, abs=0.03)
     assert all(share.value == pytest.approx(0.1, abs=0.025) for share in found.places["it"])
@@ -375,7 +337,116 @@ def test_the_pooled_model_is_the_regression_over_all_rows():
     assert prior.noise == pytest.approx(0.1, rel=0.1)
 
 
+def test_a_random_intercept_is_found_beside_the_slopes():
+    """Slopes are those of a regression that allows for each task's offset, whatever its size."""
+    rng = np.random.default_rng(0)
+    tasks, rounds = 300, 8
+    x = rng.normal(size=(tasks, rounds, 3))
+    x[..., 0] += rng.normal(size=(tasks, 1))  # the first feature differs by task, too
+    x[..., 2] = 1.0
+    offsets = 5.0 * rng.normal(size=(tasks, 1)) + 2.0 * x[..., 0].mean(1, keepdims=True)
+    noise = 0.5 * rng.normal(size=(tasks, rounds))
+    rewards = x[..., 0] - 2.0 * x[..., 1] + 7.0 + offsets + noise
+    past = hs.Evidence.of(x, rewards)
+    prior = baselines.random_intercept(past, 2)
+    np.testing.assert_allclose(prior.mean[:2], [1.0, -2.0], atol=0.05)
+    assert prior.noise == pytest.approx(0.5, rel=0.05)
+    assert math.sqrt(prior.covariance[2, 2]) == pytest.approx(math.sqrt(29.0), rel=0.1)
+    np.testing.assert_allclose(np.diag(prior.covariance)[:2], 0.0, atol=1e-3)
+    alike = baselines.random_intercept(hs.Evidence.of(x, rewards - offsets), 2)
+    assert math.sqrt(alike.covariance[2, 2]) < 0.05
+
+
 # The whole.
+
+
+def test_one_gain_figure_everywhere(opened, tmp_path):
+    """In evaluate, in fit, and in the report of the bandit that fit writes."""
+    logs = opened(log(80))
+    found = evaluate(logs)
+    fitted = fit(logs, out=tmp_path / "prior", workers=1)
+    for other in (fitted.report().gain, hs.load(tmp_path / "prior").report().gain):
+        for name in ("saved", "low", "high", "learned", "pooled", "alone"):
+            assert getattr(other, name) == pytest.approx(getattr(found.gain, name), abs=0.01), name
+        assert other.over == found.gain.over
+    assert fitted.summary()["gain"]["regret_saved"] == fitted.report().gain.saved
+    assert found.summary()["gain"]["sentence"] in found.verdict.sentence
+
+
+def test_every_task_is_predicted_over_several_splits(opened):
+    logs = opened(log(60))
+    found = evaluate(logs)
+    assert (found.splits, found.past, found.future, found.judged) == (5, 42, 18, 60)
+    once = evaluate(logs, splits=1)
+    assert (once.splits, once.judged) == (1, 18)
+    assert found.rewards > 2 * once.rewards
+    assert found.past_rows == pytest.approx(0.7 * found.rounds.sum(), rel=0.1)
+    wanted = f"42 past tasks ({found.past_rows:,.0f} rows)"
+    assert wanted in found.basis
+    assert f"{found.future_rows:,.0f} rows) that no model had seen, in each of 5" in found.basis
+    assert "random splits" not in once.basis
+    assert OFFSET in found.priors
+    by_time = evaluate(opened(log(60), Columns("task", "reward", "x*", timestamp="when")), splits=9)
+    assert by_time.splits == 1
+
+
+def rows_of(tasks, rewards, dim=4, seed=0, **more):
+    x = np.random.default_rng(seed).normal(size=(len(tasks), dim))
+    return pa.table(
+        {"task": tasks, "reward": rewards} | {f"x{j}": x[:, j] for j in range(dim)} | more
+    )
+
+
+RANDOM = np.random.default_rng(3).normal(size=400)
+SCARCE = {
+    "a time cut that leaves 45 rows": (np.arange(45) // 3, RANDOM[:45], {"when": np.arange(45)}),
+    "overlapping tasks": (np.arange(90) % 12, RANDOM[:90], {"when": np.arange(90)}),
+    "a hundred rewards without a click": (np.arange(100) % 20, np.zeros(100), {}),
+    "one click in a hundred": (np.arange(100) % 20, (np.arange(100) == 7) * 1.0, {}),
+    "rewards that are all 3": (np.arange(400) % 40, np.full(400, 3.0), {}),
+    "tasks of a single row": (np.arange(400), RANDOM, {}),
+    "eight tasks of two rows": (np.arange(16) % 8, RANDOM[:16], {}),
+    "nine late tasks of a row": (np.arange(30), RANDOM[:30], {"when": np.arange(30)}),
+}
+
+
+@pytest.mark.parametrize("name", SCARCE)
+def test_too_little_data_decides_nothing(opened, name):
+    tasks, rewards, more = SCARCE[name]
+    columns = Columns("task", "reward", "x*", timestamp="when" if more else None)
+    found = evaluate(opened(rows_of(tasks, rewards, **more), columns))
+    assert found.verdict.kind == "unknown"
+    assert found.verdict.sentence.startswith("Too little data to tell")
+    json.dumps(found.summary(), allow_nan=False)
+    assert "nan" not in str(found)
+    if len(set(rewards)) == 1:
+        assert f"every reward is {rewards[0]:g}" in found.verdict.sentence
+
+
+def test_values_far_out_are_refused_or_told(opened):
+    table = log(40)
+    place = table.schema.get_field_index("x1")
+    values = table["x1"].to_numpy().copy()
+    values[17] = 1e5
+    found = evaluate(opened(table.set_column(place, "x1", [pa.array(values)]), name="far.parquet"))
+    (note,) = found.notes
+    assert note.startswith("feature x1 has values of about 1.0e+05")
+    assert note in str(found)
+    assert found.summary()["notes"] == [note]
+    values[17] = 1e16
+    drowned = table.set_column(place, "x1", [pa.array(values)])
+    with pytest.raises(InputError, match="feature x1 has values of about"):
+        evaluate(opened(drowned, name="drowned.parquet"))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_features_that_tell_nothing_gain_nothing(opened, value):
+    table = rows_of(np.arange(400) % 40, RANDOM)
+    for j in range(4):
+        table = table.set_column(2 + j, f"x{j}", [pa.array(np.full(400, value))])
+    found = evaluate(opened(table))
+    assert found.verdict.kind in ("pooling", "unknown")
+    assert (found.gain.saved, found.gain.high) == (0.0, 0.0)
 
 
 def test_a_prior_helps_where_tasks_resemble_each_other(opened):
@@ -385,10 +456,11 @@ def test_a_prior_helps_where_tasks_resemble_each_other(opened):
     errors = {name: error.value for name, error in found.measures.errors.items()}
     assert errors[LEARNED] < errors[POOLED] < errors[ALONE]
     assert errors[LEARNED] < errors[AVERAGE] < errors[ALONE]
-    assert found.leads[ALONE].rounds.value > found.leads[AVERAGE].rounds.value > 0.5
+    assert 0.1 < found.gain.low <= found.gain.saved <= found.gain.high < 1.0
+    assert found.gain.learned < min(found.gain.pooled, found.gain.alone)
     assert told == sorted(told)
     assert told[-1] == 1.0
-    assert "starts as if it had already seen" in str(found)
+    assert f"a learned prior is expected to save {found.gain}" in str(found)
 
 
 def test_the_same_twice_and_in_any_order(opened):
@@ -581,7 +653,8 @@ def test_the_command_prints_a_table_a_verdict_and_where_the_page_is(
     code, out = run()
     assert code == 0
     assert "pooled model" in out
-    assert "as if it had already seen" in out.replace("\n", " ")
+    assert "a learned prior is expected to save" in out.replace("\n", " ")
+    assert "in each of 5 random splits" in out.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").exists()
     code, out = run("--json")
     assert code == 0

@@ -16,7 +16,7 @@ from headstart.fleet import Columns, Logs, evaluate, plots
 from headstart.fleet.page import check_place, write_page
 from headstart.fleet.profile import doubling
 
-FIGURES = ["calibration", "catching-up", "errors", "gains", "rounds-per-task"]
+FIGURES = ["calibration", "errors", "gains", "regret", "rounds-per-task"]
 
 
 def table(whole):
@@ -53,7 +53,13 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(made):
     assert found.verdict.sentence.split(":")[0] in body
     assert "<i>mine" not in body
     assert "<b>task" not in body
-    for title in ("Three answers", "Error by position", "Calibration", "What was done"):
+    for title in (
+        "Possible answers",
+        "Error by position",
+        "Expected gain",
+        "Calibration",
+        "What was done",
+    ):
         assert title in body
     assert ("(propensity)" in body) != whole
     data = re.findall(r'<script type="application/json" id="plot-\d+">(.*?)</script>', text)
@@ -74,7 +80,8 @@ def test_axes_are_named(made):
     drawn = plots.errors(found).draw()
     assert drawn.axes[0].get_xlabel() == "position of the reward in its task"
     assert "reward²" in drawn.axes[0].get_ylabel()
-    assert "nats" in plots.gains(found).draw().axes[0].get_xlabel()
+    assert "squared error saved" in plots.gains(found).draw().axes[0].get_xlabel()
+    assert "% of random choice" in plots.regret(found).draw().axes[0].get_ylabel()
 
 
 def test_rounds_per_task_are_all_there():

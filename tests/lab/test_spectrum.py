@@ -119,19 +119,19 @@ def test_the_effective_rank_is_marked(report, rank, side):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "support", "lead", "evidence"),
+    ("saved", "support", "evidence"),
     [
-        (14.6, 90.0, "gets about 15 rounds ahead of a lone one", "for transfer is 3.00"),
-        (1.2, -9.0, "gets about 1 round ahead of a lone one", "against transfer is 0.300"),
-        (0.3, 9.0, "gets less than a round ahead of a lone one", "for transfer is 0.300"),
-        (0.0, -63.0, "is not ahead of a lone one yet", "against transfer is 2.10"),
-        (14.6, None, "gets about 15 rounds ahead of a lone one", None),
+        (0.146, 90.0, "for transfer is 3.00"),
+        (0.012, -9.0, "against transfer is 0.300"),
+        (-0.3, -63.0, "against transfer is 2.10"),
+        (0.146, None, None),
     ],
 )
-def test_a_sentence_says_what_it_is_worth(report, rounds, support, lead, evidence):
-    figure = figures.spectrum(report.replace(rounds_saved=rounds, support=support))
+def test_a_sentence_says_what_it_is_worth(report, saved, support, evidence):
+    gain = report.gain.replace(saved=saved)
+    figure = figures.spectrum(report.replace(gain=gain, support=support))
     rest = "." if evidence is None else f"; the evidence {evidence} nats a task."
-    words = f"A new task {lead}{rest}"
+    words = f"A new task is expected to save {gain}{rest}"
     drawn = texts(figure)
     assert words in drawn
     assert figure.title in drawn
@@ -210,7 +210,7 @@ def test_nothing_is_cut_off_or_overlaps(report, subspace):
     for case in (
         report,
         report.replace(effective_rank=1.0),
-        report.replace(effective_rank=7.9, rounds_saved=123456.0, support=-1e5),
+        report.replace(effective_rank=7.9, support=-1e5),
         subspace,
     ):
         drawing = figures.spectrum(case).draw()

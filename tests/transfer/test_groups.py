@@ -423,7 +423,7 @@ class TestInABandit:
         assert "Mixture()" in str(report)
         assert report.noise == NOISE
         assert report.eigenvalues.shape == (3,)
-        assert report.rounds_saved >= 0
+        assert report.gain.low <= report.gain.saved <= report.gain.high
 
     def test_late_rewards_reopening_and_deleting_leave_the_prior_of_the_closed_tasks(self):
         bandit = hs.Bandit(3, hs.Mixture(groups=2), noise=NOISE, seed=0)

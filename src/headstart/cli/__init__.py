@@ -11,7 +11,7 @@ except ModuleNotFoundError:  # pragma: no cover - only without the extra
 
 from headstart.cli import experiments, logs
 from headstart.cli.screen import Interrupted
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, visible
 
 __all__ = ["app", "main"]
 
@@ -40,12 +40,12 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except HeadstartError as error:
-        print(f"headstart: {error}", file=sys.stderr)
+        print(visible(f"headstart: {error}"), file=sys.stderr)
         sys.exit(2)
     except ModuleNotFoundError as error:
         sys.exit(f"headstart: {error.name} is missing: pip install 'headstart[lab]'")
     except Interrupted as stop:
-        print(f"headstart: interrupted; {stop}", file=sys.stderr)
+        print(visible(f"headstart: interrupted; {stop}"), file=sys.stderr)
         sys.exit(130)
     except (KeyboardInterrupt, typer.Abort):
         code = 130

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.options import Cluster, Json, Out, Workers
-from headstart.cli.screen import Interrupted, bars, say, show, table, warn
+from headstart.cli.screen import Interrupted, bars, print_json, say, show, table, warn
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
@@ -164,9 +164,9 @@ def fit(
     notes = summary.pop("notes", [])
     if as_json:
         summary["notes"] = [*rows.notes, *notes]
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print_json(summary)
         return
-    table(summary)
+    table({**summary, "gain": f"saves {summary['gain']['sentence']}"})
     for note in notes:
         say(f"Note: {note}")
     if found.bad:
@@ -194,7 +194,10 @@ def evaluate(
         float, typer.Option(help="The share of tasks that is predicted: the latest, or any.")
     ] = 0.3,
     first: Annotated[int, typer.Option(min=1, help="How many rewards of each count.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, help="Of the split and the intervals.")] = 0,
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="How often tasks are divided at random; 3 to 5.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the splits and the intervals.")] = 0,
     most_tasks: Annotated[
         int, typer.Option(min=4, help="Look at no more tasks than these, chosen by their ids.")
     ] = 20_000,
@@ -225,6 +228,7 @@ def evaluate(
             transfer=transfer_from(transfer),
             future=future,
             first=first,
+            splits=splits,
             seed=seed,
             most_tasks=most_tasks,
             intercept=intercept,
@@ -234,11 +238,14 @@ def evaluate(
         )
     path = write_page(found, out)
     if as_json:
-        print(json.dumps({**found.summary(), "report": str(path)}, indent=2, ensure_ascii=False))
+        print_json({**found.summary(), "report": str(path)})
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
-    show(found.frame, f"The first {rewards} of {found.future:,} future tasks")
+    show(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
     say(found.verdict.sentence, bold=True)
+    say(found.basis)
+    for note in found.notes:
+        say(f"Note: {note}")
     if found.values:
         show(found.value_frame, "What policies would earn per round")
         say(found.value_note)
@@ -273,7 +280,7 @@ def check(
     with bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
         profile = run(opened, progress=progress)
     if as_json:
-        print(json.dumps(profile.summary(), indent=2, ensure_ascii=False))
+        print_json(profile.summary())
     else:
         print(profile)
     raise typer.Exit(0 if profile.usable else 2)

@@ -9,10 +9,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from headstart.errors import visible
+
 if TYPE_CHECKING:
     from headstart.lab.studies import Made
 
-__all__ = ["Interrupted", "bars", "list_out", "say", "show", "table", "tell", "warn"]
+__all__ = [
+    "Interrupted",
+    "bars",
+    "list_out",
+    "print_json",
+    "say",
+    "show",
+    "table",
+    "tell",
+    "warn",
+]
 
 OFTEN = 10.0  # seconds between lines of progress
 
@@ -147,7 +159,7 @@ def lines(label: str, unit: str | None = None) -> Iterator[Callable[[float, floa
 def tell(made: Made, as_json: bool) -> None:
     """What a study has made: a table and where the report is, or JSON."""
     if as_json:
-        print(json.dumps(made.summary(), indent=2, ensure_ascii=False))
+        print_json(made.summary())
         return
     show(made.totals, made.title)
     say(f"The report is in {made.path}, figures beside it.", bold=True)
@@ -159,14 +171,15 @@ def show(table: Any, title: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=visible(title, line=True), title_justify="left")
     for column in table.columns:
         shown.add_column(
-            column, justify="left" if str(table[column].dtype) == "String" else "right"
+            escape(visible(column, line=True)),
+            justify="left" if str(table[column].dtype) == "String" else "right",
         )
     for row in table.iter_rows():
         cells = (f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row)
-        shown.add_row(*map(escape, cells))
+        shown.add_row(*(escape(visible(cell)) for cell in cells))
     Console().print(shown)
 
 
@@ -184,14 +197,14 @@ def table(facts: dict[str, Any]) -> None:
             text = f"{value:,}" if isinstance(value, int) else str(value)
             text = f"{value:,.4g}" if isinstance(value, float) else text
             text = ("no", "yes")[value] if isinstance(value, bool) else text
-            shown.add_row(name.replace("_", " "), escape(text))
+            shown.add_row(name.replace("_", " "), escape(visible(text)))
     Console().print(shown)
 
 
 def list_out(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
     """Names with options and a line on each."""
     if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print_json(rows)
         return
     from rich.console import Console
     from rich.table import Table
@@ -210,9 +223,15 @@ def say(text: str, bold: bool = False) -> None:
     from rich.console import Console
 
     style = "bold" if bold else None
+    text = visible(text)
     Console().print(text, style=style, soft_wrap=True, highlight=False, markup=False)
 
 
 def warn(text: str) -> None:
     """A line for people beside the results: on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
+
+
+def print_json(content: Any) -> None:
+    """JSON for programs; what a terminal would act upon is escaped as JSON allows."""
+    print(visible(json.dumps(content, indent=2, ensure_ascii=False)))

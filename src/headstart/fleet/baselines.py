@@ -1,10 +1,11 @@
-"""What a learned prior is compared with: tasks alone, tasks alone around their average, one model.
+"""What a learned prior is compared with: one model, one with an offset by task, tasks alone.
 
 All of them are Gaussian priors, so that they differ in what they know and in nothing else::
 
     no prior         θ_i ~ N(0, diag(v))                  every task learns alone
     average only     θ_i ~ N(m e₀, diag(v))               … and knows the average reward m
     one pooled model θ_i = θ, its posterior from all past tasks
+    random intercept θ_i = θ + b_i e₀, b_i ~ N(0, τ²)     … and each task has an offset of its own
 
 v holds one variance for the intercept e₀ and one for all features. It, m and the noise R are chosen
 by the marginal likelihood of the past tasks: a competitor that is regularised badly would prove
@@ -20,14 +21,12 @@ from headstart.belief import Belief
 from headstart.evidence import Evidence
 from headstart.prior import Prior
 from headstart.records import Array
-from headstart.transfer.fitting import noise_likelihood, posteriors, residuals, task_likelihoods
-from headstart.transfer.many import Fit, Tasks, record
 
-__all__ = ["alone", "pooled"]
+__all__ = ["alone", "pooled", "random_intercept"]
 
 STEPS = 60  # of scoring, at most
 CLOSE = 1e-5  # relative change at which it stops
-MOST = 1000  # past tasks that four numbers are fitted to
+MOST = 500  # past tasks that four numbers are fitted to
 LEAST = 1e-6  # the least R², as a share of the mean square reward
 
 
@@ -52,11 +51,13 @@ def alone(past: Evidence, intercept: int | None, around_average: bool = False) -
     >>> np.sqrt(np.diag(prior.covariance)).round(), round(prior.noise, 1)
     (array([3., 3.]), 1.0)
     """
-    sample = as_tasks(past)
-    tried = [scored(sample, intercept, around_average, units) for units in units_of(sample)]
-    fit = max(tried, key=lambda found: found[1])[0]
-    noise = float(np.sqrt(fit.noise))
-    return Prior(fit.mean, np.diag(np.sqrt(np.diag(fit.covariance))) / noise, noise=noise)
+    sample = some_of(past)
+    tried = [fitted(sample, intercept, around_average, units) for units in units_of(sample)]
+    best = tried[0]
+    if len(tried) > 1:
+        best = max(tried, key=lambda found: likelihood(sample, *found))
+    mean, variances, noise = best
+    return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
 def pooled(past: Evidence, intercept: int | None) -> Prior:
@@ -75,41 +76,95 @@ def pooled(past: Evidence, intercept: int | None) -> Prior:
     return Prior(belief.mean, belief.root, noise=start.noise)
 
 
-def as_tasks(past: Evidence) -> Tasks:
+def random_intercept(past: Evidence, intercept: int) -> Prior:
+    """Pooled slopes and an offset b_i ~ N(0, τ²) for every task: the standard mixed model.
+
+    With φ = τ²/R² the offset of a task is integrated out of its sums: with g the Gram matrix's
+    column of the intercept, n its entry and f = φ/(1 + φn), they become G − f ggᵀ and m − f s g,
+    where s is the sum of the rewards. Then θ is a regression as above, and φ maximises ::
+
+        −½ N log(RSS/N) − ½ Σ_i log(1 + φ n_i)
+
+    >>> rng = np.random.default_rng(0)
+    >>> contexts = np.stack([rng.standard_normal((200, 20)), np.ones((200, 20))], -1)
+    >>> offsets = 2.0 * rng.standard_normal((200, 1))
+    >>> rewards = 3.0 * contexts[..., 0] + 5.0 + offsets + rng.standard_normal((200, 20))
+    >>> prior = random_intercept(Evidence.of(contexts, rewards), intercept=1)
+    >>> prior.mean.round(), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 1)
+    (array([3., 5.]), array([0., 2.]), 1.0)
+    """
+    parts = (past.gram, past.moment, past.rounds, past.squares)
+    gram, moment, count, square = (part.sum(0) for part in parts)
+    start = alone(Evidence(*(part.sum(0, keepdims=True) for part in parts)), intercept)
+    column, own = past.gram[:, intercept], past.gram[:, intercept, intercept]
+    sums = past.moment[:, intercept]
+    ridge = np.diag(1.0 / np.maximum(np.diag(start.root) ** 2, 1e-300))
+
+    def fitted_with(ratio: float) -> tuple[float, Array, Array, float]:
+        factor = ratio / (1.0 + ratio * own)
+        left = gram - (column * factor[:, None]).T @ column + ridge
+        right = moment - column.T @ (factor * sums)
+        mean = np.linalg.solve(left, right)
+        rest = square - float((factor * sums * sums).sum()) - float(mean @ right)
+        noise = max(rest / max(count, 1e-300), LEAST * square / max(count, 1e-300), 1e-300)
+        score = -0.5 * count * np.log(noise) - 0.5 * float(np.log1p(ratio * own).sum())
+        return float(score), mean, left, noise
+
+    ratios = np.geomspace(1e-8, 1e8, 33)
+    for _ in range(3):
+        best = int(np.argmax([fitted_with(ratio)[0] for ratio in ratios.tolist()]))
+        low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, len(ratios) - 1)]
+        ratio, ratios = float(ratios[best]), np.geomspace(low, high, 9)
+    _, mean, left, noise = fitted_with(ratio)
+    covariance = np.linalg.inv(left)
+    covariance[intercept, intercept] += ratio
+    covariance = noise * (covariance + covariance.T) / 2.0
+    return Prior.gaussian(mean, covariance, noise=float(np.sqrt(noise)))
+
+
+def some_of(past: Evidence) -> Evidence:
     """The past tasks that have shown anything; some of them, evenly spread, if there are many."""
     use = np.flatnonzero(past.rounds > 0)
     use = use[:: max(1, -(-len(use) // MOST))]
-    ones = np.ones(len(use))
-    return record(
-        Tasks, past.gram[use], past.moment[use], past.rounds[use], past.squares[use], ones
-    )
+    return Evidence(past.gram[use], past.moment[use], past.rounds[use], past.squares[use])
 
 
-def units_of(tasks: Tasks) -> list[Array]:
+def units_of(tasks: Evidence) -> list[Array]:
     """The features' units: as they come, and each its root mean square."""
     dim = tasks.moment.shape[-1]
     square = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
     size = np.sqrt(np.maximum(square, 0.0))  # a centred constant may be 0 less a rounding
     own = np.where(size > 0, size, 1.0)
-    return [np.ones(dim), own]
+    return [np.ones(dim), own] if np.abs(own - 1.0).max() > 1e-6 else [own]
 
 
-def scored(
-    tasks: Tasks, intercept: int | None, around_average: bool, units: Array
-) -> tuple[Fit, float]:
-    """The fit in these units, and the log-likelihood of the tasks under it."""
-    fit = fitted(tasks, intercept, around_average, units)
-    root = np.sqrt(fit.covariance)  # diagonal
-    likelihood = task_likelihoods(fit, tasks, root) + noise_likelihood(fit, tasks)
-    return fit, float(likelihood.sum())
+def systems(tasks: Evidence, mean: Array, variances: Array, noise: float) -> tuple[Array, Array]:
+    """I + S and v of every task: S = F Gram F / R² and v = F (moment − Gram μ) / R², with Σ = FF.
+
+    The posterior mean of a task is μ + F z with z = (I + S)⁻¹ v.
+    """
+    root = np.sqrt(variances)
+    inner = tasks.gram * np.outer(root, root) / noise + np.eye(len(mean))
+    return inner, root * (tasks.moment - tasks.gram @ mean) / noise
 
 
-def fitted(tasks: Tasks, intercept: int | None, around_average: bool, units: Array) -> Fit:
-    """The variances of intercept and features, R², and the intercept's mean, by scoring.
+def likelihood(tasks: Evidence, mean: Array, variances: Array, noise: float) -> float:
+    """The log-likelihood of all tasks, up to a constant."""
+    inner, pull = systems(tasks, mean, variances, noise)
+    z = np.linalg.solve(inner, pull[..., None])[..., 0]
+    explained = (pull * z).sum(-1) - np.linalg.slogdet(inner)[1]
+    rest = tasks.squares - (mean * (2.0 * tasks.moment - tasks.gram @ mean)).sum(-1)
+    return float(0.5 * (explained - rest / noise - tasks.rounds * np.log(noise)).sum())
 
-    As :mod:`headstart.transfer.fitting`, with Σ diagonal and one number per group of features: the
-    gradient of the log-likelihood along a group is ½ Σ_i Σ_j (z_ij² − K_ijj), its curvature at most
-    ½ Σ_i Σ_j (K_i²)_jj.
+
+def fitted(
+    tasks: Evidence, intercept: int | None, around_average: bool, units: Array
+) -> tuple[Array, Array, float]:
+    """The intercept's mean, the variances of intercept and features, and R², by scoring.
+
+    Σ is diagonal, with one number per group of features: the gradient of the log-likelihood along
+    a group is ½ Σ_i Σ_j (z_ij² − K_ijj), its curvature at most ½ Σ_i Σ_j (K_i²)_jj, where K is
+    I − (I + S)⁻¹.
     """
     dim = tasks.moment.shape[-1]
     groups = [np.arange(dim) != intercept, np.arange(dim) == intercept]
@@ -119,17 +174,24 @@ def fitted(tasks: Tasks, intercept: int | None, around_average: bool, units: Arr
     noise, mean = 0.5 * usual, np.zeros(dim)
     spread = np.maximum((sizes / units**2)[groups[0]].sum(), 1e-300)
     scales = np.array([0.5 * usual / spread, usual])[: len(groups)]
-    for _ in range(STEPS):
-        before = np.append(scales, noise)
-        variances = sum(
+
+    def variances_of(scales: Array) -> Array:
+        total: Array = sum(
             scale * group / units**2 for scale, group in zip(scales, groups, strict=True)
         )
-        root = np.diag(np.sqrt(variances))
-        fit: Fit = record(Fit, mean, np.diag(variances), np.zeros((dim, dim)), noise)
-        known, z = posteriors(fit, root, tasks)
-        found = mean + z @ root
-        residual, freedom = residuals(tasks, found, known)
-        noise = max(float(residual.sum() / max(freedom.sum(), 1e-300)), LEAST * usual)
+        return total
+
+    for _ in range(STEPS):
+        before = np.append(scales, noise)
+        variances = variances_of(scales)
+        inner, pull = systems(tasks, mean, variances, noise)
+        left = np.linalg.inv(inner)
+        known, z = np.eye(dim) - left, (left @ pull[..., None])[..., 0]
+        found = mean + z * np.sqrt(variances)
+        explained = (found * (2.0 * tasks.moment - (tasks.gram @ found[..., None])[..., 0])).sum(-1)
+        residual = np.maximum(tasks.squares - explained, 0.0).sum()
+        freedom = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
+        noise = max(float(residual / max(freedom, 1e-300)), LEAST * usual)
         if around_average and intercept is not None:
             share = float(known[:, intercept, intercept].sum())
             step = np.sqrt(variances[intercept]) * z[:, intercept].sum() / max(share, 1e-300)
@@ -144,5 +206,4 @@ def fitted(tasks: Tasks, intercept: int | None, around_average: bool, units: Arr
         after = np.append(scales, noise)
         if np.abs(after - before).max() <= 0 or (np.abs(after / before - 1.0) < CLOSE).all():
             break
-    variances = sum(scale * group / units**2 for scale, group in zip(scales, groups, strict=True))
-    return record(Fit, mean, np.diag(variances), np.zeros((dim, dim)), noise)
+    return mean, variances_of(scales), noise

@@ -13,11 +13,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart import checks
 from headstart.records import Array
 
-__all__ = ["Draws", "Estimate", "crossing", "falling"]
+__all__ = ["Draws", "Estimate"]
 
 LEVEL = 0.95
 
@@ -46,14 +47,36 @@ class Draws:
     """
 
     counts: Array
+    owners: npt.NDArray[np.intp] | None = None
+    wider: float = 1.0
 
     @classmethod
-    def of(cls, tasks: int, seed: int, draws: int = 2000) -> Draws:
-        """Draw as many tasks as there are, so many times."""
+    def of(
+        cls,
+        tasks: int,
+        seed: int,
+        draws: int = 2000,
+        owners: npt.NDArray[np.intp] | None = None,
+        wider: float = 1.0,
+    ) -> Draws:
+        """Draw as many tasks as there are, so many times.
+
+        Where tasks were predicted several times, ``owners`` says whose each row of predictions is:
+        all rows of a task are drawn together. Intervals are made ``wider`` by a factor.
+        """
         checks.integer("tasks", tasks, 1)
         rng = np.random.default_rng([seed, 0x7A5C])
         even = np.full(tasks, 1.0 / tasks)
-        return cls(rng.multinomial(tasks, even, size=draws).astype(np.float32))
+        counts = rng.multinomial(tasks, even, size=draws).astype(np.float32)
+        return cls(counts, owners, wider)
+
+    def by_task(self, values: Array) -> Array:
+        """Rows of predictions added up by task."""
+        if self.owners is None:
+            return values
+        total = np.zeros((self.counts.shape[1], *values.shape[1:]))
+        np.add.at(total, self.owners, values)
+        return total
 
     def ratio(self, sums: Array, sizes: Array) -> Estimate:
         """Σ sums / Σ sizes over tasks: a mean over rewards, whose number differs by task."""
@@ -61,13 +84,14 @@ class Draws:
 
     def ratios(self, sums: Array, sizes: Array) -> list[Estimate]:
         """The same for every column."""
+        sums, sizes = self.by_task(sums), self.by_task(sizes)
         size = sizes.sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):
             values = sums.sum(0) / size
             # A draw may hold no task that is long enough: it says nothing of that column.
             drawn = (self.counts @ sums) / (self.counts @ sizes)
         found = []
-        wide = widening(self.counts.shape[1])
+        wide = self.wider * widening(self.counts.shape[1])
         for column, value in enumerate(values.tolist()):
             if not size[column] > 0:
                 found.append(Estimate(math.nan, math.nan, math.nan))
@@ -100,41 +124,3 @@ def widening(tasks: int) -> float:
     normal = float(ndtri(0.5 + LEVEL / 2.0))
     student = float(stdtrit(tasks - 1, 0.5 + LEVEL / 2.0))
     return student / normal * math.sqrt(tasks / (tasks - 1))
-
-
-def falling(values: Array, weights: Array) -> Array:
-    """The non-increasing curve nearest to these values (pool adjacent violators).
-
-    >>> falling(np.array([5.0, 1.0, 3.0, 2.0]), np.ones(4))
-    array([5., 2., 2., 2.])
-    """
-    heights: list[float] = []
-    masses: list[float] = []
-    lengths: list[int] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        length = 1
-        while heights and heights[-1] <= value:
-            mass = masses[-1] + weight
-            value = (heights.pop() * masses.pop() + value * weight) / mass if mass else value
-            weight = mass
-            length += lengths.pop()
-        heights.append(value)
-        masses.append(weight)
-        lengths.append(length)
-    return np.repeat(heights, lengths)
-
-
-def crossing(curve: Array) -> float:
-    """Where a falling curve reaches 0, its points one apart; infinite where it does not.
-
-    >>> crossing(np.array([3.0, 1.0, -1.0])), crossing(np.array([-1.0])), crossing(np.array([1.0]))
-    (1.5, 0.0, inf)
-    """
-    below = np.flatnonzero(curve <= 0.0)
-    if not len(below):
-        return math.inf
-    at = int(below[0])
-    if at == 0:
-        return 0.0
-    above, under = float(curve[at - 1]), float(curve[at])
-    return at - 1 + above / (above - under)

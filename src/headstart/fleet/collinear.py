@@ -13,11 +13,12 @@ Array = npt.NDArray[np.float64]
 
 EXACT = 1e-10  # of a feature's variance that others leave unexplained: none, up to rounding
 NEARLY = 1e-5
-SHOWN = 1e-3  # a term smaller than this, in standard deviations, is not worth naming
+SHOWN = 1e-3  # a term smaller than this, in standard deviations, is not worth naming …
+SHOWN_IF_EXACT = 1e-5  # … unless the relation is exact, and would not be without it
 
 
 class Dependence(NamedTuple):
-    """A feature that is a linear combination of others.
+    """A feature that is a linear combination of others and a constant.
 
     Attributes
     ----------
@@ -27,11 +28,14 @@ class Dependence(NamedTuple):
         The places of those that make it up, largest share first, and their coefficients.
     unexplained
         The share of its variance that they leave; 0 up to rounding where it is exact.
+    constant
+        What is added to them.
     """
 
     feature: int
     terms: list[tuple[int, float]]
     unexplained: float
+    constant: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -39,11 +43,12 @@ class Dependence(NamedTuple):
         return self.unexplained <= EXACT
 
 
-def dependences(centred: Array, means: Array, count: float) -> list[Dependence]:
-    """Features that are (nearly) linear combinations of features before them.
+def dependences(
+    centred: Array, means: Array, count: float, skip: npt.NDArray[np.bool_] | None = None
+) -> list[Dependence]:
+    """Features that are (nearly) linear combinations of features before them and a constant.
 
-    Constant features stand for an intercept: where one is not 0, the others are compared after
-    their means are taken off.
+    The constant is there because an intercept is, unless it is not wanted.
 
     Parameters
     ----------
@@ -53,27 +58,30 @@ def dependences(centred: Array, means: Array, count: float) -> list[Dependence]:
         μ.
     count
         The number of rows.
+    skip
+        Features that are not compared.
 
     Examples
     --------
     >>> x = np.random.default_rng(0).normal(size=(50, 2))
-    >>> x = np.column_stack([x, x @ [2.0, -1.0]])
+    >>> x = np.column_stack([x, 3.0 + x @ [2.0, -1.0]])
     >>> y = x - x.mean(0)
     >>> (found,) = dependences(y.T @ y, x.mean(0), 50)
     >>> found.feature, [(place, round(factor, 6)) for place, factor in found.terms]
     (2, [(0, 2.0), (1, -1.0)])
+    >>> round(found.constant, 6)
+    3.0
     """
     from scipy.linalg import solve_triangular  # only for those who check: it takes a while
 
     spread = np.diag(centred).copy()
     varies = spread > 1e-20 * count * np.maximum(means**2, np.finfo(float).tiny)
+    if skip is not None:
+        varies &= ~skip
     places = np.flatnonzero(varies)
-    intercept = bool((~varies & (means != 0)).any())
-    gram = centred if intercept else centred + count * np.outer(means, means)
     scale = np.sqrt(spread[places])
-    gram = gram[np.ix_(places, places)] / np.outer(scale, scale)
-    # What rounding leaves of a residual: far means without an intercept drown everything else.
-    noise = 1e-14 * np.diag(gram)
+    gram = centred[np.ix_(places, places)] / np.outer(scale, scale)
+    deviation = scale / np.sqrt(max(count, 1.0))
     factor = np.zeros_like(gram)
     kept: list[int] = []
     found = []
@@ -84,16 +92,23 @@ def dependences(centred: Array, means: Array, count: float) -> list[Dependence]:
         if size:
             row = solve_triangular(lower, gram[kept, place], lower=True)
         left = float(gram[place, place] - row @ row)
-        if left > NEARLY or noise[place] > EXACT:
+        if left > NEARLY:
             factor[size, :size] = row
-            factor[size, size] = np.sqrt(max(left, noise[place]))
+            factor[size, size] = np.sqrt(left)
             kept.append(place)
             continue
         shares = solve_triangular(lower.T, row)
-        order = [index for index in np.argsort(-np.abs(shares)) if abs(shares[index]) > SHOWN]
+        least = SHOWN_IF_EXACT if left <= EXACT else SHOWN
+        order = [index for index in np.argsort(-np.abs(shares)) if abs(shares[index]) > least]
         terms = [
             (int(places[kept[index]]), float(shares[index] * scale[place] / scale[kept[index]]))
             for index in order
         ]
-        found.append(Dependence(int(places[place]), terms, max(left, 0.0)))
+        parts = [factor_ * means[other] for other, factor_ in terms]
+        constant = float(means[places[place]] - sum(parts))
+        # What rounding leaves of large means, or is as small as terms that are not named, is none.
+        sizes = abs(means[places[place]]) + sum(map(abs, parts))
+        noise = 1e-9 * sizes + deviation[place] * (1e-6 if left <= EXACT else SHOWN)
+        constant = constant if abs(constant) > noise else 0.0
+        found.append(Dependence(int(places[place]), terms, max(left, 0.0), constant))
     return found

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
@@ -13,11 +16,15 @@ from headstart.fleet.bootstrap import Draws
 from headstart.fleet.evaluation import Evaluation
 from headstart.fleet.forecasts import Forecast, forecast
 from headstart.fleet.logs import Logs
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED
+from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.origin import Origin
-from headstart.fleet.verdict import decide
+from headstart.fleet.sampling import Gathered, Sample
+from headstart.fleet.strays import oddities
+from headstart.fleet.units import Units
+from headstart.fleet.verdict import Basis, decide
 from headstart.mixture import MixturePrior
 from headstart.prior import Prior
+from headstart.report import Gain, expected_gain
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import EmpiricalBayes, Transfer
 from headstart.transfer.portions import Listed
@@ -35,6 +42,7 @@ def evaluate(
     transfer: Transfer | None = None,
     future: float = 0.3,
     first: int = 10,
+    splits: int | None = None,
     seed: int = 0,
     most_tasks: int = 20_000,
     intercept: bool = True,
@@ -58,8 +66,11 @@ def evaluate(
         hash of their ids decides.
     first
         How many rewards of each future task count.
+    splits
+        How often tasks are divided at random, so that the answer does not hang on one division:
+        3 to 5 times, the more the fewer tasks there are, unless given. A division by time is one.
     seed
-        Of the split, of the intervals and of the policies' choices.
+        Of the splits, of the intervals and of the policies' choices.
     most_tasks
         If there are more tasks, so many are looked at, chosen by a hash of their ids.
     intercept
@@ -69,7 +80,7 @@ def evaluate(
         Whether features are centred and divided by their standard deviations, as
         :func:`~headstart.fleet.fit` does.
     horizon
-        How many rounds of future tasks are looked at to find the lead, and to run policies.
+        How many rounds of future tasks are looked at to run policies.
     rule
         How the policies choose whose value is estimated, where the log allows it;
         :class:`~headstart.UCB` unless given.
@@ -90,7 +101,9 @@ def evaluate(
             raise checks.refuse(name, "True or False", value)
     checks.fraction("future", future, open_ends=True)
     checks.integer("first", first, 1)
-    checks.integer("seed", seed)
+    if splits is not None:
+        checks.integer("splits", splits, 1)
+    checks.integer("seed", seed, 0, 2**63 - 1)
     checks.integer("most_tasks", most_tasks, 4)
     horizon = max(checks.integer("horizon", horizon, 1), first)
     if clip is not None:
@@ -100,34 +113,37 @@ def evaluate(
     found = sampling.census(logs, between(progress, 0.0, 0.2))
     if not found.names:
         raise InputError("logs must hold rows with rewards; these have none")
-    parted = sampling.split(found, future, seed, most_tasks)
+    parted = sampling.splits(found, future, seed, most_tasks, splits)
     constant = logs.dim if intercept else None
-    sample = sampling.gather(logs, parted, horizon, constant, between(progress, 0.2, 0.4))
-    units = sampling.units_of(sample) if standardize else None
-    sample = sample if units is None else sampling.in_units(sample, units)
-    episodes = sample.episodes
-
-    priors: dict[str, Prior | MixturePrior] = {LEARNED: learn(transfer, sample.past)}
-    report(0.7)
-    priors[POOLED] = baselines.pooled(sample.past, constant)
-    if constant is not None:
-        priors[AVERAGE] = baselines.alone(sample.past, constant, around_average=True)
-    priors[ALONE] = baselines.alone(sample.past, constant)
-    steps = between(progress, 0.75, 0.85)
-    forecasts: dict[str, Forecast] = {}
-    for place, (name, prior) in enumerate(priors.items(), 1):
-        forecasts[name] = forecast(prior, episodes)
-        steps(place / len(priors))
-
-    draws = Draws.of(len(episodes), seed)
-    measured = measures.measure(forecasts, episodes, first, draws)
-    start = priors[LEARNED].mean
-    leads = {
-        name: measures.lead(start, forecasts[name], episodes, draws)
-        for name in (AVERAGE, ALONE)
-        if name in priors
+    # A second reward is read in any case: whether tasks have one matters to the verdict.
+    gathered = sampling.gather(
+        logs, parted, max(first, 2), horizon, constant, between(progress, 0.2, 0.4)
+    )
+    whole = sampling.summed(gathered.whole)
+    notes = oddities(logs.feature_names, intercept, whole, gathered.sampled())
+    gain = gain_of(gathered, transfer, standardize)
+    steps = between(progress, 0.4, 0.85)
+    work: list[Judged] = []
+    for place, one in enumerate(parted):
+        work.append(judged(gathered.part(one), transfer, standardize))
+        steps((place + 1) / len(parted))
+    owners = np.concatenate([one.sample.places for one in work])
+    seen, owners = np.unique(owners, return_inverse=True)
+    weights = np.concatenate([one.sample.episodes.weights for one in work])
+    forecasts = {
+        name: Forecast(
+            *map(np.concatenate, zip(*(one.forecasts[name] for one in work), strict=True))
+        )
+        for name in work[0].priors
     }
-    verdict = decide(measured.gains, leads, len(episodes), first)
+    # Splits share most of their past: means over them vary as if only the past had been drawn.
+    wider = 1.0 if len(parted) == 1 else (1.0 - future) ** -0.5
+    draws = Draws.of(len(seen), seed, owners=owners, wider=wider)
+    measured = measures.measure(forecasts, weights, first, draws)
+    past, ahead = len(parted[0].past), len(parted[0].future)
+    basis = basis_of(gathered, past, len(seen))
+    verdict = decide(measured.savings, measured.gains, gain, basis, first)
+    sample, priors, units = work[0].sample, work[0].priors, work[0].units
     advice = offpolicy.missing(logs.columns)
     if sample.offers is not None:
         advice = offpolicy.doubts(sample.offers)
@@ -141,7 +157,7 @@ def evaluate(
             sample.offers,
             policies,
             priors[LEARNED],
-            draws,
+            Draws.of(ahead, seed),
             seed=seed,
             clip=clip,
             progress=between(progress, 0.85, 1.0),
@@ -150,12 +166,16 @@ def evaluate(
     return Evaluation(
         verdict=verdict,
         measures=measured,
-        leads=leads,
+        gain=gain,
         values=values,
         advice=advice,
-        past=len(parted.past),
-        future=len(parted.future),
-        rewards=int((episodes.weights[:, :first] > 0).sum()),
+        splits=len(parted),
+        past=past,
+        future=ahead,
+        past_rows=float(np.mean([one.sample.past.rounds.sum() for one in work])),
+        future_rows=float((weights[:, :first] > 0).sum() / len(parted)),
+        judged=len(seen),
+        rewards=int((gathered.episodes.weights[seen, :first] > 0).sum()),
         first=first,
         rounds=found.rounds,
         bad=found.bad,
@@ -166,7 +186,8 @@ def evaluate(
             "transfer": repr(transfer),
             "rule": repr(rule),
             "columns": repr(logs.columns),
-            "split": "by time" if parted.cut is not None else "by a hash of the task's id",
+            "split": "by time" if parted[0].cut is not None else "by a hash of the task's id",
+            "splits": len(parted),
             "future": future,
             "first": first,
             "horizon": horizon,
@@ -177,11 +198,13 @@ def evaluate(
             "standardized": standardize,
             "clip": clip,
         },
+        notes=tuple(notes),
         origin=Origin.of(
             logs,
             transfer=transfer,
             future=future,
             first=first,
+            splits=splits,
             seed=seed,
             most_tasks=most_tasks,
             intercept=intercept,
@@ -192,6 +215,52 @@ def evaluate(
         ),
         seconds=time.monotonic() - begun,
     )
+
+
+class Judged(NamedTuple):
+    """The models of one split, and how they predicted its future."""
+
+    sample: Sample
+    priors: dict[str, Prior | MixturePrior]
+    forecasts: dict[str, Forecast]
+    units: Units | None
+
+
+def judged(sample: Sample, transfer: Transfer, standardize: bool) -> Judged:
+    """Fit all models to the past of a split, and let them predict its future."""
+    constant = sample.intercept
+    units = sampling.units_of(sample.past, constant) if standardize else None
+    sample = sample if units is None else sampling.in_units(sample, units)
+    priors: dict[str, Prior | MixturePrior] = {LEARNED: learn(transfer, sample.past)}
+    priors[POOLED] = baselines.pooled(sample.past, constant)
+    if constant is not None:
+        priors[OFFSET] = baselines.random_intercept(sample.past, constant)
+        priors[AVERAGE] = baselines.alone(sample.past, constant, around_average=True)
+    priors[ALONE] = baselines.alone(sample.past, constant)
+    forecasts = {name: forecast(prior, sample.episodes) for name, prior in priors.items()}
+    return Judged(sample, priors, forecasts, units)
+
+
+def gain_of(gathered: Gathered, transfer: Transfer, standardize: bool) -> Gain:
+    """What a prior learned from all tasks is expected to save, as ``headstart fit`` has it."""
+    evidence, constant = gathered.whole, gathered.intercept
+    if standardize:
+        evidence = sampling.units_of(evidence, constant).evidence(evidence)
+    prior = learn(transfer, evidence)
+    whole = prior.gaussian() if isinstance(prior, MixturePrior) else prior
+    total, tasks = sampling.summed(evidence), len(gathered.names)
+    rounds = float(total.rounds)
+    return expected_gain(whole, total.gram / max(rounds, 1.0), rounds / tasks, tasks, constant)
+
+
+def basis_of(gathered: Gathered, past: int, judged: int) -> Basis:
+    """How many tasks there are, and how many have a reward that tells them from others."""
+    least, most = float(gathered.lowest.min()), float(gathered.highest.max())
+    above = int((gathered.highest > least).sum())
+    below = int((gathered.lowest < most).sum())
+    usual = least if above <= below else most
+    several = int((gathered.episodes.lengths > 1).sum())
+    return Basis(past, judged, min(above, below), usual, several)
 
 
 def learn(transfer: Transfer, past: Evidence) -> Prior | MixturePrior:

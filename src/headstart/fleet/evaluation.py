@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.errors import visible
 from headstart.fleet.bootstrap import Estimate
-from headstart.fleet.measures import Lead, Measures
+from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Measures
 from headstart.fleet.offpolicy import NAMES, Value
 from headstart.fleet.origin import Origin
 from headstart.fleet.rows import BadRows
@@ -18,6 +19,7 @@ from headstart.fleet.verdict import Verdict
 from headstart.lab.figures.text import with_interval
 from headstart.mixture import MixturePrior
 from headstart.prior import Prior
+from headstart.report import Gain
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,16 +37,23 @@ class Evaluation:
         The answer, with evidence.
     measures
         Errors, likelihoods and calibration on the first rewards of future tasks.
-    leads
-        The learned prior's lead: how many rounds a task alone needs to catch up with it.
+    gain
+        What a prior learned from all these tasks is expected to save: the same figure as that of
+        ``headstart fit`` and ``bandit.report()``.
     values
         What policies are estimated to earn; empty where the log does not tell.
     advice
         Why the log does not tell, and what would have to be logged; empty where it does.
+    splits
+        How often tasks were divided into past and future.
     past, future
-        How many tasks.
+        How many tasks each time.
+    past_rows, future_rows
+        How many rows of them, on average: those that were learned from, and those predicted.
+    judged
+        How many tasks were predicted in all, each in one split or more.
     rewards
-        How many rewards were predicted.
+        How many rewards of theirs were predicted.
     first
         How many of each task, at most.
     rounds
@@ -52,9 +61,11 @@ class Evaluation:
     bad
         Rows that cannot be used.
     priors
-        The models, by name.
+        The models, by name, of the first split.
     settings
         What was asked for.
+    notes
+        What is odd about the log's columns.
     origin
         The log, and the command that gives the same.
     seconds
@@ -63,17 +74,22 @@ class Evaluation:
 
     verdict: Verdict
     measures: Measures
-    leads: dict[str, Lead]
+    gain: Gain
     values: list[Value]
     advice: str
+    splits: int
     past: int
     future: int
+    past_rows: float
+    future_rows: float
+    judged: int
     rewards: int
     first: int
     rounds: npt.NDArray[np.int64]
     bad: BadRows
     priors: dict[str, Prior | MixturePrior]
     settings: dict[str, Any]
+    notes: tuple[str, ...]
     origin: Origin
     seconds: float
 
@@ -81,6 +97,9 @@ class Evaluation:
     def table(self) -> list[dict[str, str]]:
         """One row per model, for people."""
         shown = []
+        pooled, alone = self.gain.pooled, self.gain.alone
+        regret = {LEARNED: self.gain.learned, POOLED: pooled, OFFSET: pooled, AVERAGE: alone}
+        regret[ALONE] = alone
         for name in self.priors:
             covered = self.measures.coverage[name][0.95].value
             shown.append(
@@ -89,7 +108,7 @@ class Evaluation:
                     "squared error": brief(self.measures.errors[name]),
                     "log-likelihood": brief(self.measures.scores[name]),
                     "in 95 %": f"{covered:.1%}".replace("%", " %"),
-                    "lead over it": str(self.leads[name]) if name in self.leads else "–",
+                    "regret": f"{100.0 * regret[name]:.1f} %",
                 }
             )
         return shown
@@ -139,6 +158,22 @@ class Evaluation:
             "They answer different questions: compare policies by one estimator."
         )
 
+    @property
+    def basis(self) -> str:
+        """What the verdict rests on, in words."""
+        which = "the first reward" if self.first == 1 else f"the first {self.first} rewards"
+        text = (
+            f"Learned from {self.past:,} past tasks ({self.past_rows:,.0f} rows); judged on "
+            f"{which} of {self.future:,} future tasks ({self.future_rows:,.0f} rows)"
+        )
+        if self.splits == 1:
+            return f"{text} that no model had seen."
+        often = self.splits * self.future / max(self.judged, 1)
+        return (
+            f"{text} that no model had seen, in each of {self.splits} random splits: "
+            f"{self.judged:,} tasks, each predicted {often:.2g} times on average."
+        )
+
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for programs."""
         found = self.measures
@@ -146,8 +181,13 @@ class Evaluation:
             "verdict": self.verdict.kind,
             "sentence": self.verdict.sentence,
             "findings": [finding._asdict() for finding in self.verdict.findings],
+            "gain": self.gain.summary(),
+            "splits": self.splits,
             "past_tasks": self.past,
+            "past_rows": self.past_rows,
             "future_tasks": self.future,
+            "future_rows": self.future_rows,
+            "tasks_predicted": self.judged,
             "rewards": self.rewards,
             "bad_rows": self.bad.count,
             "models": {
@@ -160,29 +200,32 @@ class Evaluation:
                 for name in self.priors
             },
             "gains": [
-                {"model": one, "against": other, "nats_per_reward": plain(gain)}
+                {
+                    "model": one,
+                    "against": other,
+                    "squared_error_saved": plain(found.savings[one, other]),
+                    "nats_per_reward": plain(gain),
+                }
                 for (one, other), gain in found.gains.items()
             ],
-            "lead": {
-                name: plain(lead.rounds) | {"looked_at": lead.looked}
-                for name, lead in self.leads.items()
-            },
             "off_policy": [
                 value._asdict() | {"value": plain(value.value)} for value in self.values
             ],
             "off_policy_needs": self.advice,
+            "notes": list(self.notes),
             "settings": self.settings,
             "seconds": round(self.seconds, 1),
         }
 
     def __str__(self) -> str:
-        lines = [*aligned(self.table), "", self.verdict.sentence]
+        lines = [*aligned(self.table), "", self.verdict.sentence, "", self.basis]
         if self.values:
             lines += ["", "What policies would earn per round", *aligned(self.value_table)]
             lines += ["", self.value_note]
         elif self.advice:
             lines += ["", self.advice]
-        return "\n".join(lines)
+        lines += [line for note in self.notes for line in ("", f"Note: {note}")]
+        return visible("\n".join(lines))
 
 
 def aligned(table: list[dict[str, str]]) -> list[str]:

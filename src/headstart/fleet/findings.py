@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from headstart.errors import visible
+from headstart.fleet.strays import ADVICE
+from headstart.fleet.units import STEADY
 
 if TYPE_CHECKING:
     from headstart.fleet.collinear import Dependence
@@ -64,6 +68,11 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
     least, greatest, _, _ = profile.rewards
     if least == greatest:
         yield Finding("stop", f"every reward is {least:g}: there is nothing to learn")
+    if profile.shown > 2 and profile.heaviest > 0.5:
+        share = 100.0 * profile.heaviest
+        yield Finding(
+            "fix", f"one row has {share:.3g} % of all weight, more than all others together"
+        )
     if profile.single > profile.tasks / 2:
         yield Finding(
             "fix",
@@ -73,51 +82,102 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
 
 
 def about_features(profile: Profile) -> Iterator[Finding]:
-    """Constant and collinear features, and their scales."""
+    """Features that do not vary, and values far out of a column's range."""
+    if not profile.shown:
+        return
+    steady = profile.lowest == profile.highest
+    if steady.all():
+        what = "0 everywhere" if not profile.lowest.any() else "constant"
+        yield Finding("stop", f"every feature is {what}: there is nothing to learn from")
+    for stray in profile.strays:
+        place = [*(f"feature {name}" for name in profile.features), "reward"].index(stray.name)
+        where = f" (task {label(profile.extremes[place])})" if profile.extremes[place] else ""
+        # What the sums say of the largest value is an estimate; here it is known.
+        reach = (
+            max(abs(profile.lowest[place]), abs(profile.highest[place]))
+            if place < len(profile.features)
+            else max(map(abs, profile.rewards[:2]))
+        )
+        text = label(str(stray._replace(reach=float(reach)))) + where
+        if stray.drowned:
+            yield Finding(
+                "stop", f"{text}: all other rows are lost in rounding. Repair or remove such rows"
+            )
+        else:
+            yield Finding(
+                "fix",
+                f"{text}: {ADVICE}",
+            )
+    for place in np.flatnonzero(hardly_varies(profile)).tolist():
+        yield Finding(
+            "fix",
+            f"{label(profile.features[place])} varies by less than a millionth of its mean "
+            f"({profile.means[place]:.6g} ± {profile.deviations[place]:.2g}): fit takes it for "
+            f"constant. Subtract a constant from it first",
+        )
+
+
+def hardly_varies(profile: Profile) -> Any:
+    """Features that vary, but so little beside their means that sums of squares do not show it."""
+    moving = profile.lowest < profile.highest
+    return moving & (profile.deviations**2 <= STEADY * profile.means**2)
+
+
+def to_know(profile: Profile) -> Iterator[str]:
+    """What is true of the features, and what fit and evaluate do about it."""
     if not profile.shown:
         return
     steady = profile.lowest == profile.highest
     names = np.array(profile.features)
     zeros = names[steady & (profile.lowest == 0)].tolist()
     levels = names[steady & (profile.lowest != 0)].tolist()
-    if zeros and len(zeros) == len(names):
-        yield Finding("stop", "every feature is 0 everywhere: there is nothing to learn from")
-    elif zeros:
-        yield Finding("fix", f"{listed(zeros)} {plural(zeros)} 0 everywhere: leave it out")
-    if len(levels) > 1:
-        yield Finding(
-            "fix", f"{listed(levels)} are all constant: one is an intercept, leave the others out"
+    if zeros and not steady.all():
+        yield f"{listed(zeros)} {plural(zeros)} 0 everywhere, and {does(zeros)} nothing"
+    if levels:
+        which = "is constant" if len(levels) == 1 else "are constant"
+        yield (
+            f"{listed(levels)} {which}, as is the intercept that fit and evaluate add "
+            f"(--no-intercept leaves it out): predictions are the same without"
         )
-    for one in profile.dependences[:NAMED]:
-        how = "is" if one.exact else "is nearly"
-        yield Finding(
-            "fix",
-            f"{profile.features[one.feature]} {how} {formula(one, profile)}: leave it out, its "
-            f"effect cannot be told from theirs",
-        )
-    if len(profile.dependences) > NAMED:
-        more = [profile.features[one.feature] for one in profile.dependences[NAMED:]]
-        yield Finding("fix", f"{listed(more)} are linear combinations of others, too")
-
-
-def to_know(profile: Profile) -> Iterator[str]:
-    """What fit and evaluate do about the features by default."""
-    if not profile.shown:
-        return
-    steady = profile.lowest == profile.highest
-    if not (steady & (profile.lowest != 0)).any():
+    else:
         yield (
             "no feature is constant: fit and evaluate add an intercept (--no-intercept leaves it "
             "out)"
         )
-    scales, names = profile.deviations[~steady], np.array(profile.features)[~steady]
+    for one in profile.dependences[:NAMED]:
+        yield relation(one, profile)
+    if len(profile.dependences) > NAMED:
+        more = [profile.features[one.feature] for one in profile.dependences[NAMED:]]
+        verb = "is a linear combination" if len(more) == 1 else "are linear combinations"
+        yield f"{listed(more)} {verb} of others, too"
+    scales, moving = profile.deviations[~steady], names[~steady]
     if len(scales) and scales.max() > FAR_APART * scales.min() > 0:
         much = scales.max() / scales.min()
         times = f"{much:,.0f}" if much < 1e6 else f"{much:.0e}"
         yield (
-            f"{names[scales.argmax()]} varies {times} times as much as {names[scales.argmin()]}: "
-            f"fit and evaluate standardize features (--standardize)"
+            f"{label(moving[scales.argmax()])} varies {times} times as much as "
+            f"{label(moving[scales.argmin()])}: fit and evaluate standardize features "
+            f"(--standardize)"
         )
+
+
+def relation(one: Dependence, profile: Profile) -> str:
+    """That a feature is made up of others, and what follows from it."""
+    places = [one.feature, *(place for place, _ in one.terms)]
+    flags = all(profile.lowest[place] == 0 and profile.highest[place] == 1 for place in places)
+    whole = one.exact and abs(one.constant - 1.0) < 1e-6
+    if len(places) > 1 and flags and whole and all(abs(f + 1.0) < 1e-6 for _, f in one.terms):
+        names = listed([profile.features[place] for place in sorted(places)])
+        return (
+            f"{names} are a full set of groups: they add up to 1, as the intercept is. Predictions "
+            f"do not suffer, but effects are divided between them and the intercept"
+        )
+    how = "is" if one.exact else "is nearly"
+    name = label(profile.features[one.feature])
+    return (
+        f"{name} {how} {formula(one, profile)}. Predictions do not suffer, but its effect is "
+        f"divided between it and what it is made up of"
+    )
 
 
 def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
@@ -171,15 +231,21 @@ def counted(count: float, what: str) -> str:
     return f"{text} {what}" + ("" if text == "1" else "s")
 
 
+def label(name: str) -> str:
+    """A name from elsewhere, safe to print in a line."""
+    return visible(str(name), line=True)
+
+
 def listed(names: list[str]) -> str:
     """Some names, not too many.
 
     >>> listed(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
     """
+    shown = [label(name) for name in names[: NAMED + 1]]
     if len(names) <= NAMED:
-        return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
-    return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+        return ", ".join(shown[:-1]) + (" and " if len(names) > 1 else "") + shown[-1]
+    return f"{', '.join(shown[:NAMED])} and {len(names) - NAMED} more"
 
 
 def plural(names: list[str]) -> str:
@@ -187,13 +253,24 @@ def plural(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
+def does(names: list[str]) -> str:
+    """What some names do."""
+    return "changes" if len(names) == 1 else "change"
+
+
 def formula(one: Dependence, profile: Profile) -> str:
-    """A linear combination as people write it: 2·x1 − x2."""
-    pieces = []
+    """A linear combination as people write it: 1 + 2·x1 − x2."""
+    pieces = (
+        [] if one.constant == 0 else [f"{'−' if one.constant < 0 else '+'} {digits(one.constant)}"]
+    )
     for place, factor in one.terms[:NAMED]:
-        digits = f"{abs(factor):.4g}"
-        size = "" if digits == "1" else f"{digits}·"
+        size = "" if digits(factor) == "1" else f"{digits(factor)}·"
         sign = "−" if factor < 0 else "+"
-        pieces.append(f"{sign} {size}{profile.features[place]}")
+        pieces.append(f"{sign} {size}{label(profile.features[place])}")
     text = " ".join(pieces).removeprefix("+ ")
-    return text + (" + …" if len(one.terms) > NAMED else "") if text else "constant"
+    return text + (" + …" if len(one.terms) > NAMED else "")
+
+
+def digits(value: float) -> str:
+    """The size of a coefficient."""
+    return f"{abs(value):.4g}"

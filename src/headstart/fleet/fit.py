@@ -27,6 +27,7 @@ from headstart.fleet.logs import Logs
 from headstart.fleet.passes import one_blas_thread
 from headstart.fleet.rows import BadRows
 from headstart.fleet.shelf import Portion
+from headstart.fleet.strays import oddities
 from headstart.fleet.units import Units
 from headstart.ledger import Base
 from headstart.records import Array
@@ -150,7 +151,7 @@ class Fitted(NamedTuple):
             "noise": report.noise,
             "rank": report.rank,
             "effective_rank": report.effective_rank,
-            "rounds_saved": report.rounds_saved,
+            "gain": report.gain.summary(),
             "note": report.note,
             "notes": list(self.notes),
         }
@@ -281,6 +282,7 @@ def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fi
         raise tally.nothing(logs.columns)
     total = sum(portions.map(pooled), np.zeros(packed_size(logs.width)))
     every = Evidence.unpack(total, logs.width)
+    odd = oddities(logs.feature_names, logs.intercept, every, tally.sampled)
     if plan.standardize:
         portions.units = Units.of(every, constant=logs.dim if logs.intercept else None)
         every = portions.units.evidence(every)
@@ -300,7 +302,7 @@ def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fi
         feature_names=logs.feature_names,
         seconds=0.0,
         kept=list(portions.each_portion()) if keep_tasks else None,
-        notes=tuple(tally.notes(len(portions))),
+        notes=(*tally.notes(len(portions), float(every.rounds)), *odd),
     )
 
 

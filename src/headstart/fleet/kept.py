@@ -16,12 +16,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headstart import disk, files
 from headstart.errors import FileError, InputError
 from headstart.fleet.columns import Columns
 from headstart.fleet.logs import Logs, Part
 from headstart.fleet.rows import BadRows, Example, Rows
 from headstart.fleet.sources import is_url
+from headstart.fleet.strays import Sampled
 
 __all__ = ["OFTEN", "Kept", "Tally", "check_target", "forget", "kept_in", "tidy"]
 
@@ -43,6 +46,10 @@ class Tally:
         The keys of the parts.
     least, greatest
         The rewards' range.
+    sampled
+        A few of the rows, to tell what is usual.
+    heaviest
+        The largest weight; 0 where rows have none.
     """
 
     rows: int = 0
@@ -52,6 +59,8 @@ class Tally:
     unchosen: int = 0
     least: float = math.inf
     greatest: float = -math.inf
+    sampled: Sampled = dataclasses.field(default_factory=Sampled)
+    heaviest: float = 0.0
 
     def add(self, other: Tally) -> None:
         """Count another's too."""
@@ -62,6 +71,8 @@ class Tally:
         self.unchosen += other.unchosen
         self.least = min(self.least, other.least)
         self.greatest = max(self.greatest, other.greatest)
+        self.sampled.add(other.sampled)
+        self.heaviest = max(self.heaviest, other.heaviest)
 
     def count(self, rows: Rows) -> None:
         """Count a block."""
@@ -73,14 +84,20 @@ class Tally:
         if len(rewards):
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
+            self.sampled.look(rows)
+            if rows.weights is not None:
+                heavy = rows.weights if rows.chosen is None else rows.weights[rows.chosen]
+                self.heaviest = max(self.heaviest, float(heavy.max()))
 
-    def notes(self, tasks: int) -> list[str]:
-        """What is odd about so many tasks, from which not much can be learned."""
+    def notes(self, tasks: int, weight: float = math.inf) -> list[str]:
+        """What is odd about so many tasks of this weight in all, from which little is learned."""
         notes = []
         if tasks == 1:
             notes.append("there is one task only: what tasks share cannot be learned from one")
         if self.least == self.greatest:
             notes.append(f"every reward is {self.least:g}: there is nothing to learn")
+        if self.rows > 2 and self.heaviest > weight / 2.0:
+            notes.append(f"a row of weight {self.heaviest:g} counts for more than all others")
         return notes
 
     def nothing(self, columns: Columns) -> InputError:
@@ -104,6 +121,8 @@ class Tally:
             "bad": [self.bad.count, self.bad.reasons, examples],
             "unchosen": self.unchosen,
             "rewards": [self.least, self.greatest] if self.rows else None,
+            "sampled": self.sampled.as_json(),
+            "heaviest": self.heaviest,
             "parts": self.parts,
         }
 
@@ -113,9 +132,12 @@ class Tally:
         count, reasons, examples = known["bad"]
         bad = BadRows(count, reasons, [Example(*example) for example in examples])
         unchosen, rewards = known.get("unchosen", 0), known.get("rewards") or (math.inf, -math.inf)
-        return cls(
-            known["rows"], bad, known["weightless"], list(known["parts"]), unchosen, *rewards
-        )
+        sampled = known.get("sampled")
+        rows = Sampled(None if sampled is None else np.array(sampled, dtype=np.float64))
+        parts, (least, most) = list(known["parts"]), rewards
+        heaviest = known.get("heaviest", 0.0)
+        weightless = known["weightless"]
+        return cls(known["rows"], bad, weightless, parts, unchosen, least, most, rows, heaviest)
 
 
 class Kept:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import headstart
 from headstart.disk import checked_path, replaceable
-from headstart.errors import FileError
+from headstart.errors import FileError, visible
 from headstart.fleet import plots
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, POOLED
+from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.offpolicy import NAMES
-from headstart.fleet.verdict import RELEVANT, TOLERATED, UNIT
+from headstart.fleet.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
 from headstart.lab.figures.text import count, number, with_interval
 from headstart.lab.report import Section, write_report
 
@@ -36,6 +36,7 @@ ANSWERS = {"yes": "✓ yes", "no": "✗ no", "open": "? open"}
 TITLES = {
     "transfer": "✓ Learn a prior",
     "pooling": "= Use one pooled model",
+    "offset": "= Use one pooled model, with an offset for each task",
     "independence": "✗ Let each task learn alone",
     "unknown": "? No verdict",
 }
@@ -43,6 +44,7 @@ TITLES = {
 ABOUT = {
     LEARNED: "each task starts from what past tasks share, and learns",
     POOLED: "all tasks are taken for one and the same",
+    OFFSET: "one pooled model, and an offset of its own for each task (a mixed model)",
     AVERAGE: "each task learns alone, and knows the average reward of past tasks",
     ALONE: "each task learns alone and from nothing",
 }
@@ -63,7 +65,7 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
     target = checked_path(folder)
     check_place(target)
     parts = sections(found)
-    about = f" ({source})" if source else ""
+    about = f" ({visible(source, line=True)})" if source else ""
     with drafted(target) as draft:
         for part in parts:
             for figure in part.figures:
@@ -73,8 +75,7 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
             f"Does a learned prior help?{about}",
             parts,
             manifest(found),
-            f"> **{TITLES[found.verdict.kind]}**\n>\n> {found.verdict.sentence}\n\n"
-            f"{counted(found)}",
+            f"> **{TITLES[found.verdict.kind]}**\n>\n> {found.verdict.sentence}\n\n{found.basis}",
         )
     return target / "report.html"
 
@@ -146,28 +147,20 @@ def telling_of(target: Path) -> Iterator[None]:
         raise FileError(f"out {str(target)!r} could not be written ({reason})") from cause
 
 
-def counted(found: Evaluation) -> str:
-    """What the verdict rests on."""
-    which = "the first" if found.first == 1 else f"the first {found.first}"
-    return (
-        f"Learned from {count(found.past, 'past task')}; judged on {number(found.rewards)} "
-        f"rewards, {which} of each of {count(found.future, 'future task')} that no model had seen."
-    )
-
-
 def sections(found: Evaluation) -> list[Section]:
     """The page's parts."""
     parts = [
         Section(
-            "Three answers",
-            "Models are compared by the log-likelihood that they gave to rewards before they saw "
-            "them. The simplest model that none clearly beats is the answer. Differences are in "
-            f"{UNIT}; + speaks for the answer, − against it.\n\n{answers(found)}",
+            "Possible answers",
+            "Models are compared by the squared error of rewards that they predicted before they "
+            "saw them, and by the regret that is expected of them. An answer is given where the "
+            "intervals of both support it. The table has the share of the other model's squared "
+            f"error that is saved; + speaks for the answer, − against it.\n\n{answers(found)}",
         ),
         Section("Models", models_in_words(found), table=found.frame),
         Section("Error by position", "", plots.errors(found)),
-        Section("Likelihood", "", plots.gains(found)),
-        Section("Lead", LEAD, plots.catching_up(found)),
+        Section("Differences", "", plots.gains(found)),
+        Section("Expected gain", gain_in_words(found), plots.regret(found)),
         Section("Calibration", "", plots.calibration(found)),
         Section("Tasks", bad_in_words(found), plots.rounds_per_task(found.rounds)),
     ]
@@ -180,11 +173,18 @@ def sections(found: Evaluation) -> list[Section]:
     return parts
 
 
-LEAD = (
-    "The *lead* is how many rounds a task that learns alone needs to predict as well as the "
-    "learned prior does with none. It is measured on these future tasks; the *rounds saved* that "
-    "`headstart fit` prints are what its model expects, and another number."
-)
+def gain_in_words(found: Evaluation) -> str:
+    """What the learned prior is expected to save."""
+    gain = found.gain
+    return (
+        f"A learned prior is expected to save **{gain}**. It is the share of regret saved, beside "
+        f"the better of one pooled model and a task that learns alone; an offset of its own for "
+        f"each task changes none of a pooled model's choices. `headstart fit` and "
+        f"`bandit.report()` give the same figure. It is simulated from the prior learned from all "
+        f"{count(int(gain.tasks), 'task')} and holds as far as that prior does; its interval "
+        f"tells how uncertain the prior is."
+    )
+
 
 EFFECTIVE = (
     "The *effective rounds* of an estimate say how many rounds would tell as much had the policy "
@@ -219,22 +219,33 @@ DONE = f"""
 Tasks were divided into past and future; whole tasks, so that nothing of a future task is known
 beforehand. All models are Gaussian priors with a noise scale, fitted to the past: the learned prior
 by the transfer below; the pooled model is one regression over all past rows, whose posterior is the
-prior of a new task; tasks alone have a variance for the intercept and one for all features, chosen
+prior of a new task; the random intercept adds to it an offset of each task's own, whose variance is
+chosen by likelihood; tasks alone have a variance for the intercept and one for all features, chosen
 by the marginal likelihood of the past tasks. Each future task is then gone through in order: a
 reward is predicted, the prediction judged, the reward learned.
 
-Tasks are what was drawn at random, so intervals come from drawing whole tasks anew, two thousand
-times; the same draws for all models, so that differences are paired. A model is said to be better
-only if the interval of the difference excludes 0 and the difference is at least {RELEVANT} nats per
-reward, about 1 % of the squared error; one is said to do as well only if the interval also excludes
-that another is better by more than {TOLERATED} nats.
+Without timestamps tasks are divided several times, so that the answer does not hang on one
+division: the tasks in the order of a hash, a part of them that moves on being the future. Tasks are
+what was drawn at random, so intervals come from drawing whole tasks anew, two thousand times; the
+same draws for all models, so that differences are paired. Where there are several splits, intervals
+are as wide as if only the past tasks had been drawn.
+
+A learned prior is the answer if its squared error is below that of every simpler model, no interval
+of a difference holding 0, and if it is expected to save {WORTH:.0%} of the regret or more, the
+interval above 0. Something simpler is the answer if no other model clearly predicts better (the
+interval excludes 0, and the difference is at least {RELEVANT:.0%} of the squared error), if none
+can be better by more than {TOLERATED:.0%}, and if the learned prior cannot save more than
+{MISSED["pooling"]:.0%} of its regret ({MISSED["independence"]:.0%} of that of tasks alone, which
+catch up in time), or clearly predicts worse and may save less than {WORTH:.0%}. Tasks are called
+alike, or alike but for an offset, only if pooled slopes cannot lose more than {ALIKE:.0%} of what
+choosing at random loses. Otherwise there is too little data.
 """
 
 
 COLUMNS = (
     "*log-likelihood* is per reward, in nats, and more is better; *in 95 %* is the share of "
-    "rewards inside their predictive intervals of 95 %; *lead over it* is the learned prior's "
-    "[lead](#lead) in rounds."
+    "rewards inside their predictive intervals of 95 %; *regret* is what choosing by it is "
+    "[expected](#expected-gain) to lose, of what choosing at random loses."
 )
 
 
@@ -247,14 +258,16 @@ def models_in_words(found: Evaluation) -> str:
 
 def bad_in_words(found: Evaluation) -> str:
     """What was left out."""
+    notes = "".join(f"\n\nNote: {visible(note, line=True)}." for note in found.notes)
     if not found.bad:
-        return "Every row could be used."
-    reasons = ", ".join(f"{reason} ({rows:,})" for reason, rows in found.bad.reasons.items())
-    return f"{count(found.bad.count, 'row')} could not be used: {reasons}."
+        return f"Every row could be used.{notes}"
+    counts = found.bad.reasons.items()
+    reasons = ", ".join(f"{visible(reason, line=True)} ({rows:,})" for reason, rows in counts)
+    return f"{count(found.bad.count, 'row')} could not be used: {reasons}.{notes}"
 
 
 def answers(found: Evaluation) -> str:
-    """The three answers with what is for and against them, as a table in Markdown."""
+    """The possible answers with what is for and against them, as a table in Markdown."""
     rows = [
         f"| {finding.statement} | {ANSWERS[finding.holds]} | {finding.evidence} |"
         for finding in found.verdict.findings
@@ -291,12 +304,12 @@ def manifest(found: Evaluation) -> dict[str, Any]:
     """How it was made."""
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "logs": found.origin.files,
-        "command": found.origin.command,
+        "logs": [visible(file, line=True) for file in found.origin.files],
+        "command": visible(found.origin.command),
         "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
         "written": f"{now:%Y-%m-%d %H:%M} UTC",
-        "order within a task": found.origin.order,
+        "order within a task": visible(found.origin.order),
         "past tasks": found.past,
         "future tasks": found.future,
-        **{name: str(value) for name, value in found.settings.items()},
+        **{name: visible(str(value)) for name, value in found.settings.items()},
     }

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.dots import Dot, bars, dots
-from headstart.fleet.measures import ALONE, AVERAGE, BINS, LEARNED, LEVELS, POOLED
+from headstart.fleet.measures import ALONE, AVERAGE, BINS, LEARNED, LEVELS, OFFSET, POOLED
 from headstart.fleet.offpolicy import NAMES
 from headstart.fleet.verdict import RELEVANT
 from headstart.lab.figures.base import DOUBLE, Figure
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
     from headstart.fleet.evaluation import Evaluation
 
-__all__ = ["LOOKS", "calibration", "catching_up", "errors", "gains", "rounds_per_task", "values"]
+__all__ = ["LOOKS", "calibration", "errors", "gains", "regret", "rounds_per_task", "values"]
 
 #: The models keep their colours in all figures, those of the policies they stand for.
 LOOKS = {
     LEARNED: Look("#D55E00", "-", "X"),
     POOLED: Look("#0072B2", "--", "D"),
+    OFFSET: Look("#009E73", "--", "^"),
     AVERAGE: Look("#767676", ":", "h"),
     ALONE: Look("#E69F00", "-.", "o"),
 }
@@ -155,7 +156,7 @@ def errors(found: Evaluation) -> Figure:
     return lined(
         "errors",
         "Error by position",
-        f"Every reward of {count(found.future, 'future task')} is predicted before it is learned "
+        f"Every reward of {count(found.judged, 'future task')} is predicted before it is learned "
         f"from; {ALL}.",
         panels,
     )
@@ -164,24 +165,25 @@ def errors(found: Evaluation) -> Figure:
 def gains(found: Evaluation) -> Figure:
     """The differences that decide."""
     single = AVERAGE if AVERAGE in found.priors else ALONE
-    pairs = [(LEARNED, POOLED), (LEARNED, single), (POOLED, single)]
-    rest = ""
-    if single == AVERAGE:
-        gain = found.measures.gains[LEARNED, ALONE]
-        rest = f" Not drawn: the learned prior against no prior, {number(gain.value)} nats."
+    rivals = [name for name in (POOLED, OFFSET, single) if name in found.priors]
+    pairs = [*((LEARNED, rival) for rival in rivals), (POOLED, single)]
     return dots(
         "gains",
-        "Which model makes new tasks' rewards likelier",
-        f"Paired differences of log-likelihood per reward, {ALL}. Inside the grey band, "
-        f"±{RELEVANT:g} nats, a difference does not matter.{rest}",
+        "Which model predicts new tasks better",
+        f"The share of the second model's squared error that the first saves, {ALL}. Inside the "
+        f"grey band, ±{100.0 * RELEVANT:g} %, a difference does not matter.",
         [
-            Dot(f"{one} − {other}", "difference", found.measures.gains[one, other])
+            Dot(
+                f"{one} − {other}",
+                "difference",
+                Estimate(*(100.0 * part for part in found.measures.savings[one, other])),
+            )
             for one, other in pairs
         ],
         {"difference": LOOKS[LEARNED]},
-        "log-likelihood gained (nats per reward)",
+        "squared error saved (%)",
         zero=True,
-        margin=RELEVANT,
+        margin=100.0 * RELEVANT,
     )
 
 
@@ -225,37 +227,32 @@ def calibration(found: Evaluation) -> Figure:
     )
 
 
-def catching_up(found: Evaluation) -> Figure:
-    """By how much a learner's error is above that of the prior which has seen nothing."""
-    caught = [lead.rounds.value for lead in found.leads.values() if lead.rounds.value < math.inf]
-    looked = max(lead.looked for lead in found.leads.values())
-    shown = looked if len(caught) < len(found.leads) else int(max(20.0, 3.0 * max(caught)))
+def regret(found: Evaluation) -> Figure:
+    """Expected regret round by round, by simulation."""
+    gain = found.gain
     lines, looks = {}, {}
-    for name, lead in found.leads.items():
-        points = lead.curve[: shown + 1]
-        # The first errors may be so large that nothing else could be seen.
-        typical = float(np.median([abs(point.value) for point in points])) or 1.0
-        missing = Estimate(math.nan, math.nan, math.nan)
-        kept = [point if point.value <= 12.0 * typical else missing for point in points]
-        title = f"{name}: {lead} {lead.unit}"
-        lines[title] = kept + [missing] * (shown + 1 - len(kept))
+    for name, title, curve in zip(
+        (LEARNED, POOLED, ALONE),
+        (LEARNED, f"{POOLED}, with or without random intercept", "a task that learns alone"),
+        100.0 * gain.curves,
+        strict=True,
+    ):
+        lines[title] = [Estimate(value, value, value) for value in curve.tolist()]
         looks[title] = LOOKS[name]
     panel = Models(
-        tidy(lines, "rounds", range(shown + 1)),
+        tidy(lines, "rounds", gain.times.tolist()),
         "rounds",
-        "rounds that the learner has seen",
-        "squared error above the prior's (reward²)",
-        marks=(Mark("", y=0.0),),
+        "rounds that the task has seen",
+        "regret (% of random choice)",
         known=looks,
-        heading="0: as good as the learned prior at its start",
+        heading="",
     )
     return lined(
-        "catching-up",
-        "The learned prior's lead",
-        "The same rewards predicted by a task that learns alone and by the learned prior that has "
-        "seen nothing of the task: where the difference reaches 0, the learner has caught up "
-        "(found on the nearest curve that only falls). Very large first differences are left out; "
-        f"{ALL}.",
+        "regret",
+        "Expected regret",
+        "What choosing by each model's estimate is expected to lose in the next round, as a share "
+        "of what choosing an arm at random loses; simulated from the prior learned from all tasks, "
+        "on contexts with the log's second moments.",
         [panel],
     )
 

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.errors import visible
 from headstart.fleet.collinear import Dependence, dependences
 from headstart.fleet.findings import Finding, counted, look_for, to_know
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
+from headstart.fleet.strays import Sampled, Stray, strays
 from headstart.fleet.turns import TurnCounts, Turns
 
 __all__ = ["Profile", "check"]
@@ -55,7 +57,13 @@ class Profile:
     dependences
         Features that are (nearly) linear combinations of others.
     rank
-        How many features are left without those (and of constant ones, one).
+        How many features are left without those and without constant ones.
+    strays
+        Columns that a few rows make up, because these have values far out of the usual range.
+    heaviest
+        The share of the largest weight in all weights; 0 where rows have none.
+    extremes
+        For every feature, and the reward last, the task with the value farthest out.
     histogram
         How many tasks have how many rounds: from, to, tasks.
     turns
@@ -85,6 +93,9 @@ class Profile:
     constant: tuple[str, ...]
     dependences: tuple[Dependence, ...]
     rank: int
+    strays: tuple[Stray, ...]
+    extremes: tuple[str, ...]
+    heaviest: float
     histogram: tuple[tuple[int, int, int], ...]
     turns: TurnCounts | None
     notes: tuple[str, ...]
@@ -142,9 +153,14 @@ class Profile:
                 {
                     "feature": self.features[one.feature],
                     "terms": {self.features[place]: factor for place, factor in one.terms},
+                    "constant": one.constant,
                     "unexplained": one.unexplained,
                 }
                 for one in self.dependences
+            ],
+            "far_out": [
+                {"column": stray.name, "value": number(stray.reach), "usual": stray.size}
+                for stray in self.strays
             ],
             "rounds_per_task": [
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram
@@ -195,7 +211,7 @@ class Profile:
             lines += [f"  {MARKS[finding.level]} {finding.text}" for finding in self.findings]
         else:
             lines.append("nothing to fix")
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 MARKS = {"stop": "✗", "fix": "!"}
@@ -245,6 +261,9 @@ class Tally:
         self.reward_sums = np.zeros(2)
         self.least, self.greatest = math.inf, -math.inf
         self.binary = True
+        self.sampled = Sampled()
+        self.extremes = [""] * (dim + 1)
+        self.heaviest, self.weight = 0.0, 0.0
 
     def add(self, rows: Rows) -> None:
         """Count a block."""
@@ -261,31 +280,67 @@ class Tally:
         counts = np.bincount(evidence.codes, minlength=len(evidence.names)).tolist()
         for name, count in zip(evidence.names, counts, strict=True):
             self.tasks[name] += count
-        self.add_rewards(evidence.rewards)
+        self.sampled.look(evidence)
+        if evidence.weights is not None:
+            self.heaviest = max(self.heaviest, float(evidence.weights.max()))
+            self.weight += float(evidence.weights.sum())
+        names = evidence.names
+        at = self.add_rewards(evidence.rewards)
+        if at is not None:
+            self.extremes[-1] = names[evidence.codes[at]]
         for start in range(0, evidence.count, 1 << 16):
-            self.add_features(evidence.features[start : start + (1 << 16)].astype(np.float64))
+            block = evidence.features[start : start + (1 << 16)].astype(np.float64)
+            for place, row in self.add_features(block):
+                self.extremes[place] = names[evidence.codes[start + row]]
 
-    def add_rewards(self, rewards: npt.NDArray[np.float64]) -> None:
-        """Sums of rewards, taken from the first to keep digits."""
+    def add_rewards(self, rewards: npt.NDArray[np.float64]) -> int | None:
+        """Sums of rewards, taken from the first to keep digits; gives a new extreme's place."""
         if self.least == math.inf:
             self.reward_shift = float(rewards[0])
+        before = max(abs(self.least), abs(self.greatest)) if self.least < math.inf else -1.0
         self.least = min(self.least, float(rewards.min()))
         self.greatest = max(self.greatest, float(rewards.max()))
         self.binary = self.binary and bool(((rewards == 0) | (rewards == 1)).all())
         with np.errstate(over="ignore"):
             centred = rewards - self.reward_shift
             self.reward_sums += centred.sum(), (centred * centred).sum()
+        if max(abs(self.least), abs(self.greatest)) > before:
+            return int(np.abs(rewards).argmax())
+        return None
 
-    def add_features(self, features: npt.NDArray[np.float64]) -> None:
-        """Sums of features and their products, taken from the first block's means."""
+    def add_features(self, features: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+        """Sums of features and their products; gives the places and rows of new extremes.
+
+        They are taken from the first block's medians, which a row that is far out does not move.
+        """
+        before = np.maximum(np.abs(self.lowest), np.abs(self.highest))
+        if self.shift is None:
+            before[:] = -1.0
+            self.shift = np.median(features, axis=0)
         self.lowest = np.minimum(self.lowest, features.min(axis=0))
         self.highest = np.maximum(self.highest, features.max(axis=0))
-        if self.shift is None:
-            self.shift = features.mean(axis=0)
+        farther = np.flatnonzero(np.maximum(np.abs(self.lowest), np.abs(self.highest)) > before)
+        rows = np.abs(features[:, farther]).argmax(axis=0) if len(farther) else []
+        found = list(zip(farther.tolist(), np.asarray(rows).tolist(), strict=True))
         with np.errstate(over="ignore", invalid="ignore"):
             features -= self.shift
             self.total += features.sum(axis=0)
             self.gram += features.T @ features
+        return found
+
+    def far_out(self, names: tuple[str, ...]) -> list[Stray]:
+        """Columns that a few rows make up."""
+        if self.sampled.rows is None or self.shift is None:
+            return []
+        centre, size = self.sampled.typical()
+        shift = np.append(self.shift, self.reward_shift)
+        sums = np.append(self.total, self.reward_sums[0])
+        squares = np.append(np.diag(self.gram), self.reward_sums[1])
+        away = centre - shift
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = squares - 2.0 * away * sums + self.shown * away**2
+        columns = [*(f"feature {name}" for name in names), "reward"]
+        return strays(columns, away, size, squares, self.shown)
 
     def profile(self, logs: Logs) -> Profile:
         """What the sums say."""
@@ -296,11 +351,13 @@ class Tally:
             centred = self.gram - count * np.outer(offset, offset)
             spread = np.maximum(np.diag(centred), 0.0)
             found: tuple[Dependence, ...] = ()
+            out = self.far_out(logs.feature_names)
+            far = {stray.name for stray in out}
+            skip = np.array([f"feature {name}" in far for name in logs.feature_names])
             if self.shown and np.isfinite(centred).all():
-                found = tuple(dependences(centred, means, count))
+                found = tuple(dependences(centred, means, count, skip))
         steady = self.lowest == self.highest if self.shown else np.zeros(self.dim, dtype=bool)
         constant = tuple(np.array(logs.feature_names)[steady].tolist())
-        level = any(means[place] != 0 for place in np.flatnonzero(steady))
         drift = self.reward_sums[0] / count
         variance = max(self.reward_sums[1] / count - drift * drift, 0.0)
         return Profile(
@@ -327,7 +384,10 @@ class Tally:
             highest=self.highest,
             constant=constant,
             dependences=found,
-            rank=self.dim - len(found) - len(constant) + level if self.shown else 0,
+            rank=self.dim - len(found) - len(constant) if self.shown else 0,
+            strays=tuple(out),
+            extremes=tuple(self.extremes),
+            heaviest=self.heaviest / self.weight if self.weight else 0.0,
             histogram=doubling(self.tasks),
             turns=self.turns.counts() if logs.columns.round is not None else None,
             notes=tuple(logs.notes),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headstart.errors import visible
 from headstart.fleet.arrays import as_arrow
 from headstart.fleet.turning import Upright
 
@@ -91,7 +92,8 @@ class BadRows:
                 if example.reason == reason
             ]
             rows = f"{count:,} row" + ("s" if count != 1 else "")
-            lines.append(f"{reason}: {rows}, such as {'; '.join(shown[:3])}")
+            text = f"{reason}: {rows}, such as {'; '.join(shown[:3])}"
+            lines.append(visible(text, line=True))
         return "\n".join(lines)
 
 

@@ -19,11 +19,16 @@ from headstart.fleet.forecasts import Episodes
 from headstart.fleet.gathering import Firsts, Offers
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
+from headstart.fleet.strays import Sampled
 from headstart.fleet.units import Units
+from headstart.records import Array
 
-__all__ = ["Census", "Sample", "Split", "census", "gather", "split"]
+__all__ = ["Census", "Gathered", "Sample", "Split", "census", "gather", "split", "splits"]
 
 Progress = Callable[[float], None]
+
+#: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
+FEWEST, MOST, ENOUGH = 3, 5, 2500
 
 
 class Census(NamedTuple):
@@ -47,17 +52,76 @@ class Split(NamedTuple):
     cut: int | None
 
 
+class Gathered(NamedTuple):
+    """What was read of the tasks that are looked at.
+
+    Attributes
+    ----------
+    names
+        The tasks, by number, in the order of their hashes.
+    whole
+        The evidence of every task, all its rows, along one batch axis.
+    early
+        The evidence before the cut, where there is one; the same as ``whole`` otherwise.
+    episodes
+        The first rounds of every task.
+    offers
+        All arms on offer to the future tasks of the first split, where they were logged.
+    intercept
+        Which feature is constant.
+    lowest, highest
+        Each task's least and greatest reward.
+    """
+
+    names: list[str]
+    whole: Evidence
+    early: Evidence
+    episodes: Episodes
+    offers: Offers | None
+    intercept: int | None
+    lowest: Array
+    highest: Array
+
+    def sampled(self) -> Sampled:
+        """Some of the rows."""
+        here = self.episodes.weights > 0
+        features, rewards = self.episodes.features[here], self.episodes.rewards[here]
+        found = Sampled()
+        found.add(Sampled(np.column_stack([features, rewards]).astype(np.float64)))
+        return found
+
+    def part(self, parted: Split) -> Sample:
+        """The past and the future of one split."""
+        places = {name: at for at, name in enumerate(self.names)}
+        past, future = (
+            np.array([places[name] for name in names], dtype=np.intp)
+            for names in (parted.past, parted.future)
+        )
+        evidence = self.whole if parted.cut is None else self.early
+        rounds = self.episodes
+        episodes = Episodes(parted.future, *(part[future] for part in tuple(rounds)[1:]))
+        return Sample(taken(evidence, past), episodes, self.offers, self.intercept, future)
+
+
 class Sample(NamedTuple):
-    """What an evaluation looks at.
+    """What one split looks at.
 
     ``past`` is the evidence of the past tasks along one batch axis; ``intercept`` says which
-    feature is constant; ``offers`` has all arms on offer to future tasks, where they were logged.
+    feature is constant; ``offers`` has all arms on offer to future tasks, where they were logged;
+    ``places`` are the future tasks' numbers.
     """
 
     past: Evidence
     episodes: Episodes
     offers: Offers | None
     intercept: int | None
+    places: npt.NDArray[np.intp]
+
+
+def taken(evidence: Evidence, places: npt.NDArray[np.intp]) -> Evidence:
+    """The evidence of some tasks."""
+    gram, moment = evidence.gram[places], evidence.moment[places]
+    return Evidence(gram, moment, evidence.rounds[places], evidence.squares[places])
 
 
 def census(logs: Logs, progress: Progress) -> Census:
@@ -109,8 +173,12 @@ def mark(name: str, seed: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def split(found: Census, future: float, seed: int, most_tasks: int) -> Split:
-    """Past and future tasks: by time where there is any, else as a hash of their ids falls."""
+def split(found: Census, future: float, seed: int, most_tasks: int, turn: float = 0.0) -> Split:
+    """Past and future tasks: by time where there is any, else as a hash of their ids falls.
+
+    ``turn``, from 0 to 1, is where the future begins in the order of the hashes: over several
+    turns that are evenly spread, all tasks are in the future about equally often.
+    """
     names = found.names
     order = sorted(range(len(names)), key=lambda at: (mark(names[at], seed), names[at]))
     order = order[:most_tasks]
@@ -121,7 +189,8 @@ def split(found: Census, future: float, seed: int, most_tasks: int) -> Split:
             f"{len(order)} tasks with rewards, of which future={future:g} makes {ahead} the future"
         )
     if found.starts is None:
-        chosen = set(order[:ahead])
+        start = round(turn * len(order))
+        chosen = set((order[start:] + order[:start])[:ahead])
         cut = None
     else:
         begins = found.starts
@@ -142,45 +211,79 @@ def split(found: Census, future: float, seed: int, most_tasks: int) -> Split:
     )
 
 
+def splits(
+    found: Census, future: float, seed: int, most_tasks: int, many: int | None = None
+) -> list[Split]:
+    """Several splits, evenly turned; one where time decides. Fewer unless given of many tasks."""
+    if found.starts is not None:
+        return [split(found, future, seed, most_tasks)]
+    if many is None:
+        tasks = max(1, min(len(found.names), most_tasks))
+        many = max(FEWEST, min(MOST, ENOUGH // tasks))
+    return [split(found, future, seed, most_tasks, at / many) for at in range(many)]
+
+
 def gather(
-    logs: Logs, parted: Split, horizon: int, intercept: int | None, progress: Progress
-) -> Sample:
-    """Sum up the past and keep the first rounds of the future.
+    logs: Logs,
+    parted: list[Split],
+    first: int,
+    horizon: int,
+    intercept: int | None,
+    progress: Progress,
+) -> Gathered:
+    """Sum up every task and keep its first rounds; of the first split's future all arms on offer.
 
     ``intercept`` is the constant feature; where it is the number of features, one is added.
     """
     dim = logs.dim + (intercept == logs.dim)
-    before = {name: at for at, name in enumerate(parted.past)}
-    after = {name: at for at, name in enumerate(parted.future)}
-    sums = Sums(len(before), dim)
+    one, cut = parted[0], parted[0].cut
+    names = [*one.past, *one.future]
+    numbers = {name: at for at, name in enumerate(names)}
+    later = {name: at for at, name in enumerate(one.future)}
+    sums, early = Sums(len(names), dim), None if cut is None else Sums(len(names), dim)
     columns = logs.columns
     whole = None not in (columns.round, columns.chosen, columns.propensity)
-    firsts = Firsts(len(after), horizon, whole)
+    firsts = Firsts(len(names), first, whole)
+    offered = Firsts(len(later), horizon, whole=True) if whole else None
     parts = logs.parts()
     for done, part in enumerate(parts, 1):
         for block in logs.read(part):
             rows = block if dim == logs.dim else block.with_constant()
-            past, future = (
-                np.array([places.get(name, -1) for name in rows.names], dtype=np.int64)[rows.codes]
-                for places in (before, after)
-            )
-            counts = past >= 0
+            tasks = numbers_of(rows, numbers)
+            counts = tasks >= 0
             if rows.chosen is not None:
                 counts &= rows.chosen
-            if parted.cut is not None and rows.timestamps is not None:
-                counts &= rows.timestamps < parted.cut
-            sums.add(past, rows, np.flatnonzero(counts))
-            firsts.add(future, rows)
+            sums.add(tasks, rows, np.flatnonzero(counts))
+            if early is not None and cut is not None and rows.timestamps is not None:
+                early.add(tasks, rows, np.flatnonzero(counts & (rows.timestamps < cut)))
+            firsts.add(tasks, rows)
+            if offered is not None:
+                offered.add(numbers_of(rows, later), rows)
         progress(done / len(parts))
-    episodes, offers = firsts.finished(parted.future, dim)
-    return Sample(sums.evidence(), episodes, offers, intercept)
+    episodes, _ = firsts.finished(names, dim)
+    offers = None if offered is None else offered.finished(one.future, dim)[1]
+    everything = sums.evidence()
+    before = everything if early is None else early.evidence()
+    return Gathered(
+        names, everything, before, episodes, offers, intercept, sums.lowest, sums.highest
+    )
 
 
-def units_of(sample: Sample) -> Units:
-    """The units of features among past tasks."""
-    past = sample.past
-    total = Evidence(past.gram.sum(0), past.moment.sum(0), past.rounds.sum(0), past.squares.sum(0))
-    return Units.of(total, sample.intercept)
+def numbers_of(rows: Rows, numbers: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Whose each row is; −1 for nobody's."""
+    places = [numbers.get(name, -1) for name in rows.names]
+    return np.array(places, dtype=np.int64)[rows.codes]
+
+
+def units_of(evidence: Evidence, intercept: int | None) -> Units:
+    """The units of features among these tasks."""
+    return Units.of(summed(evidence), intercept)
+
+
+def summed(evidence: Evidence) -> Evidence:
+    """The sums of all tasks together."""
+    parts = (evidence.gram, evidence.moment, evidence.rounds, evidence.squares)
+    return Evidence(*(part.sum(0) for part in parts))
 
 
 def in_units(sample: Sample, units: Units) -> Sample:
@@ -209,6 +312,7 @@ class Sums:
         self.moment = np.zeros((tasks, dim))
         self.rounds = np.zeros(tasks)
         self.squares = np.zeros(tasks)
+        self.lowest, self.highest = np.full(tasks, np.inf), np.full(tasks, -np.inf)
 
     def add(self, tasks: npt.NDArray[np.int64], rows: Rows, use: npt.NDArray[np.intp]) -> None:
         """Some of a block's rows; ``tasks`` says whose each row is."""
@@ -226,6 +330,8 @@ class Sums:
             self.moment[at] += r[start:stop] @ heavy[start:stop]
         np.add.at(self.rounds, owner, weight)
         np.add.at(self.squares, owner, weight * r * r)
+        np.minimum.at(self.lowest, owner, r)
+        np.maximum.at(self.highest, owner, r)
 
     def evidence(self) -> Evidence:
         """All tasks along one batch axis."""

@@ -124,14 +124,8 @@ def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def sentence(report: Report) -> str:
-    """How far ahead a new task gets, and how much speaks for it, in plain words."""
-    rounds = round(report.rounds_saved)
-    if report.rounds_saved <= 0:
-        lead = "A new task is not ahead of a lone one yet"
-    elif rounds < 1:
-        lead = "A new task gets less than a round ahead of a lone one"
-    else:
-        lead = f"A new task gets about {count(rounds, 'round')} ahead of a lone one"
+    """What a new task is expected to save, and how much speaks for it, in plain words."""
+    lead = f"A new task is expected to save {report.gain}"
     if report.support is None or report.closed_tasks < 2:
         return f"{lead}."
     side = "for" if report.support > 0 else "against"
