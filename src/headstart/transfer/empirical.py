@@ -59,6 +59,7 @@ OFTEN = 32  # the fit is renewed whenever tasks have grown by this fraction of t
 KEPT = 256  # tasks whose evidence is kept at hand, at most
 SPACE = 2**21  # numbers that it may take, about
 WIDE = 256  # features from which on steps are dear
+FAR = 0.2  # a change of the fit, as a share of the tasks' spread
 FEW = 8  # tasks with which the fit takes several steps at a time
 JUDGED = 5, 11  # steps on a few of very many tasks after which strengths are judged
 CHANGED = 60.0  # evidence, in nats, that tasks are no longer like those before
@@ -145,7 +146,7 @@ class EmpiricalBayes(Transfer):
     memory: float | str = "auto"
     running: bool = True
     units: str = "free"
-    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False)
+    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("running", "constant"):
@@ -383,6 +384,8 @@ class EmpiricalBayes(Transfer):
             return self.renewed(state, steps=8)
         local, even = state.units.tasks(task), not self.unit_free
         fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
+        if moved_far(state.fit, fit):  # further than one step can tell
+            return self.renewed(state, steps=8)
         return state.replace(fit=fit)
 
     def refit(
@@ -538,6 +541,14 @@ def surveyed(taken: Pass, strength: Any, fit: Fit) -> Array:
     even = np.asarray(trace(fit.covariance) / dim)[..., None, None, None] * np.eye(dim)
     tried: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
     return tried
+
+
+def moved_far(before: Fit, after: Fit) -> bool:
+    """Whether a fit has moved by more than a small part of the tasks' spread."""
+    spread = np.diagonal(before.covariance, axis1=-2, axis2=-1)
+    scale = np.sqrt(spread[..., :, None] * spread[..., None, :])
+    wider = np.abs(after.covariance - before.covariance) > FAR * scale
+    return bool(wider.any() or ((after.mean - before.mean) ** 2 > FAR**2 * spread).any())
 
 
 def own_noises(fit: Fit, tasks: Tasks, given: float, constant: bool) -> Tasks:

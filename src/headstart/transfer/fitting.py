@@ -311,7 +311,7 @@ def shrunk(taken: Pass, strength: Any) -> Array:
     # The regularising tasks are no likelier the smaller Σ gets: their curvature is that of target.
     curvature = taken.squared + many * taken.target
     return scored_step(
-        taken.root, curvature, taken.excess + many * (taken.target - np.eye(len(taken.root[-1])))
+        taken.root, curvature, taken.excess + many * (taken.target - np.eye(taken.root.shape[-1]))
     )
 
 

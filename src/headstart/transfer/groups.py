@@ -119,7 +119,7 @@ class Mixture(Transfer):
 
     groups: int = 6
     units: str = "free"
-    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False)
+    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.integer("groups", self.groups, 1, GROUPS[-1])
@@ -251,7 +251,7 @@ class Mixture(Transfer):
         return with_own_noise(alone, local, self.constant).noise
 
     def without(self, state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:
-        """Take a task out again; the fits follow when they are next renewed."""
+        """Take a task out again, and let the fits follow."""
         tasks = state.tasks
         same = (tasks.squares == evidence.squares) & (tasks.rounds == evidence.rounds)
         same &= (tasks.moment == evidence.moment).all(-1)
@@ -261,7 +261,7 @@ class Mixture(Transfer):
             at = int(same.argmax())
             left[at] = max(left[at] - weight, 0.0)
             tasks = tasks.replace(weight=left)[np.flatnonzero(left > 0)]
-            return state.replace(tasks=tasks, finished=finished)
+            return self.fitted(state.replace(tasks=tasks, finished=finished), steps=6)
         gone = state.units.tasks(Tasks.of(evidence, weight))
         options = tuple(
             option.replace(
@@ -271,13 +271,13 @@ class Mixture(Transfer):
             )
             for option in state.options
         )
-        return state.replace(options=options, finished=finished)
+        return self.fitted(state.replace(options=options, finished=finished), steps=6)
 
     def dim(self, state: MixtureState) -> int:
         """The number of features."""
         return int(state.tasks.moment.shape[-1])
 
-    def fitted(self, state: MixtureState) -> MixtureState:
+    def fitted(self, state: MixtureState, steps: int = 2) -> MixtureState:
         """Renew every option; whenever the tasks have doubled, also try a fresh start."""
         if not (state.tasks.squares > 0).any():
             return state
@@ -292,7 +292,7 @@ class Mixture(Transfer):
             if first:
                 fit, _ = started_from(tasks, state.given)
                 option = option.replace(fit=repeated(fit, len(option.log_weights)))
-            best = self.advanced(option, tasks, state.given, strength, 6 if few else 2)
+            best = self.advanced(option, tasks, state.given, strength, 6 if few else steps)
             if place == 0 and not state.given:
                 tasks = tasks.replace(noise=self.own_noise(state.replace(options=(best,)), tasks))
             whole = state.options[0].past.count == 0  # a fresh start needs all tasks at hand
@@ -416,8 +416,8 @@ def weighed(option: Option, fit: Fit, count: Array) -> Option:
     """The option with another fit: one noise for all groups, and each as large as it is."""
     share = count / count.sum()
     noise, freedom = (
-        np.full(len(count), np.exp((share * np.log(np.asarray(value))).sum()))
-        for value in (fit.noise, fit.freedom)
+        value if (value == value[0]).all() else np.full(len(count), np.exp(share @ np.log(value)))
+        for value in (np.asarray(fit.noise), np.asarray(fit.freedom))
     )
     return option.replace(
         fit=fit.replace(noise=noise, freedom=freedom),
