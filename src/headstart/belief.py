@@ -11,14 +11,16 @@ and positive definiteness cannot be lost (Potter's square-root form)::
 
 The root is not unique, it depends on the order of the rewards: compare means and F Fᵀ, never F.
 
-Where the prior leaves room for a noise of the task's own (ν degrees of freedom around R₀), rewards
-tell it as they come, in O(1)::
+Where the prior leaves room for a noise of the task's own (ν degrees of freedom around R₀), the
+residuals of least squares on the task alone tell it, on f = k − rank degrees of freedom::
 
-    S ← S + (r − xᵀθ̂)²/(1+s)        R² = (ν R₀² + S)/(ν + k)
+    R² = (ν R₀² + RSS)/(ν + f)
 
-The prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of
-a factor of two: F₀/c with c the power of two nearest to R/R₀. A belief whose c no longer fits its R
-is *outgrown*, and is built anew from prior and evidence (:meth:`Belief.of`).
+They do not depend on the prior: a task that is unlike the others is not taken for a noisy one. The
+prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of a
+factor of two: F₀/c with c the power of two nearest to R/R₀. Both take O(d³), and are renewed when
+a belief is *outgrown*: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
+then R follows in O(1) from S ← S + (r − xᵀθ̂)²/(1+s) as R² = S/k.
 """
 
 from __future__ import annotations
@@ -113,14 +115,8 @@ class Belief(Record):
                 f"evidence must have the prior's batch shape {prior.batch}, or none; "
                 f"got {evidence.batch}"
             )
-        scale: Any = np.ones(prior.batch) if prior.batch else 1.0
-        for _ in range(STEPS):
-            belief = scaled_belief(prior, evidence, scale)
-            fitting = belief.fitting_scale()
-            if np.all(fitting == scale):
-                break
-            scale = fitting
-        return belief.sealed()
+        noise = own_noise(prior, evidence)
+        return scaled_belief(prior, evidence, noise, fitting_scale(prior, noise)).sealed()
 
     @property
     def dim(self) -> int:
@@ -144,27 +140,20 @@ class Belief(Record):
         wider = 2.0 * self.dim * np.log(np.maximum(self.scale, 1e-300))
         return self.prior.log_det + (wider if self.batch else float(wider)) + self.information
 
-    def fitting_scale(self) -> Any:
-        """The power of two nearest to R/R₀, where R is the task's own and R₀ tells its size."""
-        own = is_own(self.prior)
-        if not np.any(own):
-            return self.scale
-        ratio = np.log2(np.asarray(self.noise) / np.asarray(self.prior.noise))
-        fitting = np.where(own, np.exp2(np.rint(ratio)), self.scale)
-        return fitting if self.batch else float(fitting)
-
     @property
-    def outgrown(self) -> Any:
+    def outgrown(self) -> bool:
         """Whether it must be built anew from prior and evidence (one answer for a whole batch)."""
-        if self.mean.ndim > 1:
-            return bool(np.any(np.asarray(self.fitting_scale()) != self.scale))
-        prior = self.prior
-        if self.scale == 0.0:
-            return True
-        if not 0.0 < prior.noise_freedom < ONE_NOISE:
+        if self.mean.ndim == 1:
+            if self.scale == 0.0:
+                return True
+            if not 0.0 < self.prior.noise_freedom < ONE_NOISE:
+                return False
+            rounds = int(self.rounds)
+            return rounds >= self.mean.shape[-1] + LEAST and rounds & (rounds - 1) == 0
+        if not np.any(is_own(self.prior)):
             return False
-        ratio = self.noise / (prior.noise * self.scale)
-        return not 0.7071 < ratio < 1.4143
+        each = np.asarray(self.rounds).astype(np.int64)
+        return bool(((each >= self.dim + LEAST) & (each & (each - 1) == 0)).any())
 
     def learn(self, context: npt.ArrayLike, reward: Any) -> Belief:
         """The belief after one more round ``(x, r)``: the square-root update, O(d²)."""
@@ -197,7 +186,7 @@ class Belief(Record):
             root - shrink[..., :, None] * u[..., None, :],
             self.information + np.log1p(s),
             rounds,
-            own_noise(self.prior, square, rounds, self.noise),
+            lone_noise(self.prior, square, rounds, self.noise),
             self.prior,
             square,
             self.scale,
@@ -225,10 +214,8 @@ class Belief(Record):
         information = self.information + math.log1p(s)
         rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
         prior, noise = self.prior, self.noise
-        freedom = prior.noise_freedom
-        if freedom < ONE_NOISE:
-            variance = (freedom * prior.noise**2 + square) / (freedom + rounds)
-            noise = math.sqrt(variance) if variance > 0.0 else noise
+        if prior.noise_freedom == 0.0 and square > 0.0:
+            noise = math.sqrt(square / rounds)
         scale = self.scale if s < HUGE else 0.0
         return unchecked(mean, root, information, rounds, noise, prior, square, scale)
 
@@ -300,20 +287,54 @@ def is_own(prior: Prior) -> Any:
     return (freedom > 0) & (freedom < ONE_NOISE)
 
 
-def own_noise(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
-    """R from the prior's and from S; as before where neither tells."""
-    freedom = np.asarray(prior.noise_freedom)
-    if not np.any(freedom < ONE_NOISE):
+def lone_noise(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
+    """R from S where nothing else tells it; as before where the prior does, or S is zero."""
+    told = (np.asarray(prior.noise_freedom) == 0) & (np.asarray(square) > 0)
+    if not told.any():
         return before
-    variance = freedom * np.asarray(prior.noise) ** 2 + square
-    variance = variance / np.maximum(freedom + rounds, 1e-300)
-    told = (freedom < ONE_NOISE) & (variance > 0)
-    noise = np.where(told, np.sqrt(np.where(told, variance, 1.0)), before)
+    noise = np.where(told, np.sqrt(square / np.maximum(rounds, 1e-300)), before)
     return noise if noise.ndim else float(noise)
 
 
-def scaled_belief(prior: Prior, evidence: Evidence, scale: Any) -> Belief:
-    """Prior ⊕ evidence, with the prior's root divided by ``scale``."""
+def own_noise(prior: Prior, evidence: Evidence) -> Any:
+    """R of a task from the prior's and from its residuals, where it may have its own."""
+    own = is_own(prior)
+    if not np.any(own & (np.asarray(evidence.rounds) >= prior.dim + LEAST)):
+        return prior.noise
+    root = prior.root
+    inner = root.swapaxes(-1, -2) @ evidence.gram @ root
+    pulled = (evidence.gram @ prior.mean[..., None])[..., 0]
+    surprise = (root.swapaxes(-1, -2) @ (evidence.moment - pulled)[..., None])[..., 0]
+    raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - pulled)).sum(-1)
+    square, freedom = residual_of(inner, surprise, raw, evidence.rounds)
+    many = np.asarray(prior.noise_freedom)
+    variance = (many * np.asarray(prior.noise) ** 2 + square) / (many + freedom)
+    noise = np.where(own & (freedom >= LEAST), np.sqrt(variance), prior.noise)
+    return noise if noise.ndim else float(noise)
+
+
+def residual_of(gram: Array, moment: Array, squares: Any, rounds: Any) -> tuple[Array, Array]:
+    """The residual sum of squares of least squares, and its degrees of freedom k − rank."""
+    dim = gram.shape[-1]
+    size = np.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
+    ridge = 1e-9 * np.maximum(size, 1e-300) * np.eye(dim)
+    inverse = np.linalg.inv(gram + ridge)
+    rank = dim - (inverse * ridge).sum((-1, -2))
+    fitted = (moment * (inverse @ moment[..., None])[..., 0]).sum(-1)
+    square = np.maximum(squares - fitted, 1e-12 * np.asarray(squares))
+    return np.maximum(square, 0.0), np.maximum(np.asarray(rounds) - rank, 0.0)
+
+
+def fitting_scale(prior: Prior, noise: Any) -> Any:
+    """The power of two nearest to R/R₀, where a task may have its own R."""
+    ratio = np.log2(np.asarray(noise) / np.asarray(prior.noise))
+    scale = np.where(is_own(prior), np.exp2(np.rint(ratio)), 1.0)
+    scale = np.array(np.broadcast_to(scale, prior.batch)) if prior.batch else scale
+    return scale if scale.ndim else float(scale)
+
+
+def scaled_belief(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> Belief:
+    """Prior ⊕ evidence, with a noise of the task's own and the prior's root over ``scale``."""
     start = prior.root
     if np.any(scale != 1.0):
         start = start / np.asarray(scale)[..., None, None]
@@ -340,7 +361,7 @@ def scaled_belief(prior: Prior, evidence: Evidence, scale: Any) -> Belief:
         rounds = np.array(np.broadcast_to(rounds, batch))
     else:
         information, square = float(information), float(square)
-    noise = own_noise(prior, square, rounds, prior.noise)
+    noise = lone_noise(prior, square, rounds, noise)
     return unchecked(mean, root, information, rounds, noise, prior, square, scale)
 
 
@@ -388,4 +409,4 @@ def unchecked(
 
 
 put = object.__setattr__
-STEPS = 16  # factors of two, at most, by which the prior's root follows the noise
+LEAST = 4  # degrees of freedom from which on residuals tell the noise

@@ -154,41 +154,31 @@ def learn(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: 
 
 @compiled(
     [
-        numba.intp(
+        numba.void(
             cube, matrix, number[::1], number[:, ::1], numba.intp, number, numba.intp,
-            matrix, vector, number[::1], numba.intp, numba.intp[::1],
+            matrix, vector, number, numba.intp, numba.intp, numba.intp[::1],
         )
     ],
     cache=True,
 )  # fmt: skip
 def play(
     contexts: Any, rewards: Any, mean: Any, root: Any, kind: int, amount: float, forced: int,
-    normals: Any, uniforms: Any, noise: Any, start: int, arms: Any,
-) -> Any:  # fmt: skip
-    """The rounds of one task from ``start`` on; the belief is updated in place and ``arms`` filled.
+    normals: Any, uniforms: Any, noise: float, start: int, stop: int, arms: Any,
+) -> None:  # fmt: skip
+    """The rounds of one task from ``start`` to ``stop``; belief and ``arms`` are changed in place.
 
     ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices; ``amount`` is in units of
-    the noise; ``uniforms`` decide forced choices and ties. ``noise`` holds R, S, and what a belief
-    tells R by: R₀, ν, and the bounds between which the root fits R. Gives the round at which it
-    no longer does, or the number of rounds.
+    the noise; ``uniforms`` decide forced choices and ties. ``noise`` holds R.
     """
-    rounds, offered, _ = contexts.shape
+    offered = contexts.shape[1]
     scores = np.empty(offered)
-    for k in range(start, rounds):
+    for k in range(start, stop):
         if k < forced or kind == 2:
             scores[:] = 0.0
         elif kind == 1:
-            score_thompson(contexts[k], mean, root, amount * noise[0], normals[k], scores)
+            score_thompson(contexts[k], mean, root, amount * noise, normals[k], scores)
         else:
-            score_ucb(contexts[k], mean, root, amount * noise[0], scores)
-        arm = settle(scores, uniforms[k], noise[0])
+            score_ucb(contexts[k], mean, root, amount * noise, scores)
+        arm = settle(scores, uniforms[k], noise)
         arms[k] = arm
-        s, away = update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)
-        noise[1] += away * away / (1.0 + s)
-        if noise[3] < 1e12:
-            variance = (noise[3] * noise[2] * noise[2] + noise[1]) / (noise[3] + k + 1.0)
-            if variance > 0.0:
-                noise[0] = math.sqrt(variance)
-            if noise[0] < noise[4] or noise[0] > noise[5]:
-                return k + 1
-    return rounds
+        update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)

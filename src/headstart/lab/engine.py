@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.belief import Belief
+from headstart.belief import LEAST, Belief
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 from headstart.lab.policies import Policy
@@ -275,13 +275,9 @@ def play_compiled(loops: Any, player: Player, belief: Belief, stacked: Stacked) 
     arms = np.empty((seeds, rounds), dtype=np.intp)
     for seed in range(seeds):
         prior = one_prior(belief.prior, seed)
-        own, played = Belief.start(prior), 0
-        while True:
-            fits = prior.noise * own.scale * np.array([0.7071, 1.4143])
-            if not 0.0 < prior.noise_freedom < ONE_NOISE:
-                fits = np.array([0.0, np.inf])
-            noise = np.array([own.noise, own.square, prior.noise, prior.noise_freedom, *fits])
-            played = loops.play(
+        own, start = Belief.start(prior), 0
+        for stop in milestones(prior, rounds):
+            loops.play(
                 stacked.contexts[seed],
                 stacked.rewards[seed],
                 own.mean.copy(),
@@ -291,14 +287,23 @@ def play_compiled(loops: Any, player: Player, belief: Belief, stacked: Stacked) 
                 rule.forced,
                 draws.normals[seed],
                 draws.uniforms[seed],
-                noise,
-                played,
+                own.noise,
+                start,
+                stop,
                 arms[seed],
             )
-            if played == rounds:
-                break
-            own = Belief.of(prior, stacked.evidence_of(seed, arms[seed, :played]))
+            start = stop
+            if start < rounds:
+                own = Belief.of(prior, stacked.evidence_of(seed, arms[seed, :start]))
     return arms
+
+
+def milestones(prior: Prior, rounds: int) -> list[int]:
+    """The rounds after which a belief is outgrown, and the last one."""
+    if not 0.0 < prior.noise_freedom < ONE_NOISE:
+        return [rounds]
+    powers = [2**power for power in range(3, 63) if 2**power < rounds]
+    return [*(power for power in powers if power >= prior.dim + LEAST), rounds]
 
 
 def one_prior(prior: Prior, seed: int) -> Prior:

@@ -60,6 +60,7 @@ KEPT = 256  # tasks whose evidence is kept at hand, at most
 SPACE = 2**21  # numbers that it may take, about
 WIDE = 256  # features from which on steps are dear
 FAR = 0.2  # a change of the fit, as a share of the tasks' spread
+OWN = ("noise", "residual", "freedom")  # what is found of each task
 FEW = 8  # tasks with which the fit takes several steps at a time
 JUDGED = 5, 11  # steps on a few of very many tasks after which strengths are judged
 CHANGED = 60.0  # evidence, in nats, that tasks are no longer like those before
@@ -267,7 +268,8 @@ class EmpiricalBayes(Transfer):
         if weight == 0:
             return state
         task = Tasks.of(evidence, weight)
-        local = state.units.tasks(task)
+        local = state.units.tasks(task).with_residuals()
+        task = task.replace(residual=local.residual, freedom=local.freedom)
         if not state.given and np.asarray(state.ready).all():
             local = with_own_noise(state.fit, local, self.constant)
             task = task.replace(noise=local.noise)
@@ -321,7 +323,7 @@ class EmpiricalBayes(Transfer):
     ) -> EmpiricalBayesState:
         """Fit again what is kept; without a ``survey``, other strengths are left as they were."""
         state = self.in_new_units(state)
-        tasks = state.units.tasks(state.tasks)
+        tasks = state.units.tasks(state.tasks).with_residuals()
         fit, ready = started(state, tasks)
         strength = self.strength(state)
         few = len(tasks) <= FEW or bool((np.asarray(ready) > np.asarray(state.ready)).any())
@@ -344,7 +346,9 @@ class EmpiricalBayes(Transfer):
         use = np.asarray(ready) > 0
         return state.replace(
             fit=chosen(use, fit, fresh) if not use.all() else fit,
-            tasks=state.tasks.replace(noise=tasks.noise),
+            tasks=state.tasks.replace(
+                noise=tasks.noise, residual=tasks.residual, freedom=tasks.freedom
+            ),
             candidates=surveyed(taken, strength, fit) if survey else state.candidates,
             renewed=state.finished,
             ready=ready,
@@ -422,7 +426,9 @@ class EmpiricalBayes(Transfer):
         over = max(len(everything) - capacity(first.dim), 0)
         count = float(len(found))
         if over:
-            everything = everything.replace(noise=state.tasks.noise[..., np.argsort(order)])
+            back = np.argsort(order)
+            known = {name: getattr(state.tasks, name)[..., back] for name in OWN}
+            everything = everything.replace(**known)
             state = state.replace(past=self.aged(state, state.past, everything[:over]))
         return state.replace(tasks=everything[over:], finished=count, renewed=count)
 
@@ -553,7 +559,7 @@ def moved_far(before: Fit, after: Fit) -> bool:
 
 def own_noises(fit: Fit, tasks: Tasks, given: float, constant: bool) -> Tasks:
     """The tasks with their own noise, unless R is given."""
-    return tasks if given else with_own_noise(fit, tasks, constant)
+    return tasks if given else with_own_noise(fit, tasks.with_residuals(), constant)
 
 
 def capacity(dim: int) -> int:

@@ -87,7 +87,7 @@ class Past(Record):
         weight = sign * tasks.weight
         left = np.eye(known.shape[-1]) - known
         spread = root @ np.einsum("...n,...nij->...ij", weight, left) @ root
-        found = usable(tasks, *residuals(tasks, mean, known), constant)
+        found = usable(tasks, *residuals(tasks, mean, known), constant, fit.noise)
         precision, logs = expected_logs(fit.noise, fit.freedom, found)
         return record(
             Past,
@@ -184,7 +184,7 @@ def with_own_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
     for _ in range(OWN):
         known, z = posteriors(fit, root, tasks)
         mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
-        square, freedom, *_ = usable(tasks, *residuals(tasks, mean, known), constant)
+        square, freedom, *_ = usable(tasks, *residuals(tasks, mean, known), constant, fit.noise)
         tasks = tasks.replace(noise=task_variance(fit.noise, fit.freedom, square, freedom))
     return tasks
 
@@ -251,7 +251,7 @@ def improve(
         variance = plain(np.full(fit.mean.shape[:-1], noise**2))
     elif found:
         square, free = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
-        residual = usable(tasks, square, free, constant)
+        residual = usable(tasks, square, free, constant, fit.noise)
         own_noise = (past.count, past.precision, past.logs)
         variance, freedom = population_noise(residual, own_noise, usual(fit, tasks), fit.noise)
         own_variance = task_variance(variance, freedom, residual.square, residual.freedom)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ from headstart.transfer.fitting import (
     posteriors,
     shrunk,
     task_likelihoods,
-    with_own_noise,
 )
 from headstart.transfer.many import Fit, Tasks, record, started_from
 from headstart.transfer.passes import (
@@ -224,9 +222,6 @@ class Mixture(Transfer):
             return state
         task = Tasks.of(evidence, weight)
         local = state.units.tasks(task)
-        if not state.given and state.renewed:
-            local = local.replace(noise=self.own_noise(state, local))
-            task = task.replace(noise=local.noise)
         state = scored(state, local, weight)
         tasks = state.tasks.join(task)
         options = state.options
@@ -243,12 +238,6 @@ class Mixture(Transfer):
         state = state.replace(tasks=tasks, options=options, finished=state.finished + 1.0)
         due = state.finished >= state.renewed * (1.0 + 1.0 / OFTEN)
         return self.fitted(state) if due else state
-
-    def own_noise(self, state: MixtureState, local: Tasks) -> Array:
-        """R_i² of a task, as its residuals under the one group of all show it."""
-        fit = state.options[0].fit
-        alone = record(Fit, *(np.asarray(part)[0] for part in fields_of(fit)))
-        return with_own_noise(alone, local, self.constant).noise
 
     def without(self, state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:
         """Take a task out again, and let the fits follow."""
@@ -282,7 +271,7 @@ class Mixture(Transfer):
         if not (state.tasks.squares > 0).any():
             return state
         state = self.in_new_units(state)
-        tasks = state.units.tasks(state.tasks)
+        tasks = state.units.tasks(state.tasks).with_residuals()
         first = not state.renewed
         doubled = int(state.renewed).bit_length() < int(state.finished).bit_length()
         few = len(tasks) <= 8
@@ -293,8 +282,6 @@ class Mixture(Transfer):
                 fit, _ = started_from(tasks, state.given)
                 option = option.replace(fit=repeated(fit, len(option.log_weights)))
             best = self.advanced(option, tasks, state.given, strength, 6 if few else steps)
-            if place == 0 and not state.given:
-                tasks = tasks.replace(noise=self.own_noise(state.replace(options=(best,)), tasks))
             whole = state.options[0].past.count == 0  # a fresh start needs all tasks at hand
             if place and doubled and len(tasks) >= 2 * len(option.log_weights) and np.all(whole):
                 start = spread_out(options[0], option, tasks)
@@ -302,7 +289,7 @@ class Mixture(Transfer):
                 best = max(best, fresh, key=lambda one: total_likelihood(one, tasks))
             options.append(best)
         return state.replace(
-            tasks=state.tasks.replace(noise=tasks.noise),
+            tasks=state.tasks.replace(residual=tasks.residual, freedom=tasks.freedom),
             options=tuple(options),
             renewed=state.finished,
         )
@@ -437,11 +424,6 @@ def shared_totals(rows: Array, dim: int, option: Option) -> Totals | None:
     """The sums of a pass over a portion's tasks, shared out among the groups."""
     parts = (shared_out(option, as_tasks(some)) for some in chunks(rows, dim))
     return added(totals_of_tasks(option.fit, part) for part in parts)
-
-
-def fields_of(fit: Fit) -> tuple[Any, ...]:
-    """The fields of a fit, in order."""
-    return fit.mean, fit.covariance, fit.error, fit.noise, fit.freedom
 
 
 def scored(state: MixtureState, task: Tasks, weight: float) -> MixtureState:

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from headstart.belief import residual_of
 from headstart.evidence import Evidence
 from headstart.prior import ONE_NOISE
 from headstart.records import Array, Record, rebuild
@@ -18,6 +19,7 @@ __all__ = ["Fit", "Tasks", "chosen", "fixed_order", "mean_square", "record", "st
 
 Kind = TypeVar("Kind")
 
+FLAT = ("rounds", "squares", "weight", "noise", "residual", "freedom")
 FIRST = 64  # tasks that a first guess is made from, at most
 START_FREEDOM = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
@@ -49,7 +51,9 @@ class Fit(Record):
 class Tasks(Record):
     """The evidence of several tasks side by side: one axis more, after the batch axes.
 
-    ``noise`` is every task's own R², 0 where it has not been estimated yet.
+    ``noise`` is every task's own R², 0 where it has not been estimated yet; ``residual`` is the
+    residual sum of squares of least squares and ``freedom`` its degrees of freedom, below 0 where
+    they have not been computed yet.
     """
 
     gram: Array
@@ -58,13 +62,15 @@ class Tasks(Record):
     squares: Array
     weight: Array
     noise: Array
+    residual: Array
+    freedom: Array
 
     @classmethod
     def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
         """No task."""
         flat = np.zeros((*batch, 0))
         return record(
-            cls, np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), flat, flat, flat, flat
+            cls, np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), *[flat] * len(FLAT)
         )
 
     @classmethod
@@ -76,6 +82,8 @@ class Tasks(Record):
             evidence.squares,
             np.broadcast_to(weight, batch),
             np.zeros(batch),
+            np.zeros(batch),
+            np.full(batch, -1.0),
         )
         flat = [np.asarray(value, dtype=float)[..., None] for value in scalars]
         return record(cls, evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
@@ -89,10 +97,7 @@ class Tasks(Record):
             Tasks,
             self.gram[..., at, :, :],
             self.moment[..., at, :],
-            self.rounds[..., at],
-            self.squares[..., at],
-            self.weight[..., at],
-            self.noise[..., at],
+            *(getattr(self, name)[..., at] for name in FLAT),
         )
 
     def taken(self, order: npt.NDArray[np.intp]) -> Tasks:
@@ -101,11 +106,15 @@ class Tasks(Record):
             Tasks,
             np.take_along_axis(self.gram, order[..., None, None], -3),
             np.take_along_axis(self.moment, order[..., None], -2),
-            *(
-                np.take_along_axis(values, order, -1)
-                for values in (self.rounds, self.squares, self.weight, self.noise)
-            ),
+            *(np.take_along_axis(getattr(self, name), order, -1) for name in FLAT),
         )
+
+    def with_residuals(self) -> Tasks:
+        """The same, with what least squares leaves of each task (in units that make sense)."""
+        if not len(self) or (self.freedom >= 0).all():
+            return self
+        square, freedom = residual_of(self.gram, self.moment, self.squares, self.rounds)
+        return self.replace(residual=square, freedom=freedom)
 
     def task(self, at: int) -> Evidence:
         """One of them."""
@@ -118,8 +127,7 @@ class Tasks(Record):
 
     def join(self, *others: Tasks) -> Tasks:
         """These and others."""
-        flat = ("rounds", "squares", "weight", "noise")
-        axes = {"gram": -3, "moment": -2} | dict.fromkeys(flat, -1)
+        axes = {"gram": -3, "moment": -2} | dict.fromkeys(FLAT, -1)
         parts = (self, *others)
         return record(
             Tasks,

@@ -248,4 +248,6 @@ def as_tasks(evidence: Evidence) -> Tasks:
         evidence.squares,
         np.ones_like(evidence.rounds),
         np.zeros_like(evidence.rounds),
+        np.zeros_like(evidence.rounds),
+        np.full_like(evidence.rounds, -1.0),
     )

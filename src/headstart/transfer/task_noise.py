@@ -10,6 +10,10 @@ the same kind, and R_i² is taken to be ::
 
     R_i² = (ν s² + RSS_i) / (ν + f_i)
 
+RSS_i is that of least squares on the task alone, so that a task whose θ is unlike the others' is
+not taken for a noisy one. Only a task hardly longer than its dimension has residuals around its
+posterior mean instead, and these make it noisier by no more than a factor of ten.
+
 ν and s² are those that make all tasks' residuals likeliest: s² by Newton's method at every ν of a
 grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.
 
@@ -26,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.belief import LEAST
 from headstart.records import Array
 from headstart.transfer.algebra import plain
 from headstart.transfer.many import Tasks
@@ -39,6 +44,7 @@ LEAST_NOISE = 1e-6  # the least s², as a share of the mean square reward
 SHARE, DOUBT = 0.1, 5.0  # the share expected of s², and how many residuals say so at first
 ENOUGH = 20.0  # real residuals that make these superfluous
 NEWTON = 6  # steps
+MOST = 100.0  # times s² that a task too short for least squares is thought to vary by
 
 
 class Residuals(NamedTuple):
@@ -53,11 +59,17 @@ class Residuals(NamedTuple):
     one: Any = False
 
 
-def usable(tasks: Tasks, square: Array, freedom: Array, constant: bool) -> Residuals:
+def usable(tasks: Tasks, square: Array, freedom: Array, constant: bool, noise: Any) -> Residuals:
     """Residuals, with no degrees of freedom where they do not tell the noise.
 
-    ``constant`` says that the last feature is 1 in every context, so that Σr is known.
+    ``square`` and ``freedom`` are those around the posterior means, for tasks that are too short
+    for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
+    context, so that Σr is known.
     """
+    square = np.minimum(square, MOST * freedom * np.asarray(noise)[..., None])
+    long = tasks.freedom >= LEAST
+    square = np.where(long, tasks.residual, square)
+    freedom = np.where(long, tasks.freedom, freedom)
     if not constant:
         told = tasks.squares > 0
         return Residuals(square * told, freedom * told, tasks.weight)
