@@ -115,11 +115,15 @@ REFUSED = {
         ("lam", {"lam": 0}),
     ],
     hs.EmpiricalBayes: [
+        *(("units", {"units": bad}) for bad in ("metric", None, 1)),
+        *(("constant", {"constant": bad}) for bad in (None, 1, "yes")),
         *(("memory", {"memory": bad}) for bad in (0, 0.5, -1, "x", None, True, float("nan"))),
         *(("running", {"running": bad}) for bad in (None, 1, 0.0, "yes")),
     ],
     hs.Mixture: [
         *(("groups", {"groups": bad}) for bad in (0, -1, 2.5, "x", None, True, float("nan"))),
+        *(("units", {"units": bad}) for bad in ("metric", None, 1)),
+        *(("constant", {"constant": bad}) for bad in (None, 1, "yes")),
     ],
     hs.Oracle: [
         ("mean", {"mean": "x", "covariance": np.eye(DIM)}),

@@ -101,31 +101,51 @@ class TestNoise:
 
 
 class TestHugeContexts:
-    @pytest.mark.parametrize("size", [1e10, 1e16, 1e40])
-    def test_one_leaves_its_task_and_others_as_sure_as_they_were(self, size):
-        """Live, idle and after closing; what the row itself says of its task is another matter."""
-        rng = np.random.default_rng(3)
-        theta = np.array([1.0, -0.5, 0.25])
+    @pytest.mark.parametrize("size", [1e8, 1e16, 1e40])
+    def test_one_far_out_of_its_features_range_is_refused_and_changes_nothing(self, size):
+        """A Gram matrix cannot hold it beside the others."""
         bandits = [hs.Bandit(3, seed=0, live=1), hs.Bandit(3, seed=0, live=1)]
-        for number in range(8):
-            for k in range(15):
+        rng = np.random.default_rng(3)
+        for number in range(6):
+            for k in range(10):
                 contexts = rng.normal(size=(4, 3))
-                noise = rng.normal()
-                for bandit in bandits:
-                    huge = bandit is bandits[1] and (number, k) == (5, 7)
-                    row = contexts[:1] * ([size, 1.0, 1.0] if huge else 1.0)
-                    choice = bandit.task(number).choose(row)
-                    reward = float(contexts[0] @ theta + 0.1 * noise)
-                    bandit.task(number).learn(choice, reward)
+                if (number, k) == (3, 5):
+                    with pytest.raises(hs.InputError, match="row 1, column 0"):
+                        bandits[1].task(number).choose(contexts * [[1], [size], [1], [1]])
+                choices = [bandit.task(number).choose(contexts) for bandit in bandits]
+                assert choices[0].arm == choices[1].arm
+                for bandit, choice in zip(bandits, choices, strict=True):
+                    bandit.task(number).learn(choice, float(contexts[choice.arm].sum()))
             for bandit in bandits:
-                bandit.task("other")  # so that the task goes idle
-                bandit.task("other").choose(np.eye(3))
                 bandit.task(number).close()
-        rows = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-        assert np.abs(bandits[1].task(5).predict(rows).mean).max() < 2.0
-        for name in (4, 6, "new"):
-            plain, odd = (bandit.task(name).predict(rows) for bandit in bandits)
-            spread = (plain.upper - plain.lower) / 4
-            assert (np.abs(odd.mean - plain.mean) < 3 * spread + 0.1).all()
-            ratio = (odd.upper - odd.lower) / (plain.upper - plain.lower)
-            assert ((ratio > 0.3) & (ratio < 3.0)).all()
+        assert bandits[0].prior == bandits[1].prior
+
+    def test_odd_units_and_heavy_tails_are_not_far_out(self):
+        rng = np.random.default_rng(4)
+        bandit = hs.Bandit(3, seed=0)
+        for _ in range(300):
+            contexts = np.exp(2.0 * rng.normal(size=(5, 3))) * [1e-9, 1.0, 1e9]
+            contexts[:, 1] *= rng.random(5) < 0.2
+            bandit.task("a").learn(bandit.task("a").choose(contexts), float(rng.normal()))
+        assert np.isfinite(bandit.task("a").belief.mean).all()
+
+    @pytest.mark.parametrize("size", [1e10, 1e16, 1e40])
+    def test_a_belief_holds_one_in_one_feature(self, size):
+        """Prior and evidence by themselves: what the row does not touch is known as before."""
+        rng = np.random.default_rng(5)
+        contexts = rng.normal(size=(30, 3))
+        rewards = contexts @ [1.0, -0.5, 0.25]
+        wide = contexts.copy()
+        wide[7, 0] = size
+        covariance = np.array([[1.0, 0.5, 0.2], [0.5, 1.0, 0.1], [0.2, 0.1, 1.0]])
+        prior = hs.Prior.gaussian(np.ones(3), covariance, noise=0.1)
+        found = hs.Belief.of(prior, hs.Evidence.of(wide, rewards))
+        # In the limit the row says θ₀ = r/size, and nothing else.
+        rest = np.delete(np.arange(30), 7)
+        sure = prior.covariance - np.outer(covariance[:, 0], covariance[0]) / covariance[0, 0]
+        shifted = np.ones(3) - covariance[:, 0] / covariance[0, 0]
+        sub = hs.Prior.gaussian(shifted[1:], sure[1:, 1:], noise=0.1)
+        expected = hs.Belief.of(sub, hs.Evidence.of(contexts[rest][:, 1:], rewards[rest]))
+        assert abs(found.mean[0]) < 1e-9
+        np.testing.assert_allclose(found.mean[1:], expected.mean, rtol=1e-6)
+        np.testing.assert_allclose(found.covariance[1:, 1:], expected.covariance, rtol=1e-6)

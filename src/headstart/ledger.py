@@ -85,6 +85,7 @@ class Ledger:
         self.returned: dict[str, None] = {}  # tasks that went on after they were closed
         self.state: Any = self.first_state()
         self.blank = transfer.unit_free  # some features may have no unit yet
+        self.offers = 0  # how many contexts on offer have told of units
         self.stale = False  # the state must be folded anew
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
@@ -143,12 +144,12 @@ class Ledger:
         return self.transfer.keep_offers(state, self.state)
 
     def offer(self, table: Array) -> None:
-        """Take the units of features from contexts on offer, where no reward has told them.
+        """Take the units of features from contexts on offer: the first, and while some have none.
 
         Beliefs that did not know one of these units are built anew when they are next used.
         """
         before = self.transfer.blank(self.state)
-        if not before.any():
+        if not before.any() and self.offers >= OFFERS:
             self.commit((setattr, self, "blank", False))
             return
         state = self.transfer.offered(self.state, table)
@@ -158,7 +159,7 @@ class Ledger:
             steps.append((setattr, self, "cached_prior", None))
             for task in self.live:
                 steps += self.idling(task)
-        self.commit(*steps, (setattr, self, "blank", bool(after.any())))
+        self.commit(*steps, (setattr, self, "offers", self.offers + 1))
 
     def belief_at(self, task: str, table: Array) -> Believed:
         """What is believed of a task, for looking at contexts that need not have been on offer."""
@@ -570,6 +571,7 @@ class Ledger:
 
 
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
+OFFERS = 16  # how many offers tell of units at least
 RUNNING = 64  # how many running tasks count at most
 DROPS = 4  # how many times as often a task may be taken out where no digits are lost
 

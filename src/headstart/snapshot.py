@@ -87,6 +87,7 @@ def pack(saved: Saved) -> Content:
         "built": [entries[name].built for name, _ in beliefs],
         "stale": ledger.stale,
         "reversals": ledger.reversals,
+        "told_offers": ledger.offers,
         "first_number": ledger.first_number,
         "tasks": list(entries),
         "closed": list(ledger.closed),
@@ -207,6 +208,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory
     ledger.stale = restored.flag("stale", header["stale"])
     for name in ("reversals", "first_number", "rewards", "cached_at"):
         setattr(ledger, name, restored.count(name, header[name]))
+    ledger.offers = restored.count("told_offers", header["told_offers"])
     ledger.epoch = checks.integer("epoch", header["epoch"], 0, 2**64 - 1)
     if sum(entry.rewards for entry in ledger.entries.values()) > ledger.rewards:
         raise InputError("rewards must be as many as all tasks have had; got fewer")

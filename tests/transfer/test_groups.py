@@ -55,8 +55,8 @@ def folded(transfer, evidences, noise=None, dim=3):
     return state
 
 
-def prior_of(evidences, noise=None, dim=3, **options):
-    transfer = hs.Mixture(**options)
+def prior_of(evidences, noise=None, dim=3, units="given", **options):
+    transfer = hs.Mixture(units=units, **options)
     return transfer.prior(folded(transfer, evidences, noise, dim))
 
 
@@ -174,7 +174,9 @@ class TestHowMany:
         rounds = [evidence_of(theta, [3, at]) for at, theta in enumerate(thetas)]
         state = folded(hs.Mixture(groups=4), [hs.Evidence.of(*each) for each in rounds[:20]])
         contexts, rewards = rounds[20]
-        after = groups.scored(state, hs.Evidence.of(contexts, rewards), 1.0)
+        task = state.units.tasks(Tasks.of(hs.Evidence.of(contexts, rewards)))
+        contexts = contexts * state.units.inverse
+        after = groups.scored(state, task, 1.0)
         gained = after.scores - groups.RECENT * state.scores
         expected = np.empty_like(gained)
         for row, option in enumerate(state.options):
@@ -297,7 +299,7 @@ class TestOddTasks:
         for seed in range(2):
             centre = np.ones((1, dim)) / np.sqrt(dim)
             evidences = tasks_of(seed, centre, in_turn(1, 16), 0.2, rounds)
-            transfer = hs.Mixture(groups=3)
+            transfer = hs.Mixture(groups=3, units="given")  # one round tells of no units
             state = transfer.init(dim)
             for evidence in evidences:
                 state = transfer.fold(state, evidence)
@@ -409,7 +411,7 @@ class TestInABandit:
         assert header["prior_of"] == [0] * 6
 
     def test_the_report_prints_the_groups(self):
-        bandit = hs.Bandit(3, hs.Mixture(), noise=NOISE, seed=0)
+        bandit = hs.Bandit(3, hs.Mixture(), noise=NOISE, seed=0, intercept=False)
         assert "no task has finished yet" in str(bandit.report())
         play(bandit, range(1))
         assert "one group of tasks" in str(bandit.report())
@@ -426,7 +428,8 @@ class TestInABandit:
         assert report.gain.low <= report.gain.saved <= report.gain.high
 
     def test_late_rewards_reopening_and_deleting_leave_the_prior_of_the_closed_tasks(self):
-        bandit = hs.Bandit(3, hs.Mixture(groups=2), noise=NOISE, seed=0)
+        transfer = hs.Mixture(groups=2, units="given")
+        bandit = hs.Bandit(3, transfer, noise=NOISE, seed=0, intercept=False)
         play(bandit, range(16))
         late = [bandit.task(2).choose(np.eye(3)), bandit.task(5).choose(np.eye(3))]
         bandit.task(2).close()  # task 5 runs on

@@ -213,7 +213,7 @@ def test_plug_in_lambdas_by_hand():
 def test_a_feature_that_no_task_has_shown_yet_can_still_be_learned(transfer, seed):
     """Its estimates are all exactly 0, which says nothing: that must not read as no variance."""
     rng = np.random.default_rng(seed)
-    bandit = hs.Bandit(3, transfer, seed=0)
+    bandit = hs.Bandit(3, transfer, seed=0, intercept=False)
     for t in range(21):
         task, theta = bandit.task(t), rng.standard_normal(3)
         theta[2] = 5.0

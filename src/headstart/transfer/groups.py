@@ -131,16 +131,6 @@ class Mixture(Transfer):
         return True
 
     @property
-    def reversible(self) -> bool:
-        """A task whose evidence is at hand is dropped; an older one is subtracted."""
-        return True
-
-    @property
-    def drops(self) -> bool:
-        """A task is taken back without loss."""
-        return True
-
-    @property
     def unit_free(self) -> bool:
         """As set."""
         return self.units == "free"
@@ -215,9 +205,7 @@ class Mixture(Transfer):
     def fold(self, state: MixtureState, evidence: Evidence, weight: float = 1.0) -> MixtureState:
         """Score the predictions of a finished task, keep it, and renew the fits if due."""
         evidence = checked_evidence(evidence, (self.dim(state),)).replace(forced=None)
-        weight = checks.real("weight", weight)
-        if weight < 0:
-            return self.without(state, evidence, -weight)
+        weight = checks.non_negative("weight", weight)
         if weight == 0:
             return state
         task = Tasks.of(evidence, weight)
@@ -239,34 +227,11 @@ class Mixture(Transfer):
         due = state.finished >= state.renewed * (1.0 + 1.0 / OFTEN)
         return self.fitted(state) if due else state
 
-    def without(self, state: MixtureState, evidence: Evidence, weight: float) -> MixtureState:
-        """Take a task out again, and let the fits follow."""
-        tasks = state.tasks
-        same = (tasks.squares == evidence.squares) & (tasks.rounds == evidence.rounds)
-        same &= (tasks.moment == evidence.moment).all(-1)
-        finished = max(state.finished - 1.0, 0.0)
-        if same.any():
-            left = tasks.weight.copy()
-            at = int(same.argmax())
-            left[at] = max(left[at] - weight, 0.0)
-            tasks = tasks.replace(weight=left)[np.flatnonzero(left > 0)]
-            return self.fitted(state.replace(tasks=tasks, finished=finished), steps=6)
-        gone = state.units.tasks(Tasks.of(evidence, weight))
-        options = tuple(
-            option.replace(
-                past=option.past.add(
-                    option.fit, shared_out(option, gone), -1.0, constant=self.constant
-                )
-            )
-            for option in state.options
-        )
-        return self.fitted(state.replace(options=options, finished=finished), steps=6)
-
     def dim(self, state: MixtureState) -> int:
         """The number of features."""
         return int(state.tasks.moment.shape[-1])
 
-    def fitted(self, state: MixtureState, steps: int = 2) -> MixtureState:
+    def fitted(self, state: MixtureState) -> MixtureState:
         """Renew every option; whenever the tasks have doubled, also try a fresh start."""
         if not (state.tasks.squares > 0).any():
             return state
@@ -281,7 +246,7 @@ class Mixture(Transfer):
             if first:
                 fit, _ = started_from(tasks, state.given)
                 option = option.replace(fit=repeated(fit, len(option.log_weights)))
-            best = self.advanced(option, tasks, state.given, strength, 6 if few else steps)
+            best = self.advanced(option, tasks, state.given, strength, 6 if few else 2)
             whole = state.options[0].past.count == 0  # a fresh start needs all tasks at hand
             if place and doubled and len(tasks) >= 2 * len(option.log_weights) and np.all(whole):
                 start = spread_out(options[0], option, tasks)
@@ -314,7 +279,6 @@ class Mixture(Transfer):
                 given,
                 size,
                 constant=self.constant,
-                even=not self.unit_free,
             )
             option = weighed(option, fit, count)
         assert taken is not None
