@@ -491,13 +491,13 @@ class TestLoops:
         normals, uniforms = rng.standard_normal((rounds, dim)), rng.random(rounds)
         start = random_belief(seed, dim)
         amount = {hs.UCB: "radius", hs.Thompson: "scale"}.get(type(rule))
-        amount = start.noise * (getattr(rule, amount) if amount else 0.0)
+        amount = getattr(rule, amount) if amount else 0.0
 
         mean, root = start.mean.copy(), start.root.copy()
         picked = np.empty(rounds, dtype=np.intp)
         compiled.play(
             *(contexts, rewards, mean, root, number, amount, forced, normals, uniforms),
-            *(start.noise, picked),
+            *(start.noise, 0, rounds, picked),
         )
 
         prior = hs.Prior(start.mean[None], start.root[None], noise=start.noise)

@@ -103,11 +103,13 @@ def seen():
             means[at, 0].copy(),
             roots[at, 0].copy(),
             KINDS[rule.kind],
-            rule.amount * noise,
+            rule.amount,
             rule.forced,
             draws[at, 0],
             rng.random(ROUNDS),
             noise,
+            0,
+            ROUNDS,
             arms[at, 0],
         )
     picked = np.stack([contexts[0, np.arange(ROUNDS), each[0]][None] for each in arms])

@@ -65,7 +65,7 @@ class Table:
         for at, (plain, stack) in enumerate(zip(self.rules, self.stacks, strict=True)):
             belief = Belief.start(Prior(means[at], roots[at], noise=noise))
             player = engines.Player(None, rule_of(plain), plain, stack, noise)
-            arms, _ = engines.play(player, belief, stacked, False)
+            arms, _ = engines.play(player, belief, stacked, None)
             self.picked[at] = stacked.of(arms, "contexts")
             self.earned[at] = stacked.of(arms, "rewards")
             lost = stacked.best - stacked.of(arms, "values")

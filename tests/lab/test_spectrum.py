@@ -15,7 +15,7 @@ DIM = 8
 def played(tasks=30, transfer=None):
     """A bandit that has finished so many tasks near a plane of three dimensions."""
     population = Synthetic(dim=DIM, rank=3, arms=8).population(1)
-    bandit = hs.Bandit(DIM, transfer, seed=0)
+    bandit = hs.Bandit(DIM, transfer, seed=0, intercept=False)
     for id in range(tasks):
         episode, task = population.episode(id, 30), bandit.task(id)
         for contexts, rewards in zip(episode.contexts, episode.rewards, strict=True):
@@ -254,8 +254,8 @@ def test_refusals_say_what_is_needed():
     with pytest.raises(hs.InputError, match=r"learns how tasks spread.*Independent"):
         figures.spectrum(hs.linucb(DIM, seed=0).report())
     with pytest.raises(hs.InputError, match=r"finished tasks.*no task has finished yet"):
-        figures.spectrum(hs.Bandit(DIM, seed=0).report())
+        figures.spectrum(hs.Bandit(DIM, seed=0, intercept=False).report())
     with pytest.raises(hs.InputError, match=r"above 0 after 0 tasks"):
         figures.spectrum(hs.Bandit(DIM, hs.Subspace(), seed=0).report())
     with pytest.raises(hs.InputError, match=r"bandit\.report\(\) gives; got a Bandit"):
-        figures.spectrum(hs.Bandit(DIM, seed=0))
+        figures.spectrum(hs.Bandit(DIM, seed=0, intercept=False))

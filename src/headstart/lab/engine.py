@@ -58,7 +58,7 @@ class Player(NamedTuple):
     plain: PlainRule | None
     rng: SeedStack
     noise: float | None
-    intercept: bool
+    intercept: bool = False
 
 
 class Draws:

@@ -47,7 +47,7 @@ GROUPS = (1, 2, 3, 4, 6, 8)
 STRENGTHS = 10.0 ** np.arange(-2.5, 0.51, 0.5)
 OFTEN = 16  # the fits are renewed whenever tasks have grown by this fraction of themselves
 KEPT = 128  # tasks whose evidence is kept at hand
-EACH = 3.0  # nats that one more group has to earn on the latest tasks
+EACH = 4.0  # nats that one more group has to earn on the latest tasks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
