@@ -154,7 +154,8 @@ def changes(array: Any) -> Iterator[tuple[str, Any]]:
         if array.size and (array.dtype.kind == "f" or math.isfinite(value)):
             some = array.copy()
             with np.errstate(all="ignore"):
-                whole = array.dtype.kind in "iu" and abs(value) > 1e9
+                kind = array.dtype.kind
+                whole = (kind in "iu" and abs(value) > 1e9) or (kind == "u" and value < 0)
                 some.flat[array.size // 2] = np.iinfo(array.dtype).max if whole else value
                 yield f"with {value}", some
                 yield f"full of {value}", np.full_like(some, some.flat[array.size // 2])
@@ -223,12 +224,13 @@ def short(value: Any) -> str:
 def sealed(text: str, tensors: dict[str, Any]) -> bytes:
     """A file with this header and these arrays, and the right digest."""
     ready = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    hashed = hashlib.blake2b(("1" + text).encode(), digest_size=16)
+    version = str(files.VERSION)
+    hashed = hashlib.blake2b((version + text).encode(), digest_size=16)
     for name in sorted(ready):
         array = ready[name]
         hashed.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         hashed.update(array.tobytes())
-    metadata = {"format": "headstart", "version": "1", "header": text}
+    metadata = {"format": "headstart", "version": version, "header": text}
     return bytes(as_safetensors(ready, metadata | {"digest": hashed.hexdigest()}))
 
 

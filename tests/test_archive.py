@@ -154,7 +154,7 @@ class TestRoundTrip:
         for id in range(6):
             play(bandit, id, world(seed=id, rounds=4, dim=DIM))
         items = ((id, bandit.task(id).evidence) for id in bandit)
-        hs.write_evidence(tmp_path / "e", items, DIM)
+        hs.write_evidence(tmp_path / "e", items, DIM + 1)  # with the intercept
         with hs.EvidenceFile(tmp_path / "e") as file:
             assert all(file[id] == bandit.task(id).evidence for id in bandit)
 

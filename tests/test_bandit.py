@@ -25,7 +25,8 @@ def test_the_example_of_the_design_runs(tmp_path):
 
 def test_defaults_are_empirical_bayes_with_optimism_and_estimated_noise():
     bandit = hs.Bandit(dim=3)
-    assert bandit.transfer == hs.EmpiricalBayes()
+    assert bandit.transfer == hs.EmpiricalBayes(constant=True)
+    assert bandit.prior.mean.shape == (4,)  # with an intercept
     assert bandit.transfer.counts_running
     assert bandit.rule == hs.UCB()
     assert "noise='auto'" in repr(bandit)
@@ -43,7 +44,7 @@ def test_parts_can_be_given_by_position_and_by_name():
 
 
 def test_a_choice_is_the_row_with_the_largest_score():
-    bandit = hs.Bandit(dim=2, rule=hs.Greedy(), noise=1.0, seed=0)
+    bandit = hs.Bandit(dim=2, rule=hs.Greedy(), noise=1.0, seed=0, intercept=False)
     task = bandit.task("a")
     task.learn(task.choose(X[1:2]), 5.0)
     choice = task.choose(X)
@@ -53,7 +54,7 @@ def test_a_choice_is_the_row_with_the_largest_score():
 
 def test_learning_adds_exactly_the_chosen_rounds(world, play):
     rounds = world(seed=3, rounds=20, dim=4)
-    bandit = hs.Bandit(dim=4, seed=0)
+    bandit = hs.Bandit(dim=4, seed=0, intercept=False)
     arms = play(bandit, "a", rounds)
     picked = rounds.offers[np.arange(20), arms]
     shown = bandit.task("a").evidence
@@ -64,9 +65,11 @@ def test_learning_adds_exactly_the_chosen_rounds(world, play):
 
 
 def test_a_running_belief_is_its_prior_and_its_evidence(world, play, same_belief):
-    bandit = hs.Bandit(dim=4, noise=0.3, seed=0)
+    bandit, untaught = (
+        hs.Bandit(4, hs.EmpiricalBayes(units="given"), noise=0.3, seed=0) for _ in range(2)
+    )
     play(bandit, "a", world(seed=1, rounds=30, dim=4))
-    task, untaught = bandit.task("a"), hs.Bandit(dim=4, noise=0.3).prior
+    task, untaught = bandit.task("a"), untaught.prior
     same_belief(task.belief, hs.Belief.of(untaught, task.evidence))
 
 
@@ -87,7 +90,7 @@ def test_only_the_chosen_task_learns():
     one, other = bandit.task("one"), bandit.task("other")
     one.learn(one.choose(X), 1.0)
     assert (one.rounds, other.rounds) == (1, 0)
-    assert other.evidence == hs.Evidence.zero(2)
+    assert other.evidence == hs.Evidence.zero(3)  # with the intercept
 
 
 def test_one_arm_is_always_chosen_and_many_are_fine():
@@ -173,7 +176,7 @@ def test_noise_that_is_given_is_kept(world, play):
 class TestPredict:
     @pytest.fixture
     def bandit(self, world, play):
-        bandit = hs.Bandit(dim=2, noise=0.5, seed=0)
+        bandit = hs.Bandit(dim=2, noise=0.5, seed=0, intercept=False)
         play(bandit, "a", world(seed=1, rounds=10, dim=2))
         return bandit
 
@@ -312,7 +315,7 @@ BAD_SETTINGS = {
     "seed": [-1, 1.5, "a", True, [1, 2], float("nan"), np.array([1, 2]), np.array([0.5])],
     "transfer": ["subspace", hs.Subspace, hs.UCB(), 1, []],
     "rule": ["ucb", hs.UCB, hs.Subspace(), 1, []],
-    "intercept": [None, 1, "yes"],
+    "intercept": [1, 0.0, "yes"],
     "live": [0, -1, 2.5, True, None, "8"],
     "memory": [0, -1, 2.5, True, None, "8"],
     "half_life": [0, -1, 0.0, True, "8", float("nan"), float("inf"), [5.0], 1j],

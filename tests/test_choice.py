@@ -51,7 +51,8 @@ class TestWhatItSays:
         task = bandit.task("a")
         task.learn(task.choose(X), 1.0)
         belief = task.belief
-        index = belief.predict(X) + belief.noise * belief.width(X)
+        table = np.column_stack([X, np.ones(len(X))])  # with the intercept
+        index = belief.predict(table) + belief.noise * belief.width(table)
         choice = task.choose(X)
         assert choice.arm == index.argmax()
         assert choice.score == pytest.approx(index.max(), rel=1e-12)
@@ -508,7 +509,7 @@ class TestHandMadeChoices:
         bandit = hs.Bandit(dim=2, seed=0)
         choice = bandit.task("a").choose(np.eye(2))
         assert bandit.learn(dataclasses.replace(choice, context=np.array([3.0, 4.0])), 1.0)
-        np.testing.assert_array_equal(bandit.task("a").evidence.moment, [3.0, 4.0])
+        np.testing.assert_array_equal(bandit.task("a").evidence.moment, [3.0, 4.0, 1.0])
         with pytest.raises(hs.ChoiceError, match="already"):
             bandit.learn(choice, 1.0)
 

@@ -13,7 +13,7 @@ NAMES = ["age", "price", "score"]
 
 def learned_from(contexts, dim=3, arm=1, **options):
     """The evidence of one round with that row, and the bandit."""
-    bandit = hs.Bandit(dim=dim, seed=0, **options)
+    bandit = hs.Bandit(dim=dim, seed=0, **{"intercept": False} | options)
     task = bandit.task("a")
     arms = len(contexts)
     choice = task.choose(contexts, exclude=[row for row in range(arms) if row != arm])
@@ -142,7 +142,8 @@ class TestTheUsualCase:
     @pytest.mark.parametrize("exclude", [None, [0]])
     def test_what_is_done_to_the_array_afterwards_changes_nothing(self, name, exclude):
         def fresh():
-            return hs.Bandit(dim=3, seed=0, rule=hs.Thompson(draws=20), noise=0.3)
+            rule = hs.Thompson(draws=20)
+            return hs.Bandit(dim=3, seed=0, rule=rule, noise=0.3, intercept=False)
 
         original = np.array(ROWS, dtype=float)
         table = LAYOUTS[name](original.copy())
@@ -448,7 +449,7 @@ class TestFrames:
         choice = bandit.task("a").choose(frame)
         frame.loc[:, :] = 0.0
         bandit.learn(choice, 1.0)
-        np.testing.assert_array_equal(bandit.task("a").evidence.moment, [1, 2, 3])
+        np.testing.assert_array_equal(bandit.task("a").evidence.moment, [1, 2, 3, 1])
 
     def test_a_single_column_is_a_frame_too(self):
         frame = pd.DataFrame({"x": [1.0, 2.0]})

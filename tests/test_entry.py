@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart import files
 from headstart.entry import BLOCK, Entry
 from headstart.records import flatten
 from headstart.transfer.noise import own_noise
@@ -97,7 +96,7 @@ class TestTheEvidenceOfATask:
         task, expected = bandit.task("a"), bandit.task("a").evidence
         for at in range(ROUNDS):
             choice = task.choose(offer(at))
-            told.append((choice.context, reward_of(choice, at)))
+            told.append((bandit._features.changed(choice.context), reward_of(choice, at)))
             task.learn(choice, told[-1][1])
             expected = expected.faded(faded).add(*told[-1], forced=choice.forced)
             for name in ("gram", "moment", "squares", "rounds"):
@@ -336,21 +335,6 @@ class TestFiles:
         go_on(one, 5, 5)
         assert one.task("a").evidence.rounds == 10
         assert other.task("a").evidence.rounds == bandit.task("a").evidence.rounds == 5
-
-    @pytest.mark.parametrize("name", ["default", "linucb"])
-    def test_that_know_of_no_blocks_are_read_too(self, name, tmp_path):
-        """As they were written before there were blocks: every round was in the evidence."""
-        _, bandit = go_on(BANDITS[name](), BLOCK, ids="ab")
-        bandit.save(tmp_path / "b")
-        header, tensors = files.read(tmp_path / "b")
-        for word in ("pending", "cached_with"):
-            header.pop(word)
-        files.write(tmp_path / "b", header, tensors)
-        loaded = hs.load(tmp_path / "b")
-        for id in "ab":
-            assert loaded.task(id).evidence == bandit.task(id).evidence
-            assert loaded.task(id).belief == bandit.task(id).belief
-        assert go_on(loaded, 5, 99)[0] == go_on(bandit, 5, 99)[0]
 
 
 class TestFading:

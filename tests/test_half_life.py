@@ -49,7 +49,11 @@ def same_evidence(found, expected):
 
 
 @pytest.mark.parametrize("half_life", [0.5, 1.0, 7.3, 1000])
-@pytest.mark.parametrize("transfer", [None, hs.Independent(2.0), hs.Subspace()], ids=repr)
+@pytest.mark.parametrize(
+    "transfer",
+    [hs.EmpiricalBayes(units="given"), hs.Independent(2.0), hs.Subspace()],
+    ids=repr,
+)
 def test_the_belief_is_the_prior_and_the_faded_evidence(half_life, transfer):
     bandit = hs.Bandit(DIM, transfer, noise=NOISE, seed=0, half_life=half_life)
     prior = bandit.prior
@@ -102,7 +106,7 @@ def error_after_a_jump(half_life, seed, rounds=40):
         now = theta if at < 100 else -theta
         choice = task.choose(rng.standard_normal((4, DIM)))
         task.learn(choice, float(choice.context @ now + NOISE * rng.standard_normal()))
-    return np.linalg.norm(task.belief.mean + theta) / np.linalg.norm(theta)
+    return np.linalg.norm(task.belief.mean[:DIM] + theta) / np.linalg.norm(theta)
 
 
 def test_a_task_that_jumps_is_followed_faster():
@@ -145,7 +149,8 @@ def test_a_very_long_half_life_is_none():
 
 
 def test_unless_given_nothing_is_forgotten(content):
-    plain, none = hs.Bandit(DIM, seed=0), hs.Bandit(DIM, seed=0, half_life=None)
+    plain = hs.Bandit(DIM, seed=0, intercept=False)
+    none = hs.Bandit(DIM, seed=0, intercept=False, half_life=None)
     raw, same = played(plain), played(none)
     assert [(x.tolist(), r) for x, r in raw] == [(x.tolist(), r) for x, r in same]
     contexts, rewards = np.array([x for x, _ in raw]), [r for _, r in raw]

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,9 +12,13 @@ import headstart as hs
 HEAVY = ["scipy", "safetensors", "pandas", "polars", "sklearn", "matplotlib", "jax", "numba", "ray"]
 
 
-def told_by(script):
+def told_by(script, **variables):
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | variables,
     )
     return json.loads(done.stdout)
 
@@ -41,14 +46,16 @@ def test_choosing_and_learning_load_no_more():
     assert {name.partition(".")[0] for name in loaded}.isdisjoint(HEAVY)
 
 
-def test_importing_costs_less_than_a_tenth_of_a_second_beyond_numpy():
+def test_importing_costs_less_than_a_tenth_of_a_second_beyond_numpy(tmp_path):
+    """With compiled bytecode at hand, as installers leave it, whatever the environment says."""
+    kept = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     script = (
         "import time, numpy, numpy.random, numpy.linalg\n"
         "start = time.perf_counter()\n"
         "import headstart\n"
         "print(time.perf_counter() - start)"
     )
-    assert min(told_by(script) for _ in range(7)) < 0.1
+    assert min(told_by(script, **kept) for _ in range(7)) < 0.1
 
 
 def test_importing_warns_of_nothing():

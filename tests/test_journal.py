@@ -71,7 +71,7 @@ class TestRestartingFromAnOlderFile:
         before = bandit.task("a").evidence
         bandit.learn(lost[0], 2.0)
         context = hs.Choice.from_token(lost[0], bandit._origin).context
-        after, expected = bandit.task("a").evidence, before.add(context, 2.0)
+        after, expected = bandit.task("a").evidence, before.add([*context, 1.0], 2.0)
         np.testing.assert_allclose(after.gram, expected.gram, rtol=1e-12)
         np.testing.assert_allclose(after.moment, expected.moment, rtol=1e-12)
 

@@ -40,7 +40,7 @@ def test_counts(shared_plane, world, play):
     bandit.task("closed without rewards").close()
     report = bandit.report()
     assert (report.closed_tasks, report.open_tasks, report.rounds) == (4, 2, 37)
-    assert report.dim == DIM
+    assert report.dim == DIM + 1  # with the intercept
     assert report.transfer == repr(bandit.transfer)
     assert report.rule == repr(bandit.rule)
 
@@ -67,7 +67,7 @@ class TestOfTheDefault:
         assert report.rank is None
         assert report.explained is None
         assert report.noise == pytest.approx(NOISE, rel=0.1)
-        assert report.lower.shape == report.eigenvalues.shape == report.upper.shape == (DIM,)
+        assert report.lower.shape == report.eigenvalues.shape == report.upper.shape == (DIM + 1,)
         assert (report.lower < report.eigenvalues).all()
         assert (report.eigenvalues < report.upper).all()
         assert (report.lower > 0).all()
@@ -96,7 +96,7 @@ class TestOfTheDefault:
         assert shown["95 % intervals"].startswith(first)
         assert shown["95 % intervals"].count("–") == 4
         assert shown["95 % intervals"].endswith("…")
-        assert shown["effective rank"] == f"{report.effective_rank:.1f} of {DIM}"
+        assert shown["effective rank"] == f"{report.effective_rank:.1f} of {DIM + 1}"
         assert shown["evidence"] == f"for transfer: {report.support / 40:.3g} nats a task"
         assert "subspace" not in shown
         assert "note" not in shown

@@ -29,7 +29,8 @@ NAMED = {
     "greedy": lambda **o: hs.Bandit(rule=hs.Greedy(explore=0.2), **o),
     "uniform": lambda **o: hs.Bandit(rule=hs.Uniform(), **o),
 }
-ALONE = hs.EmpiricalBayes(running=False)  # only finished tasks count: running ones share nothing
+# Only finished tasks count, and features in the units given: running tasks share nothing.
+ALONE = hs.EmpiricalBayes(running=False, units="given")
 APART = NAMED | {
     "bandit": lambda **o: hs.Bandit(transfer=ALONE, **o),
     "greedy": lambda **o: hs.Bandit(transfer=ALONE, rule=hs.Greedy(explore=0.2), **o),
@@ -187,7 +188,7 @@ class TestInterleaving:
             arms = interleaved(bandit, tasks, order)
             assert arms != expected
             assert bandit.prior != hs.Bandit(DIM).prior  # though no task has finished
-        assert "running=False" in hs.Bandit.__doc__.partition("Notes")[2]
+        assert 'running=False, units="given"' in hs.Bandit.__doc__.partition("Notes")[2]
 
     @pytest.mark.parametrize("name", ["bandit", "linucb", "bias_oful", "greedy", "uniform"])
     def test_nor_on_which_tasks_go_idle_unless_it_draws_through_a_root(self, name, world, play):

@@ -21,6 +21,7 @@ import headstart as hs
 from headstart import ledger
 
 DIM, NOISE = 4, 0.2
+GIVEN = hs.EmpiricalBayes(units="given")  # whose prior before any task is not singular
 MEAN = np.array([1.0, -1.0, 0.5, 0.0])
 COVARIANCE = np.diag([0.5, 0.05, 0.01, 0.01])
 
@@ -53,13 +54,13 @@ def from_others(bandit, id, others, noise=None):
     """By hand: finished tasks, and these running ones, as the transfer joins them."""
     transfer, finished = bandit.transfer, [n for n in bandit if bandit.task(n).closed]
     assert not finished, "here all tasks run"
-    state = transfer.init(DIM, noise)
+    state = transfer.init(bandit.prior.dim, noise)
     return transfer.prior(transfer.joined(state, [bandit.task(n).evidence for n in others]))
 
 
 def apart(prior):
-    """KL(population ‖ prior), in nats."""
-    precision, shift = np.linalg.inv(prior.covariance), MEAN - prior.mean
+    """KL(population ‖ prior), in nats, of all but the intercept."""
+    precision, shift = np.linalg.inv(prior.covariance[:DIM, :DIM]), MEAN - prior.mean[:DIM]
     ratio = precision @ COVARIANCE
     return 0.5 * (np.trace(ratio) - DIM + shift @ precision @ shift - np.linalg.slogdet(ratio)[1])
 
@@ -67,9 +68,9 @@ def apart(prior):
 class TestWhatANewTaskStartsFrom:
     @pytest.mark.parametrize("noise", ["auto", NOISE])
     def test_it_is_what_the_running_tasks_know(self, noise, same_prior):
-        bandit = hs.Bandit(DIM, noise=noise, seed=0)
+        bandit = hs.Bandit(DIM, GIVEN, noise=noise, seed=0)
         in_turns(bandit, range(6), rounds=20)
-        empty = hs.Bandit(DIM, noise=noise).prior
+        empty = hs.Bandit(DIM, GIVEN, noise=noise).prior
         assert bandit.prior != empty
         assert apart(bandit.prior) < 0.3 * apart(empty)
         expected = from_others(bandit, None, range(6), None if noise == "auto" else noise)
@@ -89,7 +90,7 @@ class TestWhatANewTaskStartsFrom:
             bandit.task(id).close()
         finished = bandit.prior
         in_turns(bandit, range(5, 10), rounds=20)
-        transfer, state = bandit.transfer, hs.EmpiricalBayes().init(DIM, NOISE)
+        transfer, state = bandit.transfer, bandit.transfer.init(DIM + 1, NOISE)
         for id in range(5):
             state = transfer.fold(state, bandit.task(id).evidence)
         same_prior(finished, transfer.prior(state))
@@ -122,9 +123,10 @@ class TestWhatANewTaskStartsFrom:
         same_prior(bandit.task(2).belief.prior, from_others(bandit, 2, [0], NOISE))
 
     def test_without_sharing_only_finished_tasks_count(self):
-        bandit = hs.Bandit(DIM, hs.EmpiricalBayes(running=False), noise=NOISE, seed=0)
+        alone = hs.EmpiricalBayes(running=False, units="given")
+        bandit = hs.Bandit(DIM, alone, noise=NOISE, seed=0)
         in_turns(bandit, range(6), rounds=20)
-        assert bandit.prior == hs.Bandit(DIM, noise=NOISE).prior
+        assert bandit.prior == hs.Bandit(DIM, alone, noise=NOISE).prior
 
     def test_a_deleted_task_leaves_no_trace(self, same_prior):
         bandit = hs.Bandit(DIM, noise=NOISE, seed=0)

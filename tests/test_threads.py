@@ -49,8 +49,8 @@ def test_the_documentation_says_what_is_safe():
 @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson()], ids=repr)
 @pytest.mark.parametrize("noise", [0.1, "auto"])
 def test_threads_on_different_tasks_decide_and_learn_as_if_alone(rule, noise, world, play):
-    """Unless running tasks count, as they do by default: then they are not alone."""
-    transfer = hs.EmpiricalBayes(running=False)
+    """Unless running tasks count or offers tell units, as by default: then they are not alone."""
+    transfer = hs.EmpiricalBayes(running=False, units="given")
     tasks = {f"{n}": world(seed=n, rounds=25, dim=DIM) for n in range(8)}
     alone = hs.Bandit(DIM, transfer, rule, noise, seed=0)
     one_by_one = {id: play(alone, id, rounds) for id, rounds in tasks.items()}
@@ -65,7 +65,7 @@ def test_threads_on_different_tasks_decide_and_learn_as_if_alone(rule, noise, wo
 
 
 def test_threads_on_one_task_lose_no_reward():
-    bandit = hs.Bandit(DIM, rule=hs.Thompson(), seed=0)
+    bandit = hs.Bandit(DIM, rule=hs.Thompson(), seed=0, intercept=False)
     told = [[] for _ in range(6)]
 
     def work(mine, rng):
@@ -114,7 +114,7 @@ def test_a_task_is_made_once():
 )
 def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior):
     """Choosing, late rewards, closing, reopening, asking, saving and deleting, all in parallel."""
-    bandit = hs.Bandit(DIM, transfer, noise=0.5, seed=0, live=3)
+    bandit = hs.Bandit(DIM, transfer, noise=0.5, seed=0, live=3, intercept=False)
     told = {f"{n}": [] for n in range(6)}
     done = threading.Event()
 
@@ -178,8 +178,9 @@ def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior
 def test_asking_for_propensities_disturbs_no_decision_of_another_thread(seed, world, play):
     rounds = world(seed=seed, rounds=300, dim=DIM)
     rule = hs.Thompson(draws=2)
-    alone = play(hs.Bandit(DIM, rule=rule, seed=0), "mine", rounds)
-    bandit = hs.Bandit(DIM, rule=rule, seed=0)
+    transfer = hs.EmpiricalBayes(units="given")  # or the offers to others would tell the units
+    alone = play(hs.Bandit(DIM, transfer, rule, seed=0), "mine", rounds)
+    bandit = hs.Bandit(DIM, transfer, rule, seed=0)
     choices = [[bandit.task(n).choose(np.eye(DIM)) for _ in range(500)] for n in range(3)]
 
     def ask(some):

@@ -83,10 +83,12 @@ class Bandit:
     Notes
     -----
     Every method may be called from several threads: each call is atomic. Where running tasks count
-    (as they do by default), decisions depend on how the calls for different tasks interleave; with
-    ``EmpiricalBayes(running=False)`` or any other transfer they do not, as long as no task is
-    closed meanwhile and no more than ``live`` are in use (a task that comes back has a new root of
-    the same covariance, and Thompson draws go through the root).
+    (as they do by default), or the first offers tell the units of features, decisions depend on how
+    the calls for different tasks interleave. They do not with
+    ``EmpiricalBayes(running=False, units="given")``, or with a transfer that neither counts running
+    tasks nor is unit-free, as long as no task is closed meanwhile and no more than ``live`` are in
+    use (a task that comes back has a new root of the same covariance, and Thompson draws go through
+    the root).
     Contexts longer than 1 are fine; the bound ‖x‖ ≤ 1 matters to the theory radius only.
     """
 

@@ -221,7 +221,8 @@ class Belief(Record):
 
     def sealed(self) -> Belief:
         """The same belief, its arrays read-only."""
-        for array in (self.mean, self.root, self.information, self.rounds, self.square):
+        numbers = self.information, self.rounds, self.noise, self.square, self.scale
+        for array in (self.mean, self.root, *numbers):
             if isinstance(array, np.ndarray):
                 frozen(array)
         return self

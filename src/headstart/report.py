@@ -268,7 +268,7 @@ def share_saved(regrets: Array, random: Any) -> Any:
     """The gain from the mean regrets of the three, and what choosing at random loses."""
     learned = regrets[0] + NEGLIGIBLE * random
     rival = np.minimum(regrets[1], regrets[2]) + NEGLIGIBLE * random
-    return (rival - learned) / np.maximum(rival, learned)
+    return (rival - learned) / np.maximum(np.maximum(rival, learned), 1e-300)
 
 
 class Scene(NamedTuple):

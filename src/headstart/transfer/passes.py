@@ -37,6 +37,7 @@ from headstart.transfer.fitting import (
     shrunk,
     side_by_side,
 )
+from headstart.transfer.gamma import digamma
 from headstart.transfer.many import Fit, Tasks, record
 from headstart.transfer.portions import Portions, chunks
 from headstart.transfer.task_noise import DOUBT, ENOUGH, LEAST_NOISE, SHARE, task_variance
@@ -231,8 +232,6 @@ def past_from(fit: Fit, totals: Totals) -> Past:
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
     second = spread + cross + turned(cross) + count[..., None, None] * square
-    from scipy.special import digamma
-
     freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise)
     logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
     return record(Past, plain(count), first, second, plain(count / noise), plain(count * logs))

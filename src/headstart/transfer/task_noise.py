@@ -33,6 +33,7 @@ import numpy as np
 from headstart.belief import LEAST
 from headstart.records import Array
 from headstart.transfer.algebra import plain
+from headstart.transfer.gamma import digamma, log_gamma
 from headstart.transfer.many import Tasks
 
 __all__ = ["Residuals", "population_noise", "task_variance"]
@@ -99,8 +100,6 @@ def population_noise(
     ``past`` is how many these are, Σ E[1/R²] and Σ E[log R²] over them; ``usual`` is the mean
     square reward, and ``before`` the s² to start from.
     """
-    from scipy.special import gammaln
-
     free = np.asarray((found.weight * found.freedom).sum(-1))
     count, precision, logs = (np.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
@@ -130,14 +129,14 @@ def population_noise(
     fit = (
         weight
         * (
-            gammaln(half)
-            - gammaln(many / 2.0)[..., None]
+            log_gamma(half)
+            - log_gamma(many / 2.0)[..., None]
             + (many / 2.0 * np.log(scale))[..., None]
             - half * np.log(scale[..., None] + square)
         )
         * (freedom > 0)
     ).sum(-1)
-    fit = fit + count[..., None] * (many / 2.0 * np.log(scale / 2.0) - gammaln(many / 2.0))
+    fit = fit + count[..., None] * (many / 2.0 * np.log(scale / 2.0) - log_gamma(many / 2.0))
     shifted = logs - count * np.log(unit)
     fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
     fit = fit + BEFORE
@@ -152,8 +151,6 @@ def population_noise(
 
 def expected_logs(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:
     """E[1/R²] and E[log R²] of every task, given its residuals."""
-    from scipy.special import digamma
-
     scale, many = np.asarray(noise)[..., None], np.asarray(freedom)[..., None]
     total, half = many * scale + found.square, (many + found.freedom) / 2.0
     return 2.0 * half / total, np.log(total / 2.0) - digamma(half)
