@@ -7,6 +7,7 @@ rewards' unit is.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from typing import Any, Self
@@ -147,13 +148,21 @@ class Prior(Record):
 
 def checked_scale(name: str, value: Any) -> Array:
     """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
-    floats = np.asarray(value).dtype.kind == "f"
-    unknown = np.isposinf(value) if floats and name.endswith("bias") else np.False_
-    known = np.where(unknown, 0.0, value) if unknown.any() else value
-    array = checks.finite_array(name, known, "0 or more")
+    want = "0 or more"
+    if not name.endswith("bias") or checks.has_masked(value):
+        array = checks.finite_array(name, value, want)
+    else:
+        with contextlib.suppress(TypeError, ValueError):  # refused below
+            value = np.asarray(value)
+        unknown = np.False_
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            unknown = np.isposinf(value)
+        known = np.where(unknown, 0.0, value) if unknown.any() else value
+        array = checks.finite_array(name, known, want)
+        array = np.where(unknown, np.inf, array) if unknown.any() else array
     if (array < 0).any():
-        raise checks.refuse(name, "0 or more", value)
-    return np.where(unknown, np.inf, array) if unknown.any() else array
+        raise checks.refuse(name, want, value)
+    return array
 
 
 def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Array:

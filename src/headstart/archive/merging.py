@@ -58,10 +58,7 @@ def merge_evidence(
 def merged(files: Sequence[EvidenceFile]) -> Iterator[Batch]:
     """Every task once, with the sum of its rows in all files."""
     for number, file in enumerate(files):
-        place = 0
         for ids, stored in file.blocks():
-            file.check_lookup(ids, place)
-            place += len(ids)
             new = np.ones(len(ids), dtype=bool)
             for earlier in files[:number]:
                 new &= earlier.find(ids) < 0
