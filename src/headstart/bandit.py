@@ -103,7 +103,7 @@ class Bandit:
         memory: int = 4096,
         half_life: float | None = None,
     ) -> None:
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)
         transfer = EmpiricalBayes() if transfer is None else transfer
@@ -709,7 +709,7 @@ def check_identity(choice: Choice) -> None:
         raise checks.refuse("choice.task", "a task's id, as text", choice.task)
     if type(choice.origin) is not bytes:
         raise checks.refuse("choice.origin", "a key of bytes", choice.origin)
-    if type(number) is not int or not 0 <= number < 2**63:
+    if type(number) is not int or not 0 <= number < 2**61:
         raise checks.refuse("choice.number", "a whole number, 0 or more", number)
     if type(epoch) is not int or not 0 <= epoch < 2**64:
         raise checks.refuse("choice.epoch", "a whole number of 64 bits", epoch)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from headstart.errors import InputError
 
 __all__ = [
+    "dimension",
     "finite_array",
     "flag",
     "fraction",
@@ -26,6 +27,7 @@ __all__ = [
 
 Array = npt.NDArray[np.floating[Any]]
 
+WIDEST = 2**20  # features: the Gram matrix would take 8 TB
 DEEPEST = 64  # axes of an array: what is nested deeper is no array
 
 #: Parameters beyond these overflow, or vanish, where they are squared or multiplied.
@@ -144,6 +146,16 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
     return number
 
 
+def dimension(value: object) -> int:
+    """A number of features; a matrix of so many rows and columns must be thinkable.
+
+    >>> dimension(2**31)
+    Traceback (most recent call last):
+    headstart.errors.InputError: dim must be a whole number from 1 to 1048576; got 2147483648
+    """
+    return integer("dim", value, 1, WIDEST)
+
+
 def one_of(name: str, value: object, options: Collection[str]) -> str:
     """One of a few names."""
     if not isinstance(value, str) or value not in options:
@@ -194,7 +206,8 @@ def has_masked(value: object, depth: int = 0) -> bool:
         return False
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == "O"):
         parts = (list, tuple, np.ndarray)
-        return any(has_masked(part, depth + 1) for part in value if isinstance(part, parts))
+        items = value.flat if isinstance(value, np.ndarray) else value
+        return any(has_masked(part, depth + 1) for part in items if isinstance(part, parts))
     return False
 
 

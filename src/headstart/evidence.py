@@ -92,7 +92,7 @@ class Evidence(Record):
     @classmethod
     def zero(cls, dim: int, batch: tuple[int, ...] = (), *, forced: bool = False) -> Evidence:
         """Nothing seen yet; ``forced=True`` keeps forced rounds apart from the start."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         forced = checks.flag("forced", forced)
         return unchecked(
             np.zeros((*batch, dim, dim)),
@@ -255,7 +255,7 @@ class Evidence(Record):
     @classmethod
     def unpack(cls, vector: npt.ArrayLike, dim: int) -> Evidence:
         """The inverse of :meth:`pack`."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         size = packed_size(dim)
         packed = checks.finite_array("vector", vector, f"{size} or {2 * size} numbers")
         if packed.ndim < 1 or packed.shape[-1] not in (size, 2 * size):

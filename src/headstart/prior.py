@@ -21,6 +21,7 @@ from headstart.records import Array, Record, frozen, private
 
 __all__ = ["ONE_NOISE", "Prior"]
 
+LARGEST = 1e150  # numbers whose squares are finite
 ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
@@ -70,6 +71,9 @@ class Prior(Record):
         root = checks.finite_array("root", self.root, "an array of shape (..., d, d)")
         if root.shape != (*batch, dim, dim):
             raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
+        for name, array in (("mean", mean), ("root", root)):
+            if not np.abs(array).max(initial=0.0) <= LARGEST:
+                raise InputError(f"{name} must be below {LARGEST:g} in size; got more")
         noise = checks.finite_array("noise", self.noise, "positive")
         if (noise <= 0).any():
             raise checks.refuse("noise", "a positive finite number", self.noise)
@@ -95,7 +99,7 @@ class Prior(Record):
         bias: float = math.inf,
     ) -> Self:
         """Ridge regression's prior: N(mean, R²/λ · I)."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         centre: Array = np.zeros(dim)
         if mean is not None:
             centre = checks.finite_array("mean", mean, f"a vector of {dim} numbers", ndim=1)

@@ -87,7 +87,8 @@ class EvidenceFile:
     Notes
     -----
     A block is checked against its digest the first time that anything in it is read. The lookup,
-    24 bytes for every task, is read with the first block and kept until the file is closed. Any method may be called from several threads.
+    24 bytes for every task, is read with the first block and kept until the file is closed. Any
+    method may be called from several threads.
     """
 
     def __init__(self, path: disk.PathLike) -> None:

@@ -208,7 +208,7 @@ def convert(
     )
     try:
         table = parse(text, names, mark, options, invalid)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowInvalid:
         if not is_utf8(text):
             raise InputError(
                 f"{path!r} is not UTF-8 text ({first_odd(text)}): save it as UTF-8"
