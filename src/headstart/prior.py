@@ -158,7 +158,7 @@ def checked_scale(name: str, value: Any) -> Array:
     else:
         with contextlib.suppress(TypeError, ValueError):  # refused below
             value = np.asarray(value)
-        unknown = np.False_
+        unknown: Any = np.False_
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             unknown = np.isposinf(value)
         known = np.where(unknown, 0.0, value) if unknown.any() else value
