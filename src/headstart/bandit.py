@@ -105,16 +105,16 @@ class Bandit:
         memory: int = 4096,
         half_life: float | None = None,
     ) -> None:
-        dim = checks.integer("dim", dim, 1)
-        if intercept is not None and not isinstance(intercept, (bool, np.bool_)):
-            raise checks.refuse("intercept", "True or False", intercept)
+        dim = checks.dimension(dim)
+        if intercept is not None:
+            intercept = checks.flag("intercept", intercept)
         transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         if not isinstance(transfer, Transfer):
             raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
         if not isinstance(rule, Rule):
             raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
-        intercept = transfer.unit_free if intercept is None else bool(intercept)
+        intercept = transfer.unit_free if intercept is None else intercept
         features = Features(dim, intercept=intercept)
         transfer = transfer.with_constant(intercept)
         if isinstance(noise, str):
@@ -642,6 +642,8 @@ class Bandit:
             item = Choice.from_token(item, self._origin)
         if not isinstance(item, Choice):
             raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
+        if not item.checked:
+            check_identity(item)
         if item.origin != self._origin:
             raise ChoiceError(f"choice {item.id} is unknown: it belongs to another bandit")
         if task is not None and item.task != task:
@@ -653,11 +655,8 @@ class Bandit:
 
     def _check_hand_made(self, choice: Choice) -> None:
         """Refuse what no choice of this bandit can hold: anybody can make a ``Choice``."""
-        number, epoch, context, dim = choice.number, choice.epoch, choice.context, self.dim
-        if type(number) is not int or not 0 <= number < 2**63:
-            raise checks.refuse("choice.number", "a whole number, 0 or more", number)
-        if type(epoch) is not int or not 0 <= epoch < 2**64:
-            raise checks.refuse("choice.epoch", "a whole number of 64 bits", epoch)
+        check_identity(choice)
+        context, dim = choice.context, self.dim
         if type(choice.forced) is not bool:
             raise checks.refuse("choice.forced", "True or False", choice.forced)
         want = f"a vector of {dim} finite numbers (float64)"
@@ -670,6 +669,7 @@ class Bandit:
 
     def _predict(self, name: str, contexts: Any, level: float, of_reward: bool) -> Prediction:
         level = checks.fraction("level", level, open_ends=True)
+        of_reward = checks.flag("of_reward", of_reward)
         with self._lock, self._ledger.looking():
             self._entry(name)
             table = self._features.changed(self._features.read(contexts)[0])
@@ -702,6 +702,19 @@ def begin_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=begin_after_fork)
+
+
+def check_identity(choice: Choice) -> None:
+    """Refuse a ``Choice`` whose bandit, task or number are nothing of the kind."""
+    number, epoch = choice.number, choice.epoch
+    if type(choice.task) is not str:
+        raise checks.refuse("choice.task", "a task's id, as text", choice.task)
+    if type(choice.origin) is not bytes:
+        raise checks.refuse("choice.origin", "a key of bytes", choice.origin)
+    if type(number) is not int or not 0 <= number < 2**61:
+        raise checks.refuse("choice.number", "a whole number, 0 or more", number)
+    if type(epoch) is not int or not 0 <= epoch < 2**64:
+        raise checks.refuse("choice.epoch", "a whole number of 64 bits", epoch)
 
 
 def pair_up(choices: Any, rewards: Any) -> tuple[list[Any], list[Any]]:

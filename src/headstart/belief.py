@@ -92,6 +92,8 @@ class Belief(Record):
     @classmethod
     def start(cls, prior: Prior) -> Belief:
         """The belief before any reward."""
+        if not isinstance(prior, Prior):
+            raise checks.refuse("prior", "a Prior", prior)
         batch = prior.batch
         zero: Any = np.zeros(batch) if batch else 0.0
         one: Any = np.ones(batch) if batch else 1.0
@@ -106,6 +108,10 @@ class Belief(Record):
 
             F = F₀ L⁻ᵀ        θ̂ = θ̂₀ + F Fᵀ (moment − gram θ̂₀)
         """
+        if not isinstance(prior, Prior):
+            raise checks.refuse("prior", "a Prior", prior)
+        if not isinstance(evidence, Evidence):
+            raise checks.refuse("evidence", "Evidence", evidence)
         if prior.dim != evidence.dim:
             raise InputError(
                 f"evidence must have the prior's dimension {prior.dim}; got {evidence.dim}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ import numpy.typing as npt
 from headstart.errors import InputError
 
 __all__ = [
+    "dimension",
     "finite_array",
+    "flag",
     "fraction",
     "integer",
     "non_negative",
@@ -24,6 +26,9 @@ __all__ = [
 ]
 
 Array = npt.NDArray[np.floating[Any]]
+
+WIDEST = 2**20  # features: the Gram matrix would take 8 TB
+DEEPEST = 64  # axes of an array: what is nested deeper is no array
 
 #: Parameters beyond these overflow, or vanish, where they are squared or multiplied.
 SMALLEST, GREATEST = 1e-60, 1e60
@@ -58,11 +63,34 @@ def refuse(name: str, want: str, got: object) -> InputError:
     return InputError(f"{name} must be {want}; got {describe(got)}")
 
 
+def is_real(value: object) -> TypeGuard[numbers.Real]:
+    """Whether a value is a real number; booleans and spans of time are not.
+
+    >>> is_real(0.5), is_real(np.int8(3)), is_real(np.timedelta64(3, "s")), is_real(True)
+    (True, True, False, False)
+    """
+    # NumPy takes spans of time for whole numbers.
+    other = isinstance(value, (bool, np.bool_, np.timedelta64))
+    return isinstance(value, numbers.Real) and not other
+
+
+def is_whole(value: object) -> TypeGuard[numbers.Integral]:
+    """Whether a value is of a type of whole numbers; booleans and spans of time are not."""
+    return isinstance(value, numbers.Integral) and is_real(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, and nothing that only counts as one of them."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise refuse(name, "True or False", value)
+    return bool(value)
+
+
 def real(name: str, value: object, want: str = "a finite number") -> float:
     """A finite real number, as a float; booleans, arrays and masked values are refused."""
     if isinstance(value, np.ndarray) and value.ndim == 0 and not has_masked(value):
         value = value.item()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    if not is_real(value):
         raise refuse(name, want, value)
     try:
         number = float(value)
@@ -108,7 +136,7 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
     want = f"a whole number, {minimum} or more"
     if maximum is not None:
         want = f"a whole number from {minimum} to {maximum}"
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+    if not is_whole(value):
         raise refuse(name, want, value)
     number = int(value)
     if maximum is None and number >= 2**63:
@@ -116,6 +144,16 @@ def integer(name: str, value: object, minimum: int = 0, maximum: int | None = No
     if number < minimum or (maximum is not None and number > maximum):
         raise refuse(name, want, value)
     return number
+
+
+def dimension(value: object) -> int:
+    """A number of features; a matrix of so many rows and columns must be thinkable.
+
+    >>> dimension(2**31)
+    Traceback (most recent call last):
+    headstart.errors.InputError: dim must be a whole number from 1 to 1048576; got 2147483648
+    """
+    return integer("dim", value, 1, WIDEST)
 
 
 def one_of(name: str, value: object, options: Collection[str]) -> str:
@@ -156,7 +194,7 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
     return array
 
 
-def has_masked(value: object) -> bool:
+def has_masked(value: object, depth: int = 0) -> bool:
     """Whether an array, or an array in a list, has masked values: NumPy would read what is behind.
 
     >>> has_masked([[1.0, np.ma.masked], [1.0, 2.0]]), has_masked(np.ma.array([1.0, 2.0]))
@@ -164,16 +202,19 @@ def has_masked(value: object) -> bool:
     """
     if isinstance(value, np.ma.MaskedArray):
         return bool(np.ma.is_masked(value))
+    if depth > DEEPEST:
+        return False
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == "O"):
         parts = (list, tuple, np.ndarray)
-        return any(has_masked(part) for part in value if isinstance(part, parts))
+        items = value.flat if isinstance(value, np.ndarray) else value
+        return any(has_masked(part, depth + 1) for part in items if isinstance(part, parts))
     return False
 
 
 def task_name(id: object) -> str:
     """A task id as text: 1 to 1,000 characters."""
     want = "text of 1 to 1000 characters, or a whole number"
-    if isinstance(id, (int, np.integer)) and not isinstance(id, bool):
+    if isinstance(id, (int, np.integer)) and is_whole(id):
         if abs(int(id)) >= 10**999:
             raise refuse("id", want, id)
         return str(int(id))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -220,7 +219,7 @@ def numbers_of(column: Any, name: str) -> Array:
     values = np.asarray(column.to_numpy())
     if values.dtype.kind == "O":
         blank = np.array([value is None or value != value for value in values])
-        real = np.array([isinstance(value, numbers.Real) for value in values])
+        real = np.array([checks.is_real(value) for value in values])
         if (blank | real).all():
             values = np.where(blank, np.nan, values).astype(np.float64)
     if values.dtype.kind not in "fiub" or values.ndim != 1:

@@ -317,9 +317,15 @@ def read_exactly(file: IO[bytes], array: AnyArray) -> None:
 
 def checked_path(path: PathLike) -> Path:
     """A path, refused by name if it is none."""
-    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
-        raise checks.refuse("path", "a path, as text or pathlib.Path", path)
-    return Path(path)
+    want = "a path, as text or pathlib.Path"
+    text: object = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise checks.refuse("path", want, path)
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise checks.refuse("path", f"{want} that the system can encode", text) from None
+    return Path(text)
 
 
 def file_path(path: PathLike, want: str) -> Path:

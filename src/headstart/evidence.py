@@ -73,6 +73,9 @@ class Evidence(Record):
         scale = np.abs(gram).max(initial=0.0)
         if np.abs(gram - gram.swapaxes(-1, -2)).max(initial=0.0) > 1e-6 * scale:
             raise InputError("gram must be symmetric, a sum of x xᵀ; got one that is not")
+        diagonal = np.diagonal(gram, axis1=-2, axis2=-1)
+        if diagonal.min(initial=0.0) < -NEARLY * scale:
+            raise InputError("gram must be a sum of x xᵀ; got a negative number on its diagonal")
         values: dict[str, Any] = {"gram": private(gram), "moment": private(moment)}
         for name in ("rounds", "squares"):
             array = checks.finite_array(name, getattr(self, name), "0 or more")
@@ -89,7 +92,8 @@ class Evidence(Record):
     @classmethod
     def zero(cls, dim: int, batch: tuple[int, ...] = (), *, forced: bool = False) -> Evidence:
         """Nothing seen yet; ``forced=True`` keeps forced rounds apart from the start."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
+        forced = checks.flag("forced", forced)
         return unchecked(
             np.zeros((*batch, dim, dim)),
             np.zeros((*batch, dim)),
@@ -145,6 +149,7 @@ class Evidence(Record):
         r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
         if r.shape != self.batch:
             raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        forced = checks.flag("forced", forced)
         return self.add_unchecked(x, r if self.batch else float(r), forced)
 
     def add_unchecked(self, x: Array, r: Any, forced: bool = False) -> Evidence:
@@ -224,7 +229,10 @@ class Evidence(Record):
         """The ridge estimate θ = (λI + gram)⁻¹ moment."""
         lam = checks.positive("lam", lam)
         regularised = self.gram + lam * np.eye(self.dim)
-        solution: Array = np.linalg.solve(regularised, self.moment[..., None])[..., 0]
+        try:
+            solution: Array = np.linalg.solve(regularised, self.moment[..., None])[..., 0]
+        except np.linalg.LinAlgError:
+            raise InputError("gram must be a sum of x xᵀ; got one that is not") from None
         return solution
 
     def pack(self) -> Array:
@@ -247,7 +255,7 @@ class Evidence(Record):
     @classmethod
     def unpack(cls, vector: npt.ArrayLike, dim: int) -> Evidence:
         """The inverse of :meth:`pack`."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         size = packed_size(dim)
         packed = checks.finite_array("vector", vector, f"{size} or {2 * size} numbers")
         if packed.ndim < 1 or packed.shape[-1] not in (size, 2 * size):

@@ -170,7 +170,7 @@ def projected(
     """The transfer of P-LinUCB and P-TS."""
     if not paper:
         return Subspace(rank=rank, lam1=lam1, lam2=lam2)
-    dim = checks.integer("dim", dim, 1) + intercept
+    dim = checks.dimension(dim) + intercept
     # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones. It counts all.
     return Subspace(
         rank=rank, pca="paper", lam1=lam1, lam2=lam2, warmup=max(dim - 1, 1), min_rounds=1
@@ -197,7 +197,7 @@ def meta_ts(
     transfer = Gaussian(forced=forced, estimate=estimate)
     rule: Any = Thompson(scale)
     if forced:
-        features = checks.integer("dim", dim, 1) + bool(other.get("intercept", False))
+        features = checks.dimension(dim) + bool(other.get("intercept", False))
         rule = Forced(2 * features if forced_rounds is None else forced_rounds, rule)
     return Bandit(dim, transfer, rule, seed=seed, **other)
 

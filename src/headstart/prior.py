@@ -7,6 +7,7 @@ rewards' unit is.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from typing import Any, Self
@@ -20,6 +21,7 @@ from headstart.records import Array, Record, frozen, private
 
 __all__ = ["ONE_NOISE", "Prior"]
 
+LARGEST = 1e150  # numbers whose squares are finite
 ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
@@ -69,6 +71,9 @@ class Prior(Record):
         root = checks.finite_array("root", self.root, "an array of shape (..., d, d)")
         if root.shape != (*batch, dim, dim):
             raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
+        for name, array in (("mean", mean), ("root", root)):
+            if not np.abs(array).max(initial=0.0) <= LARGEST:
+                raise InputError(f"{name} must be below {LARGEST:g} in size; got more")
         noise = checks.finite_array("noise", self.noise, "positive")
         if (noise <= 0).any():
             raise checks.refuse("noise", "a positive finite number", self.noise)
@@ -94,7 +99,7 @@ class Prior(Record):
         bias: float = math.inf,
     ) -> Self:
         """Ridge regression's prior: N(mean, R²/λ · I)."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         centre: Array = np.zeros(dim)
         if mean is not None:
             centre = checks.finite_array("mean", mean, f"a vector of {dim} numbers", ndim=1)
@@ -147,13 +152,21 @@ class Prior(Record):
 
 def checked_scale(name: str, value: Any) -> Array:
     """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
-    floats = np.asarray(value).dtype.kind == "f"
-    unknown = np.isposinf(value) if floats and name.endswith("bias") else np.False_
-    known = np.where(unknown, 0.0, value) if unknown.any() else value
-    array = checks.finite_array(name, known, "0 or more")
+    want = "0 or more"
+    if not name.endswith("bias") or checks.has_masked(value):
+        array = checks.finite_array(name, value, want)
+    else:
+        with contextlib.suppress(TypeError, ValueError):  # refused below
+            value = np.asarray(value)
+        unknown: Any = np.False_
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            unknown = np.isposinf(value)
+        known = np.where(unknown, 0.0, value) if unknown.any() else value
+        array = checks.finite_array(name, known, want)
+        array = np.where(unknown, np.inf, array) if unknown.any() else array
     if (array < 0).any():
-        raise checks.refuse(name, "0 or more", value)
-    return np.where(unknown, np.inf, array) if unknown.any() else array
+        raise checks.refuse(name, want, value)
+    return array
 
 
 def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Array:

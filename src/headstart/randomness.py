@@ -36,7 +36,7 @@ def entropy_of(seed: Seed) -> int:
     if isinstance(seed, np.random.SeedSequence):
         return int.from_bytes(seed.generate_state(4).tobytes(), "little")
     want = "a whole number 0 or more, a numpy Generator or SeedSequence, or None"
-    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or seed < 0:
+    if not checks.is_whole(seed) or int(seed) < 0:
         raise checks.refuse("seed", want, seed)
     if int(seed).bit_length() > 4096:
         raise checks.refuse("seed", f"{want} (a number has 4096 bits at most)", seed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -107,9 +106,9 @@ def make_plain(settings: Any) -> None:
         value: Any = getattr(settings, field.name)
         if isinstance(value, np.ndarray) and not value.ndim and not np.ma.is_masked(value):
             value = value.item()
-        if type(value) is not bool and isinstance(value, numbers.Integral):
+        if checks.is_whole(value):
             value = int(value)
-        fractional = not isinstance(value, (int, float)) and isinstance(value, numbers.Real)
+        fractional = not isinstance(value, (int, float)) and checks.is_real(value)
         too_long = type(value) is int and abs(value) >= 2**63 and "float" in str(field.type)
         if fractional or too_long:
             with contextlib.suppress(OverflowError):  # it will be refused

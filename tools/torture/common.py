@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import tempfile
 import warnings
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import headstart as hs
+from headstart import files
 from headstart.records import flatten
 
 # In memory where the system can, because everything is saved and compared many times.
@@ -106,6 +108,13 @@ def state(bandit: hs.Bandit, folder: Path) -> bytes:
     """All that a bandit knows, to the last bit."""
     bandit.save(folder / "state")
     return (folder / "state").read_bytes()
+
+
+def content(path: Path) -> object:
+    """What a bandit's file holds, but for the epoch, which every copy of the bandit has anew."""
+    header, arrays = files.read(path)
+    del header["epoch"]
+    return json.dumps(header), {name: (a.shape, a.tobytes()) for name, a in arrays.items()}
 
 
 def inner(bandit: hs.Bandit, rows) -> np.ndarray:

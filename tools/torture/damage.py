@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
-from common import KINDS, Accepted, Case, folder, saved
+from common import KINDS, Accepted, Case, content, folder, saved
 
 import headstart as hs
 
@@ -69,7 +69,7 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
 def bandit_content(path: Path) -> object:
     bandit = hs.load(path)
     bandit.save(path)
-    return path.read_bytes()
+    return content(path)
 
 
 def archive_content(path: Path) -> object:
@@ -83,16 +83,16 @@ def archive_content(path: Path) -> object:
 def attack(case: Case) -> None:
     path, kind = case.folder / "file", int(case.rng.integers(len(KINDS)))
     of_bandit = case.rng.random() < 0.6
-    content = saved(case.seed, kind) if of_bandit else archive(case.seed, kind % 4)
+    sound = saved(case.seed, kind) if of_bandit else archive(case.seed, kind % 4)
     read = bandit_content if of_bandit else archive_content
-    wounded = damaged(content, case.rng)
-    if wounded == content:
+    wounded = damaged(sound, case.rng)
+    if wounded == sound:
         return
     path.write_bytes(wounded)
     try:
         found = read(path)
     except hs.FileError:
         return
-    path.write_bytes(content)
+    path.write_bytes(sound)
     if found != read(path):
         raise Accepted(f"a damaged {'bandit' if of_bandit else 'archive'} was read as another")

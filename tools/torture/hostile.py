@@ -222,7 +222,8 @@ def one(case: Case, target: str, value: str) -> None:
     finally:
         os.chdir("/")
     wants = CALLS[target] if before else MADE[target][1] not in WORDY
-    if wants and value in expressions(NEVER):
+    unbounded = "bias=" in target and value in ("INF", "np.float32(INF)")  # where no bound is known
+    if wants and value in expressions(NEVER) and not unbounded:
         raise Accepted("it was accepted")
     if before:
         works(bandit, case.folder)

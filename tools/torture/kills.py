@@ -12,7 +12,7 @@ import stat
 import time
 from pathlib import Path
 
-from common import KINDS, Case, Changed, saved
+from common import KINDS, Case, Changed, content, saved
 from damage import archive
 
 import headstart as hs
@@ -32,8 +32,8 @@ def attack(case: Case) -> None:
     else:
         contents = [archive(case.seed, version % 2) for version in versions]
     sources = [folder / f"source {number}" for number in range(3)]
-    for source, content in zip(sources, contents, strict=True):
-        source.write_bytes(content)
+    for source, whole in zip(sources, contents, strict=True):
+        source.write_bytes(whole)
     target.write_bytes(contents[0])
     target.chmod(mode)
     ready, tell = os.pipe()
@@ -51,7 +51,9 @@ def attack(case: Case) -> None:
     os.waitpid(child, 0)
     if stat.S_IMODE(target.stat().st_mode) != mode:
         raise Changed(f"the file's mode was {mode:o} and is {target.stat().st_mode:o}")
-    if target.read_bytes() not in contents:
+    saved_there = content(target) if of_bandit else target.read_bytes()
+    wanted = [content(source) for source in sources] if of_bandit else contents
+    if saved_there not in wanted:
         raise Changed("the file is none of those that were saved")
     hs.load(target) if of_bandit else hs.EvidenceFile(target).close()
     for left in set(folder.iterdir()) - {target, *sources}:

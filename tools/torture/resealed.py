@@ -33,7 +33,7 @@ def opened(content: bytes) -> tuple[dict, dict, dict]:
     length = int.from_bytes(content[:8], "little")
     described = json.loads(content[8 : 8 + length])
     metadata = described.pop("__metadata__")
-    types = {"F64": "<f8", "I64": "<i8", "BOOL": "|b1", "F32": "<f4", "U8": "|u1"}
+    types = {"F64": "<f8", "I64": "<i8", "BOOL": "|b1", "F32": "<f4", "U8": "|u1", "U64": "<u8"}
     arrays = {}
     for name, known in described.items():
         start, stop = known["data_offsets"]
@@ -45,6 +45,7 @@ def opened(content: bytes) -> tuple[dict, dict, dict]:
 def sealed(metadata: dict, header: object, arrays: dict, shapes: dict | None = None) -> bytes:
     """The inverse; ``shapes`` are announced in place of the right ones."""
     names = {"<f8": "F64", "<i8": "I64", "|b1": "BOOL", "<f4": "F32", "|u1": "U8", "<c8": "C64"}
+    names |= {"<u8": "U64"}
     text = json.dumps(header)
     hashed = hashlib.blake2b((metadata["version"] + text).encode(), digest_size=16)
     shapes = {name: array.shape for name, array in arrays.items()} | (shapes or {})
@@ -97,6 +98,8 @@ def change_arrays(arrays: dict, shapes: dict, case: Case) -> str:
     array, how = arrays[name].copy(), case.pick(["entry"] * 6 + ["type", "shape", "drop", "lie"])
     if how == "entry" and array.size:
         values = NUMBERS if array.dtype.kind == "f" else [0, 1, -1, -5, 2**62, -(2**62)]
+        if array.dtype.kind == "u":
+            values = [0, 1, 2**62, 2**64 - 1]
         array.reshape(-1)[int(case.rng.integers(array.size))] = case.pick(values)
     elif how == "type":
         array = array.astype(case.pick(["<f8", "<i8", "|b1", "<f4", "|u1", "<c8"]))

@@ -11,7 +11,7 @@ import numpy as np
 from headstart import checks, disk
 from headstart.archive.layout import Batch
 from headstart.archive.reading import EvidenceFile
-from headstart.archive.writing import write_evidence
+from headstart.archive.writing import several, write_evidence
 from headstart.errors import InputError
 from headstart.evidence import Evidence
 
@@ -41,7 +41,7 @@ def merge_evidence(
     ['a', 'b', 'c'] True
     >>> folder.cleanup()
     """
-    if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
+    if isinstance(paths, (str, bytes, os.PathLike)) or not several(paths):
         raise checks.refuse("paths", "a list of paths", paths)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(EvidenceFile(path)) for path in paths]
@@ -58,10 +58,7 @@ def merge_evidence(
 def merged(files: Sequence[EvidenceFile]) -> Iterator[Batch]:
     """Every task once, with the sum of its rows in all files."""
     for number, file in enumerate(files):
-        place = 0
         for ids, stored in file.blocks():
-            file.check_lookup(ids, place)
-            place += len(ids)
             new = np.ones(len(ids), dtype=bool)
             for earlier in files[:number]:
                 new &= earlier.find(ids) < 0

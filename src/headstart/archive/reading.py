@@ -86,9 +86,9 @@ class EvidenceFile:
 
     Notes
     -----
-    A block is checked against its digest the first time that anything in it is read. The first
-    search for an id reads the lookup, 24 bytes for every task, and keeps it until the file is
-    closed. Any method may be called from several threads.
+    A block is checked against its digest the first time that anything in it is read. The lookup,
+    24 bytes for every task, is read with the first block and kept until the file is closed. Any
+    method may be called from several threads.
     """
 
     def __init__(self, path: disk.PathLike) -> None:
@@ -180,7 +180,7 @@ class EvidenceFile:
     def blocks(self) -> Iterator[Batch]:
         """The ids and packed evidence of every task, as the file has them together."""
         for number in range(len(self._index)):
-            yield self._ids(number), self._rows_of(number)
+            yield self._block(number)
 
     def find(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """The places of the tasks with these ids; −1 where there is none."""
@@ -207,13 +207,6 @@ class EvidenceFile:
         found[equal] = places[near[equal]]
         return found
 
-    def check_lookup(self, ids: Sequence[str], place: int) -> None:
-        """Refuse a file whose lookup does not find these tasks where they are."""
-        if (self.find(ids) != np.arange(place, place + len(ids))).any():
-            raise FileError(
-                f"path {str(self._source)!r} is corrupted: its hashes of ids do not match its ids"
-            )
-
     def rows(self, positions: npt.NDArray[np.int64]) -> Rows:
         """The packed evidence of a few tasks, wherever they are."""
         found = np.empty((len(positions), self._layout.width))
@@ -224,7 +217,7 @@ class EvidenceFile:
                 content = self._read(start, self._layout.row)
                 found[place] = np.frombuffer(content, self._layout.dtype)
             else:
-                found[place] = self._rows_of(number)[within]
+                found[place] = self._block(number)[1][within]
         return found
 
     def _read_frame(self) -> None:
@@ -255,12 +248,22 @@ class EvidenceFile:
             raise ValueError("its parts do not follow each other")
         self._lookup_at = place
         self._ends = np.cumsum([0, *(block.tasks for block in self._index)])
-        self._sound = np.zeros(blocks, dtype=bool)  # the blocks whose rows were checked
+        self._sound = np.zeros(blocks, dtype=bool)  # the blocks that were checked
 
     def _block_of(self, position: int) -> tuple[int, int]:
         """The block of a task, and its place within."""
         number = int(np.searchsorted(self._ends, position, side="right")) - 1
         return number, position - int(self._ends[number])
+
+    def _block(self, number: int) -> Batch:
+        """The ids and packed evidence of a block, if the lookup finds these tasks there."""
+        ids, rows = self._ids(number), self._rows_of(number)
+        if (self.find(ids) != np.arange(self._ends[number], self._ends[number + 1])).any():
+            raise FileError(
+                f"path {str(self._source)!r} is corrupted: its hashes of ids do not match its ids"
+            )
+        self._sound[number] = True
+        return ids, rows
 
     def _ids(self, number: int) -> list[str]:
         """The ids of a block's tasks."""
@@ -289,7 +292,6 @@ class EvidenceFile:
             fault = fault_in(rows, layout.dim) if len(rows) else None
             if fault is not None:
                 raise ValueError(f"task {fault[0]} of block {number} has {fault[1]}")
-        self._sound[number] = True
         return rows
 
     def _checked(self, start: int, length: int, sealed: bytes, what: str) -> bytes:

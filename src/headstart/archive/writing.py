@@ -69,7 +69,7 @@ def write_evidence(
 
     That an id came twice is found at the end, when all have been seen.
     """
-    dim = checks.integer("dim", dim, 1)
+    dim = checks.dimension(dim)
     checks.one_of("precision", precision, PRECISIONS)
     batches = packed_batches(items, dim)
     with disk.replacing(path) as draft:
@@ -104,7 +104,7 @@ def write_evidence(
 def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[Batch]:
     """Ids and packed evidence, checked, from what users give."""
     want = "pairs of a task id and its Evidence, or of many ids and Evidence with a batch axis"
-    if not isinstance(items, Iterable):
+    if not several(items):
         raise checks.refuse("items", want, items)
     forced: bool | None = None
     for item in items:
@@ -117,7 +117,7 @@ def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[
             raise checks.refuse("items", want, evidence.moment)
         if not evidence.batch:
             ids = [ids]
-        elif isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        elif isinstance(ids, (str, bytes)) or not several(ids):
             raise checks.refuse("items", want, ids)
         names = [task_name(id) for id in ids]
         rows = np.atleast_2d(evidence.pack())
@@ -140,6 +140,11 @@ def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[
                 f"task {names[0]!r} differs from those before it"
             )
         yield names, rows
+
+
+def several(value: object) -> bool:
+    """Whether a value can be gone through: an array of no axes says that it can."""
+    return isinstance(value, Iterable) and not (isinstance(value, np.ndarray) and not value.ndim)
 
 
 def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:

@@ -29,9 +29,16 @@ NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan"}
 
 
 def header(text: bytes) -> tuple[list[str], str, int]:
-    """The names in the first line, what separates them, and how many bytes the line has."""
-    end = text.find(b"\n") + 1 or len(text)
-    line = text[:end].decode(errors="replace").strip("\r\n")
+    r"""The names in the first line that is not empty, what separates them, and where it ends.
+
+    >>> header(b"\n\ntask,reward\n1,2\n")
+    (['task', 'reward'], ',', 14)
+    """
+    start = len(text) - len(text.lstrip(b"\r\n"))
+    end = text.find(b"\n", start) + 1 or len(text)
+    line = text[start:end].decode(errors="replace").strip("\r\n")
+    if "\r" in line and '"' not in line:
+        raise pa.ArrowInvalid("its lines end in CR alone, not in LF or CR LF")
     counts = {mark: line.count(mark) for mark in (",", "\t", ";", "|")}
     mark = "," if counts[","] else max(counts, key=lambda mark: counts[mark])
     return next(csv.reader([line], delimiter=mark), []), mark, end
@@ -111,9 +118,11 @@ def parse(
     )
     if not text:
         wanted = convert.include_columns or names
-        return pa.table({name: pa.array([], convert.column_types[name]) for name in wanted})
+        return pa.table([pa.array([], convert.column_types[name]) for name in wanted], wanted)
+    # Rows are handed over as text: where they cannot be, the file is refused as it is.
+    handler = set_aside if is_utf8(text) else None
     options = arrow_csv.ParseOptions(
-        delimiter=mark, invalid_row_handler=set_aside, newlines_in_values=True
+        delimiter=mark, invalid_row_handler=handler, newlines_in_values=True
     )
     return arrow_csv.read_csv(
         pa.BufferReader(text), read_options=read, parse_options=options, convert_options=convert
@@ -199,8 +208,8 @@ def convert(
     )
     try:
         table = parse(text, names, mark, options, invalid)
-    except pa.ArrowInvalid as error:
-        if "UTF8" in str(error):
+    except pa.ArrowInvalid:
+        if not is_utf8(text):
             raise InputError(
                 f"{path!r} is not UTF-8 text ({first_odd(text)}): save it as UTF-8"
             ) from None
@@ -213,6 +222,21 @@ def convert(
             if wrong:
                 spoiled[name] = wrong
     return table, spoiled
+
+
+def is_utf8(text: bytes) -> bool:
+    r"""Whether bytes are UTF-8, told without a copy.
+
+    >>> is_utf8("grün".encode()), is_utf8("grün".encode("latin-1"))
+    (True, False)
+    """
+    offsets = pa.py_buffer(np.array([0, len(text)], dtype=np.int64))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)])
+    try:
+        whole.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def first_odd(text: bytes) -> str:

@@ -31,7 +31,7 @@ def schema(source: pa.NativeFile, path: str, columns: Columns) -> pa.Schema | No
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict):
             for name, value in entry.items():
@@ -155,6 +155,8 @@ def cell(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
     result: Any = None
     if kinds.is_string(kind):
         result = value if isinstance(value, str) else str(value) if whole else None
+        if isinstance(result, str) and not is_text(result):
+            result = None
     elif kinds.is_integer(kind):
         result = value if whole and abs(value) < 2**63 else None
     elif kinds.is_boolean(kind):
@@ -169,6 +171,19 @@ def cell(value: Any, kind: pa.DataType) -> tuple[Any, bool]:
     else:
         result = as_float(value)
     return result, result is not None
+
+
+def is_text(value: str) -> bool:
+    r"""Whether text can be encoded: JSON may escape half a character.
+
+    >>> is_text("grün"), is_text("\ud800")
+    (True, False)
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def as_float(value: Any) -> float | None:

@@ -167,8 +167,9 @@ class Logs:
         """Find the columns in one file; ``None`` for a file of lines that has none."""
         with self.opened(file.path) as (source, reader):
             schema = reader.schema(source, file.path, self.columns)
-        if schema is None:
-            return None
+            if schema is None:
+                return None
+            _ = schema.names  # refused here, if damage has left bytes that are no text
         if self.columns.chosen is None:
             self.flag = flag_in(schema, self.columns)
         return self.columns.resolve(schema, repr(file.path))

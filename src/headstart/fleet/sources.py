@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import glob
 import os
 import re
@@ -313,7 +314,7 @@ def reading(path: str, form: str) -> Iterator[None]:
         raise MissingFileError(f"{path!r} is gone ({reason(error)})") from error
     except PermissionError as error:
         raise FileError(f"{path!r} may not be read ({reason(error)})") from error
-    except (OSError, EOFError, pa.ArrowException) as error:
+    except (OSError, EOFError, UnicodeError, csv.Error, RecursionError, pa.ArrowException) as error:
         raise FileError(
             f"{path!r} is truncated, damaged or not {NAMES[form]} ({reason(error)}): write or copy "
             f"it again, leave it out, or say what it is with format= or --format"

@@ -64,7 +64,7 @@ class Sums:
     def __init__(
         self, dim: int, budget: int = 2 << 30, folder: Path | None = None, workers: int = 1
     ) -> None:
-        self.dim = checks.integer("dim", dim, 1)
+        self.dim = checks.dimension(dim)
         self.width = packed_size(dim)
         self.room = min(TOGETHER, checks.integer("budget", budget, 1) // SHARE)
         self.capacity = max(1, (budget - self.room) // (8 * self.width))

@@ -87,7 +87,7 @@ class CCIPCA(PCA):
 
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> CCIPCAState:
         """The state before any vector."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         started = np.zeros(batch) if batch else 0.0
         return state_of(Moments.zero(dim, batch), np.zeros((*batch, dim, dim)), started)
 

@@ -112,7 +112,7 @@ class ExactPCA(PCA):
 
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> Moments:
         """The state before any vector."""
-        return Moments.zero(checks.integer("dim", dim, 1), batch)
+        return Moments.zero(checks.dimension(dim), batch)
 
     def update(self, state: Moments, vector: npt.ArrayLike, weight: Any = 1.0) -> Moments:
         """The state after one more vector, which counts ``weight`` times."""

@@ -41,7 +41,7 @@ class Estimates(Record):
     @classmethod
     def start(cls, dim: int, noise: float | None, batch: tuple[int, ...]) -> Estimates:
         """Before any task."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         zero = np.zeros((*batch, dim, dim))
         return state_of(Moments.zero(dim, batch), zero, zero, NoiseScale.start(noise, batch))
 

@@ -161,7 +161,7 @@ class Subspace(Transfer):
         self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()
     ) -> SubspaceState:
         """The state before any task."""
-        dim = checks.integer("dim", dim, 1)
+        dim = checks.dimension(dim)
         if not isinstance(self.rank, str):
             checks.integer("rank", self.rank, 0, dim)
         smallest = np.full(batch, np.inf) if batch else float("inf")
