@@ -161,7 +161,11 @@ def test_grams_that_are_no_sums():
         odd.ridge(1.0)
 
 
-@pytest.mark.parametrize("path", [BytesPath(), "\ud800", "a\0b", b"a", 3], ids=repr)
+@pytest.mark.parametrize(
+    "path",
+    [BytesPath(), "\ud800", "a\0b", b"a", 3],
+    ids=["bytes from a path", "surrogate", "null", "bytes", "number"],
+)
 def test_paths(path, bandit, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (
