@@ -419,23 +419,25 @@ class Bandit:
             ledger.settle()
             prior = ledger.prior(keep=False)
             whole = prior.gaussian() if isinstance(prior, MixturePrior) else prior
-            explained = ledger.transfer.explain(ledger.state)
+            running = ledger.running(None)
+            explained = ledger.transfer.explain(ledger.joined(ledger.state, None))
             base = ledger.base
             total = Evidence.zero(ledger.dim) if base is None else base.pooled
             fitted = 0 if base is None else int(base.tasks)
             rounds = total.rounds + sum(entry.rewards for entry in ledger.entries.values())
-            for name in ledger.closed:
+            for name in (*ledger.closed, *running):
                 evidence = ledger.evidence(ledger.entries[name])
                 total = total + evidence.replace(forced=None)
             gram = total.gram / max(total.rounds, 1.0)
-            tasks = len(ledger.closed) + fitted
+            finished = len(ledger.closed) + fitted
+            tasks = finished + len(running)
             constant = ledger.dim - 1 if self._features.intercept else None
             return Report(
                 transfer=repr(ledger.transfer),
                 rule=repr(self._rule),
                 dim=ledger.dim,
                 open_tasks=len(ledger.entries) - len(ledger.closed),
-                closed_tasks=tasks,
+                closed_tasks=finished,
                 rounds=int(rounds),
                 noise=float(prior.noise),
                 rank=explained.rank,
@@ -447,6 +449,7 @@ class Bandit:
                 upper=explained.upper,
                 effective_rank=explained.effective_rank,
                 support=explained.support,
+                counted_tasks=tasks,
             )
 
     def _entry(self, name: str) -> Entry:

@@ -102,6 +102,8 @@ class Report(Record):
     ----------
     open_tasks, closed_tasks, rounds
         How many tasks are running, how many were folded into the prior, and their rewards in all.
+    counted_tasks
+        How many tasks the rest rests on: the finished ones, and the running ones that count.
     noise
         R, the scale of the rewards' noise.
     rank
@@ -137,6 +139,7 @@ class Report(Record):
     upper: Array | None = None
     effective_rank: float | None = None
     support: float | None = None
+    counted_tasks: int = 0
 
     def __str__(self) -> str:
         lines = [
@@ -149,7 +152,7 @@ class Report(Record):
         if self.rank is not None:
             share = "" if self.explained is None else f", {self.explained:.0%} of the variance"
             lines.append(f"subspace        {self.rank} of {self.dim} dimensions{share}")
-        if self.eigenvalues is not None and self.closed_tasks > 0:
+        if self.eigenvalues is not None and self.counted_tasks > 0:
             shown = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
             lines.append(f"eigenvalues     {shown}{' …' if len(self.eigenvalues) > 8 else ''}")
             if self.lower is not None and self.upper is not None:
@@ -162,7 +165,7 @@ class Report(Record):
             side = "for" if self.support > 0 else "against"
             each = abs(self.support) / self.closed_tasks
             lines.append(f"evidence        {side} transfer: {each:.3g} nats a task")
-        if self.closed_tasks > 0:
+        if self.counted_tasks > 0:
             lines.append(f"a new task      is expected to save {self.gain}")
         if self.note:
             lines.append(f"note            {self.note}")

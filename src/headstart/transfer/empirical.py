@@ -511,23 +511,28 @@ class EmpiricalBayes(Transfer):
 
     def explain(self, state: EmpiricalBayesState) -> Explanation:
         """Eigenvalues with intervals, the effective rank, and the evidence for transfer."""
-        if state.finished < 1:
+        if not np.asarray(state.ready).all():
             return Explanation(note="no task has finished yet")
         values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
         vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
         information = (vectors * (state.squared @ vectors)).sum(-2)[..., ::-1]
         half = 1.96 * np.sqrt(2.0 / np.maximum(information + self.strength(state), 1e-9))
         total = float(values.sum())
-        note = ""
+        notes = []
         if bool(alone_is_better(state)):
-            note = "a prior that knows only the size of θ predicts as well: it is used"
+            notes.append("a prior that knows only the size of θ predicts as well: it is used")
+        if state.finished < 1:
+            notes.append("no task has finished yet: all of this is from running ones")
+        if self.unit_free and bool(self.blank(state).any()):
+            many = int(self.blank(state).sum())
+            notes.append(f"{many} features have not varied yet, and have no say")
         return Explanation(
             eigenvalues=values,
             lower=values * np.exp(-half),
             upper=values * np.exp(half),
             effective_rank=total**2 / float((values**2).sum()) if total > 0 else None,
             support=float(state.support),
-            note=note,
+            note="; ".join(notes),
         )
 
 
