@@ -320,3 +320,20 @@ def test_the_gain_does_not_depend_on_the_rewards_unit(world, play):
             bandit.task(id).close()
         gains.append(bandit.report().gain.saved)
     assert gains[0] == pytest.approx(gains[1], abs=1e-6)
+
+
+def test_running_tasks_are_reported_on_while_none_has_finished():
+    rng = np.random.default_rng(0)
+    bandit = hs.Bandit(dim=4, seed=0)
+    for user in range(40):
+        theta = 1.0 + 0.3 * rng.normal(size=4)
+        for _ in range(15):
+            contexts = rng.normal(size=(5, 4))
+            choice = bandit.task(user).choose(contexts)
+            bandit.learn(choice, float(contexts[choice.arm] @ theta + 0.2 * rng.normal()))
+    report = bandit.report()
+    assert (report.closed_tasks, report.open_tasks, report.counted_tasks) == (0, 40, 40)
+    assert report.noise == pytest.approx(0.2, rel=0.1)
+    assert report.eigenvalues is not None
+    assert report.gain.saved > 0.2
+    assert "from running ones" in str(report)

@@ -235,7 +235,7 @@ def fit(
     folder = None if resume is None else checked_path(resume)
     start = time.perf_counter()
     told = passes_told(transfer, progress)
-    plan = Plan(logs.for_fit(intercept), transfer, noise, standardize)
+    plan = Plan(logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize)
     if cluster is None:
         gathered = local.gather(
             plan.logs, workers=workers, memory=memory, folder=folder, progress=progress

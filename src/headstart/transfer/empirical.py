@@ -388,8 +388,9 @@ class EmpiricalBayes(Transfer):
             return self.renewed(state, steps=8)
         local, even = state.units.tasks(task), not self.unit_free
         fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
-        if moved_far(state.fit, fit):  # further than one step can tell
-            return self.renewed(state, steps=8)
+        if moved_far(state.fit, fit):  # further than one step can tell: from the beginning
+            fresh = plain(np.zeros_like(np.asarray(state.ready)))
+            return self.renewed(state.replace(ready=fresh), steps=8)
         return state.replace(fit=fit)
 
     def refit(
