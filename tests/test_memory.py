@@ -177,7 +177,7 @@ def test_only_so_many_beliefs_are_kept_at_hand(traced):
     offer = np.eye(DIM)
     sizes = {}
     for live in (1, 60):
-        bandit = hs.Bandit(dim=DIM, seed=0, live=live)
+        bandit = hs.Bandit(dim=DIM, seed=0, live=live, intercept=False)
         bandit.task("first").choose(offer)
         before = traced()
         for n in range(60):
