@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import headstart as hs
+from headstart import files
+from headstart.report import expected_gain
 
 FIELDS = [field.name for field in dataclasses.fields(hs.Choice)]
 SPAN = np.timedelta64(3, "s")
@@ -235,3 +237,31 @@ def reseal(path: Path, ids: list[str]) -> None:
     sealed = layout.digest(opening, entries, counts)
     body = content[block.start : start] + text + lookup
     path.write_bytes(opening + body + entries + counts + sealed + layout.END)
+
+
+@pytest.mark.parametrize("name", ["past.count", "finished", "fit.freedom", "tasks.rounds"])
+def test_saved_states_that_count_less_than_nothing(name, tmp_path):
+    """Resealed: the digest is right."""
+    bandit, rng = hs.Bandit(3, hs.EmpiricalBayes(), seed=1), np.random.default_rng(1)
+    for number in range(3):
+        task = bandit.task(number)
+        for _ in range(5):
+            task.learn(task.choose(rng.normal(size=(3, 3))), rng.normal())
+        task.close()
+    bandit.save(tmp_path / "b")
+    header, arrays = files.read(tmp_path / "b")
+    arrays[f"state.{name}"] = np.full_like(arrays[f"state.{name}"], -5.0)
+    files.write(tmp_path / "b", header, arrays)
+    with pytest.raises(hs.FileError, match=f"state.{name} must be 0 or more"):
+        hs.load(tmp_path / "b")
+
+
+def test_the_gain_where_no_feature_varies():
+    """What rounding leaves must not be taken for a difference between arms."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        context = np.array([rng.normal(), 1.0])
+        prior = hs.Prior(rng.normal(size=2), rng.normal(size=(2, 2)))
+        gain = expected_gain(prior, np.outer(context, context), 1.0, 1, intercept=1)
+        assert (gain.saved, gain.low, gain.high) == (0.0, 0.0, 0.0)
+        assert "0 %" in str(gain)

@@ -85,6 +85,9 @@ class Gain(Record):
 RIVALS = {"pooled": "one pooled model", "alone": "a task that learns alone"}
 
 
+ROUNDING = 1e-13  # the share of a sum that may be rounding
+
+
 def percent(share: float) -> str:
     """A share in per cent, the sign as it is printed.
 
@@ -235,7 +238,8 @@ def expected_gain(
     if tasks <= 0 or rounds <= 0:
         return NOTHING
     scene = Scene.of(prior, gram, intercept)
-    if not scene.stakes > 0.0:  # all arms are alike: nothing can be lost
+    # All arms are alike, but for rounding: nothing can be lost.
+    if not scene.stakes > ROUNDING * (scene.level + float(scene.widths.sum())):
         none = NOTHING.replace(learned=0.0, pooled=0.0, alone=0.0, pooled_high=0.0, over="pooled")
         return none.replace(tasks=float(tasks), rounds=float(rounds), curves=np.zeros((3, 1)))
     times, curves, random = scene.simulated(float(rounds), float(tasks))

@@ -52,6 +52,7 @@ LARGEST = 1e150  # numbers whose squares are finite
 BELIEVED = 1e120  # and that may be multiplied by contexts besides
 KEY = 16  # bytes of the key that tokens are sealed with
 SMALL, OWN = 256, 4096  # dimensions that no array need show: of our transfers, of a user's own
+COUNTS = {"count", "finished", "freedom", "given", "noise", "rounds", "squares", "weight"}
 TRIED = 32  # the largest dimension in which a task is folded to try a state out
 TOGETHER = 2**15  # numbers of evidence that are looked at together
 
@@ -278,12 +279,19 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > LARGEST:
             raise InputError(f"state.{name} must be below {LARGEST:g}; got more")
+        # Groups may share what is subtracted otherwise than what was added.
+        counted = name.rpartition(".")[2] in COUNTS and not name.startswith("options.")
+        if counted and float(array.min(initial=0.0)) < -1e-6:
+            raise InputError(f"state.{name} must be 0 or more; got less")
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         prior = transfer.prior(state)
         if dim <= TRIED:
             task = Evidence.of(np.eye(dim), prior.mean + prior.noise)
             task = task.replace(forced=task if transfer.keeps_forced else None)
-            transfer.prior(transfer.fold(state, task))
+            folded = transfer.fold(state, task)
+            transfer.prior(folded)
+            if transfer.reversible:
+                transfer.prior(transfer.fold(folded, task, -1.0))
 
 
 def check_base(base: Any, dim: int) -> None:
