@@ -138,6 +138,7 @@ class Bandit:
         self._features = features
         self._sizes = Sizes.none(dim)
         self._sound = 0.0
+        self._offers = 0
         self._rule = rule
         self._memory = checks.integer("memory", memory, 1)
         self._streams = Streams(entropy_of(seed))
@@ -281,6 +282,7 @@ class Bandit:
             for name in names:
                 self._ledger.open(name)
             choices = self._choose_together(names, tables)
+            self._offers += 1
             self._put_sizes(sizes)
             return choices
 
@@ -376,6 +378,7 @@ class Bandit:
                     self._rule,
                     self._features,
                     self._sizes,
+                    self._offers,
                     self._streams.seed,
                     self._origin,
                     self._memory,
@@ -403,6 +406,7 @@ class Bandit:
         bandit = cls.__new__(cls)
         bandit._features = found.features
         bandit._sizes, bandit._sound = found.sizes, found.sizes.sound
+        bandit._offers = found.offers
         bandit._rule = found.rule
         bandit._memory = found.memory
         bandit._streams = Streams(found.seed)
@@ -489,6 +493,7 @@ class Bandit:
                 entry.key = key
             self._ledger.number_choice(entry, self._memory)
             epoch = self._ledger.epoch
+            self._offers += 1
             if sizes is not self._sizes:
                 self._put_sizes(sizes)
             if names is not self._features.names:
@@ -524,18 +529,16 @@ class Bandit:
 
     def _sized(self, given: Array) -> Sizes:
         """How large features usually are after an offer, which is refused if it is far out."""
-        sizes = self._sizes
-        if not sizes.due or self._frozen:
-            if np.vdot(given, given) > self._sound:
-                sizes.with_offer(given, self._features)
-            return sizes._replace(offers=sizes.offers + 1)
-        return sizes.with_offer(given, self._features)
+        offers, sizes = self._offers, self._sizes
+        due = offers < 64 or offers & (offers - 1) == 0  # the first ones, then fewer and fewer
+        if not due and np.vdot(given, given) <= self._sound:
+            return sizes
+        found = sizes.with_offer(given, self._features)
+        return found if due and not self._frozen else sizes
 
     def _put_sizes(self, sizes: Sizes) -> None:
         """Keep what was seen of the features' sizes."""
-        if sizes.seen is not self._sizes.seen:
-            self._sound = sizes.sound
-        self._sizes = sizes
+        self._sizes, self._sound = sizes, sizes.sound
 
     def _rng(self, key: Any, position: int) -> Any:
         """A choice's random numbers: the library's own rules mostly need none."""

@@ -155,20 +155,24 @@ class Features(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How large each feature usually is: the geometric mean of its values that are not zero.
+    """How large each feature usually is, and how far it usually is from where it began.
 
-    One absurd value hardly moves it. A Gram matrix holds values up to a million times as large
-    beside the usual ones without losing the latter; larger ones are refused.
+    Both are geometric means over values that are not zero, which one absurd value hardly moves. A
+    Gram matrix holds values up to a million times as large beside the usual ones without losing the
+    latter; larger ones are refused.
+
+    ``seen`` and ``logs`` are counts and sums of logarithms, the sizes in their first row and the
+    distances from ``origin`` in the second.
     """
 
     seen: Array
     logs: Array
-    offers: int = 0
+    origin: Array
 
     @classmethod
     def none(cls, dim: int) -> Sizes:
         """Nothing was seen yet."""
-        return cls(np.zeros(dim), np.zeros(dim))
+        return cls(np.zeros((2, dim)), np.zeros((2, dim)), np.zeros(dim))
 
     def with_offer(self, table: Array, features: Features) -> Sizes:
         """After one more offer, refused if a value in it is far out of its feature's range.
@@ -179,7 +183,8 @@ class Sizes(NamedTuple):
           ...
         headstart.errors.InputError: contexts must be within a million times the usual size ...
         """
-        size = np.abs(table)
+        origin = self.origin if self.seen.any() else table.mean(0)
+        size = np.abs(np.stack([table, table - origin], 1))
         present = size > 0
         logs = self.logs + np.log(np.where(present, size, 1.0)).sum(0)
         seen = self.seen + present.sum(0)
@@ -187,20 +192,17 @@ class Sizes(NamedTuple):
         known = self.seen >= ENOUGH
         total = np.where(known, self.logs, logs) / np.maximum(np.where(known, self.seen, seen), 1)
         usual = np.exp(total)
-        far = size > FAR_OUT * usual
+        large, away = (size > FAR_OUT * usual).swapaxes(0, 1)
+        # A time stamp may run far from where it began, as long as it is about as large as ever.
+        far = large | (away & (size[:, 0] > 10.0 * usual[0]))
         if far.any():
             row, column = np.argwhere(far)[0]
             raise InputError(
                 f"contexts must be within a million times the usual size of their feature; got "
                 f"{table[row, column]:g} at row {row}, column {features.label(int(column))}, where "
-                f"values are about {usual[column]:.3g} in size"
+                f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
             )
-        return Sizes(seen, logs, self.offers + 1)
-
-    @property
-    def due(self) -> bool:
-        """Whether an offer is to be counted: the first ones, and then fewer and fewer."""
-        return self.offers < 64 or self.offers & (self.offers - 1) == 0
+        return Sizes(seen, logs, origin)
 
     @property
     def sound(self) -> float:

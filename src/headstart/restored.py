@@ -180,14 +180,16 @@ def checked_features(value: object) -> Features:
     return features
 
 
-def sizes_of(array: npt.NDArray[Any], offers: object, given: int) -> Sizes:
+def sizes_of(array: npt.NDArray[Any], given: int) -> Sizes:
     """How large features usually are."""
-    if array.shape != (2, given) or array.dtype != np.float64:
-        raise checks.refuse("sizes", f"an array of shape {(2, given)}", array)
-    count, logs = checks.finite_array("sizes", array, "finite")
-    if (count < 0).any() or (np.abs(logs) > 400.0 * np.maximum(count, 0.0)).any():
+    if array.shape != (5, given) or array.dtype != np.float64:
+        raise checks.refuse("sizes", f"an array of shape {(5, given)}", array)
+    array = checks.finite_array("sizes", array, "finite")
+    seen, logs, origin = array[:2], array[2:4], array[4]
+    wrong = (seen < 0) | (np.abs(logs) > 800.0 * np.maximum(seen, 0.0))
+    if wrong.any() or (np.abs(origin) > LARGEST).any():
         raise InputError("sizes must be counts and logarithms of values; got others")
-    return Sizes(count, logs, checks.integer("offers", offers, 0, MOST))
+    return Sizes(seen, logs, origin)
 
 
 def check_size(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:

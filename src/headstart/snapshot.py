@@ -37,6 +37,7 @@ class Saved(NamedTuple):
     rule: Rule
     features: Features
     sizes: Sizes
+    offers: int
     seed: int
     origin: bytes
     memory: int
@@ -71,7 +72,7 @@ def pack(saved: Saved) -> Content:
         "rule": settings.encode(saved.rule),
         "noise": ledger.noise,
         "features": saved.features._asdict(),
-        "offers": saved.sizes.offers,
+        "offers": saved.offers,
         "seed": str(saved.seed),
         "origin": saved.origin.hex(),
         "memory": saved.memory,
@@ -116,7 +117,7 @@ def pack(saved: Saved) -> Content:
     # The rows as they lie in the books, where packed evidence is replaced but never written to: so
     # they may be written to disk later, and are not copied.
     tensors["evidence"] = [packed(entry) for entry in entries.values()]
-    tensors["sizes"] = np.stack([saved.sizes.seen, saved.sizes.logs])
+    tensors["sizes"] = np.vstack([saved.sizes.seen, saved.sizes.logs, saved.sizes.origin])
     tensors["owing"] = [evidence.pack() for evidence in ledger.owing.values()]
     pending = [round for name, _ in beliefs for round in entries[name].pending]
     if pending:
@@ -186,7 +187,8 @@ def checked(
         ledger,
         rule,
         features,
-        restored.sizes_of(tensors["sizes"], header["offers"], features.given),
+        restored.sizes_of(tensors["sizes"], features.given),
+        restored.count("offers", header["offers"]),
         restored.seed_of(header["seed"]),
         restored.key_of(header["origin"]),
         memory,
