@@ -150,8 +150,9 @@ def graded_tasks(
     """The posteriors of such tasks."""
     if not huge.any():
         return
-    variance = variances(fit, tasks)
     shape = huge.shape
+    variance = np.broadcast_to(variances(fit, tasks), shape)
+    means = np.broadcast_to(fit.mean, root.shape[:-1])
     gram = np.broadcast_to(tasks.gram, (*shape, *tasks.gram.shape[-2:]))
     moment = np.broadcast_to(tasks.moment, (*shape, tasks.moment.shape[-1]))
     squares = np.broadcast_to(tasks.squares, shape)
@@ -159,7 +160,7 @@ def graded_tasks(
         at = tuple(int(number) for number in place)
         start = root[at[:-1]] / np.sqrt(variance[at])
         graded = graded_posterior(
-            fit.mean[at[:-1]], start, gram[at], moment[at], float(squares[at])
+            means[at[:-1]], start, gram[at], moment[at], float(squares[at])
         )
         if graded is not None:
             yield at, graded
@@ -376,7 +377,8 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     gain: Array = offset + 0.5 * explained(inner, surprise)
     squares = np.broadcast_to(tasks.squares, gain.shape)
     for at, graded in graded_tasks(fit, root, tasks, huge):
-        gain[at] = 0.5 * ((squares[at] - graded.square) / variance[at] - graded.information)
+        own = np.broadcast_to(variance, gain.shape)[at]
+        gain[at] = 0.5 * ((squares[at] - graded.square) / own - graded.information)
     return gain
 
 
