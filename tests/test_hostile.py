@@ -130,6 +130,29 @@ class TestChoicesMadeByHand:
             bandit.learn(hs.Choice(**known), 1.0)
 
 
+class TestJournals:
+    @pytest.mark.parametrize(
+        "change",
+        [{"task": 3}, {"context": [1.0]}, {"context": np.array([[10**400]])}, {"epoch": -1}],
+        ids=str,
+    )
+    def test_choices_made_by_hand_leave_no_line(self, change, bandit, tmp_path):
+        choice = bandit.task("a").choose(TABLE)
+        known = {name: getattr(choice, name) for name in FIELDS}
+        with hs.Journal(tmp_path / "j") as journal:
+            with pytest.raises(hs.ChoiceError, match="made by hand"):
+                journal.append(hs.Choice(**(known | change)), 1.0)
+        assert not (tmp_path / "j").read_bytes()
+
+    def test_settings_and_paths(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(hs.InputError, match="sync"):
+            hs.Journal("j", sync=1)
+        with pytest.raises(hs.FileError, match="cannot be appended to"):
+            hs.Journal("a" * 2000)
+        assert not os.listdir()
+
+
 class TestPriorsAndBeliefs:
     @pytest.mark.parametrize("wrong", [0, None, np.ones(3), "prior"], ids=str)
     def test_of_something_else(self, wrong):
@@ -235,7 +258,10 @@ def reseal(path: Path, ids: list[str]) -> None:
     path.write_bytes(opening + body + entries + counts + sealed + layout.END)
 
 
-@pytest.mark.parametrize("name", ["past.count", "finished", "fit.freedom", "tasks.rounds"])
+COUNTED = ["past.count", "past.precision", "finished", "fit.freedom", "tasks.rounds"]
+
+
+@pytest.mark.parametrize("name", COUNTED)
 def test_saved_states_that_count_less_than_nothing(name, tmp_path):
     """Resealed: the digest is right."""
     bandit, rng = hs.Bandit(3, hs.EmpiricalBayes(), seed=1), np.random.default_rng(1)

@@ -203,7 +203,7 @@ def one(case: Case, target: str, value: str) -> None:
         task = bandit.task("task 1")
         choice, other = task.choose(TABLE), task.choose(TABLE)
         remade = functools.partial(again, choice)
-        journal = hs.Journal("journal")  # noqa: F841
+        journal = hs.Journal("journal")
         names = names | locals()
         hs.write_evidence("archive", [("1", EVIDENCE), ("a", EVIDENCE)], DIM)
         before = state(bandit, case.folder)
