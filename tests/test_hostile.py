@@ -139,9 +139,9 @@ class TestJournals:
     def test_choices_made_by_hand_leave_no_line(self, change, bandit, tmp_path):
         choice = bandit.task("a").choose(TABLE)
         known = {name: getattr(choice, name) for name in FIELDS}
-        with hs.Journal(tmp_path / "j") as journal:
-            with pytest.raises(hs.ChoiceError, match="made by hand"):
-                journal.append(hs.Choice(**(known | change)), 1.0)
+        odd = hs.Choice(**(known | change))
+        with hs.Journal(tmp_path / "j") as j, pytest.raises(hs.ChoiceError, match="made by hand"):
+            j.append(odd, 1.0)
         assert not (tmp_path / "j").read_bytes()
 
     def test_settings_and_paths(self, tmp_path, monkeypatch):
@@ -176,6 +176,11 @@ class TestPriorsAndBeliefs:
             hs.Prior(np.ones(3), 1e200 * np.eye(3))
         with pytest.raises(hs.InputError, match="mean must be below"):
             hs.Prior(np.full(3, -1e200), np.eye(3))
+        for make in (hs.Oracle.gaussian, hs.Prior.gaussian):
+            with pytest.raises(hs.InputError, match="covariance must be below"):
+                make(np.ones(3), 1e300 * np.eye(3))
+        with pytest.raises(hs.InputError, match="mean must be below"):
+            hs.Oracle.gaussian(np.full(3, 1e200), np.eye(3))
 
 
 def test_grams_that_are_no_sums():
