@@ -277,6 +277,10 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
         task.close()
     bandit.save(tmp_path / "b")
     header, arrays = files.read(tmp_path / "b")
+    if name in ("past.count", "finished"):
+        files.write(tmp_path / "c", header, arrays | {f"state.{name}": np.array(2.0**62)})
+        with pytest.raises(hs.FileError, match=f"state.{name} must be 1e.15 tasks at most"):
+            hs.load(tmp_path / "c")
     arrays[f"state.{name}"] = np.full_like(arrays[f"state.{name}"], -5.0)
     files.write(tmp_path / "b", header, arrays)
     with pytest.raises(hs.FileError, match=f"state.{name} must be 0 or more"):
