@@ -130,6 +130,29 @@ class TestChoicesMadeByHand:
             bandit.learn(hs.Choice(**known), 1.0)
 
 
+class TestJournals:
+    @pytest.mark.parametrize(
+        "change",
+        [{"task": 3}, {"context": [1.0]}, {"context": np.array([[10**400]])}, {"epoch": -1}],
+        ids=str,
+    )
+    def test_choices_made_by_hand_leave_no_line(self, change, bandit, tmp_path):
+        choice = bandit.task("a").choose(TABLE)
+        known = {name: getattr(choice, name) for name in FIELDS}
+        odd = hs.Choice(**(known | change))
+        with hs.Journal(tmp_path / "j") as j, pytest.raises(hs.ChoiceError, match="made by hand"):
+            j.append(odd, 1.0)
+        assert not (tmp_path / "j").read_bytes()
+
+    def test_settings_and_paths(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(hs.InputError, match="sync"):
+            hs.Journal("j", sync=1)
+        with pytest.raises(hs.FileError, match="cannot be appended to"):
+            hs.Journal("a" * 2000)
+        assert not os.listdir()
+
+
 class TestPriorsAndBeliefs:
     @pytest.mark.parametrize("wrong", [0, None, np.ones(3), "prior"], ids=str)
     def test_of_something_else(self, wrong):
@@ -153,6 +176,11 @@ class TestPriorsAndBeliefs:
             hs.Prior(np.ones(3), 1e200 * np.eye(3))
         with pytest.raises(hs.InputError, match="mean must be below"):
             hs.Prior(np.full(3, -1e200), np.eye(3))
+        for make in (hs.Oracle.gaussian, hs.Prior.gaussian):
+            with pytest.raises(hs.InputError, match="covariance must be below"):
+                make(np.ones(3), 1e300 * np.eye(3))
+        with pytest.raises(hs.InputError, match="mean must be below"):
+            hs.Oracle.gaussian(np.full(3, 1e200), np.eye(3))
 
 
 def test_grams_that_are_no_sums():
@@ -239,7 +267,10 @@ def reseal(path: Path, ids: list[str]) -> None:
     path.write_bytes(opening + body + entries + counts + sealed + layout.END)
 
 
-@pytest.mark.parametrize("name", ["past.count", "finished", "fit.freedom", "tasks.rounds"])
+COUNTED = ["past.count", "past.precision", "finished", "fit.freedom", "tasks.rounds"]
+
+
+@pytest.mark.parametrize("name", COUNTED)
 def test_saved_states_that_count_less_than_nothing(name, tmp_path):
     """Resealed: the digest is right."""
     bandit, rng = hs.Bandit(3, hs.EmpiricalBayes(), seed=1), np.random.default_rng(1)
@@ -250,6 +281,10 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
         task.close()
     bandit.save(tmp_path / "b")
     header, arrays = files.read(tmp_path / "b")
+    if name in ("past.count", "finished"):
+        files.write(tmp_path / "c", header, arrays | {f"state.{name}": np.array(2.0**62)})
+        with pytest.raises(hs.FileError, match=f"state.{name} must be 1e.15 tasks at most"):
+            hs.load(tmp_path / "c")
     arrays[f"state.{name}"] = np.full_like(arrays[f"state.{name}"], -5.0)
     files.write(tmp_path / "b", header, arrays)
     with pytest.raises(hs.FileError, match=f"state.{name} must be 0 or more"):

@@ -126,11 +126,14 @@ class Choice:
 
         It is sealed with the bandit's identity: a damaged token, or another bandit's, is refused.
         """
-        task = self.task.encode()
-        place = self.epoch, self.number, self.arm
-        head = HEAD.pack(VERSION, self.forced, *place, len(self.context), len(task))
-        body = head + task + self.context.astype("<f8").tobytes()
-        return base64.urlsafe_b64encode(body + seal(body, self.origin)).decode()
+        try:
+            task = self.task.encode()
+            place = self.epoch, self.number, self.arm
+            head = HEAD.pack(VERSION, self.forced, *place, len(self.context), len(task))
+            body = head + task + self.context.astype("<f8").tobytes()
+            return base64.urlsafe_b64encode(body + seal(body, self.origin)).decode()
+        except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
+            raise ChoiceError(f"the choice was made by hand and fits no token ({error})") from error
 
     @classmethod
     def from_token(cls, token: str, origin: bytes) -> Choice:

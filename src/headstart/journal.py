@@ -81,10 +81,10 @@ class Journal:
 
     def __init__(self, path: disk.PathLike, *, sync: bool = False) -> None:
         self.path = disk.checked_path(path)
-        self.sync = sync
-        if self.path.exists() and not self.path.is_file():
-            raise FileError(f"path {str(self.path)!r} must be a file; it is of another kind")
+        self.sync = checks.flag("sync", sync)
         with cannot_append(self.path):
+            if self.path.exists() and not self.path.is_file():
+                raise FileError(f"path {str(self.path)!r} must be a file; it is of another kind")
             self._file: IO[bytes] = self.path.open("ab+", buffering=0)
             end = self._file.seek(0, os.SEEK_END)
             self._file.seek(max(end - 1, 0))

@@ -72,7 +72,7 @@ class Prior(Record):
         if root.shape != (*batch, dim, dim):
             raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
         for name, array in (("mean", mean), ("root", root)):
-            if not np.abs(array).max(initial=0.0) <= LARGEST:
+            if not float(np.abs(array).max(initial=0.0)) <= LARGEST:
                 raise InputError(f"{name} must be below {LARGEST:g} in size; got more")
         noise = checks.finite_array("noise", self.noise, "positive")
         if (noise <= 0).any():
@@ -173,6 +173,8 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     """A finite, symmetric, positive semi-definite matrix of this shape."""
     want = f"symmetric, positive semi-definite and of shape {shape}"
     sigma = checks.finite_array("covariance", covariance, want)
+    if not float(np.abs(sigma).max(initial=0.0)) <= checks.GREATEST**2:
+        raise InputError(f"covariance must be below {checks.GREATEST**2:g} in size; got more")
     if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
         raise checks.refuse("covariance", want, sigma)
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():

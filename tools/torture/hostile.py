@@ -116,7 +116,8 @@ hs.write_evidence('e', [], 2, precision=v) | list(hs.read_evidence('archive', v)
 hs.EvidenceFile('archive').at(v) | hs.Evidence.zero(DIM).add(v, 1.0)
 hs.Evidence.zero(DIM).add(ROW, v) | hs.Evidence.unpack(v, DIM)
 finite('it', hs.Evidence.of(TABLE, ROW).ridge(v)) | hs.Belief.start(PRIOR).learn(v, 1.0)
-hs.Belief.start(PRIOR).learn(ROW, v)
+hs.Belief.start(PRIOR).learn(ROW, v) | journal.append(choice, v)
+list(hs.EvidenceFile('archive').batches(v))
 """
 OTHER = """
 task.choose(TABLE, exclude=v) | task.predict(TABLE, of_reward=v) | task.learn(v, 1.0)
@@ -128,6 +129,9 @@ bandit.save(v) | hs.load(v) | hs.load('fresh', transfer=v) | hs.load('fresh', ru
 hs.write_evidence('e', [(v, EVIDENCE)], DIM) | hs.write_evidence(v, [('a', EVIDENCE)], DIM)
 hs.EvidenceFile(v) | hs.EvidenceFile('archive')[v] | v in hs.EvidenceFile('archive')
 hs.merge_evidence(v, 'e') | hs.merge_evidence(['archive'], v) | EVIDENCE.__add__(v)
+hs.Journal(v) | hs.Journal('j', sync=v) | journal.append(v, 1.0) | bandit.replay(v)
+journal.append(remade(context=v), 1.0) | journal.append(remade(task=v), 1.0)
+journal.append(remade(epoch=v), 1.0) | bandit.learn(remade(epoch=v), 1.0) | bandit.learn(v, v)
 """
 PRIOR, EVIDENCE = hs.Prior.isotropic(DIM), hs.Evidence.of(TABLE, ROW)
 # What else constructors need.
@@ -199,6 +203,7 @@ def one(case: Case, target: str, value: str) -> None:
         task = bandit.task("task 1")
         choice, other = task.choose(TABLE), task.choose(TABLE)
         remade = functools.partial(again, choice)
+        journal = hs.Journal("journal")
         names = names | locals()
         hs.write_evidence("archive", [("1", EVIDENCE), ("a", EVIDENCE)], DIM)
         before = state(bandit, case.folder)

@@ -47,6 +47,8 @@ class Oracle(Transfer):
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
+        if not float(np.abs(mean).max(initial=0.0)) <= checks.GREATEST:
+            raise InputError(f"mean must be below {checks.GREATEST:g} in size; got more")
         object.__setattr__(self, "mean", private(mean))
         dim, batch = mean.shape[-1], mean.shape[:-1]
         if (self.covariance is None) == (self.basis is None):
