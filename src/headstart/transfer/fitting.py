@@ -159,9 +159,7 @@ def graded_tasks(
     for place in np.argwhere(huge):
         at = tuple(int(number) for number in place)
         start = root[at[:-1]] / np.sqrt(variance[at])
-        graded = graded_posterior(
-            means[at[:-1]], start, gram[at], moment[at], float(squares[at])
-        )
+        graded = graded_posterior(means[at[:-1]], start, gram[at], moment[at], float(squares[at]))
         if graded is not None:
             yield at, graded
 
