@@ -751,7 +751,9 @@ class TestEndToEnd:
 
     def check(self, transfer, rule, noise=None):
         scale = "auto" if noise is None else noise
-        first, second = (hs.Bandit(DIM, transfer, rule, scale, seed=3) for _ in range(2))
+        first, second = (
+            hs.Bandit(DIM, transfer, rule, scale, seed=3, intercept=False) for _ in range(2)
+        )
         trace = play(first)
         assert trace == play(second)
         assert np.isfinite([float.fromhex(score) for _, score in trace]).all()

@@ -217,8 +217,9 @@ class TestInterleaving:
     def test_other_tasks_may_come_and_go(self, world, play):
         """Tasks made, played and deleted in between leave no trace in another one's decisions."""
         rounds = world(seed=1, rounds=20, dim=DIM)
-        alone = play(hs.Bandit(DIM, rule=hs.Thompson(), seed=7), "mine", rounds)
-        bandit = hs.Bandit(DIM, rule=hs.Thompson(), seed=7)
+        given = hs.EmpiricalBayes(units="given")  # the first offers of any task tell of units
+        alone = play(hs.Bandit(DIM, given, hs.Thompson(), seed=7), "mine", rounds)
+        bandit = hs.Bandit(DIM, given, hs.Thompson(), seed=7)
         for n in range(3):
             play(bandit, f"other {n}", world(seed=n, rounds=5, dim=DIM))
             bandit.delete(f"other {n}")

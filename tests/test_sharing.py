@@ -84,13 +84,13 @@ class TestWhatANewTaskStartsFrom:
         assert errors[0] > errors[1] > errors[2]
 
     def test_finished_and_running_tasks_count_together(self, same_prior):
-        bandit = hs.Bandit(DIM, noise=NOISE, seed=0)
+        bandit = hs.Bandit(DIM, GIVEN, noise=NOISE, seed=0)
         for id in range(5):
             go_on(bandit, id, 20)
             bandit.task(id).close()
         finished = bandit.prior
         in_turns(bandit, range(5, 10), rounds=20)
-        transfer, state = bandit.transfer, bandit.transfer.init(DIM + 1, NOISE)
+        transfer, state = bandit.transfer, bandit.transfer.init(DIM, NOISE)
         for id in range(5):
             state = transfer.fold(state, bandit.task(id).evidence)
         same_prior(finished, transfer.prior(state))

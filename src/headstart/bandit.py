@@ -471,6 +471,7 @@ class Bandit:
             sizes = self._sized(given)
             allowed = None if exclude is None else allowed_arms(exclude, len(given))
             table = given if self._features.plain else self._features.changed(given)
+            told = self._ledger.state, self._ledger.offers, self._ledger.blank
             if self._ledger.blank and not self._frozen:
                 self._ledger.offer(table)
             belief, unsure = entry.belief, entry.unsure
@@ -479,7 +480,11 @@ class Bandit:
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
             rng = self._rng(key, position)
-            pick = self._rule.choose(belief, table, rng, allowed)
+            try:
+                pick = self._rule.choose(belief, table, rng, allowed)
+            except BaseException:
+                self._ledger.put_offers(*told)  # what was refused has told nothing
+                raise
             if entry.number != number or (entry.belief is not belief and entry.belief is not None):
                 raise TaskError(
                     f"task {name!r} was changed by another call while it was choosing (did a "

@@ -324,7 +324,7 @@ def residual_of(gram: Array, moment: Array, squares: Any, rounds: Any) -> tuple[
     """The residual sum of squares of least squares, and its degrees of freedom k − rank."""
     dim = gram.shape[-1]
     size = np.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
-    ridge = 1e-9 * np.maximum(size, 1e-300) * np.eye(dim)
+    ridge = 1e-9 * np.where(size > 0, size, 1.0) * np.eye(dim)
     inverse = np.linalg.inv(gram + ridge)
     rank = dim - (inverse * ridge).sum((-1, -2))
     fitted = (moment * (inverse @ moment[..., None])[..., 0]).sum(-1)

@@ -144,12 +144,12 @@ class Ledger:
         return self.transfer.keep_offers(state, self.state)
 
     def offer(self, table: Array) -> None:
-        """Take the units of features from contexts on offer: the first, and while some have none.
+        """Take the units of features from contexts on offer, where no reward has told them.
 
         Beliefs that did not know one of these units are built anew when they are next used.
         """
         before = self.transfer.blank(self.state)
-        if not before.any() and self.offers >= OFFERS:
+        if not before.any():
             self.commit((setattr, self, "blank", False))
             return
         state = self.transfer.offered(self.state, table)
@@ -160,6 +160,16 @@ class Ledger:
             for task in self.live:
                 steps += self.idling(task)
         self.commit(*steps, (setattr, self, "offers", self.offers + 1))
+
+    def put_offers(self, state: Any, offers: int, blank: bool) -> None:
+        """Go back to before an offer."""
+        if self.offers != offers:
+            self.commit(
+                (setattr, self, "state", state),
+                (setattr, self, "offers", offers),
+                (setattr, self, "blank", blank),
+                (setattr, self, "cached_prior", None),
+            )
 
     def belief_at(self, task: str, table: Array) -> Believed:
         """What is believed of a task, for looking at contexts that need not have been on offer."""
@@ -571,7 +581,6 @@ class Ledger:
 
 
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
-OFFERS = 16  # how many offers tell of units at least
 RUNNING = 64  # how many running tasks count at most
 DROPS = 4  # how many times as often a task may be taken out where no digits are lost
 

@@ -102,7 +102,7 @@ def test_clicks_do_not_make_lucky_tasks_noisy():
         told.append(Tasks.of(hs.Evidence.of(np.ones((25, 1)), 3.0 * clicks)))
     tasks = told[0].join(*told[1:])
     mean = tasks.moment[:, 0] / tasks.rounds
-    found = usable(tasks, tasks.squares - tasks.rounds * mean**2, tasks.rounds - 1, True)
+    found = usable(tasks, tasks.squares - tasks.rounds * mean**2, tasks.rounds - 1, True, 0.45)
     noise, freedom = population_noise(found, NOTHING, np.asarray(0.45), 0.45)
     assert noise == pytest.approx(9 * 0.05 * 0.95, rel=0.15)
     own = task_variance(noise, freedom, found.square, found.freedom)
@@ -113,6 +113,6 @@ def test_clicks_do_not_make_lucky_tasks_noisy():
 def test_equal_rewards_say_nothing_of_noise():
     tasks = Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]], [4.5, 4.5, 4.5]))
     tasks = tasks.join(Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0]], [4.0, 5.0])))
-    found = usable(tasks, np.zeros(2), np.array([1.0, 1.0]), True)
+    found = usable(tasks, np.zeros(2), np.array([1.0, 1.0]), True, 1.0)
     np.testing.assert_array_equal(found.freedom, [0.0, 1.0])
     assert not found.one

@@ -106,7 +106,7 @@ def random_intercept(past: Evidence, intercept: int) -> Prior:
         right = moment - column.T @ (factor * sums)
         mean = np.linalg.solve(left, right)
         rest = square - float((factor * sums * sums).sum()) - float(mean @ right)
-        noise = max(rest / max(count, 1e-300), LEAST * square / max(count, 1e-300), 1e-300)
+        noise = max(rest / max(count, 1e-300), LEAST * square / max(count, 1e-300), 1e-100)
         score = -0.5 * count * np.log(noise) - 0.5 * float(np.log1p(ratio * own).sum())
         return float(score), mean, left, noise
 
@@ -169,7 +169,7 @@ def fitted(
     dim = tasks.moment.shape[-1]
     groups = [np.arange(dim) != intercept, np.arange(dim) == intercept]
     groups = [group for group in groups if group.any()]
-    usual = max(tasks.squares.sum() / max(tasks.rounds.sum(), 1e-300), 1e-300)
+    usual = max(tasks.squares.sum() / max(tasks.rounds.sum(), 1e-300), 1e-100)
     sizes = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
     noise, mean = 0.5 * usual, np.zeros(dim)
     spread = np.maximum((sizes / units**2)[groups[0]].sum(), 1e-300)

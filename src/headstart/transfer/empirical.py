@@ -268,8 +268,9 @@ class EmpiricalBayes(Transfer):
         if weight == 0:
             return state
         task = Tasks.of(evidence, weight)
-        local = state.units.tasks(task).with_residuals()
-        task = task.replace(residual=local.residual, freedom=local.freedom)
+        alone = self.units_of(task, state.offers).tasks(task).with_residuals()
+        task = task.replace(residual=alone.residual, freedom=alone.freedom)
+        local = state.units.tasks(task)
         if not state.given and np.asarray(state.ready).all():
             local = with_own_noise(state.fit, local, self.constant)
             task = task.replace(noise=local.noise)

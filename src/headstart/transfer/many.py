@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.belief import residual_of
-from headstart.evidence import Evidence
+from headstart.evidence import Evidence, unchecked
 from headstart.prior import ONE_NOISE
 from headstart.records import Array, Record, rebuild
 from headstart.transfer.algebra import plain, trace
@@ -118,7 +118,7 @@ class Tasks(Record):
 
     def task(self, at: int) -> Evidence:
         """One of them."""
-        return Evidence(
+        return unchecked(
             self.gram[..., at, :, :],
             self.moment[..., at, :],
             self.rounds[..., at],
@@ -151,7 +151,7 @@ def started_from(tasks: Tasks, given: float) -> tuple[Fit, npt.NDArray[np.bool_]
     telling = (tasks.squares > 0) & (tasks.weight > 0)
     order = np.argsort(~telling, axis=-1, kind="stable")[..., :FIRST]
     few = tasks.taken(order)
-    noise, lam = own_scale(Evidence(few.gram, few.moment, few.rounds, few.squares))
+    noise, lam = own_scale(unchecked(few.gram, few.moment, few.rounds, few.squares))
     counts = (few.squares > 0) & (few.weight > 0)
     share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
     variance = np.exp((share * np.log(np.asarray(noise) ** 2)).sum(-1))

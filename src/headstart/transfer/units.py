@@ -82,15 +82,13 @@ class Units(Record):
 
     @classmethod
     def of(cls, tasks: Tasks, offers: Offers, constant: bool) -> Units:
-        """From what tasks have shown, and from what was on offer while they had shown little."""
-        first, second, rounds = pooled_moments(tasks, constant)
-        rows = np.asarray(offers.count)[..., None]
-        share = rounds / np.maximum(rounds + rows, 1e-300)
-        shift, inverse = spread_of(
-            share * first + (1.0 - share) * offers.first,
-            share * second + (1.0 - share) * offers.second,
-            constant,
-        )
+        """From what tasks have shown; where they have shown nothing, from what was on offer."""
+        shift, inverse = spread_of(*pooled_moments(tasks, constant), constant)
+        if not (inverse > 0).all():
+            other_shift, other = spread_of(offers.first, offers.second, constant)
+            unknown = inverse == 0
+            shift = np.where(unknown, other_shift, shift)
+            inverse = np.where(unknown, other, inverse)
         if constant:
             shift[..., -1], inverse[..., -1] = 0.0, 1.0
         return record(cls, shift, inverse)
@@ -152,8 +150,8 @@ class Units(Record):
         return mean, root
 
 
-def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array, Array]:
-    """The mean and the mean square of every feature, over so many rounds of ordinary tasks."""
+def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
+    """The mean and the mean square of every feature, over the rounds of all ordinary tasks."""
     rounds = tasks.rounds * (tasks.weight > 0)
     each = np.maximum(rounds, 1e-300)[..., None]
     diagonal = np.maximum(np.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
@@ -163,17 +161,16 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array, Array]:
     ranked = np.sort(np.where(present, square, np.inf), axis=-2)
     if not ranked.shape[-2]:
         nothing = np.zeros(square.shape[:-2] + square.shape[-1:])
-        return nothing, nothing, nothing
+        return nothing, nothing
     middle = np.maximum((count - 1) // 2, 0)[..., None, :]
     usual = np.take_along_axis(ranked, middle, -2)
     share = np.where(square <= FAR * usual, rounds[..., None], 0.0)
-    count = share.sum(-2)
-    total = np.maximum(count, 1e-300)
+    total = np.maximum(share.sum(-2), 1e-300)
     second = (share * square).sum(-2) / total
     if not constant:
-        return np.zeros_like(second), second, count
+        return np.zeros_like(second), second
     centre = np.where(rounds[..., None] > 0, tasks.gram[..., -1] / each, 0.0)
-    return (share * centre).sum(-2) / total, second, count
+    return (share * centre).sum(-2) / total, second
 
 
 def spread_of(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
