@@ -12,6 +12,9 @@ import pytest
 
 import headstart as hs
 
+# Other tests of the same process may have loaded JAX, which warns of every fork.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 DIM = 3
 
 

@@ -98,7 +98,7 @@ def random_intercept(past: Evidence, intercept: int) -> Prior:
     start = alone(Evidence(*(part.sum(0, keepdims=True) for part in parts)), intercept)
     column, own = past.gram[:, intercept], past.gram[:, intercept, intercept]
     sums = past.moment[:, intercept]
-    ridge = np.diag(1.0 / np.maximum(np.diag(start.root) ** 2, 1e-300))
+    ridge = np.diag(1.0 / np.clip(np.diag(start.root) ** 2, 1e-60, 1e60))
 
     def fitted_with(ratio: float) -> tuple[float, Array, Array, float]:
         factor = ratio / (1.0 + ratio * own)

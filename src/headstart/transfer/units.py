@@ -152,8 +152,8 @@ class Units(Record):
 
 def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     """The mean and the mean square of every feature, over the rounds of all ordinary tasks."""
-    rounds = tasks.rounds * (tasks.weight > 0)
-    each = np.maximum(rounds, 1e-300)[..., None]
+    rounds = tasks.rounds * ((tasks.weight > 0) & (tasks.rounds > 1e-100))
+    each = np.maximum(rounds, 1e-100)[..., None]
     diagonal = np.maximum(np.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
     square = np.where(rounds[..., None] > 0, diagonal / each, 0.0)
     present = square > 0
