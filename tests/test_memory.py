@@ -42,7 +42,7 @@ dim, close = 30, sys.argv[1] == "closed"
 tracemalloc.start()
 rng = np.random.default_rng(0)
 offers = rng.standard_normal((25, 5, dim))
-bandit = hs.Bandit(dim=dim, seed=0, live=1)
+bandit = hs.Bandit(dim=dim, seed=0, live=1, intercept=False)
 
 def in_use():
     gc.collect()
