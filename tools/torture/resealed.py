@@ -89,7 +89,7 @@ def change_header(header: dict, case: Case) -> str:
             other = other[step]
         owner[key] = copy.deepcopy(other)
     else:
-        owner[key] = case.pick(LEAVES)
+        owner[key] = copy.deepcopy(case.pick(LEAVES))
     return f"header{list(path)} {how}"
 
 

@@ -131,6 +131,8 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
         inner = np.where(huge[..., None, None], 0.0, inner)
     left = np.linalg.inv(np.eye(root.shape[-1]) + inner)
     surprise = (tasks.moment - times(tasks.gram, fit.mean[..., None, :])) / variance
+    if huge.any():  # unless its posterior is found below, such a task tells nothing
+        surprise = np.where(huge[..., None], 0.0, surprise)
     z = times(left, times(around, surprise))
     for at, graded in graded_tasks(fit, root, tasks, huge):
         whiten = np.linalg.inv(root[at[:-1]])
