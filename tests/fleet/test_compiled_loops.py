@@ -9,7 +9,7 @@ import headstart as hs
 from headstart.fleet.passes import Call
 from headstart.fleet.shelf import Shelf
 from headstart.fleet.units import Units
-from headstart.transfer import passes
+from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.many import Fit
 
 pytest.importorskip("numba")

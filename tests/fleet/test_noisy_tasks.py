@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer import passes
+from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.many import Fit
 from headstart.transfer.portions import Listed
 
