@@ -22,7 +22,7 @@ from headstart.errors import InputError
 from headstart.records import Array, Settings
 from headstart.speed import loops
 from headstart.theory import thompson_scale
-from headstart.ties import Mask, fall_on, leaders, open_arms, pick_among, slack
+from headstart.ties import Mask, best_two, fall_on, leaders, open_arms, pick_among, slack
 
 __all__ = [
     "UCB",
@@ -158,10 +158,8 @@ class Indexed(Rule):
             scores = self.index(belief, contexts, rng)
             if allowed is not None:
                 scores = np.where(allowed, scores, -np.inf)
-            arm = int(scores.argmax())
-            top = float(scores[arm])
-            edge = top - slack(top, belief.noise, scores.dtype)
-            alone = np.count_nonzero(scores >= edge) == 1
+            arm, top, second = best_two(scores)
+            alone = second < top - slack(top, belief.noise, scores.dtype)
         if self.explore and rng.random() < self.explore:
             arm = pick_among(open_arms(scores, allowed), rng)
         elif not alone:
