@@ -44,8 +44,8 @@ test-lowest: .venv-lowest/.ready ## Run the core of the tests on the lowest vers
 	  -W ignore::DeprecationWarning $(addprefix --deselect=,$(NOT_LOWEST)) $(LOWEST)
 
 # Every part that a dependency has a say in: numbers, files, the command line, logs, figures.
-LOWEST := $(addprefix tests/,test_archive.py test_bandit.py test_belief.py test_cli.py test_cli_logs.py \
-  test_contexts.py test_files.py test_prior.py test_rules.py fleet/test_columns.py \
+LOWEST := $(addprefix tests/,test_cli.py test_cli_logs.py bandit/test_bandit.py bandit/test_files.py \
+  features/test_contexts.py model rules storage/test_archive.py fleet/test_columns.py \
   fleet/test_fit.py fleet/test_logs.py fleet/test_page.py lab/test_figures.py lab/test_policies.py \
   lab/test_report.py lab/test_spectrum.py worlds/test_synthetic.py)
 # How fast help comes is not a matter of versions; the other writes a file that old pyarrow cannot.

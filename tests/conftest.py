@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headstart as hs
-from headstart import files
 from headstart.records import flatten
+from headstart.storage import tensor_file
 
 settings.register_profile(
     "headstart",
@@ -24,7 +24,7 @@ settings.load_profile("headstart")
 def content_of(bandit, path):
     """All that a bandit's file holds, in a form that ``==`` compares exactly."""
     bandit.save(path)
-    header, tensors = files.read(path)
+    header, tensors = tensor_file.read(path)
     arrays = {
         name: (array.dtype.str, array.shape, array.tobytes()) for name, array in tensors.items()
     }

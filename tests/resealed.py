@@ -28,8 +28,8 @@ import numpy as np
 from safetensors.numpy import save as as_safetensors
 
 import headstart as hs
-from headstart import files
-from headstart.archive import layout
+from headstart.storage import tensor_file
+from headstart.storage.archive import layout
 
 DIM = 3
 
@@ -102,7 +102,7 @@ SETUPS: dict[str, Callable[[], hs.Bandit]] = {
 
 def bandit_cases(source: Path) -> Iterator[Case]:
     """Every case of a saved bandit."""
-    header, tensors = files.read(source)
+    header, tensors = tensor_file.read(source)
 
     def resealed(what: str, header: Any, tensors: dict[str, Any]) -> Case:
         def write(path: Path) -> None:
@@ -224,7 +224,7 @@ def short(value: Any) -> str:
 def sealed(text: str, tensors: dict[str, Any]) -> bytes:
     """A file with this header and these arrays, and the right digest."""
     ready = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    version = str(files.VERSION)
+    version = str(tensor_file.VERSION)
     hashed = hashlib.blake2b((version + text).encode(), digest_size=16)
     for name in sorted(ready):
         array = ready[name]
@@ -268,10 +268,10 @@ class Parts(NamedTuple):
 
     def sealed(self) -> bytes:
         """The file, all of its digests right."""
-        text = files.padded(json.dumps(self.header).encode())
+        text = tensor_file.padded(json.dumps(self.header).encode())
         opening = layout.MAGIC + len(text).to_bytes(8, "little") + text
         rows = np.ascontiguousarray(self.rows).tobytes()
-        ids = files.padded(json.dumps(self.ids, ensure_ascii=False).encode())
+        ids = tensor_file.padded(json.dumps(self.ids, ensure_ascii=False).encode())
         found = self.hashes + np.ascontiguousarray(self.places).tobytes()
         block = self.block or (len(opening), len(self.rows), len(ids))
         index = layout.INDEX.pack(*block, layout.digest(rows), layout.digest(ids))

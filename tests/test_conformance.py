@@ -18,7 +18,7 @@ import pytest
 import scipy.stats
 
 import headstart as hs
-from headstart.mixture import MixturePrior, believe
+from headstart.model.mixture import MixturePrior, believe
 from headstart.records import flatten
 from headstart.rules import Pick, Propensities, named_radius
 
@@ -320,7 +320,7 @@ class TestEveryKindIsCovered:
 
     @each_kind
     def test_each_is_public_documented_and_can_be_named_in_a_file(self, kind):
-        from headstart.settings import KINDS
+        from headstart.bandit.settings import KINDS
 
         assert getattr(hs, kind.__name__) is kind
         assert inspect.getdoc(kind)

@@ -4,22 +4,7 @@ Many related decision problems, each too small to learn well alone; headstart le
 share, so that the next one needs a fraction of the exploration.
 """
 
-from headstart.archive import EvidenceFile, merge_evidence, read_evidence, write_evidence
-from headstart.bandit import Bandit, load
-from headstart.belief import Belief
-from headstart.choice import Choice
-from headstart.choices import Choices
-from headstart.errors import (
-    ChoiceError,
-    FileError,
-    HeadstartError,
-    InputError,
-    MissingFileError,
-    TaskError,
-)
-from headstart.evidence import Evidence
-from headstart.journal import Journal, Replayed
-from headstart.named import (
+from headstart.algorithms import (
     bayes_oracle,
     bias_oful,
     lints,
@@ -29,12 +14,27 @@ from headstart.named import (
     projected_ts,
     projection_oracle,
 )
-from headstart.prior import Prior
-from headstart.report import Report
+from headstart.bandit import Bandit, load
+from headstart.bandit.batch import Choices
+from headstart.bandit.choice import Choice
+from headstart.bandit.journal import Journal, Replayed
+from headstart.bandit.report import Report
+from headstart.bandit.task import Prediction, Task
+from headstart.errors import (
+    ChoiceError,
+    FileError,
+    HeadstartError,
+    InputError,
+    MissingFileError,
+    TaskError,
+)
+from headstart.kernels.switch import use_numba
+from headstart.model.belief import Belief
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior
 from headstart.rules import UCB, Forced, Greedy, Rule, Thompson, Uniform
-from headstart.speed import use_numba
+from headstart.storage.archive import EvidenceFile, merge_evidence, read_evidence, write_evidence
 from headstart.subspace import CCIPCA, PCA, ExactPCA
-from headstart.task import Prediction, Task
 from headstart.transfer import (
     Bias,
     EmpiricalBayes,

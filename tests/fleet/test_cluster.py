@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.evidence import packed_size
 from headstart.fleet import Logs, cluster, fit, local
 from headstart.fleet import kept as keeping
 from headstart.fleet.kept import Kept
+from headstart.model.evidence import packed_size
 
 ray = pytest.importorskip("ray")
 from headstart.fleet import hand_out  # noqa: E402
@@ -89,7 +89,7 @@ def test_a_cluster_finds_the_same_prior(running, logs, transfer):
 
 
 def test_passes_over_holders_find_the_same(running, logs, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical.SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 32)
     same(fit(logs, cluster="ray").prior, fit(logs).prior)
 
 

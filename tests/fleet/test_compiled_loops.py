@@ -10,7 +10,7 @@ from headstart.fleet.passes import Call
 from headstart.fleet.shelf import Shelf
 from headstart.fleet.units import Units
 from headstart.transfer import passes
-from headstart.transfer.many import Fit
+from headstart.transfer.empirical_bayes.many import Fit
 
 pytest.importorskip("numba")
 loops = pytest.importorskip("headstart.fleet.compiled")

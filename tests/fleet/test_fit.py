@@ -160,8 +160,8 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
 )
 def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
     monkeypatch.setattr(passes, "SAMPLE", 32)
-    monkeypatch.setattr("headstart.transfer.empirical.SAMPLE", 32)
-    monkeypatch.setattr("headstart.transfer.groups.SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.mixture.transfer.SAMPLE", 32)
     table = rows_of(300)
     first = fit(write(tmp_path / "a", table), transfer, workers=1)
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
@@ -172,7 +172,7 @@ def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
 
 
 def test_passes_over_portions_find_what_a_fit_of_all_finds(tmp_path, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical.SAMPLE", 64)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 64)
     table = rows_of(600)
     found = fit(write(tmp_path, table), **AS_THEY_ARE).prior
     transfer = hs.EmpiricalBayes()

@@ -5,7 +5,7 @@ import pytest
 
 import headstart as hs
 from headstart.transfer import passes
-from headstart.transfer.many import Fit
+from headstart.transfer.empirical_bayes.many import Fit
 from headstart.transfer.portions import Listed
 
 pytest.importorskip("numba")

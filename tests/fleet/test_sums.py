@@ -10,12 +10,12 @@ import pytest
 
 from headstart import Evidence
 from headstart.errors import FileError
-from headstart.evidence import packed_size
 from headstart.fleet import loops as loader
 from headstart.fleet import sums as module
 from headstart.fleet.rows import Rows
 from headstart.fleet.shelf import BUCKETS, bucket_of, mark_of
 from headstart.fleet.sums import Sums
+from headstart.model.evidence import packed_size
 
 
 def some_rows(count=3000, tasks=40, dim=5, seed=0, weights=False, dtype=np.float32):

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headstart.bandit.report import NOTHING
 from headstart.fleet import Columns, Logs
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.evaluate import evaluate
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.verdict import Basis, decide
-from headstart.report import NOTHING
 
 COLUMNS = Columns("task", "reward", "x*")
 PLENTY = Basis(past=70, judged=100, telling=100, usual=0.0, several=100)

@@ -13,12 +13,12 @@ import pytest
 from scipy import stats
 
 import headstart as hs
-from headstart.evidence import Evidence
 from headstart.lab import engine as engines
 from headstart.lab.engine import simulate
 from headstart.lab.policies import POLICIES, Policy, Told, lints, linucb, meta_ts, projected_ts
 from headstart.lab.rounds import KINDS, PlainRule, plain_rule
 from headstart.lab.seedwise import SeedBySeed
+from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Forced, Greedy, Indexed, Rule, Thompson, Uniform
 from headstart.transfer import (
     Bias,
@@ -406,8 +406,8 @@ def test_a_policys_results_do_not_depend_on_who_else_plays(together):
 def no_numba(monkeypatch):
     """As if it were not installed."""
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "headstart.compiled", raising=False)
-    monkeypatch.delattr(hs, "compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "headstart.kernels.compiled", raising=False)
+    monkeypatch.delattr("headstart.kernels.compiled", raising=False)
 
 
 def test_without_numba_the_compiled_engine_says_how_to_get_it(no_numba):
@@ -422,8 +422,8 @@ def test_without_numba_auto_is_plain(no_numba):
 
 
 def test_the_plain_engine_never_asks_for_numba(monkeypatch):
-    monkeypatch.setitem(sys.modules, "headstart.compiled", None)
-    monkeypatch.delattr(hs, "compiled", raising=False)
+    monkeypatch.setitem(sys.modules, "headstart.kernels.compiled", None)
+    monkeypatch.delattr("headstart.kernels.compiled", raising=False)
     play(WORLD, [linucb()], "plain", tasks=1)
 
 

@@ -84,7 +84,7 @@ DIM, ARMS, ROUNDS = 4, 6, 50
 @pytest.fixture(scope="module")
 def seen():
     """A task as the kernel would leave it, played by the CPU's compiled loops."""
-    from headstart import compiled
+    from headstart.kernels import compiled
 
     rng = np.random.default_rng(1)
     rules, noise = list(check.RULES.values()), 0.3

@@ -16,13 +16,13 @@ import jax
 import numpy as np
 import pytest
 
-from headstart.belief import Belief
 from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
 from headstart.lab.policies import POLICIES, Policy, bias_oful, lints, linucb, meta_ts
 from headstart.lab.rounds import PlainRule
-from headstart.prior import Prior
+from headstart.model.belief import Belief
+from headstart.model.prior import Prior
 from headstart.rules import UCB, Forced, Greedy, Thompson, Uniform
 from headstart.transfer import Bias, Gaussian, Independent, Subspace
 from headstart.worlds import Synthetic

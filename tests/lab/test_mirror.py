@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.evidence import Evidence
 from headstart.lab.gpu.engine import wide_numbers
 from headstart.lab.gpu.mirror import MODULES, Arrays, Mirror, is_traced
+from headstart.model.evidence import Evidence
 from headstart.records import flatten
 from headstart.subspace import ExactPCA
 from headstart.transfer import (

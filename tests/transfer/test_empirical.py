@@ -5,9 +5,9 @@ import pytest
 
 import headstart as hs
 from headstart.transfer import empirical, fitting
-from headstart.transfer.empirical import STRENGTHS, alone_is_better
-from headstart.transfer.fitting import log_likelihood
-from headstart.transfer.strength import strength_in_use
+from headstart.transfer.empirical_bayes.fitting import log_likelihood
+from headstart.transfer.empirical_bayes.strength import strength_in_use
+from headstart.transfer.empirical_bayes.transfer import STRENGTHS, alone_is_better
 
 DIM, NOISE = 5, 0.3
 TRANSFER = hs.EmpiricalBayes()

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 import headstart as hs
-from headstart.prior import symmetric_root
+from headstart.model.prior import symmetric_root
 from headstart.transfer import fitting, task_noise
-from headstart.transfer.fitting import (
+from headstart.transfer.empirical_bayes.fitting import (
     Fit,
     Past,
     Tasks,

@@ -11,10 +11,10 @@ from scipy import special, stats
 import headstart as hs
 from headstart.lab import Policy, simulate
 from headstart.lab.policies import empirical_bayes, mixture
-from headstart.mixture import MixtureBelief, MixturePrior, believe
+from headstart.model.mixture import MixtureBelief, MixturePrior, believe
 from headstart.records import flatten
 from headstart.transfer import groups
-from headstart.transfer.fitting import Fit, Tasks, log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
 from headstart.worlds import Synthetic
 
 seeds = st.integers(0, 2**32 - 1)
@@ -401,13 +401,13 @@ class TestInABandit:
         assert lasting(loaded) == lasting(bandit)
 
     def test_tasks_share_one_prior_in_a_file(self, tmp_path):
-        from headstart import files
+        from headstart.storage import tensor_file
 
         bandit = hs.Bandit(3, hs.Mixture(groups=3), noise=NOISE, seed=0)
         play(bandit, range(36), rounds=12)
         play(bandit, range(36, 42), rounds=2, close=False)
         bandit.save(tmp_path / "bandit")
-        header, _ = files.read(tmp_path / "bandit")
+        header, _ = tensor_file.read(tmp_path / "bandit")
         assert header["prior_of"] == [0] * 6
 
     def test_the_report_prints_the_groups(self):

@@ -6,8 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 import headstart as hs
-from headstart.transfer.many import Tasks
-from headstart.transfer.task_noise import (
+from headstart.transfer.empirical_bayes.many import Tasks
+from headstart.transfer.empirical_bayes.task_noise import (
     Residuals,
     expected_logs,
     population_noise,

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.many import Tasks
-from headstart.transfer.units import Offers, Units, converted
+from headstart.transfer.empirical_bayes.many import Tasks
+from headstart.transfer.empirical_bayes.units import Offers, Units, converted
 
 
 def some_tasks(rng, tasks=6, rounds=12, dim=3):

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import headstart as hs
-from headstart import files
 from headstart.records import flatten
+from headstart.storage import tensor_file
 
 # In memory where the system can, because everything is saved and compared many times.
 ROOM = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
@@ -112,7 +112,7 @@ def state(bandit: hs.Bandit, folder: Path) -> bytes:
 
 def content(path: Path) -> object:
     """What a bandit's file holds, but for the epoch, which every copy of the bandit has anew."""
-    header, arrays = files.read(path)
+    header, arrays = tensor_file.read(path)
     del header["epoch"]
     return json.dumps(header), {name: (a.shape, a.tobytes()) for name, a in arrays.items()}
 

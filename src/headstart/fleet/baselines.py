@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from headstart.belief import Belief
-from headstart.evidence import Evidence
-from headstart.prior import Prior
+from headstart.model.belief import Belief
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior
 from headstart.records import Array
 
 __all__ = ["alone", "pooled", "random_intercept"]

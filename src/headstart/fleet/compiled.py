@@ -1,7 +1,8 @@
 """The inner loops of reading logs, compiled by Numba: rows into the sums of their tasks.
 
-Optional, as :mod:`headstart.compiled` is: :mod:`headstart.fleet.sums` does the same with NumPy,
-several times more slowly. Nothing here holds Python's lock, so several threads may run it at once.
+Optional, as :mod:`headstart.kernels.compiled` is: :mod:`headstart.fleet.sums` does the same with
+NumPy, several times more slowly. Nothing here holds Python's lock, so several threads may run it at
+once.
 """
 
 from __future__ import annotations
@@ -233,7 +234,9 @@ def invert(matrix: Any, rows: Any, core: Any) -> None:
 def totals(
     table: Any, places: Any, mean: Any, root: Any, scale: float, degrees: float, noisy: float
 ) -> Any:
-    """The sums of a pass over tasks: :func:`headstart.transfer.passes.totals_of`, for one fit.
+    """The sums of a pass over tasks, for one fit.
+
+    The reference is :func:`headstart.transfer.empirical_bayes.passes.totals_of`.
 
     ``root`` is F, or any other matrix with prior covariance FᵀF; ``scale`` and ``degrees`` are
     those of the tasks' noise, and ``noisy`` is how many times the scale a task's own variance has

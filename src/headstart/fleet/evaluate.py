@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
+from headstart.bandit.report import Gain, expected_gain
 from headstart.errors import InputError
-from headstart.evidence import Evidence
 from headstart.fleet import baselines, measures, offpolicy, sampling
 from headstart.fleet.bootstrap import Draws
 from headstart.fleet.evaluation import Evaluation
@@ -22,9 +22,9 @@ from headstart.fleet.sampling import Gathered, Sample
 from headstart.fleet.strays import oddities
 from headstart.fleet.units import Units
 from headstart.fleet.verdict import Basis, decide
-from headstart.mixture import MixturePrior
-from headstart.prior import Prior
-from headstart.report import Gain, expected_gain
+from headstart.model.evidence import Evidence
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import EmpiricalBayes, Transfer
 from headstart.transfer.portions import Listed

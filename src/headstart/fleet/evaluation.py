@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.bandit.report import Gain
 from headstart.errors import visible
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Measures
@@ -17,9 +18,8 @@ from headstart.fleet.origin import Origin
 from headstart.fleet.rows import BadRows
 from headstart.fleet.verdict import Verdict
 from headstart.lab.figures.text import with_interval
-from headstart.mixture import MixturePrior
-from headstart.prior import Prior
-from headstart.report import Gain
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
 
 if TYPE_CHECKING:
     import polars as pl

@@ -15,10 +15,10 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit import Bandit
-from headstart.disk import PathLike, checked_path
-from headstart.entry import Entry
+from headstart.bandit.ledger.entries import Entry
+from headstart.bandit.ledger.ledger import Base
+from headstart.bandit.report import Report
 from headstart.errors import FileError, InputError
-from headstart.evidence import Evidence, packed_size
 from headstart.fleet import local
 from headstart.fleet.buckets import Buckets
 from headstart.fleet.kept import Tally, check_target, forget
@@ -29,10 +29,10 @@ from headstart.fleet.rows import BadRows
 from headstart.fleet.shelf import Portion
 from headstart.fleet.strays import oddities
 from headstart.fleet.units import Units
-from headstart.ledger import Base
+from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
-from headstart.report import Report
 from headstart.rules import Rule
+from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import (
     Bias,
     EmpiricalBayes,
@@ -42,7 +42,7 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
-from headstart.transfer.passes import STEPS
+from headstart.transfer.empirical_bayes.passes import STEPS
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 

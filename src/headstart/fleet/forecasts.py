@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.belief import Belief
-from headstart.mixture import MixtureBelief, MixturePrior, believe
-from headstart.prior import Prior
+from headstart.model.belief import Belief
+from headstart.model.mixture import MixtureBelief, MixturePrior, believe
+from headstart.model.prior import Prior
 from headstart.records import Array
 
 __all__ = ["Episodes", "Forecast", "forecast", "start_of"]

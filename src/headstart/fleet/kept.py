@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from headstart import disk, files
 from headstart.errors import FileError, InputError
 from headstart.fleet.columns import Columns
 from headstart.fleet.logs import Logs, Part
 from headstart.fleet.rows import BadRows, Example, Rows
 from headstart.fleet.sources import is_url
 from headstart.fleet.strays import Sampled
+from headstart.storage import atomic, tensor_file
 
 __all__ = ["OFTEN", "Kept", "Tally", "check_target", "forget", "kept_in", "tidy"]
 
@@ -179,7 +179,7 @@ class Kept:
     def recover(self, parts: Sequence[Part]) -> None:
         """What an earlier pass has kept, if it was of the same logs with the same settings."""
         again = "begin afresh (--afresh), or put it back as it was"
-        with disk.telling_why(self.manifest, "the manifest of an interrupted fit"):
+        with atomic.telling_why(self.manifest, "the manifest of an interrupted fit"):
             known = json.loads(self.manifest.read_text())
             settings, entries = known["settings"], known["entries"]
             keys = [key for entry in entries for key in entry["parts"]]
@@ -213,7 +213,7 @@ class Kept:
         with self.lock:
             self.entries.append(entry)
             content = json.dumps({"settings": self.settings, "entries": self.entries}, indent=1)
-            with disk.replacing(self.manifest) as draft:
+            with atomic.replacing(self.manifest) as draft:
                 draft.write(content.encode())
 
 
@@ -252,7 +252,7 @@ def check_target(target: Path, logs: Logs) -> None:
     """Refuse to write a bandit over a log, or over anything else that is no bandit."""
     if target.is_dir():
         return
-    disk.replaceable(target)
+    atomic.replaceable(target)
     if not target.exists():
         return
     for file in logs.files:
@@ -269,6 +269,6 @@ def is_ours(path: Path) -> bool:
     """Whether a file is one of headstart's, by how it begins."""
     try:
         with path.open("rb") as file:
-            return files.read_opening(file)[0].get("format") == files.FORMAT
-    except (OSError, *disk.SENSELESS):
+            return tensor_file.read_opening(file)[0].get("format") == tensor_file.FORMAT
+    except (OSError, *atomic.SENSELESS):
         return False

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headstart.contexts import LARGEST
+from headstart.features.contexts import LARGEST
 from headstart.fleet.arrays import as_array
 from headstart.fleet.problems import Block, Mask, Problems, missing, one_chunk, shows
 

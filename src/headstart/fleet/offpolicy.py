@@ -37,8 +37,8 @@ from headstart.fleet.columns import Columns
 from headstart.fleet.gathering import Offers, Whole
 from headstart.fleet.walking import Policy, follow, replay
 from headstart.lab.figures.text import number
-from headstart.mixture import MixturePrior
-from headstart.prior import Prior
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
 from headstart.records import Array
 
 __all__ = [

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import headstart
-from headstart.disk import checked_path, replaceable
 from headstart.errors import FileError, visible
 from headstart.fleet import plots
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
@@ -21,6 +20,7 @@ from headstart.fleet.offpolicy import NAMES
 from headstart.fleet.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
 from headstart.lab.figures.text import count, number, with_interval
 from headstart.lab.report import Section, write_report
+from headstart.storage.atomic import checked_path, replaceable
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,10 +11,10 @@ import numpy as np
 from headstart.fleet.loops import compiled
 from headstart.fleet.shelf import Shelf
 from headstart.fleet.units import Units
-from headstart.prior import symmetric_root
-from headstart.transfer import passes
-from headstart.transfer.many import Fit
-from headstart.transfer.passes import Totals
+from headstart.model.prior import symmetric_root
+from headstart.transfer.empirical_bayes import passes
+from headstart.transfer.empirical_bayes.many import Fit
+from headstart.transfer.empirical_bayes.passes import Totals
 
 __all__ = ["Call", "one_blas_thread"]
 
@@ -47,7 +47,9 @@ class Call(NamedTuple):
 
 
 def compiled_totals(shelf: Shelf, fit: Fit, units: Units | None) -> Callable[[int], Totals | None]:
-    """:func:`headstart.transfer.passes.totals_of`, one task after the other without any lock.
+    """The sums of a pass, one task after the other, without Python's lock.
+
+    The reference is :func:`headstart.transfer.empirical_bayes.passes.totals_of`.
 
     The evidence stays as it is: with features x' = T x, F G' F = (F T) G (F T)ᵀ.
     """

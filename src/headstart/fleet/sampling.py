@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.evidence import Evidence
 from headstart.fleet.forecasts import Episodes
 from headstart.fleet.gathering import Firsts, Offers
 from headstart.fleet.logs import Logs
 from headstart.fleet.rows import BadRows, Rows
 from headstart.fleet.strays import Sampled
 from headstart.fleet.units import Units
+from headstart.model.evidence import Evidence
 from headstart.records import Array
 
 __all__ = ["Census", "Gathered", "Sample", "Split", "census", "gather", "split", "splits"]

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.archive import EvidenceFile, write_evidence
 from headstart.errors import FileError
-from headstart.evidence import Evidence, packed_size
+from headstart.model.evidence import Evidence, packed_size
+from headstart.storage.archive import EvidenceFile, write_evidence
 
 __all__ = [
     "BUCKETS",

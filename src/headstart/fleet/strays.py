@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.evidence import Evidence
 from headstart.fleet.rows import Rows
 from headstart.fleet.turning import Upright
 from headstart.fleet.units import STEADY
+from headstart.model.evidence import Evidence
 
 __all__ = ["DROWNED", "NOTICED", "Sampled", "Stray", "oddities", "strays"]
 

@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headstart import checks
-from headstart.evidence import Evidence, packed_size, upper
 from headstart.fleet.index import Index
 from headstart.fleet.loops import compiled, loading
 from headstart.fleet.rows import Rows
 from headstart.fleet.shelf import SEVERAL, Packed, Portion, Shelf, mark_of, merged, write_packed
 from headstart.fleet.turning import Upright
+from headstart.model.evidence import Evidence, packed_size, upper
 
 __all__ = ["Sums"]
 

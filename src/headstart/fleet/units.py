@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.evidence import Evidence, upper
 from headstart.fleet.loops import compiled
-from headstart.mixture import MixturePrior
-from headstart.prior import Prior
+from headstart.model.evidence import Evidence, upper
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
 from headstart.records import Array
 
 __all__ = ["Units"]

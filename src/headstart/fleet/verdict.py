@@ -3,8 +3,8 @@
 Two things are looked at. How well models predict rewards that none of them had seen, by squared
 error, which is what choices depend on; and what a learned prior is expected to save of the regret
 of the best simpler way to choose, by simulation from what was learned
-(:func:`headstart.report.expected_gain`). An answer is given only if the intervals of both support
-it.
+(:func:`headstart.bandit.report.expected_gain`). An answer is given only if the intervals of both
+support it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headstart.bandit.report import Gain
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
-from headstart.report import Gain
 
 __all__ = ["Basis", "Finding", "Verdict", "decide"]
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.belief import Belief
 from headstart.fleet.forecasts import start_of
 from headstart.fleet.gathering import Offers, Whole
-from headstart.mixture import MixtureBelief, MixturePrior
-from headstart.prior import Prior
+from headstart.model.belief import Belief
+from headstart.model.mixture import MixtureBelief, MixturePrior
+from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.belief import LEAST, Belief
 from headstart.errors import InputError
-from headstart.evidence import Evidence
 from headstart.lab.policies import Policy
 from headstart.lab.rounds import KINDS, PlainRule, plain_rule
 from headstart.lab.seedwise import SeedBySeed
-from headstart.mixture import MixtureBelief, believe
-from headstart.prior import ONE_NOISE, Prior
+from headstart.model.belief import LEAST, Belief
+from headstart.model.evidence import Evidence
+from headstart.model.mixture import MixtureBelief, believe
+from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
@@ -319,7 +319,7 @@ def compiled_loops(engine: str) -> Any:
     if engine == "plain":
         return None
     try:
-        from headstart import compiled
+        from headstart.kernels import compiled
     except ImportError as error:
         if engine == "auto":
             return None

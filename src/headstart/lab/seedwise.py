@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import InputError
-from headstart.evidence import Evidence
-from headstart.mixture import SCALARS, MixturePrior
-from headstart.prior import Prior
+from headstart.model.evidence import Evidence
+from headstart.model.mixture import SCALARS, MixturePrior
+from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 

@@ -2,12 +2,12 @@
 
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.bias import Bias
-from headstart.transfer.empirical import EmpiricalBayes
+from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 from headstart.transfer.gaussian import Gaussian
-from headstart.transfer.groups import Mixture
 from headstart.transfer.independent import Independent
+from headstart.transfer.mixture.transfer import Mixture
 from headstart.transfer.oracle import Oracle
-from headstart.transfer.projected import Subspace
+from headstart.transfer.subspace import Subspace
 
 __all__ = [
     "Bias",

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.evidence import Evidence
-from headstart.prior import Prior
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior
 from headstart.records import Array, Settings
 from headstart.transfer.portions import Portions, chunks
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.evidence import Evidence
+from headstart.model.evidence import Evidence
 from headstart.records import Array, Record, rebuild
 from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.algebra import times, trace, turned

@@ -8,8 +8,8 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.evidence import Evidence
-from headstart.prior import Prior
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer.algebra import trace, turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence

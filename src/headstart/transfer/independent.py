@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
-from headstart.evidence import Evidence
-from headstart.prior import Prior
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior
 from headstart.transfer.base import Transfer
 from headstart.transfer.estimates import Estimates, isotropic_root, ratio
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
-from headstart.evidence import Evidence
+from headstart.model.evidence import Evidence
 from headstart.records import Array, Record, rebuild
 from headstart.transfer.algebra import turned
 

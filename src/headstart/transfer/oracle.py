@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.evidence import Evidence
-from headstart.prior import Prior, checked_covariance, symmetric_root
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import private, same_fields
 from headstart.transfer.algebra import norm, times, turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headstart.evidence import Evidence
+from headstart.model.evidence import Evidence
 from headstart.records import Array
 
 __all__ = ["Listed", "Portions"]

@@ -28,8 +28,8 @@ __all__ = ["Mirror"]
 #: The modules that compute with arrays. Others are used as they are.
 MODULES = (
     "headstart.records",
-    "headstart.evidence",
-    "headstart.prior",
+    "headstart.model.evidence",
+    "headstart.model.prior",
     "headstart.subspace",
     "headstart.subspace.base",
     "headstart.subspace.ccipca",
@@ -43,7 +43,7 @@ MODULES = (
     "headstart.transfer.independent",
     "headstart.transfer.noise",
     "headstart.transfer.oracle",
-    "headstart.transfer.projected",
+    "headstart.transfer.subspace",
 )
 
 
@@ -100,7 +100,7 @@ class Mirror:
 
     def evidence(self, picked: Any, earned: Any, forced: Any = None) -> Any:
         """The evidence of rounds that JAX holds."""
-        module = self.load("headstart.evidence")
+        module = self.load("headstart.model.evidence")
         gram = jnp.einsum("...ni,...nj->...ij", picked, picked)
         rounds = jnp.full(earned.shape[:-1], float(earned.shape[-1]))
         moment = jnp.einsum("...n,...ni->...i", earned, picked)

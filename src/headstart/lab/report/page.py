@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headstart import disk
 from headstart.errors import FileError
 from headstart.lab.report.blocks import (
     claims_table,
@@ -20,6 +19,7 @@ from headstart.lab.report.blocks import (
     table_block,
 )
 from headstart.lab.report.sections import Section
+from headstart.storage import atomic
 
 __all__ = ["write_report"]
 
@@ -56,7 +56,7 @@ def write_report(
     page = compose(title, sections, manifest, summary)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with disk.replacing(target) as draft:
+        with atomic.replacing(target) as draft:
             draft.write(page.encode())
     except OSError as error:
         raise FileError(f"report {str(target)!r} cannot be written ({error})") from error

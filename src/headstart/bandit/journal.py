@@ -1,0 +1,161 @@
+"""A journal: every reward as one line, so that those learned after the last save are not lost.
+
+A line is a JSON object with a choice's token and its reward. A crash may tear the last line; what
+is torn is reported when the journal is read, and later lines start afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Self
+
+from headstart import checks
+from headstart.bandit.choice import Choice
+from headstart.errors import FileError
+from headstart.features.contexts import checked_reward
+from headstart.storage import atomic
+
+__all__ = ["Journal", "Replayed"]
+
+
+class Replayed(NamedTuple):
+    """What came of the lines of a journal.
+
+    Attributes
+    ----------
+    learned
+        How many rewards were learned from now.
+    known
+        How many had been learned from before, or are older than is remembered.
+    refused
+        The numbers of the lines, counted from 1, whose token belongs to another bandit or to a task
+        that was deleted, or whose reward is none; with the reason.
+    damaged
+        The numbers of the lines that are no JSON objects with a token and a reward: a crash may
+        have torn one.
+    """
+
+    learned: int
+    known: int
+    refused: dict[int, str]
+    damaged: list[int]
+
+
+class Journal:
+    """A file to which rewards are appended: tell it first, then ``learn``.
+
+    Parameters
+    ----------
+    path
+        Where it is; made if there is none, and continued if there is one.
+    sync
+        Wait until a line is on the disk, so that it survives a power cut too. Without, lines are
+        handed to the system one by one and survive the end of the process.
+
+    Examples
+    --------
+    >>> import headstart as hs, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> bandit = hs.Bandit(dim=2, seed=0)
+    >>> bandit.save(folder.name + "/bandit")
+    >>> choice = bandit.task("a").choose([[1.0, 0.0], [0.0, 1.0]])
+    >>> with hs.Journal(folder.name + "/journal") as journal:
+    ...     journal.append(choice, 1.0)
+    ...     _ = bandit.learn(choice, 1.0)
+
+    The process ends here. The next one continues from the file and the journal:
+
+    >>> bandit = hs.load(folder.name + "/bandit")
+    >>> bandit.replay(folder.name + "/journal").learned, bandit.task("a").rounds
+    (1, 1)
+    >>> folder.cleanup()
+
+    Notes
+    -----
+    Several threads may share one, and several processes may append to one file (on a local file
+    system of Unix, where a line is appended as a whole).
+    """
+
+    def __init__(self, path: atomic.PathLike, *, sync: bool = False) -> None:
+        self.path = atomic.checked_path(path)
+        self.sync = checks.flag("sync", sync)
+        with cannot_append(self.path):
+            if self.path.exists() and not self.path.is_file():
+                raise FileError(f"path {str(self.path)!r} must be a file; it is of another kind")
+            self._file: IO[bytes] = self.path.open("ab+", buffering=0)
+            end = self._file.seek(0, os.SEEK_END)
+            self._file.seek(max(end - 1, 0))
+            self._torn = self._file.read(1) not in (b"", b"\n")  # a crash has torn the last line
+
+    def append(self, choice: Choice | str, reward: Any) -> None:
+        """Note the reward of a choice, or of a token."""
+        token = choice.token if isinstance(choice, Choice) else choice
+        if not isinstance(token, str):
+            raise checks.refuse("choice", "a Choice or a token", choice)
+        text = json.dumps({"token": token, "reward": checked_reward(reward)})
+        line = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
+        with cannot_append(self.path):
+            self._torn = True  # unless it is written as a whole
+            # In one call, so that the lines of several writers do not mix.
+            if self._file.write(line) != len(line):
+                raise OSError("not all of a line was written")
+            self._torn = False
+            if self.sync:
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def cannot_append(path: Path) -> Iterator[None]:
+    """Say of a journal why it could not be written."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # the latter from a file that is closed
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(f"path {str(path)!r} cannot be appended to ({reason})") from error
+
+
+class Line(NamedTuple):
+    """A line of a journal; without a token if it is damaged."""
+
+    number: int
+    token: str | None
+    reward: Any
+
+
+def lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
+    """The lines of a journal, one after another."""
+    path = journal.path if isinstance(journal, Journal) else atomic.checked_path(journal)
+    with atomic.telling_why(path, "a journal"), atomic.opened(path, "a journal") as file:
+        for number, text in enumerate(file, 1):
+            if text.strip():
+                yield parsed(number, text)
+
+
+def parsed(number: int, text: bytes) -> Line:
+    """What a line says.
+
+    >>> parsed(1, b'{"token": "x", "reward": 1.0}').reward, parsed(2, b'{"token": "x", "re').token
+    (1.0, None)
+    """
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return Line(number, None, None)
+    if not isinstance(known, dict) or set(known) != {"token", "reward"}:
+        return Line(number, None, None)
+    token = known["token"]
+    return Line(number, token if isinstance(token, str) else None, known["reward"])

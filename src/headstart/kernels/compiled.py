@@ -1,0 +1,184 @@
+"""The inner loops, compiled by Numba: one decision, one update, and all rounds of a task.
+
+Optional: ``pip install 'headstart[fast]'``. Everything works without it; the same sums are formed
+in another order, so that results agree up to rounding. Import this module only when it is wanted:
+Numba itself takes about half a second to import, and compiles when first called (later runs find
+the compiled code in a cache on disk).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["choose_thompson", "choose_ucb", "learn", "play"]
+
+# Sums may be reordered, which lets them use a processor's wide registers.
+LOOSE = {"reassoc", "contract", "nsz"}
+
+number = numba.float64
+vector = numba.types.Array(number, 1, "C", readonly=True)
+matrix = numba.types.Array(number, 2, "C", readonly=True)
+cube = numba.types.Array(number, 3, "C", readonly=True)
+choice = numba.types.Tuple((numba.intp, number, number))
+pair = numba.types.Tuple((number, number))
+
+compiled = numba.njit
+
+
+@compiled(inline="always")
+def best_two(scores: Any) -> Any:
+    """The arm with the largest score, that score, and the second largest."""
+    arm, top, second = 0, -math.inf, -math.inf
+    for k in range(len(scores)):
+        if scores[k] > top:
+            arm, top, second = k, scores[k], top
+        elif scores[k] > second:
+            second = scores[k]
+    return arm, top, second
+
+
+@compiled(inline="always")
+def settle(scores: Any, uniform: float, noise: float) -> Any:
+    """The arm with the largest score; among equals up to rounding, the one ``uniform`` falls on.
+
+    (As :func:`headstart.rules.ties.leaders` and :func:`headstart.rules.ties.fall_on` do it.)
+    """
+    arm, top, second = best_two(scores)
+    edge = top - 64 * 2.220446049250313e-16 * (abs(top) + noise)
+    if second < edge:
+        return arm
+    count = 0
+    for score in scores:
+        count += score >= edge
+    wanted = min(int(uniform * count), count - 1)
+    for k in range(len(scores)):
+        if scores[k] >= edge:
+            if wanted == 0:
+                return k
+            wanted -= 1
+    return arm
+
+
+@compiled(fastmath=LOOSE)
+def score_ucb(contexts: Any, mean: Any, root: Any, gamma: float, scores: Any) -> None:
+    """xᵀθ̂ + γ‖Fᵀx‖ of every arm."""
+    projected = np.dot(contexts, root)
+    arms, dim = contexts.shape
+    for k in range(arms):
+        expected = 0.0
+        square = 0.0
+        for j in range(dim):
+            expected += contexts[k, j] * mean[j]
+            square += projected[k, j] * projected[k, j]
+        scores[k] = expected + gamma * math.sqrt(square)
+
+
+@compiled(fastmath=LOOSE)
+def score_thompson(
+    contexts: Any, mean: Any, root: Any, scale: float, normals: Any, scores: Any
+) -> None:
+    """xᵀθ̃ of every arm, θ̃ = θ̂ + v F z."""
+    arms, dim = contexts.shape
+    theta = np.empty(dim)
+    for i in range(dim):
+        step = 0.0
+        for j in range(dim):
+            step += root[i, j] * normals[j]
+        theta[i] = mean[i] + scale * step
+    for k in range(arms):
+        score = 0.0
+        for i in range(dim):
+            score += contexts[k, i] * theta[i]
+        scores[k] = score
+
+
+@compiled(fastmath=LOOSE)
+def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
+    """The square-root update of :mod:`headstart.model.belief`; the old and new arrays may be one.
+
+    Gives s = xᵀB⁻¹x and the error r − xᵀθ̂.
+    """
+    dim = len(mean)
+    u = np.zeros(dim)
+    expected = 0.0
+    for i in range(dim):
+        expected += x[i] * mean[i]
+        for j in range(dim):
+            u[j] += x[i] * root[i, j]
+    s = 0.0
+    for j in range(dim):
+        s += u[j] * u[j]
+    g = math.sqrt(1.0 + s)
+    shrink = 1.0 / (g * (1.0 + g))
+    away = reward - expected
+    error = away / (1.0 + s)
+    for i in range(dim):
+        gain = 0.0
+        for j in range(dim):
+            gain += root[i, j] * u[j]
+        new_mean[i] = mean[i] + gain * error
+        gain *= shrink
+        for j in range(dim):
+            new_root[i, j] = root[i, j] - gain * u[j]
+    return s, away
+
+
+@compiled([choice(matrix, vector, matrix, number, number[::1])], cache=True)
+def choose_ucb(contexts: Any, mean: Any, root: Any, gamma: float, scores: Any) -> Any:
+    """Fill ``scores`` with the arms' indices; the best arm, its index and the second best index.
+
+    (Arrays are handed in: to return one takes longer than to fill it.)
+    """
+    score_ucb(contexts, mean, root, gamma, scores)
+    return best_two(scores)
+
+
+@compiled([choice(matrix, vector, matrix, number, vector, number[::1])], cache=True)
+def choose_thompson(
+    contexts: Any, mean: Any, root: Any, scale: float, normals: Any, scores: Any
+) -> Any:
+    """Likewise, by a draw through the root."""
+    score_thompson(contexts, mean, root, scale, normals, scores)
+    return best_two(scores)
+
+
+@compiled([pair(vector, matrix, vector, number, number[::1], number[:, ::1])], cache=True)
+def learn(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
+    """Fill in a belief's new mean and root after one round; gives s and the error."""
+    return update(mean, root, x, reward, new_mean, new_root)
+
+
+@compiled(
+    [
+        numba.void(
+            cube, matrix, number[::1], number[:, ::1], numba.intp, number, numba.intp,
+            matrix, vector, number, numba.intp, numba.intp, numba.intp[::1],
+        )
+    ],
+    cache=True,
+)  # fmt: skip
+def play(
+    contexts: Any, rewards: Any, mean: Any, root: Any, kind: int, amount: float, forced: int,
+    normals: Any, uniforms: Any, noise: float, start: int, stop: int, arms: Any,
+) -> None:  # fmt: skip
+    """The rounds of one task from ``start`` to ``stop``; belief and ``arms`` are changed in place.
+
+    ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices; ``amount`` is in units of
+    the noise; ``uniforms`` decide forced choices and ties. ``noise`` holds R.
+    """
+    offered = contexts.shape[1]
+    scores = np.empty(offered)
+    for k in range(start, stop):
+        if k < forced or kind == 2:
+            scores[:] = 0.0
+        elif kind == 1:
+            score_thompson(contexts[k], mean, root, amount * noise, normals[k], scores)
+        else:
+            score_ucb(contexts[k], mean, root, amount * noise, scores)
+        arm = settle(scores, uniforms[k], noise)
+        arms[k] = arm
+        update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)

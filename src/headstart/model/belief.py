@@ -1,0 +1,421 @@
+"""What is believed of a task: its prior, corrected by its evidence.
+
+With B_k = B₀ + Σ x xᵀ, the belief after k rounds is N(θ̂, R² B_k⁻¹). It is kept as the mean θ̂ and a
+square root F of the inverse, F Fᵀ = B_k⁻¹. A reward changes both in O(d²), with nothing inverted,
+and positive definiteness cannot be lost (Potter's square-root form)::
+
+    u = Fᵀx        s = uᵀu        g = √(1+s)
+    θ̂ ← θ̂ + F u (r − xᵀθ̂)/(1+s)
+    F ← F − F u uᵀ / (g(1+g))
+    log det B ← log det B + log(1+s)
+
+The root is not unique, it depends on the order of the rewards: compare means and F Fᵀ, never F.
+
+Where the prior leaves room for a noise of the task's own (ν degrees of freedom around R₀), the
+residuals of least squares on the task alone tell it, on f = k − rank degrees of freedom::
+
+    R² = (ν R₀² + RSS)/(ν + f)
+
+They do not depend on the prior: a task that is unlike the others is not taken for a noisy one. The
+prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of a
+factor of two: F₀/c with c the power of two nearest to R/R₀. Both take O(d³), and are renewed when
+a belief is *outgrown*: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
+then R follows in O(1) from S ← S + (r − xᵀθ̂)²/(1+s) as R² = S/k.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.kernels.switch import loops
+from headstart.model.evidence import Evidence
+from headstart.model.graded import HUGE, graded_posterior
+from headstart.model.prior import ONE_NOISE, Prior
+from headstart.records import Array, Record, frozen
+
+__all__ = ["Belief"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Belief(Record):
+    """A Gaussian belief over θ, or a batch of them along leading axes.
+
+    Make one with :meth:`start` or :meth:`of`; :meth:`learn` gives the next one.
+
+    Attributes
+    ----------
+    mean
+        θ̂, shape ``(..., d)``.
+    root
+        F with F Fᵀ = B⁻¹, shape ``(..., d, d)``.
+    information
+        log det B − log det B₀ = Σ log(1+s): what the rounds have taught.
+    rounds
+        How many rewards it has seen.
+    noise
+        R, the scale of the rewards' noise.
+    prior
+        Where it started.
+    square
+        S, what the rewards have told of R.
+    scale
+        c, what the prior's root was divided by; 0 if the root has lost too many digits.
+
+    Examples
+    --------
+    One round of ridge regression with λ = 1 (so B = [[2, 0], [0, 1]]):
+
+    >>> belief = Belief.start(Prior.isotropic(2)).learn([1.0, 0.0], 3.0)
+    >>> belief.mean
+    array([1.5, 0. ])
+    >>> belief.covariance
+    array([[0.5, 0. ],
+           [0. , 1. ]])
+    """
+
+    mean: Array
+    root: Array
+    information: Any
+    rounds: Any
+    noise: Any
+    prior: Prior
+    square: Any
+    scale: Any
+
+    @classmethod
+    def start(cls, prior: Prior) -> Belief:
+        """The belief before any reward."""
+        if not isinstance(prior, Prior):
+            raise checks.refuse("prior", "a Prior", prior)
+        batch = prior.batch
+        zero: Any = np.zeros(batch) if batch else 0.0
+        one: Any = np.ones(batch) if batch else 1.0
+        return unchecked(prior.mean, prior.root, zero, zero, prior.noise, prior, zero, one).sealed()
+
+    @classmethod
+    def of(cls, prior: Prior, evidence: Evidence) -> Belief:
+        """Prior ⊕ evidence, directly: any prior, at any time.
+
+        Equal in mean and covariance to learning the rounds one by one. With
+        I + F₀ᵀ gram F₀ = L Lᵀ::
+
+            F = F₀ L⁻ᵀ        θ̂ = θ̂₀ + F Fᵀ (moment − gram θ̂₀)
+        """
+        if not isinstance(prior, Prior):
+            raise checks.refuse("prior", "a Prior", prior)
+        if not isinstance(evidence, Evidence):
+            raise checks.refuse("evidence", "Evidence", evidence)
+        if prior.dim != evidence.dim:
+            raise InputError(
+                f"evidence must have the prior's dimension {prior.dim}; got {evidence.dim}"
+            )
+        if () not in (prior.batch, evidence.batch) and prior.batch != evidence.batch:
+            raise InputError(
+                f"evidence must have the prior's batch shape {prior.batch}, or none; "
+                f"got {evidence.batch}"
+            )
+        noise = own_noise(prior, evidence)
+        return scaled_belief(prior, evidence, noise, fitting_scale(prior, noise)).sealed()
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return int(self.mean.shape[-1])
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes: ``()`` for one belief."""
+        return self.mean.shape[:-1]
+
+    @property
+    def covariance(self) -> Array:
+        """F Fᵀ = B⁻¹, the covariance in units of R²."""
+        covariance: Array = self.root @ self.root.swapaxes(-1, -2)
+        return covariance
+
+    @property
+    def log_det(self) -> Any:
+        """Log det B."""
+        wider = 2.0 * self.dim * np.log(np.maximum(self.scale, 1e-300))
+        return self.prior.log_det + (wider if self.batch else float(wider)) + self.information
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it must be built anew from prior and evidence (one answer for a whole batch)."""
+        if self.mean.ndim == 1:
+            if self.scale == 0.0:
+                return True
+            if not 0.0 < self.prior.noise_freedom < ONE_NOISE:
+                return False
+            rounds = int(self.rounds)
+            return rounds >= self.mean.shape[-1] + LEAST and rounds & (rounds - 1) == 0
+        if not np.any(is_own(self.prior)):
+            return False
+        each = np.asarray(self.rounds).astype(np.int64)
+        return bool(((each >= self.dim + LEAST) & (each & (each - 1) == 0)).any())
+
+    def learn(self, context: npt.ArrayLike, reward: Any) -> Belief:
+        """The belief after one more round ``(x, r)``: the square-root update, O(d²)."""
+        x = checks.finite_array("context", context, f"an array of shape {self.mean.shape}")
+        if x.shape != self.mean.shape:
+            raise checks.refuse("context", f"an array of shape {self.mean.shape}", x)
+        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
+        if r.shape != self.batch:
+            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        return self.learn_unchecked(x, r if self.batch else float(r)).sealed()
+
+    def learn_unchecked(self, x: Array, r: Any) -> Belief:
+        """:meth:`learn` for arguments that were checked already.
+
+        The new arrays can be written to: whoever hands the belief out must seal it first.
+        """
+        if self.mean.ndim == 1:
+            return self.learn_one(x, r)
+        root = self.root
+        u = (x[..., None, :] @ root)[..., 0, :]
+        s = (u * u).sum(-1)
+        g = np.sqrt(1.0 + s)
+        gain = (root @ u[..., None])[..., 0]
+        away = r - (x * self.mean).sum(-1)
+        error = away / (1.0 + s)
+        shrink = gain / (g * (1.0 + g))[..., None]
+        square, rounds = self.square + away * error, self.rounds + 1.0
+        return unchecked(
+            self.mean + gain * error[..., None],
+            root - shrink[..., :, None] * u[..., None, :],
+            self.information + np.log1p(s),
+            rounds,
+            lone_noise(self.prior, square, rounds, self.noise),
+            self.prior,
+            square,
+            self.scale,
+        )
+
+    def learn_one(self, x: Array, r: float) -> Belief:
+        """The update without batch axes, where plain floats are faster than arrays of one."""
+        mean, root = self.mean, self.root
+        compiled = loops()
+        if compiled is not None and x.dtype == mean.dtype == root.dtype == np.float64:
+            x, root = np.ascontiguousarray(x), np.ascontiguousarray(root)
+            new_mean, new_root = np.empty_like(mean), np.empty_like(root)
+            s, away = compiled.learn(mean, root, x, r, new_mean, new_root)
+            mean, root = new_mean, new_root
+        else:
+            # The method dot takes half the time of the operator @ on vectors this short.
+            u = x.dot(root)
+            s = float(u.dot(u))
+            g = math.sqrt(1.0 + s)
+            gain = root.dot(u)
+            away = r - float(x.dot(mean))
+            mean = mean + gain * (away / (1.0 + s))
+            gain *= 1.0 / (g * (1.0 + g))
+            step = gain[:, None].dot(u[None, :])
+            root = np.subtract(root, step, out=step)
+        information = self.information + math.log1p(s)
+        rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
+        prior, noise = self.prior, self.noise
+        if prior.noise_freedom == 0.0 and square > 0.0:
+            noise = math.sqrt(square / rounds)
+        scale = self.scale if s < HUGE else 0.0
+        return unchecked(mean, root, information, rounds, noise, prior, square, scale)
+
+    def sealed(self) -> Belief:
+        """The same belief, its arrays read-only."""
+        numbers = self.information, self.rounds, self.noise, self.square, self.scale
+        for array in (self.mean, self.root, *numbers):
+            if isinstance(array, np.ndarray):
+                frozen(array)
+        return self
+
+    def predict(self, contexts: Array) -> Array:
+        """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
+        if self.mean.ndim == 1:
+            scores: Array = contexts.dot(self.mean)
+            return scores
+        batched: Array = (contexts @ self.mean[..., None])[..., 0]
+        return batched
+
+    def width(self, contexts: Array) -> Array:
+        """‖x‖_{B⁻¹} = ‖Fᵀx‖ of each row; times R it is the standard deviation of xᵀθ."""
+        root = self.root
+        projected = contexts.dot(root) if root.ndim == 2 else contexts @ root
+        square: Array = vecdot(projected, projected)
+        return np.sqrt(square, out=square)
+
+    def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
+        """θ̃ = θ̂ + v F z with z ~ N(0, I): one draw, or ``size`` of them along a new first axis.
+
+        ``scale`` is v in rewards' units; v = R draws from the belief itself.
+        """
+        shape = self.mean.shape if size is None else (size, *self.mean.shape)
+        z = rng.standard_normal(shape)
+        if not self.batch and size is None:
+            single: Array = self.mean + scale * (self.root @ z)
+            return single
+        step = (self.root @ z[..., None])[..., 0]
+        draws: Array = self.mean + np.asarray(scale)[..., None] * step
+        return draws
+
+
+def einsum_vecdot(left: Array, right: Array) -> Array:
+    """What NumPy has had a faster word for since version 2."""
+    products: Array = np.einsum("...i,...i->...", left, right)
+    return products
+
+
+vecdot: Any = getattr(np, "vecdot", einsum_vecdot)
+
+
+def inverse_root(matrix: Array) -> tuple[Array, Array]:
+    """L⁻ᵀ of a matrix I + (positive semi-definite) = L Lᵀ, and the log of its determinant.
+
+    Where rounding has pushed the smallest eigenvalues of a huge matrix below zero there is no L;
+    they are 1 or more, and any other root will do.
+    """
+    try:
+        factor = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        values = np.maximum(values, 1.0)
+        return vectors / np.sqrt(values)[..., None, :], np.log(values).sum(-1)
+    inverse = np.linalg.solve(factor, np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape))
+    diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
+    return inverse.swapaxes(-1, -2), 2.0 * np.log(diagonal).sum(-1)
+
+
+def is_own(prior: Prior) -> Any:
+    """Whether a task may have a noise of its own, and its size is known beforehand."""
+    freedom = np.asarray(prior.noise_freedom)
+    return (freedom > 0) & (freedom < ONE_NOISE)
+
+
+def lone_noise(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
+    """R from S where nothing else tells it; as before where the prior does, or S is zero."""
+    told = (np.asarray(prior.noise_freedom) == 0) & (np.asarray(square) > 0)
+    if not told.any():
+        return before
+    noise = np.where(told, np.sqrt(square / np.maximum(rounds, 1e-300)), before)
+    return noise if noise.ndim else float(noise)
+
+
+def own_noise(prior: Prior, evidence: Evidence) -> Any:
+    """R of a task from the prior's and from its residuals, where it may have its own."""
+    own = is_own(prior)
+    if not np.any(own & (np.asarray(evidence.rounds) >= prior.dim + LEAST)):
+        return prior.noise
+    root = prior.root
+    inner = root.swapaxes(-1, -2) @ evidence.gram @ root
+    pulled = (evidence.gram @ prior.mean[..., None])[..., 0]
+    surprise = (root.swapaxes(-1, -2) @ (evidence.moment - pulled)[..., None])[..., 0]
+    raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - pulled)).sum(-1)
+    square, freedom = residual_of(inner, surprise, raw, evidence.rounds)
+    many = np.asarray(prior.noise_freedom)
+    variance = (many * np.asarray(prior.noise) ** 2 + square) / (many + freedom)
+    noise = np.where(own & (freedom >= LEAST), np.sqrt(variance), prior.noise)
+    return noise if noise.ndim else float(noise)
+
+
+def residual_of(gram: Array, moment: Array, squares: Any, rounds: Any) -> tuple[Array, Array]:
+    """The residual sum of squares of least squares, and its degrees of freedom k − rank."""
+    dim = gram.shape[-1]
+    size = np.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
+    ridge = 1e-9 * np.where(size > 0, size, 1.0) * np.eye(dim)
+    inverse = np.linalg.inv(gram + ridge)
+    rank = dim - (inverse * ridge).sum((-1, -2))
+    fitted = (moment * (inverse @ moment[..., None])[..., 0]).sum(-1)
+    square = np.maximum(squares - fitted, 1e-12 * np.asarray(squares))
+    return np.maximum(square, 0.0), np.maximum(np.asarray(rounds) - rank, 0.0)
+
+
+def fitting_scale(prior: Prior, noise: Any) -> Any:
+    """The power of two nearest to R/R₀, where a task may have its own R."""
+    ratio = np.log2(np.asarray(noise) / np.asarray(prior.noise))
+    scale = np.where(is_own(prior), np.exp2(np.rint(ratio)), 1.0)
+    scale = np.array(np.broadcast_to(scale, prior.batch)) if prior.batch else scale
+    return scale if scale.ndim else float(scale)
+
+
+def scaled_belief(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> Belief:
+    """Prior ⊕ evidence, with a noise of the task's own and the prior's root over ``scale``."""
+    start = prior.root
+    if np.any(scale != 1.0):
+        start = start / np.asarray(scale)[..., None, None]
+    inner = np.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
+    inner = (inner + inner.swapaxes(-1, -2)) / 2
+    inverse, log_det = inverse_root(inner)
+    information: Any = log_det
+    root: Array = np.ascontiguousarray(start @ inverse)
+    surprise = evidence.moment - (evidence.gram @ prior.mean[..., None])[..., 0]
+    step = (root @ (root.swapaxes(-1, -2) @ surprise[..., None]))[..., 0]
+    mean: Array = prior.mean + step
+    square: Any
+    offset = (prior.mean * (evidence.moment + surprise)).sum(-1)
+    # Below this share of the rewards' energy the difference is rounding.
+    square = np.asarray(evidence.squares - offset - (step * surprise).sum(-1))
+    square = np.maximum(square, 1e-12 * np.asarray(evidence.squares))
+    if np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > HUGE:
+        mean, root, information, square = with_all_digits(
+            prior, start, evidence, (mean, root, information, square), inner
+        )
+    batch = information.shape
+    rounds = evidence.rounds
+    if batch:
+        rounds = np.array(np.broadcast_to(rounds, batch))
+    else:
+        information, square = float(information), float(square)
+    noise = lone_noise(prior, square, rounds, noise)
+    return unchecked(mean, root, information, rounds, noise, prior, square, scale)
+
+
+def with_all_digits(
+    prior: Prior, start: Array, evidence: Evidence, found: tuple[Array, ...], inner: Array
+) -> tuple[Array, ...]:
+    """The same posteriors, found anew where products have lost too many digits."""
+    mean, root, information, square = (np.array(part) for part in found)
+    shape = (*information.shape, prior.dim)
+    centre, moment = np.broadcast_to(prior.mean, shape), np.broadcast_to(evidence.moment, shape)
+    gram = np.broadcast_to(evidence.gram, (*shape, prior.dim))
+    start = np.broadcast_to(start, (*shape, prior.dim))
+    squares = np.broadcast_to(evidence.squares, information.shape)
+    for at in np.ndindex(information.shape):
+        if inner[at].diagonal().max() > HUGE:
+            graded = graded_posterior(
+                centre[at], start[at], gram[at], moment[at], float(squares[at])
+            )
+            if graded is not None:
+                root[at], mean[at], information[at], square[at] = graded
+    return mean, root, information, square
+
+
+def unchecked(
+    mean: Array,
+    root: Array,
+    information: Any,
+    rounds: Any,
+    noise: Any,
+    prior: Prior,
+    square: Any,
+    scale: Any,
+) -> Belief:
+    """A belief from fresh arrays that are known to be right."""
+    belief: Belief = object.__new__(Belief)
+    put(belief, "mean", mean)
+    put(belief, "root", root)
+    put(belief, "information", information)
+    put(belief, "rounds", rounds)
+    put(belief, "noise", noise)
+    put(belief, "prior", prior)
+    put(belief, "square", square)
+    put(belief, "scale", scale)
+    return belief
+
+
+put = object.__setattr__
+LEAST = 4  # degrees of freedom from which on residuals tell the noise

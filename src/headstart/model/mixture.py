@@ -1,0 +1,259 @@
+"""Several populations at once: a prior and a belief that are mixtures of Gaussians.
+
+A task belongs to one of a few groups, each with its own Gaussian prior. Which one is not known, but
+every reward tells: it multiplies a group's weight by how likely that group made it::
+
+    log w_j ← log w_j + log p(r),        p Student's t around xᵀθ̂_j, of scale R² (1 + ‖x‖²_{B_j⁻¹})
+
+To a rule the mixture looks like any belief: its mean and its standard deviation are those of the
+mixture, and a draw is a draw from a random group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headstart.model.belief import Belief
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior, symmetric_root
+from headstart.records import Array, Record, private
+
+__all__ = ["MixtureBelief", "MixturePrior", "believe"]
+
+
+SCALARS = ("noise", "bias", "printed_bias", "noise_freedom")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MixturePrior(Record):
+    """Priors side by side along the last batch axis, and the logarithms of their weights."""
+
+    parts: Prior
+    log_weights: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log_weights", private(self.log_weights))
+
+    @classmethod
+    def stack(cls, priors: Sequence[Prior | MixturePrior]) -> MixturePrior:
+        """Priors of several populations as one batch; those with fewer groups are filled up."""
+        mixtures = [cls.of(prior) if isinstance(prior, Prior) else prior for prior in priors]
+        groups = max(len(mixture.log_weights) for mixture in mixtures)
+        filled = [mixture.filled(groups) for mixture in mixtures]
+        names = ("mean", "root", *SCALARS)
+        parts = Prior(*(np.stack([getattr(one.parts, name) for one in filled]) for name in names))
+        return cls(parts, np.stack([one.log_weights for one in filled]))
+
+    @classmethod
+    def of(cls, prior: Prior) -> MixturePrior:
+        """A mixture of one."""
+        scalars = {name: np.array([getattr(prior, name)]) for name in SCALARS}
+        return cls(Prior(prior.mean[None], prior.root[None], **scalars), np.zeros(1))
+
+    def filled(self, groups: int) -> MixturePrior:
+        """The same with groups of no weight at the end."""
+        now = len(self.log_weights)
+        more = groups - now
+        arrays = {"mean": self.parts.mean, "root": self.parts.root}
+        for name in SCALARS:
+            arrays[name] = np.broadcast_to(getattr(self.parts, name), (now,))
+        padded = {name: np.append(a, np.repeat(a[:1], more, 0), 0) for name, a in arrays.items()}
+        weights = np.append(self.log_weights, np.full(more, NEVER))
+        return MixturePrior(Prior(**padded), weights)
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return self.parts.dim
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes, without the groups."""
+        return self.parts.batch[:-1]
+
+    @property
+    def noise(self) -> Any:
+        """R, the same for all groups."""
+        return of_all(self.parts.noise, self.parts.batch)
+
+    @property
+    def mean(self) -> Array:
+        """E θ."""
+        mean: Array = (np.exp(self.log_weights)[..., None] * self.parts.mean).sum(-2)
+        return mean
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance of θ, that of the groups' means included."""
+        return self.gaussian().covariance
+
+    def gaussian(self) -> Prior:
+        """The Gaussian with the mixture's mean and covariance."""
+        weights = np.exp(self.log_weights)
+        mean = (weights[..., None] * self.parts.mean).sum(-2)
+        away = self.parts.mean - mean[..., None, :]
+        spread = self.parts.covariance + away[..., :, None] * away[..., None, :]
+        sigma = (weights[..., None, None] * spread).sum(-3)
+        noise = np.asarray(self.noise)
+        return Prior(mean, symmetric_root(sigma) / noise[..., None, None], noise=self.noise)
+
+
+NEVER = -1e9  # the logarithm of no weight, but finite
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MixtureBelief(Record):
+    """What is believed of a task that belongs to one of several groups."""
+
+    parts: Belief
+    log_weights: Array
+    log_start: Array
+
+    def __post_init__(self) -> None:
+        for name in ("log_weights", "log_start"):
+            object.__setattr__(self, name, private(getattr(self, name)))
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return self.parts.dim
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes, without the groups."""
+        return self.parts.batch[:-1]
+
+    @property
+    def rounds(self) -> Any:
+        """How many rewards it has seen."""
+        return of_all(self.parts.rounds, self.parts.batch)
+
+    @property
+    def noise(self) -> Any:
+        """R, the scale of the rewards' noise: the root mean square over the groups."""
+        each = np.broadcast_to(self.parts.noise, self.parts.batch)
+        if (each == each[..., :1]).all():
+            return of_all(each, self.parts.batch)
+        noise = np.sqrt((self.weights * each**2).sum(-1))
+        return noise if noise.ndim else float(noise)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it must be built anew from prior and evidence."""
+        return bool(self.parts.outgrown)
+
+    @property
+    def weights(self) -> Array:
+        """The probability of each group."""
+        weights: Array = np.exp(self.log_weights)
+        return weights
+
+    @property
+    def mean(self) -> Array:
+        """E θ."""
+        mean: Array = (self.weights[..., None] * self.parts.mean).sum(-2)
+        return mean
+
+    @property
+    def prior(self) -> MixturePrior:
+        """Where it started."""
+        return MixturePrior(self.parts.prior, self.log_start)
+
+    def sealed(self) -> MixtureBelief:
+        """The same belief, its arrays read-only."""
+        self.parts.sealed()
+        return self
+
+    def learn_unchecked(self, x: Array, r: Any) -> MixtureBelief:
+        """The belief after one more round."""
+        parts = self.parts
+        context = np.broadcast_to(x[..., None, :], parts.mean.shape)
+        reward = np.broadcast_to(np.asarray(r)[..., None], parts.batch)
+        return mixed(parts.learn_unchecked(context, reward).sealed(), self.log_start)
+
+    def predict(self, contexts: Array) -> Array:
+        """The expected reward of each row."""
+        return self.moments(contexts)[0]
+
+    def width(self, contexts: Array) -> Array:
+        """The standard deviation of each row's expected reward, in units of R."""
+        return self.moments(contexts)[1]
+
+    def moments(self, contexts: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation of xᵀθ over the groups; the latter in units of R."""
+        rows = contexts[..., None, :, :]
+        means, widths = self.parts.predict(rows), self.parts.width(rows)
+        weights = self.weights[..., None]
+        mean = (weights * means).sum(-2)
+        widths = widths * np.broadcast_to(self.parts.noise, self.parts.batch)[..., None]
+        apart = means - mean[..., None, :]
+        spread = np.sqrt((weights * (widths**2 + apart**2)).sum(-2))
+        return mean, spread / np.asarray(self.noise)[..., None]
+
+    def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
+        """A draw from a group that is drawn by its weight; or ``size`` of them, on a new axis."""
+        batch = self.batch if size is None else (size, *self.batch)
+        if not batch:
+            edges = np.cumsum(self.weights)
+            at = min(int((edges < rng.random()).sum()), len(edges) - 1)
+            z = rng.standard_normal(self.dim)
+            single: Array = self.parts.mean[at] + scale * (self.parts.root[at] @ z)
+            return single
+        edges = np.cumsum(self.weights, -1)
+        chance = rng.random(batch)
+        at = np.minimum((edges < chance[..., None]).sum(-1), edges.shape[-1] - 1)
+        z = rng.standard_normal((*batch, self.dim))
+        mean = np.broadcast_to(self.parts.mean, (*batch, *self.parts.mean.shape[-2:]))
+        root = np.broadcast_to(self.parts.root, (*batch, *self.parts.root.shape[-3:]))
+        mean = np.take_along_axis(mean, at[..., None, None], -2)[..., 0, :]
+        root = np.take_along_axis(root, at[..., None, None, None], -3)[..., 0, :, :]
+        draws: Array = mean + np.asarray(scale)[..., None] * (root @ z[..., None])[..., 0]
+        return draws
+
+
+def believe(
+    prior: Prior | MixturePrior, evidence: Evidence | None = None
+) -> Belief | MixtureBelief:
+    """What is believed from a prior, and from what a task has shown."""
+    if isinstance(prior, Prior):
+        return Belief.start(prior) if evidence is None else Belief.of(prior, evidence)
+    if evidence is None:
+        return MixtureBelief(Belief.start(prior.parts), prior.log_weights, prior.log_weights)
+    wide = Evidence(
+        np.broadcast_to(evidence.gram[..., None, :, :], prior.parts.root.shape),
+        np.broadcast_to(evidence.moment[..., None, :], prior.parts.mean.shape),
+        np.broadcast_to(np.asarray(evidence.rounds)[..., None], prior.parts.batch),
+        np.broadcast_to(np.asarray(evidence.squares)[..., None], prior.parts.batch),
+    )
+    return mixed(Belief.of(prior.parts, wide), prior.log_weights)
+
+
+def mixed(parts: Belief, log_start: Array) -> MixtureBelief:
+    """Beliefs of the groups, each with the weight that its rewards give it.
+
+    The logarithm of the rewards' marginal likelihood is, up to what all groups share,
+    −½ (ν + k) log(1 + S/(ν R₀²)) − ½ (log det B − log det B₀); with ν → ∞ its first term is
+    −S/(2 R₀²).
+    """
+    freedom = np.asarray(parts.prior.noise_freedom)
+    surprise = parts.square / (freedom * np.asarray(parts.prior.noise) ** 2)
+    gained = -0.5 * (freedom + parts.rounds) * np.log1p(surprise)
+    gained = gained - 0.5 * np.asarray(parts.information)
+    return MixtureBelief(parts, normalised(log_start + gained), log_start)
+
+
+def of_all(value: Any, batch: tuple[int, ...]) -> Any:
+    """What all groups of a task have in common: one number per task."""
+    each = np.broadcast_to(value, batch)[..., 0]
+    return each if each.ndim else float(each)
+
+
+def normalised(logs: Array) -> Array:
+    """Logarithms of weights that sum to one."""
+    top = logs.max(-1, keepdims=True)
+    weights: Array = logs - top - np.log(np.exp(logs - top).sum(-1, keepdims=True))
+    return np.maximum(weights, NEVER)

@@ -1,0 +1,96 @@
+"""Uniformly random choices: always, or for the first rounds of a task."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from headstart import checks
+from headstart.records import Array
+from headstart.rules.base import BeliefLike, Pick, Propensities, Rule
+from headstart.rules.ties import Mask, fall_on, open_arms, pick_among
+
+__all__ = ["Forced", "Uniform"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Uniform(Rule):
+    """Any arm, with equal probability; the score is the expected reward."""
+
+    def choose(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Pick:
+        """Pick any open arm."""
+        scores = belief.predict(contexts)
+        everyone = open_arms(scores, allowed)
+        if everyone.ndim == 1:
+            arm = pick_among(everyone, rng)
+            return Pick(arm, float(scores[arm]), True)
+        arms = fall_on(everyone, rng.random(everyone.shape[:-1]))
+        chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
+        return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
+
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """Exact: one over the number of open arms."""
+        everyone = open_arms(contexts[..., 0], allowed)
+        return Propensities(everyone / everyone.sum(-1, keepdims=True))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Forced(Rule):
+    """Uniformly random until ``rounds`` rewards have been seen, then another rule.
+
+    The forced choices are marked, so that their evidence can be kept apart: an estimate from random
+    rounds alone has no bias from choosing (:class:`~headstart.transfer.Gaussian`).
+    """
+
+    rounds: int
+    then: Rule
+
+    def __post_init__(self) -> None:
+        checks.integer("rounds", self.rounds)
+        if not isinstance(self.then, Rule):
+            raise checks.refuse("then", "a rule", self.then)
+
+    def choose(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Pick:
+        """Pick any open arm while forced, else as ``then`` does."""
+        forced = np.asarray(belief.rounds) < self.rounds
+        if forced.ndim == 0 or forced.all() or not forced.any():
+            rule = Uniform() if forced.all() else self.then
+            return rule.choose(belief, contexts, rng, allowed)
+        free, later = (
+            rule.choose(belief, contexts, rng, allowed) for rule in (Uniform(), self.then)
+        )
+        return Pick(*(np.where(forced, a, b) for a, b in zip(free, later, strict=True)))
+
+    def propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: np.random.Generator,
+        allowed: Mask | None = None,
+    ) -> Propensities:
+        """Uniform while forced, else what ``then`` says."""
+        forced = np.asarray(belief.rounds) < self.rounds
+        uniform = Uniform().propensities(belief, contexts, rng, allowed)
+        if forced.all():
+            return uniform
+        later = self.then.propensities(belief, contexts, rng, allowed)
+        return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)

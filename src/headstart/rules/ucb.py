@@ -1,0 +1,124 @@
+"""Upper confidence bounds: the arm with the largest optimistic estimate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.kernels.switch import loops
+from headstart.records import Array
+from headstart.rules.base import BeliefLike, Indexed, Rule, is_plain
+from headstart.rules.confidence import check_confidence, confidence
+from headstart.rules.forced import Forced
+
+__all__ = ["UCB", "named_radius", "stated_bias"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class UCB(Indexed):
+    """Optimism: the arm with the largest xᵀθ̂ + γ‖x‖_{B⁻¹}.
+
+    Parameters
+    ----------
+    radius
+        How much to explore. A number is a multiple of the noise: γ = number × R; 1 is a good start.
+        ``"theory"`` is the confidence radius of the corrected analysis::
+
+            γ = R √(log det B − log det B₀ + 2 log(1/δ)) + bias
+
+        with the bias that the prior knows. With probability 1 − δ, no arm of any round of a task
+        has abs(xᵀ(θ̂ − θ*)) > γ ‖x‖_{B⁻¹}, if the noise is R-sub-Gaussian and ‖θ*‖ is no larger
+        than the transfer's ``bound``. What cannot keep this is refused: a prior that states no
+        bound (:class:`~headstart.transfer.Gaussian`, :class:`~headstart.transfer.EmpiricalBayes`,
+        mixtures, the Bayes oracle), and a bandit that estimates R or forgets.
+        ``"paper"`` is Algorithm 2 as printed, without the square root and without R.
+    delta
+        δ, the probability with which the theory's interval may fail; 1/``horizon`` unless given.
+    horizon
+        n, the number of rounds a task is expected to last.
+    explore
+        The probability of a uniformly random choice.
+
+    Examples
+    --------
+    >>> import headstart as hs
+    >>> belief = hs.Belief.start(hs.Prior.isotropic(2)).learn([1.0, 0.0], 0.2)
+    >>> UCB().choose(belief, np.eye(2), np.random.default_rng(0)).arm  # the arm not tried yet
+    1
+    """
+
+    radius: float | str = 1.0
+    delta: float | None = None
+    horizon: int = 250
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.radius, str):
+            checks.one_of("radius", self.radius, ("theory", "paper"))
+        else:
+            checks.non_negative("radius", self.radius)
+        check_confidence(self.delta, self.horizon)
+
+    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+        """xᵀθ̂ + γ‖x‖_{B⁻¹}."""
+        gamma = self.gamma(belief)
+        index = belief.width(contexts)
+        index *= gamma[..., None] if isinstance(gamma, np.ndarray) else gamma
+        index += belief.predict(contexts)
+        return index
+
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+        """By compiled loops."""
+        compiled = loops()
+        if compiled is None or not is_plain(belief, contexts):
+            return None
+        scores = np.empty(len(contexts))
+        gamma = self.gamma(belief)
+        return *compiled.choose_ucb(contexts, belief.mean, belief.root, gamma, scores), scores
+
+    def gamma(self, belief: BeliefLike) -> Any:
+        """γ, in rewards' units."""
+        if not isinstance(self.radius, str):
+            return self.radius * belief.noise
+        prior = getattr(belief, "prior", None)
+        information = getattr(belief, "information", None)
+        if prior is None or information is None:
+            raise InputError(
+                f"radius must be a number for a {type(belief).__name__}, which knows no bias; "
+                f"got {self.radius!r}"
+            )
+        bias = stated_bias(self.radius, prior)
+        certainty = information + 2.0 * math.log(1.0 / confidence(self.delta, self.horizon))
+        return (certainty if self.radius == "paper" else belief.noise * np.sqrt(certainty)) + bias
+
+
+def named_radius(rule: Rule) -> str | None:
+    """The radius of a rule that takes it from an analysis; ``None`` for any other rule.
+
+    >>> named_radius(Forced(3, UCB("theory"))), named_radius(UCB(2.0))
+    ('theory', None)
+    """
+    while isinstance(rule, Forced):
+        rule = rule.then
+    named = isinstance(rule, UCB) and isinstance(rule.radius, str)
+    return rule.radius if named else None  # type: ignore[attr-defined]
+
+
+def stated_bias(radius: str, prior: Any, of: object = None) -> Any:
+    """The bias that a prior, which is ``of`` this, states for a radius; refused if it has none.
+
+    >>> import headstart as hs
+    >>> stated_bias("theory", hs.Prior.isotropic(2, bias=0.5))
+    0.5
+    """
+    bias = getattr(prior, "printed_bias" if radius == "paper" else "bias", math.inf)
+    if not np.isfinite(bias).all():
+        which = "a prior that" if of is None else f"{of!r}, which"
+        want = f"a number with {which} states no bound on how far θ may be from the prior's mean"
+        raise checks.refuse("radius", want, radius)
+    return bias

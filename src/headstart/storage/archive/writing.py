@@ -1,0 +1,174 @@
+"""Writing an archive: one block after the other, and what finds them at the end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.checks import task_name
+from headstart.errors import InputError
+from headstart.model.evidence import Evidence, fault_in, packed_size
+from headstart.storage import atomic
+from headstart.storage.archive.layout import (
+    COUNTS,
+    END,
+    HASH,
+    INDEX,
+    NUMBER,
+    PRECISIONS,
+    Batch,
+    Block,
+    Layout,
+    Rows,
+    digest,
+    hashes_of,
+    regrouped,
+    text_of,
+)
+from headstart.storage.atomic import flat
+
+__all__ = ["write_evidence"]
+
+
+def write_evidence(
+    path: atomic.PathLike,
+    items: Iterable[tuple[Any, Evidence]],
+    dim: int,
+    *,
+    precision: str = "double",
+) -> int:
+    """Write the evidence of any number of tasks to a file, atomically, one block at a time.
+
+    Parameters
+    ----------
+    path
+        Where to. What is there is replaced when all is written, and unchanged if anything fails.
+    items
+        Pairs of a task id and its :class:`Evidence`, or of many ids and evidence with one batch
+        axis; each id once. They are taken one by one, in order: let a generator make them.
+    dim
+        The number of features.
+    precision
+        ``"double"`` keeps every bit. ``"single"`` takes half the room and rounds every number by
+        6e-8 of itself at most; see the notes.
+
+    Returns
+    -------
+    int
+        How many tasks were written.
+
+    Notes
+    -----
+    Single precision has two limits. Counts of rounds are exact up to 16,777,216. And noise is told
+    from the rewards' squares less what is explained: where it is a hundredth of the rewards, R is
+    right to five digits; where a thousandth, to two or three; where less, rounding hides it.
+
+    That an id came twice is found at the end, when all have been seen.
+    """
+    dim = checks.dimension(dim)
+    checks.one_of("precision", precision, PRECISIONS)
+    batches = packed_batches(items, dim)
+    with atomic.replacing(path) as draft:
+        first = list(itertools.islice(batches, 1))
+        forced = any(rows.shape[1] > packed_size(dim) for _, rows in first)
+        layout = Layout(dim, precision, forced)
+        opening = layout.opening()
+        draft.write(opening)
+        index: list[Block] = []
+        hashes = bytearray()
+        for ids, rows in regrouped(itertools.chain(first, batches), layout.tasks):
+            content, text = flat(as_stored(ids, rows, layout)), text_of(ids)
+            index.append(Block(draft.size, len(ids), len(text), digest(content), digest(text)))
+            hashes += hashes_of(ids)
+            draft.write(content)
+            draft.write(text)
+        found = np.frombuffer(hashes, HASH)
+        order = np.argsort(found, kind="stable").astype(NUMBER, copy=False)
+        found = found[order]
+        twice = np.flatnonzero(found[1:] == found[:-1])
+        if len(twice):
+            name = id_at(draft, layout, index, int(order[twice[0] + 1]))
+            raise InputError(f"items must hold every task once; got {name!r} twice")
+        draft.write(flat(found))
+        draft.write(flat(order))
+        entries = b"".join(INDEX.pack(*block) for block in index)
+        counts = COUNTS.pack(len(index), len(order), digest(flat(found), flat(order)))
+        draft.write(entries + counts + digest(opening, entries, counts) + END)
+    return len(order)
+
+
+def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[Batch]:
+    """Ids and packed evidence, checked, from what users give."""
+    want = "pairs of a task id and its Evidence, or of many ids and Evidence with a batch axis"
+    if not several(items):
+        raise checks.refuse("items", want, items)
+    forced: bool | None = None
+    for item in items:
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise checks.refuse("items", want, item)
+        ids, evidence = item
+        if not isinstance(evidence, Evidence):
+            raise checks.refuse("items", want, evidence)
+        if len(evidence.batch) > 1:
+            raise checks.refuse("items", want, evidence.moment)
+        if not evidence.batch:
+            ids = [ids]
+        elif isinstance(ids, (str, bytes)) or not several(ids):
+            raise checks.refuse("items", want, ids)
+        names = [task_name(id) for id in ids]
+        rows = np.atleast_2d(evidence.pack())
+        if len(names) != len(rows):
+            raise InputError(
+                f"items must hold as many ids as evidence; got {len(names)} ids for {len(rows)}"
+            )
+        if not names:
+            continue
+        if evidence.dim != dim:
+            raise InputError(
+                f"items must hold evidence of dimension {dim}; got {evidence.dim} "
+                f"for task {names[0]!r}"
+            )
+        if forced is None:
+            forced = evidence.forced is not None
+        if forced != (evidence.forced is not None):
+            raise InputError(
+                f"items must all keep forced rounds apart, or none; "
+                f"task {names[0]!r} differs from those before it"
+            )
+        yield names, rows
+
+
+def several(value: object) -> bool:
+    """Whether a value can be gone through: an array of no axes says that it can."""
+    return isinstance(value, Iterable) and not (isinstance(value, np.ndarray) and not value.ndim)
+
+
+def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
+    """Rows in the precision asked for, if they are finite and can be sums of rounds."""
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+        stored = rows.astype(layout.dtype, copy=False)
+    good = np.isfinite(stored).all(axis=1)
+    if not good.all():
+        raise InputError(
+            f"items must hold evidence that is finite in {layout.precision} precision; "
+            f"that of task {ids[int(np.argmin(good))]!r} is not"
+        )
+    fault = fault_in(rows, layout.dim)  # as when it is read: what is written can be read again
+    if fault is not None:
+        raise InputError(
+            f"items must hold sums of rounds; got {fault[1]} in task {ids[fault[0]]!r}"
+        )
+    return stored
+
+
+def id_at(draft: atomic.Draft, layout: Layout, index: Sequence[Block], number: int) -> str:
+    """The id of a task that was written already."""
+    ends = np.cumsum([block.tasks for block in index])
+    block = index[place := int(np.searchsorted(ends, number, side="right"))]
+    ids = json.loads(draft.read(block.ids_start(layout), block.text))
+    return str(ids[number - int(ends[place]) + block.tasks])

@@ -1,0 +1,156 @@
+"""Every task has a noise of its own, shrunk towards the population's.
+
+Users differ in how noisy their rewards are, and one broken sensor must not set the noise of all
+others. A task's variance is drawn from a scaled inverse χ² distribution::
+
+    R_i² ~ ν s² / χ²_ν
+
+With the residual sum of squares RSS_i of the task on f_i degrees of freedom, its posterior is of
+the same kind, and R_i² is taken to be ::
+
+    R_i² = (ν s² + RSS_i) / (ν + f_i)
+
+RSS_i is that of least squares on the task alone, so that a task whose θ is unlike the others' is
+not taken for a noisy one. Only a task hardly longer than its dimension has residuals around its
+posterior mean instead, and these make it noisier by no more than a factor of ten.
+
+ν and s² are those that make all tasks' residuals likeliest: s² by Newton's method at every ν of a
+grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.
+
+Only sums up to Σr² are kept of a task, so nothing tells a noisy task from one with a few large
+rewards. Where that matters most it can be told: the variance of rewards of two values (clicks)
+follows from their mean, and is no property of its own. They are given one noise, or tasks without a
+click would count for more than others. A task whose rewards are all equal says nothing of its
+noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.model.belief import LEAST
+from headstart.records import Array
+from headstart.transfer.algebra import plain
+from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
+from headstart.transfer.empirical_bayes.many import Tasks
+
+__all__ = ["Residuals", "population_noise", "task_variance"]
+
+#: The degrees of freedom that are tried, and how likely each is before there are tasks.
+FREEDOMS = 2.0 ** np.arange(0.0, 10.1, 0.5)
+BEFORE = 0.3 * np.log2(FREEDOMS)
+LEAST_NOISE = 1e-6  # the least s², as a share of the mean square reward
+SHARE, DOUBT = 0.1, 5.0  # the share expected of s², and how many residuals say so at first
+ENOUGH = 20.0  # real residuals that make these superfluous
+NEWTON = 6  # steps
+MOST = 100.0  # times s² that a task too short for least squares is thought to vary by
+
+
+class Residuals(NamedTuple):
+    """Tasks' residual sums of squares, their degrees of freedom, and what each task counts.
+
+    ``one`` says that all have the same noise.
+    """
+
+    square: Array
+    freedom: Array
+    weight: Array
+    one: Any = False
+
+
+def usable(tasks: Tasks, square: Array, freedom: Array, constant: bool, noise: Any) -> Residuals:
+    """Residuals, with no degrees of freedom where they do not tell the noise.
+
+    ``square`` and ``freedom`` are those around the posterior means, for tasks that are too short
+    for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
+    context, so that Σr is known.
+    """
+    square = np.minimum(square, MOST * freedom * np.asarray(noise)[..., None])
+    long = tasks.freedom >= LEAST
+    square = np.where(long, tasks.residual, square)
+    freedom = np.where(long, tasks.freedom, freedom)
+    if not constant:
+        told = tasks.squares > 0
+        return Residuals(square * told, freedom * told, tasks.weight)
+    total, counted = tasks.moment[..., -1], tasks.weight > 0
+    # Rewards of 0 and a: Σr² = a Σr for every task, with the same a.
+    whole = (counted * total).sum(-1)
+    value = (counted * tasks.squares).sum(-1) / np.where(whole != 0, whole, 1.0)
+    away = np.abs(tasks.squares - value[..., None] * total)
+    two = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
+    spread = tasks.squares - total**2 / np.maximum(tasks.rounds, 1.0)
+    told = (spread > 1e-12 * tasks.squares) | two[..., None]
+    return Residuals(square * told, freedom * told, tasks.weight, two)
+
+
+def task_variance(noise: Any, freedom: Any, square: Array, residual_freedom: Array) -> Array:
+    """R_i² of every task, from its residuals and the population's noise."""
+    scale, many = np.asarray(noise)[..., None], np.asarray(freedom)[..., None]
+    variance: Array = (many * scale + square) / (many + residual_freedom)
+    return variance
+
+
+def population_noise(
+    found: Residuals, past: tuple[Any, Any, Any], usual: Array, before: Any
+) -> tuple[Any, Any]:
+    """s² and ν of the tasks with these residuals, and of those long past.
+
+    ``past`` is how many these are, Σ E[1/R²] and Σ E[log R²] over them; ``usual`` is the mean
+    square reward, and ``before`` the s² to start from.
+    """
+    free = np.asarray((found.weight * found.freedom).sum(-1))
+    count, precision, logs = (np.asarray(value) for value in past)
+    # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
+    doubt = DOUBT * (ENOUGH / (ENOUGH + free + count * ENOUGH)) ** 2
+    square = np.concatenate([found.square, (doubt * SHARE * usual)[..., None]], -1)
+    freedom = np.concatenate([found.freedom, doubt[..., None]], -1)
+    weight = np.concatenate([found.weight, np.ones_like(doubt)[..., None]], -1)
+    # The unit of the rewards drops out: everything is in terms of the s² to start from.
+    unit = np.maximum(np.asarray(before), 1e-300)
+    square = square[..., None, :] / unit[..., None, None]
+    freedom, weight = freedom[..., None, :], weight[..., None, :]
+    many = np.broadcast_to(FREEDOMS, (*unit.shape, len(FREEDOMS)))
+    half = (many[..., None] + freedom) / 2.0
+    log_scale = np.zeros_like(many)
+    past_precision = (precision * unit)[..., None]
+    tasks = (weight * (freedom > 0)).sum(-1) + count[..., None]
+    for _ in range(NEWTON):
+        scale = np.exp(log_scale)[..., None] * many[..., None]
+        share = scale / (scale + square)
+        slope = (weight * (many[..., None] / 2.0 - half * share) * (freedom > 0)).sum(-1)
+        slope = slope + (many / 2.0) * (count[..., None] - np.exp(log_scale) * past_precision)
+        bend = (weight * half * share * (1.0 - share) * (freedom > 0)).sum(-1)
+        bend = bend + (many / 2.0) * np.exp(log_scale) * past_precision
+        step = slope / np.maximum(bend, 1e-3 * many * np.maximum(tasks, 1.0) / 2.0)
+        log_scale = log_scale + np.clip(step, -3.0, 3.0)
+    scale = np.exp(log_scale) * many
+    fit = (
+        weight
+        * (
+            log_gamma(half)
+            - log_gamma(many / 2.0)[..., None]
+            + (many / 2.0 * np.log(scale))[..., None]
+            - half * np.log(scale[..., None] + square)
+        )
+        * (freedom > 0)
+    ).sum(-1)
+    fit = fit + count[..., None] * (many / 2.0 * np.log(scale / 2.0) - log_gamma(many / 2.0))
+    shifted = logs - count * np.log(unit)
+    fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
+    fit = fit + BEFORE
+    one = np.asarray(found.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
+    fit = np.where(one, -np.inf, fit)
+    chance = np.exp(fit - fit.max(-1, keepdims=True))
+    chance = chance / chance.sum(-1, keepdims=True)
+    noise = unit * np.exp((chance * log_scale).sum(-1))
+    noise = np.where(usual > 0, np.maximum(noise, LEAST_NOISE * usual), np.asarray(before))
+    return plain(noise), plain(np.exp((chance * np.log(many)).sum(-1)))
+
+
+def expected_logs(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:
+    """E[1/R²] and E[log R²] of every task, given its residuals."""
+    scale, many = np.asarray(noise)[..., None], np.asarray(freedom)[..., None]
+    total, half = many * scale + found.square, (many + found.freedom) / 2.0
+    return 2.0 * half / total, np.log(total / 2.0) - digamma(half)

@@ -1,0 +1,224 @@
+"""The units of features, as the tasks' own contexts tell them.
+
+A prior that is learned from few tasks leans towards one that treats all features alike. That means
+something only if a step in one feature is about as large as a step in another, so the default fits
+in standardized features z = T x. With a constant feature c (the intercept, the last one)::
+
+    z_j = (x_j − k_j x_c) / s_j        k_j the mean of x_j, s_j its standard deviation
+
+and without one k = 0 and s_j is the root mean square. Evidence changes by Gram' = T Gram Tᵀ and
+moment' = T moment, and parameters by θ = Tᵀ θ'. A feature that has not varied yet has no unit: it
+counts as 0 until it does, so that decisions depend neither on units nor on where a scale begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.model.evidence import Evidence
+from headstart.records import Array, Record
+from headstart.transfer.algebra import times, turned
+from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
+
+__all__ = ["Offers", "Units", "converted", "far_apart"]
+
+#: A variance below this share of the mean square is rounding: the feature is constant.
+STEADY = 1e-12
+#: A task whose mean square exceeds the median task's by this factor says nothing of the unit.
+FAR = 1e4
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Offers(Record):
+    """Moments of contexts that were on offer, for features that no reward has told the unit of."""
+
+    count: Any
+    first: Array
+    second: Array
+
+    @classmethod
+    def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Offers:
+        """Nothing was offered yet."""
+        count: Any = np.zeros(batch) if batch else 0.0
+        return record(cls, count, np.zeros((*batch, dim)), np.zeros((*batch, dim)))
+
+    def add(self, contexts: Array) -> Offers:
+        """More contexts, of shape ``(..., arms, d)``."""
+        count = np.asarray(self.count) + contexts.shape[-2]
+        share = (contexts.shape[-2] / count)[..., None]
+        return record(
+            Offers,
+            count if count.ndim else float(count),
+            self.first + share * (contexts.mean(-2) - self.first),
+            self.second + share * ((contexts**2).mean(-2) - self.second),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Units(Record):
+    """Where every feature begins and one over its unit (0 where that is not known yet).
+
+    >>> contexts = np.array([[10.0, 1.0], [14.0, 1.0]])
+    >>> tasks = Tasks.of(Evidence.of(contexts, [1.0, 2.0]))
+    >>> units = Units.of(tasks, Offers.none(2), constant=True)
+    >>> units.shift, units.inverse
+    (array([12.,  0.]), array([0.5, 1. ]))
+    >>> units.evidence(Evidence.of(contexts, [1.0, 2.0])).gram
+    array([[2., 0.],
+           [0., 2.]])
+    """
+
+    shift: Array
+    inverse: Array
+
+    @classmethod
+    def given(cls, dim: int, batch: tuple[int, ...] = ()) -> Units:
+        """Features as they come."""
+        return record(cls, np.zeros((*batch, dim)), np.ones((*batch, dim)))
+
+    @classmethod
+    def of(cls, tasks: Tasks, offers: Offers, constant: bool) -> Units:
+        """From what tasks have shown; where they have shown nothing, from what was on offer."""
+        shift, inverse = spread_of(*pooled_moments(tasks, constant), constant)
+        if not (inverse > 0).all():
+            other_shift, other = spread_of(offers.first, offers.second, constant)
+            unknown = inverse == 0
+            shift = np.where(unknown, other_shift, shift)
+            inverse = np.where(unknown, other, inverse)
+        if constant:
+            shift[..., -1], inverse[..., -1] = 0.0, 1.0
+        return record(cls, shift, inverse)
+
+    @property
+    def plain(self) -> bool:
+        """Whether features are taken as they come."""
+        return bool((self.inverse == 1.0).all() and not self.shift.any())
+
+    def gram(self, gram: Array, extra: int = 0) -> Array:
+        """T Gram Tᵀ; ``extra`` axes stand between the batch axes and the matrix."""
+        shift, inverse = self.widened(extra)
+        if shift.any():
+            across = gram[..., -1]
+            product = across[..., :, None] * shift[..., None, :]
+            square = shift[..., :, None] * shift[..., None, :]
+            gram = gram - product - turned(product) + across[..., -1, None, None] * square
+        scaled: Array = gram * (inverse[..., :, None] * inverse[..., None, :])
+        return scaled
+
+    def moment(self, moment: Array, extra: int = 0) -> Array:
+        """T moment."""
+        shift, inverse = self.widened(extra)
+        scaled: Array = (moment - moment[..., -1:] * shift) * inverse
+        return scaled
+
+    def widened(self, extra: int) -> tuple[Array, Array]:
+        """Shift and inverse with more axes before the last."""
+        shape = (*self.shift.shape[:-1], *(1,) * extra, self.shift.shape[-1])
+        return self.shift.reshape(shape), self.inverse.reshape(shape)
+
+    def evidence(self, evidence: Evidence) -> Evidence:
+        """One task's evidence in these units, without its forced part."""
+        if self.plain:
+            return evidence.replace(forced=None) if evidence.forced is not None else evidence
+        return Evidence(
+            self.gram(evidence.gram),
+            self.moment(evidence.moment),
+            evidence.rounds,
+            evidence.squares,
+        )
+
+    def tasks(self, tasks: Tasks) -> Tasks:
+        """Many tasks' evidence in these units."""
+        if self.plain:
+            return tasks
+        return tasks.replace(gram=self.gram(tasks.gram, 1), moment=self.moment(tasks.moment, 1))
+
+    def undone(self, mean: Array, root: Array, extra: int = 0) -> tuple[Array, Array]:
+        """Tᵀ mean and Tᵀ root: a prior over θ', as one over θ of features as they come."""
+        if self.plain:
+            return mean, root
+        shift, inverse = self.widened(extra)
+        mean, root = mean * inverse, root * inverse[..., :, None]
+        if shift.any():
+            mean, root = mean.copy(), root.copy()
+            mean[..., -1] -= (shift * mean).sum(-1)
+            root[..., -1, :] -= (shift[..., :, None] * root).sum(-2)
+        return mean, root
+
+
+def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
+    """The mean and the mean square of every feature, over the rounds of all ordinary tasks."""
+    rounds = tasks.rounds * ((tasks.weight > 0) & (tasks.rounds > 1e-100))
+    each = np.maximum(rounds, 1e-100)[..., None]
+    diagonal = np.maximum(np.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
+    square = np.where(rounds[..., None] > 0, diagonal / each, 0.0)
+    present = square > 0
+    count = present.sum(-2)
+    ranked = np.sort(np.where(present, square, np.inf), axis=-2)
+    if not ranked.shape[-2]:
+        nothing = np.zeros(square.shape[:-2] + square.shape[-1:])
+        return nothing, nothing
+    middle = np.maximum((count - 1) // 2, 0)[..., None, :]
+    usual = np.take_along_axis(ranked, middle, -2)
+    share = np.where(square <= FAR * usual, rounds[..., None], 0.0)
+    total = np.maximum(share.sum(-2), 1e-300)
+    second = (share * square).sum(-2) / total
+    if not constant:
+        return np.zeros_like(second), second
+    centre = np.where(rounds[..., None] > 0, tasks.gram[..., -1] / each, 0.0)
+    return (share * centre).sum(-2) / total, second
+
+
+def spread_of(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
+    """Where each feature begins, and one over its standard deviation (0 if it has none)."""
+    shift = first if constant else np.zeros_like(first)
+    variance = second - shift**2
+    known = variance > STEADY * second
+    inverse = np.where(known, 1.0 / np.sqrt(np.where(known, variance, 1.0)), 0.0)
+    return np.array(shift), inverse
+
+
+def converted(before: Units, after: Units) -> Array | None:
+    """The matrix that takes parameters from some units to others; ``None`` if they are the same.
+
+    A feature without a unit, before or after, keeps its parameter: nothing depends on it.
+    """
+    if np.array_equal(before.shift, after.shift) and np.array_equal(before.inverse, after.inverse):
+        return None
+    both = (before.inverse > 0) & (after.inverse > 0)
+    ratio = np.where(both, before.inverse / np.where(both, after.inverse, 1.0), 1.0)
+    matrix: Array = ratio[..., None] * np.eye(ratio.shape[-1])
+    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
+    matrix[..., -1, :] += moved
+    return matrix
+
+
+def far_apart(before: Units, after: Units) -> npt.NDArray[np.bool_]:
+    """Whether units have changed so much that nothing fitted in the old ones is of use."""
+    both = (before.inverse > 0) & (after.inverse > 0)
+    ratio = np.where(both, before.inverse / np.where(both, after.inverse, 1.0), 1.0)
+    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
+    return np.asarray(((ratio < 1e-3) | (ratio > 1e3) | (np.abs(moved) > 1e3)).any(-1))
+
+
+def changed_fit(fit: Fit, matrix: Array) -> Fit:
+    """A population in other units."""
+    return record(
+        Fit,
+        times(matrix, fit.mean),
+        changed(fit.covariance, matrix),
+        changed(fit.error, matrix),
+        fit.noise,
+        fit.freedom,
+    )
+
+
+def changed(square: Array, matrix: Array) -> Array:
+    """M S Mᵀ, symmetric."""
+    product = matrix @ square @ turned(matrix)
+    symmetric: Array = (product + turned(product)) / 2
+    return symmetric
