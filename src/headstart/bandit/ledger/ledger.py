@@ -539,11 +539,12 @@ class Ledger:
         In between, the belief tells the noise by itself: the prior says nothing of it.
         """
         prior = self.transfer.alone(self.state, evidence) if rewards else None
-        if prior is None and isinstance(belief, Belief):
-            prior = belief.prior.replace(noise_freedom=0.0)
         if prior is None:
-            return belief
-        return counting(believe(prior, evidence if rewards else None), rewards)
+            if not isinstance(belief, Belief) or belief.prior.noise_freedom == 0.0:
+                return belief
+            prior = belief.prior.replace(noise_freedom=0.0)
+        belief = believe(prior, evidence if rewards else None)
+        return belief if self.fade == 1.0 else counting(belief, rewards)
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
