@@ -280,6 +280,10 @@ class Bandit:
             if len(names):
                 sizes = self._sized(tables.reshape(-1, self.dim))
             for name in names:
+                entry = self._ledger.entries.get(name)
+                if entry is not None and entry.belief is None:
+                    self._ledger.check_sums(name, self._ledger.evidence(entry))
+            for name in names:
                 self._ledger.open(name)
             choices = self._choose_together(names, tables)
             self._offers += 1
@@ -405,7 +409,6 @@ class Bandit:
         found = snapshot.unpack(path, transfer, rule)
         bandit = cls.__new__(cls)
         bandit._features = found.features
-        bandit._sizes, bandit._sound = found.sizes, found.sizes.sound
         bandit._offers = found.offers
         bandit._rule = found.rule
         bandit._memory = found.memory
@@ -413,6 +416,7 @@ class Bandit:
         bandit._origin = found.origin
         bandit._frozen = found.frozen
         bandit._ledger = found.ledger
+        bandit._put_sizes(found.sizes)
         bandit._forked()
         return bandit
 
@@ -475,12 +479,12 @@ class Bandit:
             if self._ledger.blank and not self._frozen:
                 self._ledger.offer(table)
             belief, unsure = entry.belief, entry.unsure
-            if belief is None:
-                belief, unsure = self._ledger.build(name)
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
             rng = self._rng(key, position)
             try:
+                if belief is None:
+                    belief, unsure = self._ledger.build(name)
                 pick = self._rule.choose(belief, table, rng, allowed)
             except BaseException:
                 self._ledger.put_offers(*told)  # what was refused has told nothing
@@ -522,6 +526,7 @@ class Bandit:
             if self._frozen or entry.closed:
                 return
             state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
+            ledger.check_sums(name, evidence)
             if name in ledger.owing:
                 ledger.settle()
                 state = ledger.state
@@ -544,6 +549,7 @@ class Bandit:
     def _put_sizes(self, sizes: Sizes) -> None:
         """Keep what was seen of the features' sizes."""
         self._sizes, self._sound = sizes, sizes.sound
+        self._ledger.usual = sizes.usual(self._features)
 
     def _rng(self, key: Any, position: int) -> Any:
         """A choice's random numbers: the library's own rules mostly need none."""
