@@ -10,7 +10,7 @@ from scipy import special, stats
 
 import headstart as hs
 from headstart.lab import Policy, simulate
-from headstart.lab.policies import empirical_bayes, mixture
+from headstart.lab.policies import policy
 from headstart.model.mixture import MixtureBelief, MixturePrior, believe
 from headstart.records import flatten
 from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
@@ -490,14 +490,14 @@ class TestInTheLab:
             np.testing.assert_allclose(together[at], alone[0], rtol=1e-9, atol=1e-12)
 
     def test_groups_are_worth_finding(self):
-        policies = [empirical_bayes(), mixture(groups=3)]
+        policies = [policy("empirical_bayes"), policy("mixture", groups=3)]
         traces = simulate(CLUSTERS, policies, seeds=[0, 1, 2], tasks=80, rounds=25)
         late = {name: trace.regret[:, 40:].mean() for name, trace in traces.items()}
         assert late["mixture"] < 0.9 * late["headstart (default)"]
 
     def test_a_curve_is_followed_piece_by_piece(self):
         world = Synthetic(dim=8, curve=0.5, arms=6)
-        traces = simulate(world, [mixture()], seeds=[0, 1], tasks=30, rounds=15)
+        traces = simulate(world, [policy("mixture")], seeds=[0, 1], tasks=30, rounds=15)
         regret = traces["mixture"].regret
         assert np.isfinite(regret).all()
         assert regret[:, 15:].mean() < regret[:, :3].mean()
