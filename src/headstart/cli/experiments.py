@@ -28,9 +28,9 @@ def studies_like(incomplete: str) -> list[str]:
 
 def policies_like(incomplete: str) -> list[str]:
     """Likewise policies."""
-    from headstart.lab.policies import POLICIES
+    from headstart.algorithms import ALGORITHMS
 
-    return [name for name in POLICIES if name.startswith(incomplete)]
+    return [name for name in ALGORITHMS if name.startswith(incomplete)]
 
 
 Seeds = Annotated[int | None, typer.Option(min=2, help="How many seeds to report on.")]
@@ -148,7 +148,7 @@ def elsewhere(cluster: str | None, workers: int | None, bar: Any) -> Iterator[Sp
     if cluster is None:
         yield None
         return
-    from headstart.fleet.cluster import connected, run_jobs
+    from headstart.fleet.engines.cluster import connected, run_jobs
 
     with contextlib.ExitStack() as connection:
         with bar("connecting to the cluster"):
