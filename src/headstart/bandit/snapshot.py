@@ -171,7 +171,7 @@ def checked(
         raise checks.refuse("transfer", "a Transfer", transfer)
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule", rule)
-    if transfer.mixes and isinstance(radius := getattr(rule, "radius", 0.0), str):
+    if transfer.gives_mixtures and isinstance(radius := getattr(rule, "radius", 0.0), str):
         raise checks.refuse("radius", f"a number with {transfer!r}", radius)
     features = restored.checked_features(header["features"])
     restored.check_size(features.dim, transfer, tensors.values())

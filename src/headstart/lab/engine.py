@@ -167,7 +167,9 @@ def simulate(
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
             if task == 0:
-                states[name] = player.transfer.offered(states[name], stacked.contexts[:, 0])
+                states[name] = player.transfer.observe_contexts(
+                    states[name], stacked.contexts[:, 0]
+                )
             belief = believe(player.transfer.prior(states[name]))
             alone = player.noise is None and task == 0
             if loops is not None and player.plain and isinstance(belief, Belief) and not alone:
@@ -331,7 +333,7 @@ def compiled_loops(engine: str) -> Any:
 
 def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> Any:
     """The belief of a task that alone tells the noise."""
-    prior = transfer.alone(state, seen)
+    prior = transfer.single_task_prior(state, seen)
     return Belief.of(belief.prior.replace(noise_freedom=0.0) if prior is None else prior, seen)
 
 
