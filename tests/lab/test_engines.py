@@ -16,10 +16,9 @@ import headstart as hs
 from headstart.lab import engine as engines
 from headstart.lab.engine import simulate
 from headstart.lab.policies import POLICIES, Policy, Told, lints, linucb, meta_ts, projected_ts
-from headstart.lab.rounds import KINDS, PlainRule, plain_rule
 from headstart.lab.seedwise import SeedBySeed
 from headstart.model.evidence import Evidence
-from headstart.rules import UCB, Forced, Greedy, Indexed, Rule, Thompson, Uniform
+from headstart.rules import UCB, Forced, Greedy, Indexed, LoopForm, Rule, Thompson, Uniform
 from headstart.transfer import (
     Bias,
     EmpiricalBayes,
@@ -198,7 +197,7 @@ def test_the_loops_play_what_they_can_and_nothing_else(monkeypatch):
     played.clear()
     play(WORLD, policies, "compiled", tasks=2)
     for kind, rule in played:
-        assert kind == ("plain" if plain_rule(rule) is None else "compiled"), rule
+        assert kind == ("plain" if rule.loop_form() is None else "compiled"), rule
     assert {kind for kind, _ in played} == set(ENGINES)
     played.clear()
     play(WORLD, [Policy("mixture", Mixture(), UCB())], "compiled", tasks=2)
@@ -564,35 +563,35 @@ def test_what_is_made_from_a_fixed_one_may_learn(engine):
 @pytest.mark.parametrize(
     ("rule", "wanted"),
     [
-        (UCB(), PlainRule("ucb", 1.0)),
-        (UCB(0), PlainRule("ucb", 0.0)),
-        (UCB(2.5, delta=0.1, horizon=9), PlainRule("ucb", 2.5)),
-        (UCB(np.float64(0.5)), PlainRule("ucb", 0.5)),
+        (UCB(), LoopForm("ucb", 1.0)),
+        (UCB(0), LoopForm("ucb", 0.0)),
+        (UCB(2.5, delta=0.1, horizon=9), LoopForm("ucb", 2.5)),
+        (UCB(np.float64(0.5)), LoopForm("ucb", 0.5)),
         (UCB("theory"), None),
         (UCB("paper"), None),
         (UCB(explore=0.1), None),
-        (Thompson(), PlainRule("thompson", 1.0)),
-        (Thompson(0, draws=7), PlainRule("thompson", 0.0)),
+        (Thompson(), LoopForm("thompson", 1.0)),
+        (Thompson(0, draws=7), LoopForm("thompson", 0.0)),
         (Thompson("paper"), None),
         (Thompson(explore=1e-9), None),
-        (Greedy(), PlainRule("ucb", 0.0)),
+        (Greedy(), LoopForm("ucb", 0.0)),
         (Greedy(explore=0.5), None),
-        (Uniform(), PlainRule("uniform", 0.0)),
-        (Forced(4, UCB(0.5)), PlainRule("ucb", 0.5, 4)),
-        (Forced(4, Thompson(0.5)), PlainRule("thompson", 0.5, 4)),
-        (Forced(4, Greedy()), PlainRule("ucb", 0.0, 4)),
-        (Forced(0, UCB(0.5)), PlainRule("ucb", 0.5, 0)),
+        (Uniform(), LoopForm("uniform", 0.0)),
+        (Forced(4, UCB(0.5)), LoopForm("ucb", 0.5, 4)),
+        (Forced(4, Thompson(0.5)), LoopForm("thompson", 0.5, 4)),
+        (Forced(4, Greedy()), LoopForm("ucb", 0.0, 4)),
+        (Forced(0, UCB(0.5)), LoopForm("ucb", 0.5, 0)),
         (Forced(4, UCB("theory")), None),
         (Forced(4, UCB(explore=0.2)), None),
     ],
     ids=repr,
 )
 def test_what_a_rule_comes_down_to(rule, wanted):
-    found = plain_rule(rule)
+    found = rule.loop_form()
     assert found == wanted
     if found is not None:
-        assert found.kind in KINDS
-        assert type(found.amount) is float
+        assert found.code in (0, 1, 2)
+        assert type(found.multiplier) is float
         assert type(found.forced) is int
 
 
@@ -609,11 +608,11 @@ def test_what_a_rule_comes_down_to(rule, wanted):
 )
 def test_forced_rounds_within_forced_rounds_are_plain_only_where_that_is_right(rule):
     """They count from the task's start, not from each other's end."""
-    found = plain_rule(rule)
+    found = rule.loop_form()
     longest, inner = 0, rule
     while isinstance(inner, Forced):
         longest, inner = max(longest, inner.rounds), inner.then
-    assert found is None or found == plain_rule(inner)._replace(forced=longest)
+    assert found is None or found == inner.loop_form()._replace(forced=longest)
 
 
 def subclass_of(kind):
@@ -630,8 +629,8 @@ def subclass_of(kind):
 )
 def test_a_rule_made_from_another_is_not_plain(kind, settings):
     mine = subclass_of(kind)(*settings)
-    assert plain_rule(mine) is None
-    assert plain_rule(Forced(3, mine)) is None
+    assert mine.loop_form() is None
+    assert Forced(3, mine).loop_form() is None
 
 
 def test_a_rule_of_ones_own_is_not_plain_and_plays_its_own_game():
@@ -651,7 +650,7 @@ def test_a_rule_of_ones_own_is_not_plain_and_plays_its_own_game():
 
     rules = {"backwards": Backwards(), "timid": Timid(), "usual": UCB()}
     for rule in (Backwards(), Timid()):
-        assert plain_rule(rule) is None
+        assert rule.loop_form() is None
     policies = [Policy(name, Independent(), rule) for name, rule in rules.items()]
     found = assert_agree(WORLD, policies)
     totals = {name: trace.regret[..., -1].sum() for name, trace in found.items()}
@@ -674,7 +673,7 @@ def test_every_rule_of_the_library_was_thought_of():
 def test_policies_of_the_paper_are_plain_ones():
     """So that all of them are compiled."""
     for name, make in POLICIES.items():
-        assert plain_rule(make().rule_for(6)) is not None, name
-    assert plain_rule(meta_ts().rule_for(6)) == PlainRule("thompson", 1.0, 12)
-    assert plain_rule(projected_ts(scale="paper").rule_for(6)) is None
+        assert make().rule_for(6).loop_form() is not None, name
+    assert meta_ts().rule_for(6).loop_form() == LoopForm("thompson", 1.0, 12)
+    assert projected_ts(scale="paper").rule_for(6).loop_form() is None
     assert isinstance(truths()[0], Oracle)

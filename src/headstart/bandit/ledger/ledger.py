@@ -36,11 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.ledger.entries import Believed, Entry, forget, total
+from headstart.bandit.ledger.entries import BaseBelief, Entry, forget, total
 from headstart.errors import HeadstartError
-from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixtureBelief, believe
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
@@ -171,7 +169,7 @@ class Ledger:
                 (setattr, self, "cached_prior", None),
             )
 
-    def belief_at(self, task: str, table: Array) -> Believed:
+    def belief_at(self, task: str, table: Array) -> BaseBelief:
         """What is believed of a task, for looking at contexts that need not have been on offer."""
         if self.blank and self.transfer.blank(self.state).any():
             state = self.transfer.offered(self.state, table)
@@ -468,13 +466,13 @@ class Ledger:
             packed, evidence = sums.pack(), None
         elif self.fade < 1.0:
             evidence = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
-            belief = counting(believe(before.prior, evidence), rewards)
+            belief = before.prior.belief(evidence).with_rounds(float(rewards))
             pending = ()
         else:
             evidence, pending = entry.with_round(context, reward, forced)
-            belief = before.learn_unchecked(context, reward)
+            belief = before.update(context, reward)
             if belief.outgrown:
-                belief = believe(before.prior, total(evidence, pending))
+                belief = before.prior.belief(total(evidence, pending))
         if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
             belief = self.on_its_own(rewards, belief, total(evidence, pending))
         marks = entry.marks(epoch, number, memory)
@@ -506,21 +504,21 @@ class Ledger:
         entry.base, entry.learned, entry.number, entry.others = marks
         self.rewards, self.done = counts
 
-    def belief(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
+    def belief(self, task: str, keep: bool = True) -> tuple[BaseBelief, bool]:
         """What is believed of a task, and whether only the task itself can tell the noise."""
         entry = self.entries[task]
         if entry.belief is not None:
             return entry.belief, entry.unsure
         return self.build(task, keep)
 
-    def build(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
+    def build(self, task: str, keep: bool = True) -> tuple[BaseBelief, bool]:
         """Newest prior (without the task's own evidence) ⊕ evidence."""
         prior = self.prior_without(task, keep)
         entry = self.entries[task]
         evidence = self.evidence(entry)
-        belief = believe(prior, evidence if evidence.rounds else None)
+        belief = prior.belief(evidence if evidence.rounds else None)
         if self.fade < 1.0:
-            belief = counting(belief, entry.rewards)
+            belief = belief.with_rounds(float(entry.rewards))
         running = self.live if self.transfer.counts_running else ()
         others = (other for other in itertools.chain(self.closed, running) if other != task)
         fitted = self.base is not None and self.base.pooled.squares > 0
@@ -533,24 +531,24 @@ class Ledger:
             belief = self.on_its_own(entry.rewards, belief, evidence)
         return belief, unsure
 
-    def on_its_own(self, rewards: int, belief: Believed | None, evidence: Evidence) -> Any:
+    def on_its_own(self, rewards: int, belief: BaseBelief | None, evidence: Evidence) -> Any:
         """The belief of a task that alone tells the noise; O(d³), so only after 1, 2, 4, … rewards.
 
         In between, the belief tells the noise by itself: the prior says nothing of it.
         """
         prior = self.transfer.alone(self.state, evidence) if rewards else None
-        if prior is None and isinstance(belief, Belief):
-            prior = belief.prior.replace(noise_freedom=0.0)
+        if prior is None and belief is not None:
+            prior = belief.prior.with_unknown_noise()
         if prior is None:
             return belief
-        return counting(believe(prior, evidence if rewards else None), rewards)
+        return prior.belief(evidence if rewards else None).with_rounds(float(rewards))
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
         if not self.entries[task].closed:
             self.enliven(task, *self.build(task))
 
-    def enliven(self, task: str, belief: Believed, unsure: bool) -> None:
+    def enliven(self, task: str, belief: BaseBelief, unsure: bool) -> None:
         """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
         entry = self.entries[task]
         if entry.belief is belief:
@@ -592,14 +590,6 @@ def much_more(now: int, then: int) -> bool:
     (True, False, True, False)
     """
     return now - then >= max(8, then // 4)
-
-
-def counting(belief: Believed, rewards: int) -> Believed:
-    """The belief with so many rounds: where rewards fade, its evidence says fewer."""
-    if isinstance(belief, MixtureBelief):
-        rounds = np.full(belief.parts.batch, float(rewards))
-        return belief.replace(parts=belief.parts.replace(rounds=rounds))
-    return belief.replace(rounds=float(rewards))
 
 
 def milestone(rounds: int) -> bool:
