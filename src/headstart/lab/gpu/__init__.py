@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from headstart.lab.policies import AnyPolicy
-from headstart.lab.rounds import plain_rule
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 from headstart.worlds import Synthetic
 from headstart.worlds.base import World
@@ -46,7 +45,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
         if getattr(transfer, "uses_bound", False):
             return f"{policy.name} takes λ from a bound, which is not compiled for it"
-        if plain_rule(policy.rule) is None:
+        if policy.rule.loop_form() is None:
             return f"{policy.name} chooses by {policy.rule!r}, which is not compiled for it"
     return missing()
 
