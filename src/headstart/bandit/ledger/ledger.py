@@ -357,17 +357,17 @@ class Ledger:
             steps.append((self.put_state, self.first_state(), {}, False, 0, {}))
         return steps
 
-    def close(self, task: str, folded: tuple[Any, int, Any] | None = None) -> None:
+    def close(self, task: str, folded: Any = None) -> None:
         """Fold a task into the prior, exactly once however often it is called.
 
-        ``folded`` is what that gives, if it was computed before: the state and the number of
-        rewards it was computed from, and the state with the task.
+        ``folded`` is the state that this gives, if it was computed before: without what is owed of
+        the task, and with all that it has shown.
         """
         entry = self.entries[task]
         if entry.closed:
             return
         steps: list[Step] = []
-        if task in self.owing:
+        if task in self.owing and folded is None:
             self.settle()
         if not self.rounds(task) > 0:
             steps.append((operator.setitem, self.unfolded, task, None))
@@ -375,11 +375,9 @@ class Ledger:
             if task not in self.returned:  # whose evidence hardly changes the prior at hand
                 steps.append((setattr, self, "cached_prior", None))
             if not self.stale:
-                if folded is not None and folded[0] is self.state and folded[1] == entry.rewards:
-                    state = folded[2]
-                else:
-                    state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
-                steps.append((setattr, self, "state", state))
+                if folded is None:
+                    folded = self.transfer.fold(self.state, self.evidence(entry), 1.0)
+                steps += [(setattr, self, "state", folded), (self.owing.pop, task, None)]
         steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
         # A task that returns finds its belief at hand, as one that was never closed would.
         self.commit(*steps, *(() if self.transfer.drops else self.idling(task)))
