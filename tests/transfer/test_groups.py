@@ -13,8 +13,8 @@ from headstart.lab import Policy, simulate
 from headstart.lab.policies import policy
 from headstart.model.mixture import MixtureBelief, MixturePrior, believe
 from headstart.records import flatten
-from headstart.transfer import groups
 from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
+from headstart.transfer.mixture import transfer as groups
 from headstart.worlds import Synthetic
 
 seeds = st.integers(0, 2**32 - 1)
@@ -55,7 +55,7 @@ def folded(transfer, evidences, noise=None, dim=3):
     return state
 
 
-def prior_of(evidences, noise=None, dim=3, units="given", **options):
+def prior_of(evidences, noise=None, dim=3, units="free", **options):
     transfer = hs.Mixture(units=units, **options)
     return transfer.prior(folded(transfer, evidences, noise, dim))
 
@@ -295,19 +295,21 @@ class TestOddTasks:
 
     @pytest.mark.parametrize(("dim", "rounds"), [(3, 1), (10, 1), (10, 3), (20, 2)])
     def test_tasks_shorter_than_they_have_dimensions_are_fitted(self, dim, rounds):
-        """No group may be less certain of θ than the tasks' own size, times ten."""
+        """No prior may expect rewards larger than the tasks' own mean square, times five."""
         for seed in range(2):
             centre = np.ones((1, dim)) / np.sqrt(dim)
             evidences = tasks_of(seed, centre, in_turn(1, 16), 0.2, rounds)
-            transfer = hs.Mixture(groups=3, units="given")  # one round tells of no units
+            transfer = hs.Mixture(groups=3)
             state = transfer.init(dim)
+            pooled = hs.Evidence.zero(dim)
             for evidence in evidences:
-                state = transfer.fold(state, evidence)
+                state, pooled = transfer.fold(state, evidence), pooled + evidence
                 prior = transfer.prior(state)
                 whole = prior if isinstance(prior, hs.Prior) else prior.gaussian()
-                square = whole.mean @ whole.mean + np.trace(whole.covariance)
+                spread = np.outer(whole.mean, whole.mean) + whole.covariance
+                square = np.trace(spread @ pooled.gram) / pooled.rounds
                 assert usable(prior, dim)
-                assert square < 10 * (1 + 0.04 * dim)
+                assert square < 5 * (1 + 0.04 * dim)
 
     def test_a_weight_counts_like_so_many_tasks(self):
         transfer = hs.Mixture(groups=2)
@@ -428,7 +430,7 @@ class TestInABandit:
         assert report.gain.low <= report.gain.saved <= report.gain.high
 
     def test_late_rewards_reopening_and_deleting_leave_the_prior_of_the_closed_tasks(self):
-        transfer = hs.Mixture(groups=2, units="given")
+        transfer = hs.Mixture(groups=2)
         bandit = hs.Bandit(3, transfer, noise=NOISE, seed=0, intercept=False)
         play(bandit, range(16))
         late = [bandit.task(2).choose(np.eye(3)), bandit.task(5).choose(np.eye(3))]

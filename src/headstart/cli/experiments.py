@@ -150,7 +150,7 @@ def execution_of(
     with bars(quiet) as bar, contextlib.ExitStack() as connection:
         executor = None
         if cluster is not None:
-            from headstart.fleet.cluster import connected, run_jobs
+            from headstart.fleet.engines.cluster import connected, run_jobs
 
             with bar("connecting to the cluster"):
                 connection.enter_context(connected(cluster, workers))

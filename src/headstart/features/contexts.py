@@ -37,8 +37,8 @@ class Features(NamedTuple):
         """The dimension of θ: the features, and the intercept if there is one."""
         return self.given + self.intercept
 
-    def read(self, contexts: Any) -> tuple[Array, tuple[str, ...] | None]:
-        """The contexts as a ``(K, given)`` array, and the feature names known from then on.
+    def read(self, contexts: Any) -> tuple[Array, float, tuple[str, ...] | None]:
+        """The contexts as a ``(K, given)`` array, its sum of squares, and the feature names.
 
         >>> Features(2, intercept=True).read([[1, 2]])[0]
         array([[1., 2.]])
@@ -48,8 +48,8 @@ class Features(NamedTuple):
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # The usual case, with one test for everything: NaN and infinities fail it as well.
             usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
-            if usual and np.vdot(table, table) <= SOUND:
-                return table, names
+            if usual and (energy := float(np.vdot(table, table))) <= SOUND:
+                return table, energy, names
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
         else:
@@ -57,15 +57,10 @@ class Features(NamedTuple):
             table = checks.finite_array("contexts", contexts, want)
             table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
-        return table, names
-
-    @property
-    def plain(self) -> bool:
-        """Whether contexts are used as they come."""
-        return not self.intercept and self.scale is None
+        return table, float(np.vdot(table, table)), names
 
     def changed(self, contexts: Array) -> Array:
-        """Contexts in their units, with the intercept.
+        """Contexts in their units, with the intercept: always a new array.
 
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).changed(np.array([[14.0]]))
         array([[2., 1.]])
@@ -77,7 +72,7 @@ class Features(NamedTuple):
             wider[..., :-1] = contexts
             wider[..., -1] = 1.0
             return wider
-        return contexts
+        return contexts.copy() if self.scale is None else contexts
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of so many tasks as a private ``(tasks, K, given)`` array."""
@@ -183,16 +178,20 @@ class Sizes(NamedTuple):
           ...
         headstart.errors.InputError: contexts must be within a million times the usual size ...
         """
-        origin = self.origin if self.seen.any() else table.mean(0)
-        size = np.abs(np.stack([table, table - origin], 1))
+        before = self.rebased(table)
+        size = np.abs(np.stack([table, table - before.origin], 1))
         present = size > 0
-        logs = self.logs + np.log(np.where(present, size, 1.0)).sum(0)
-        seen = self.seen + present.sum(0)
-        # A feature that is hardly known is measured by what is on offer as well.
-        known = self.seen >= ENOUGH
-        total = np.where(known, self.logs, logs) / np.maximum(np.where(known, self.seen, seen), 1)
+        logs = before.logs + np.log(np.where(present, size, 1.0)).sum(0)
+        seen = before.seen + present.sum(0)
+        # A feature that is hardly known is measured by what is on offer as well; of one or two
+        # values nobody knows whether they are large or the others small.
+        known = before.seen >= ENOUGH
+        total = np.where(known, before.logs, logs) / np.maximum(
+            np.where(known, before.seen, seen), 1
+        )
         usual = np.exp(total)
-        large, away = (size > FAR_OUT * usual).swapaxes(0, 1)
+        told = before.seen >= SOME
+        large, away = ((size > FAR_OUT * usual) & told).swapaxes(0, 1)
         # A time stamp may run far from where it began, as long as it is about as large as ever.
         far = large | (away & (size[:, 0] > 10.0 * usual[0]))
         if far.any():
@@ -202,16 +201,41 @@ class Sizes(NamedTuple):
                 f"{table[row, column]:g} at row {row}, column {features.label(int(column))}, where "
                 f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
             )
-        return Sizes(seen, logs, origin)
+        return Sizes(seen, logs, before.origin)
+
+    def rebased(self, table: Array) -> Sizes:
+        """The same, with another origin where there is none, or where it was far out itself."""
+        if not self.seen.any():
+            return self._replace(origin=table.mean(0))
+        usual = np.exp(self.logs[0] / np.maximum(self.seen[0], 1))
+        astray = (self.seen[0] >= ENOUGH) & (np.abs(self.origin) > 10.0 * usual)
+        astray &= np.abs(table.mean(0)) <= 10.0 * usual
+        if not astray.any():
+            return self
+        keep = np.stack([np.ones_like(astray), ~astray])
+        origin = np.where(astray, table.mean(0), self.origin)
+        return Sizes(self.seen * keep, self.logs * keep, origin)
+
+    def usual(self, features: Features) -> Array:
+        """How large the features that beliefs see usually are; infinite where nothing tells."""
+        size = np.full(features.dim, 1.0 if features.scale is not None else np.inf)
+        if features.scale is None:
+            known = self.seen[0] >= ENOUGH
+            mean = np.exp(self.logs[0] / np.maximum(self.seen[0], 1))
+            size[: features.given] = np.where(known, mean, np.inf)
+        return size
 
     @property
-    def sound(self) -> float:
-        """Offers whose sum of squares is below this have nothing far out."""
-        if not (self.seen >= ENOUGH).all():
-            return 0.0
-        return float((FAR_OUT * np.exp((self.logs / self.seen).min())) ** 2)
+    def limits(self) -> Array:
+        """How large a value of each feature can be without being far out, whatever is beside it."""
+        known = self.seen >= ENOUGH
+        usual = np.exp(self.logs / np.maximum(self.seen, 1))
+        # A feature that was the same so far may be up to ten times as large, wherever it began.
+        limits: Array = np.where(known.all(0), FAR_OUT * usual.min(0), known[0] * 10.0 * usual[0])
+        return limits
 
 
+SOME = 3  # values of a feature before which none is refused
 ENOUGH = 8  # values of a feature that tell its usual size
 FAR_OUT = 1e6  # times the usual size
 

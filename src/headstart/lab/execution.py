@@ -17,7 +17,7 @@ ENGINES = ("auto", "plain", "compiled", "gpu")
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
 #: ``executor(jobs, function, *arguments)`` runs ``function(job, *arguments)`` for every job and
-#: yields the index and the result of each as they come, as ``headstart.fleet.cluster.run_jobs``.
+#: yields the index and the result of each as they come (``run_jobs`` on a Ray cluster).
 Executor = Callable[..., Iterable[tuple[int, Any]]]
 
 
@@ -43,7 +43,7 @@ class Execution:
         processes on this machine. A GPU is always this machine's. For a Ray cluster
         (``headstart[fleet]``)::
 
-            from headstart.fleet.cluster import connected, run_jobs
+            from headstart.fleet.engines.cluster import connected, run_jobs
 
             with connected("ray://head:10001"):
                 run(plan, "results", Execution(executor=run_jobs))

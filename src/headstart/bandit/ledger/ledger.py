@@ -37,10 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.bandit.ledger.entries import Believed, Entry, forget, total
-from headstart.errors import HeadstartError
+from headstart.errors import HeadstartError, TaskError
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixtureBelief, believe
+from headstart.model.graded import sums_hold
+from headstart.model.mixture import MixtureBelief, MixturePrior, believe
+from headstart.model.prior import Prior
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
@@ -86,6 +88,7 @@ class Ledger:
         self.state: Any = self.first_state()
         self.blank = transfer.unit_free  # some features may have no unit yet
         self.offers = 0  # how many contexts on offer have told of units
+        self.usual: Array | None = None  # how large features usually are
         self.stale = False  # the state must be folded anew
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
@@ -474,7 +477,7 @@ class Ledger:
             evidence, pending = entry.with_round(context, reward, forced)
             belief = before.learn_unchecked(context, reward)
             if belief.outgrown:
-                belief = believe(before.prior, total(evidence, pending))
+                belief = rebuilt(belief, before, total(evidence, pending))
         if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
             belief = self.on_its_own(rewards, belief, total(evidence, pending))
         marks = entry.marks(epoch, number, memory)
@@ -497,7 +500,8 @@ class Ledger:
             return
         due = self.transfer.counts_running and milestone(entry.number - entry.start)
         if due and much_more(self.rewards - entry.rewards, entry.built):
-            self.enliven(task, *self.build(task))
+            with contextlib.suppress(TaskError):  # what cannot be built anew goes on as it is
+                self.enliven(task, *self.build(task))
 
     def put_round(self, round: tuple[Any, ...]) -> None:
         """Write a round into the books."""
@@ -518,6 +522,7 @@ class Ledger:
         prior = self.prior_without(task, keep)
         entry = self.entries[task]
         evidence = self.evidence(entry)
+        self.check_sums(task, evidence, prior)
         belief = believe(prior, evidence if evidence.rounds else None)
         if self.fade < 1.0:
             belief = counting(belief, entry.rewards)
@@ -539,11 +544,42 @@ class Ledger:
         In between, the belief tells the noise by itself: the prior says nothing of it.
         """
         prior = self.transfer.alone(self.state, evidence) if rewards else None
-        if prior is None and isinstance(belief, Belief):
-            prior = belief.prior.replace(noise_freedom=0.0)
         if prior is None:
+            if not isinstance(belief, Belief) or belief.prior.noise_freedom == 0.0:
+                return belief
+            prior = belief.prior.replace(noise_freedom=0.0)
+        if not holds(prior, evidence):
             return belief
-        return counting(believe(prior, evidence if rewards else None), rewards)
+        belief = believe(prior, evidence if rewards else None)
+        return belief if self.fade == 1.0 else counting(belief, rewards)
+
+    def check_sums(
+        self, task: str, evidence: Evidence, prior: Prior | MixturePrior | None = None
+    ) -> None:
+        """Refuse a task that has learned from contexts whose sums cannot hold the usual ones.
+
+        A context far out of its features' range is refused when it comes. The first ones are not:
+        nothing tells their range yet. If the usual ones turn out to be so much smaller that their
+        digits are lost, nothing can be told from the task's sums.
+        """
+        if self.usual is None or not evidence.rounds:
+            return
+        size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
+        far = size > 10.0 * self.usual
+        if not far.any():
+            return
+        if prior is None:
+            belief = self.entries[task].belief
+            with self.looking():
+                prior = self.prior_without(task, keep=False) if belief is None else belief.prior
+        if prior is not None and not holds(prior, evidence):
+            at = int(np.flatnonzero(far)[0])
+            raise TaskError(
+                f"task {task!r} has learned from contexts so far apart in size that its sums "
+                f"cannot hold them (feature {at} is {size[at]:.3g} in the root mean square, and "
+                f"usually about {self.usual[at]:.3g}): delete the task; contexts like the largest "
+                f"must be scaled or left out"
+            )
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
@@ -578,6 +614,23 @@ class Ledger:
             (setattr, entry, "key", None),
             (self.live.pop, task, None),
         ]
+
+
+def holds(prior: Prior | MixturePrior, evidence: Evidence) -> bool:
+    """Whether a task's sums have kept the digits that a posterior needs."""
+    if isinstance(prior, Prior):
+        return sums_hold(prior.root, evidence.gram)
+    return all(sums_hold(root, evidence.gram) for root in prior.parts.root)
+
+
+def rebuilt(belief: Believed, before: Believed, evidence: Evidence) -> Believed:
+    """An outgrown belief anew from prior and evidence; as it was where the latter has lost digits.
+
+    ``before`` is the belief without the latest reward.
+    """
+    if holds(before.prior, evidence):
+        return believe(before.prior, evidence)
+    return belief.replace(scale=before.scale) if isinstance(before, Belief) else belief
 
 
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
