@@ -26,7 +26,7 @@ def register(state: object) -> None:
 
 def pytree_functions(kind: type[Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """How to take a type of record apart: its arrays are children, its numbers constants."""
-    names = fields_of(kind)
+    names = fields_of(kind)  # type: ignore[arg-type]
 
     def flatten(record: Any) -> tuple[list[Any], tuple[Any, ...]]:
         values = {name: getattr(record, name) for name in names}
