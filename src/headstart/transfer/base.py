@@ -55,7 +55,6 @@ class Transfer(Settings, ABC):
     unknown noise               :meth:`single_task_prior`, while only one task can tell it
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts` and :meth:`unscaled_features`
-    mixtures                    :attr:`gives_mixtures`
     nothing to learn            :meth:`fixed`
     reports                     :meth:`explain`
     ==========================  ===================================================================
@@ -120,11 +119,6 @@ class Transfer(Settings, ABC):
     @property
     def keeps_forced(self) -> bool:
         """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
-        return False
-
-    @property
-    def gives_mixtures(self) -> bool:
-        """Whether its priors are mixtures."""
         return False
 
     @property

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from headstart.lab.policies import AnyPolicy
-from headstart.lab.rounds import plain_rule
 from headstart.worlds import Synthetic
 from headstart.worlds.base import World
 
@@ -41,7 +40,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
         transfer = policy.transfer
         if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
-        if plain_rule(policy.rule) is None:
+        if policy.rule.loop_form() is None:
             return f"{policy.name} chooses by {policy.rule!r}, which is not compiled for it"
     return missing()
 

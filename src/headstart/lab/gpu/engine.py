@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headstart.lab.policies import AnyPolicy
-from headstart.lab.rounds import PlainRule, plain_rule
+from headstart.rules import LoopForm
 from headstart.transfer import Transfer
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
@@ -97,7 +97,7 @@ class Learner:
     def __init__(
         self,
         policies: Sequence[AnyPolicy],
-        rules: Sequence[PlainRule],
+        rules: Sequence[LoopForm],
         populations: Sequence[Any],
         world: Synthetic,
         *,
@@ -116,7 +116,7 @@ class Learner:
             roots.append(prior.root)
             if not transfer.fixed(noise):
                 # A rule with forced rounds leaves other evidence than one without.
-                apart = rules[at]._replace(amount=0.0) if transfer.keeps_forced else ""
+                apart = rules[at]._replace(multiplier=0.0) if transfer.keeps_forced else ""
                 key = f"{transfer!r} {apart}"
                 found.setdefault(key, []).append(at)
                 transfers[key] = transfer
@@ -160,9 +160,9 @@ class Learner:
         return tuple(after), (jnp.stack(means), jnp.stack(roots))
 
 
-def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[PlainRule]:
+def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[LoopForm]:
     """The policies' rules, as the kernel knows them."""
-    rules = [plain_rule(policy.for_populations(populations).rule) for policy in policies]
+    rules = [policy.for_populations(populations).rule.loop_form() for policy in policies]
     return [rule for rule in rules if rule is not None]
 
 

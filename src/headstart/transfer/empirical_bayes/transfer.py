@@ -400,13 +400,14 @@ class EmpiricalBayes(Transfer):
             past = self.aged(state, past, task, sign=-1.0)
         finished = max(state.finished - 1.0, 0.0)
         state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
+        steps = 8 if evidence.dim <= WIDE else 1
         if len(tasks) <= FEW:
-            return self.renewed(state, steps=8)
+            return self.renewed(state, steps=steps)
         local, even = state.units.tasks(task), not self.unit_free
         fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
         if moved_far(state.fit, fit):  # further than one step can tell: from the beginning
             fresh = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
-            return self.renewed(state.replace(ready=fresh), steps=8)
+            return self.renewed(state.replace(ready=fresh), steps=steps)
         return state.replace(fit=fit)
 
     def refit(

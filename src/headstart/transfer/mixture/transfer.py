@@ -138,11 +138,6 @@ class Mixture(Transfer):
             raise checks.refuse("constant", "True or False", self.constant)
 
     @property
-    def gives_mixtures(self) -> bool:
-        """Its priors are mixtures."""
-        return True
-
-    @property
     def unit_free(self) -> bool:
         """As set."""
         return self.units == "free"
@@ -351,7 +346,7 @@ class Mixture(Transfer):
         if state.finished < 1:
             return Explanation(note="no task has finished yet")
         option = state.options[best_option(state)]
-        values = np.linalg.eigvalsh(self.prior(state).gaussian().covariance)[::-1]
+        values = np.linalg.eigvalsh(self.prior(state).as_gaussian().covariance)[::-1]
         shares = np.sort(np.exp(option.log_weights))[::-1]
         groups = ", ".join(f"{share:.0%}" for share in shares)
         note = (
