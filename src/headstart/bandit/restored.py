@@ -54,8 +54,6 @@ LARGEST = 1e150  # numbers whose squares are finite
 BELIEVED = 1e120  # and that may be multiplied by contexts besides
 KEY = 16  # bytes of the key that tokens are sealed with
 SMALL, OWN = 256, 4096  # dimensions that no array need show: of our transfers, of a user's own
-COUNTS = {"past.count", "past.precision", "finished", "fit.noise", "fit.freedom"}  # never below 0
-COUNTS |= {"tasks.rounds", "tasks.squares", "tasks.weight", "tasks.noise"}
 TASKS = 1e15  # more than anybody has
 TRIED = 32  # the largest dimension in which a task is folded to try a state out
 TOGETHER = 2**15  # numbers of evidence that are looked at together
@@ -285,17 +283,9 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > LARGEST:
             raise InputError(f"state.{name} must be below {LARGEST:g}; got more")
-        # The rounding of what was subtracted is no fault.
-        size = state.finished / state.fit.noise**2 if name == "past.precision" else 1.0
-        if name in COUNTS and float(array.min(initial=0.0)) < -1e-6 * max(size, 1.0):
-            raise InputError(f"state.{name} must be 0 or more; got less")
-        if name.endswith(("count", "finished")) and float(array.max(initial=0.0)) > TASKS:
+        if name.endswith("count") and float(array.max(initial=0.0)) > TASKS:
             raise InputError(f"state.{name} must be {TASKS:g} tasks at most; got more")
-        if name.endswith(".log_weights"):
-            check_weights(f"state.{name}", array)
-        if name.startswith("options.") and name.endswith((".noise", ".freedom")):
-            for number in array.flat:
-                checks.positive(f"state.{name}", float(number))
+    transfer.check_state(state)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         prior = transfer.prior(state)
         if dim <= TRIED:
