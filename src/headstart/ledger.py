@@ -560,7 +560,7 @@ class Ledger:
         if self.usual is None or not evidence.rounds:
             return
         size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
-        far = size > 10.0 * self.usual
+        far = size > FAR * self.usual
         if not far.any():
             return
         if prior is None:
@@ -628,6 +628,7 @@ def rebuilt(belief: Believed, before: Believed, evidence: Evidence) -> Believed:
     return belief.replace(scale=before.scale) if isinstance(before, Belief) else belief
 
 
+FAR = 100.0  # times the usual size, in the root mean square: no feature of one range is like that
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
 RUNNING = 64  # how many running tasks count at most
 DROPS = 4  # how many times as often a task may be taken out where no digits are lost
