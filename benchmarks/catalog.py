@@ -72,8 +72,16 @@ CONTENDERS = (
         "headstart, default",
         "headstart",
         "default",
-        job="more: the noise is learned too (one task, so no prior yet)",
+        job="more: an intercept, units of features and the noise (one task, so no prior yet)",
         kind=OURS,
+    ),
+    Contender(
+        "headstart, default, compiled",
+        "headstart",
+        "compiled default",
+        job="more: as above",
+        kind=OURS,
+        weigh=False,
     ),
     Contender(
         "headstart, default, tasks of 250",

@@ -84,10 +84,14 @@ class CompiledThompson(Compiled, Thompson):
 
 
 class Default(Public):
-    """As it comes: the prior and the noise are learned."""
+    """As it comes: an intercept, and the prior, the noise and the units of features are learned."""
 
     def make(self, **settings):
         return hs.Bandit(self.problem.dim, seed=self.problem.seed, **settings)
+
+
+class CompiledDefault(Compiled, Default):
+    pass
 
 
 class Closing(Default):
@@ -115,5 +119,6 @@ VARIANTS = {
     "compiled ucb": CompiledOptimism,
     "compiled thompson": CompiledThompson,
     "default": Default,
+    "compiled default": CompiledDefault,
     "closing": Closing,
 }

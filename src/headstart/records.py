@@ -40,7 +40,7 @@ Array = npt.NDArray[np.floating[Any]]
 
 def frozen(array: Array) -> Array:
     """Make an array read-only (in place: pass one that nobody else will write to)."""
-    array.flags.writeable = False
+    array.setflags(write=False)
     return array
 
 

@@ -33,7 +33,7 @@ PLAY = """
 import gc, sys, tracemalloc
 import numpy as np
 import headstart as hs
-from headstart.transfer import empirical
+from headstart.transfer.empirical_bayes import transfer as empirical
 
 # The default transfer keeps the evidence of some finished tasks at hand, 256 at most. Here it has
 # its share before memory is measured: so many more tasks, so much more memory, is asked.

@@ -16,8 +16,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import headstart as hs
-from headstart.fleet import cluster
-from headstart.fleet.cluster import run_jobs
+from headstart.fleet.engines import cluster
+from headstart.fleet.engines.cluster import run_jobs
 from headstart.lab import probes
 from headstart.lab.experiment import Plan, run
 from headstart.lab.overlap import play_overlapping

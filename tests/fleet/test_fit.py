@@ -11,10 +11,10 @@ import pytest
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
-from headstart.fleet import loops as loader
 from headstart.fleet.fit import bytes_from, transfer_from
-from headstart.fleet.units import Units
-from headstart.transfer import passes
+from headstart.fleet.summing import loops as loader
+from headstart.fleet.summing.standardize import Units
+from headstart.transfer.empirical_bayes import passes
 
 COLUMNS = Columns("task", "reward", "x*")
 AS_THEY_ARE = {"intercept": False, "standardize": False}

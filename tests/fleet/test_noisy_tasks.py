@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer import passes
+from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.many import Fit
 from headstart.transfer.portions import Listed
 
@@ -23,7 +23,7 @@ def rows_of(seed, tasks, spoiled=(), dim=3, rounds=20):
 
 
 def test_the_compiled_pass_is_the_plain_one():
-    from headstart.fleet import compiled
+    from headstart.fleet.summing import compiled
 
     rows = rows_of(0, 40, spoiled={3, 17})
     fit = Fit(np.ones(3), 0.1 * np.eye(3), np.zeros((3, 3)), 0.04, 64.0)

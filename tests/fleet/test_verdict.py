@@ -11,10 +11,10 @@ import pytest
 
 from headstart.bandit.report import NOTHING
 from headstart.fleet import Columns, Logs
-from headstart.fleet.bootstrap import Estimate
-from headstart.fleet.evaluate import evaluate
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
-from headstart.fleet.verdict import Basis, decide
+from headstart.fleet.evaluation.bootstrap import Estimate
+from headstart.fleet.evaluation.evaluate import evaluate
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.verdict import Basis, decide
 
 COLUMNS = Columns("task", "reward", "x*")
 PLENTY = Basis(past=70, judged=100, telling=100, usual=0.0, several=100)

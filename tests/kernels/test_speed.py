@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 
 import headstart as hs
+from headstart.features.contexts import Sizes
 
 DIM, ARMS, NOISE = 30, 20, 0.1
 ROUNDS, PAIRS = 32, 100  # in as many rounds, evidence is added up once
-LIMIT = 2.5  # 1.8 is the aim, on a machine with nothing else to do
+LIMIT = 2.1  # 1.8 is the aim, on a machine with nothing else to do
+
+#: As the literature has it with a known noise, the same with a noise to be estimated, and as users
+#: get it: with an intercept, in the features' own units.
+BANDITS = {
+    "known noise": lambda: hs.linucb(DIM, noise=NOISE, seed=0),
+    "LinUCB": lambda: hs.linucb(DIM, seed=0),
+    "default": lambda: hs.Bandit(DIM, seed=0),
+}
 
 
 class Bare:
@@ -43,9 +52,8 @@ class Bare:
 class Public:
     """The same by ``task.choose`` and ``task.learn``."""
 
-    def __init__(self):
-        self.bandit = hs.Bandit(DIM, hs.Independent(), hs.UCB(), NOISE, seed=0)
-        self.task = self.bandit.task("a")
+    def __init__(self, bandit):
+        self.task = bandit.task("a")
 
     def play(self, offers, rewards):
         task = self.task
@@ -69,8 +77,9 @@ def seconds(player, rounds):
     return time.perf_counter() - start
 
 
-def test_a_round_costs_at_most_two_and_a_half_times_the_bare_arithmetic(rounds):
-    bare, public = Bare(), Public()
+@pytest.mark.parametrize("kind", BANDITS)
+def test_a_round_costs_at_most_about_twice_the_bare_arithmetic(kind, rounds):
+    bare, public = Bare(), Public(BANDITS[kind]())
     for player in (bare, public):
         player.play(*rounds)
     gc.collect()
@@ -79,7 +88,34 @@ def test_a_round_costs_at_most_two_and_a_half_times_the_bare_arithmetic(rounds):
         ratios = [seconds(public, rounds) / seconds(bare, rounds) for _ in range(PAIRS)]
     finally:
         gc.enable()
-    print(f"\n{np.median(ratios):.2f} times the bare arithmetic; at most {LIMIT} are allowed")
+    print(f"\n{kind}: {np.median(ratios):.2f} times the bare arithmetic; {LIMIT} are allowed")
     assert public.task.rounds == (PAIRS + 1) * ROUNDS
-    np.testing.assert_allclose(public.task.belief.mean, bare.mean, rtol=1e-6, atol=1e-9)
+    if kind == "known noise":
+        np.testing.assert_allclose(public.task.belief.mean, bare.mean, rtol=1e-6, atol=1e-9)
     assert np.median(ratios) <= LIMIT
+
+
+def test_features_that_never_vary_do_not_slow_a_round_down(monkeypatch):
+    """The usual sizes of features are computed now and then, whatever the features are like."""
+    computed = []
+    original = Sizes.with_offer
+    monkeypatch.setattr(Sizes, "with_offer", lambda *given: computed.append(1) or original(*given))
+    rng = np.random.default_rng(0)
+    task = hs.Bandit(4, seed=0).task("a")
+    for _ in range(300):
+        contexts = rng.standard_normal((5, 4))
+        contexts[:, 1], contexts[:, 2] = 1.0, 0.0  # a constant, and a category that nobody is in
+        task.learn(task.choose(contexts), 1.0)
+    assert len(computed) < 60
+
+
+@pytest.mark.parametrize("value", [1e9, np.float64(1e7)])
+def test_a_constant_feature_is_still_watched(value):
+    """A feature that was 1 so far is refused at a million times that, and at no less."""
+    task = hs.Bandit(2, seed=0).task("a")
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        task.choose(np.column_stack([rng.standard_normal(5), np.ones(5)]))
+    task.choose([[0.0, 1e3]])
+    with pytest.raises(hs.InputError, match="a million times the usual size"):
+        task.choose([[0.0, value]])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer import empirical, fitting
+from headstart.transfer.empirical_bayes import fitting
+from headstart.transfer.empirical_bayes import transfer as empirical
 from headstart.transfer.empirical_bayes.fitting import log_likelihood
 from headstart.transfer.empirical_bayes.strength import strength_in_use
 from headstart.transfer.empirical_bayes.transfer import STRENGTHS, alone_is_better

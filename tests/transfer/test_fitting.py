@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import headstart as hs
 from headstart.model.prior import symmetric_root
-from headstart.transfer import fitting, task_noise
+from headstart.transfer.empirical_bayes import fitting, task_noise
 from headstart.transfer.empirical_bayes.fitting import (
     Fit,
     Past,

@@ -13,8 +13,8 @@ from headstart.lab import Policy, simulate
 from headstart.lab.policies import empirical_bayes, mixture
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.records import flatten
-from headstart.transfer import groups
 from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
+from headstart.transfer.mixture import transfer as groups
 from headstart.worlds import Synthetic
 
 seeds = st.integers(0, 2**32 - 1)

@@ -131,8 +131,7 @@ class Bandit:
                 stacklevel=2,
             )
         self._features = features
-        self._sizes = Sizes.none(dim)
-        self._sound = 0.0
+        self._put_sizes(Sizes.none(dim))
         self._offers = 0
         self._rule = rule
         self._memory = checks.integer("memory", memory, 1)
@@ -272,7 +271,7 @@ class Bandit:
             tables = self._features.read_many(contexts, len(names))
             sizes = self._sizes
             if len(names):
-                sizes = self._sized(tables.reshape(-1, self.dim))
+                sizes = self._sized(tables.reshape(-1, self.dim), float(np.vdot(tables, tables)))
             for name in names:
                 self._ledger.open(name)
             choices = self._choose_together(names, tables)
@@ -399,7 +398,7 @@ class Bandit:
         found = snapshot.unpack(path, transfer, rule)
         bandit = cls.__new__(cls)
         bandit._features = found.features
-        bandit._sizes, bandit._sound = found.sizes, found.sizes.sound
+        bandit._put_sizes(found.sizes)
         bandit._offers = found.offers
         bandit._rule = found.rule
         bandit._memory = found.memory
@@ -452,32 +451,38 @@ class Bandit:
 
     def _entry(self, name: str) -> Entry:
         """A task's entry, or a helpful refusal; the lock is held."""
-        self._ledger.finish()
-        entry = self._ledger.entries.get(name)
+        ledger = self._ledger
+        if ledger.unfinished or ledger.batch:
+            ledger.finish()
+        entry = ledger.entries.get(name)
         if entry is None:
             raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
         return entry
 
     def _choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
         with self._lock:
+            ledger, features, rule = self._ledger, self._features, self._rule
             entry = self._entry(name)
-            given, names = self._features.read(contexts)
-            sizes = self._sized(given)
+            given, energy, names = features.read(contexts)
+            sizes = self._sized(given, energy)
             allowed = None if exclude is None else allowed_arms(exclude, len(given))
-            table = given if self._features.plain else self._features.changed(given)
-            told = self._ledger.state, self._ledger.offers, self._ledger.blank
-            if self._ledger.blank and not self._frozen:
-                self._ledger.offer(table)
+            # A new array: propensities may be asked for much later.
+            table = features.changed(given)
+            told = None
+            if ledger.blank and not self._frozen:
+                told = ledger.state, ledger.offers, ledger.blank
+                ledger.offer(table)
             belief, unsure = entry.belief, entry.unsure
             if belief is None:
-                belief, unsure = self._ledger.build(name)
+                belief, unsure = ledger.build(name)
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
             rng: Any = Stream(self._streams, key, position)
             try:
-                pick = self._rule.choose(belief, table, rng, allowed)
+                arm, score, forced = rule.choose(belief, table, rng, allowed)
             except BaseException:
-                self._ledger.put_offers(*told)  # what was refused has told nothing
+                if told is not None:
+                    ledger.put_offers(*told)  # what was refused has told nothing
                 raise
             if entry.number != number or (entry.belief is not belief and entry.belief is not None):
                 raise TaskError(
@@ -487,26 +492,21 @@ class Bandit:
             # Nothing can be refused any more: from here on, things change.
             if not entry.closed or not self._frozen:
                 if entry.closed:
-                    self._ledger.reopen(name)
-                self._ledger.enliven(name, belief, unsure)
+                    ledger.reopen(name)
+                ledger.enliven(name, belief, unsure)
                 entry.key = key
-            self._ledger.number_choice(entry, self._memory)
-            epoch = self._ledger.epoch
+            ledger.number_choice(entry, self._memory)
+            epoch = ledger.epoch
             self._offers += 1
             if sizes is not self._sizes:
                 self._put_sizes(sizes)
-            if names is not self._features.names:
-                self._features = self._features._replace(names=names)
-        table = table.copy() if self._features.plain else table
-        # The belief and the arms as they are now: propensities may be asked for much later.
-        seed = self._streams.seed
-        odds = partial(odds_of, self._rule, belief, table, seed, key, position, allowed)
-        context = frozen(given[pick.arm].copy())
-        forced = bool(pick.forced)
+            if names is not features.names:
+                self._features = features._replace(names=names)
+        odds = partial(odds_of, rule, belief, table, self._streams.seed, key, position, allowed)
+        row = frozen(table[arm].copy())
+        context = row[: features.given] if features.scale is None else frozen(given[arm].copy())
         origin = self._origin
-        return Choice(
-            pick.arm, pick.score, name, number, forced, context, origin, odds, epoch, True
-        )
+        return Choice(arm, score, name, number, bool(forced), context, origin, odds, epoch, row)
 
     def _close(self, name: str) -> None:
         """Fold a task into the prior; others may choose and learn while the fit is computed."""
@@ -526,18 +526,22 @@ class Bandit:
             if not self._frozen:
                 ledger.close(name, None if folded is None else (state, rewards, folded))
 
-    def _sized(self, given: Array) -> Sizes:
-        """How large features usually are after an offer, which is refused if it is far out."""
+    def _sized(self, given: Array, energy: float) -> Sizes:
+        """How large features usually are after an offer, which is refused if it is far out.
+
+        ``energy`` is the sum of squares of the offer.
+        """
         offers, sizes = self._offers, self._sizes
-        due = offers < 64 or offers & (offers - 1) == 0  # the first ones, then fewer and fewer
-        if not due and np.vdot(given, given) <= self._sound:
+        due = offers < 16 or offers & (offers - 1) == 0  # the first ones, then fewer and fewer
+        if not due and (energy <= self._sound or (np.abs(given) <= self._limits).all()):
             return sizes
         found = sizes.with_offer(given, self._features)
         return found if due and not self._frozen else sizes
 
     def _put_sizes(self, sizes: Sizes) -> None:
         """Keep what was seen of the features' sizes."""
-        self._sizes, self._sound = sizes, sizes.sound
+        self._sizes, self._limits = sizes, sizes.limits
+        self._sound = float(self._limits.min()) ** 2  # no value is larger than all of them
 
     def _choose_together(self, names: list[str], given: Array) -> Choices:
         """One choice for each task; the lock is held, and everything is checked."""
@@ -604,7 +608,8 @@ class Bandit:
         ledger, name, epoch, number = self._ledger, choice.task, choice.epoch, choice.number
         if ledger.unfinished or ledger.batch:
             ledger.finish()
-        if not choice.checked or choice.origin is not self._origin or name != task:
+        context = choice.row
+        if context is None or choice.origin is not self._origin or name != task:
             self._known_choice(choice, task)
         if not -LARGEST <= reward <= LARGEST:
             reward = checked_reward(reward)
@@ -613,8 +618,8 @@ class Bandit:
             raise self._learned_already(choice)
         if self._frozen:
             return False
-        features, context = self._features, choice.context
-        context = context if features.plain else features.changed(context)
+        if context is None:
+            context = self._features.changed(choice.context)
         ledger.learn(name, epoch, number, context, reward, choice.forced, self._memory)
         return True
 
@@ -631,13 +636,13 @@ class Bandit:
             item = Choice.from_token(item, self._origin)
         if not isinstance(item, Choice):
             raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
-        if not item.checked:
+        if item.row is None:
             check_identity(item)
         if item.origin != self._origin:
             raise ChoiceError(f"choice {item.id} is unknown: it belongs to another bandit")
         if task is not None and item.task != task:
             raise ChoiceError(f"choice {item.id} belongs to task {item.task!r}, not {task!r}")
-        if not item.checked:
+        if item.row is None:
             self._check_hand_made(item)
         self._entry(item.task)
         return item

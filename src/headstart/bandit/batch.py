@@ -93,9 +93,9 @@ def builder(
     def build(at: int) -> Choice:
         stream = streams[at]
         odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
-        context = frozen(given[at, arms[at]].copy())
+        context, row = frozen(given[at, arms[at]].copy()), frozen(tables[at, arms[at]].copy())
         mark, task, number = bool(forced[at]), tasks[at], numbers[at]
         arm, score = int(arms[at]), float(scores[at])
-        return Choice(arm, score, task, number, mark, context, origin, odds, epoch, True)
+        return Choice(arm, score, task, number, mark, context, origin, odds, epoch, row)
 
     return build

@@ -55,7 +55,9 @@ class Choice:
     odds: Callable[[], Propensities] | None = dataclasses.field(repr=False, default=None)
     epoch: int = 0
 
-    checked: ClassVar[bool] = False
+    #: The context as the model sees it, with its units and intercept. Only the bandit that made a
+    #: choice sets it; it is no field, so whatever is a copy lacks it and is checked again.
+    row: ClassVar[Array | None] = None
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Choice:
         origin: bytes,
         odds: Callable[[], Propensities] | None = None,
         epoch: int = 0,
-        checked: bool = False,
+        row: Array | None = None,
     ) -> None:
         # A dataclass that is frozen would set its fields one by one, which takes three times as
         # long; choices are made often.
@@ -82,7 +84,7 @@ class Choice:
             origin=origin,
             odds=odds,
             epoch=epoch,
-            checked=checked,  # by the bandit that made it; no field, and lost in whatever is a copy
+            row=row,
         )
 
     @property

@@ -148,7 +148,7 @@ def elsewhere(cluster: str | None, workers: int | None, bar: Any) -> Iterator[Sp
     if cluster is None:
         yield None
         return
-    from headstart.fleet.cluster import connected, run_jobs
+    from headstart.fleet.engines.cluster import connected, run_jobs
 
     with contextlib.ExitStack() as connection:
         with bar("connecting to the cluster"):

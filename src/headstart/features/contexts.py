@@ -37,8 +37,8 @@ class Features(NamedTuple):
         """The dimension of θ: the features, and the intercept if there is one."""
         return self.given + self.intercept
 
-    def read(self, contexts: Any) -> tuple[Array, tuple[str, ...] | None]:
-        """The contexts as a ``(K, given)`` array, and the feature names known from then on.
+    def read(self, contexts: Any) -> tuple[Array, float, tuple[str, ...] | None]:
+        """The contexts as a ``(K, given)`` array, its sum of squares, and the feature names.
 
         >>> Features(2, intercept=True).read([[1, 2]])[0]
         array([[1., 2.]])
@@ -48,8 +48,8 @@ class Features(NamedTuple):
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # The usual case, with one test for everything: NaN and infinities fail it as well.
             usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
-            if usual and np.vdot(table, table) <= SOUND:
-                return table, names
+            if usual and (energy := float(np.vdot(table, table))) <= SOUND:
+                return table, energy, names
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
         else:
@@ -57,15 +57,10 @@ class Features(NamedTuple):
             table = checks.finite_array("contexts", contexts, want)
             table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
-        return table, names
-
-    @property
-    def plain(self) -> bool:
-        """Whether contexts are used as they come."""
-        return not self.intercept and self.scale is None
+        return table, float(np.vdot(table, table)), names
 
     def changed(self, contexts: Array) -> Array:
-        """Contexts in their units, with the intercept.
+        """Contexts in their units, with the intercept: always a new array.
 
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).changed(np.array([[14.0]]))
         array([[2., 1.]])
@@ -77,7 +72,7 @@ class Features(NamedTuple):
             wider[..., :-1] = contexts
             wider[..., -1] = 1.0
             return wider
-        return contexts
+        return contexts.copy() if self.scale is None else contexts
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of so many tasks as a private ``(tasks, K, given)`` array."""
@@ -205,11 +200,13 @@ class Sizes(NamedTuple):
         return Sizes(seen, logs, origin)
 
     @property
-    def sound(self) -> float:
-        """Offers whose sum of squares is below this have nothing far out."""
-        if not (self.seen >= ENOUGH).all():
-            return 0.0
-        return float((FAR_OUT * np.exp((self.logs / self.seen).min())) ** 2)
+    def limits(self) -> Array:
+        """How large a value of each feature can be without being far out, whatever is beside it."""
+        known = self.seen >= ENOUGH
+        usual = np.exp(self.logs / np.maximum(self.seen, 1))
+        # A feature that was the same so far may be up to ten times as large, wherever it began.
+        limits: Array = np.where(known.all(0), FAR_OUT * usual.min(0), known[0] * 10.0 * usual[0])
+        return limits
 
 
 ENOUGH = 8  # values of a feature that tell its usual size

@@ -42,7 +42,7 @@ __all__ = ["Plan", "Results", "run"]
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
 #: ``spread(jobs, function, *arguments)`` runs ``function(job, *arguments)`` of every job somewhere
-#: and gives each job's place and result as they come, as ``headstart.fleet.cluster.run_jobs`` does.
+#: and gives each job's place and result as they come, as ``run_jobs`` on a cluster does.
 Spread = Callable[..., Iterable[tuple[int, Any]]]
 
 
@@ -181,7 +181,7 @@ def run(
     ``spread(jobs, function, *arguments)`` gives the place of each job and
     ``function(job, *arguments)`` as they come. On a Ray cluster (``headstart[fleet]``)::
 
-        from headstart.fleet.cluster import connected, run_jobs
+        from headstart.fleet.engines.cluster import connected, run_jobs
 
         with connected("ray://head:10001"):
             run(plan, "results", spread=run_jobs)

@@ -199,14 +199,15 @@ class Belief(BaseBelief):
             s, away = compiled.learn(mean, root, x, r, new_mean, new_root)
             mean, root = new_mean, new_root
         else:
-            u = x @ root
-            s = float(u @ u)
+            # The method dot takes half the time of the operator @ on vectors this short.
+            u = x.dot(root)
+            s = float(u.dot(u))
             g = math.sqrt(1.0 + s)
-            gain = root @ u
-            away = r - float(x @ mean)
+            gain = root.dot(u)
+            away = r - float(x.dot(mean))
             mean = mean + gain * (away / (1.0 + s))
             gain *= 1.0 / (g * (1.0 + g))
-            step = gain[:, None] * u
+            step = gain[:, None].dot(u[None, :])
             root = np.subtract(root, step, out=step)
         information = self.information + math.log1p(s)
         rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
@@ -219,14 +220,15 @@ class Belief(BaseBelief):
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
         if self.mean.ndim == 1:
-            scores: Array = contexts @ self.mean
+            scores: Array = contexts.dot(self.mean)
             return scores
         batched: Array = (contexts @ self.mean[..., None])[..., 0]
         return batched
 
     def width(self, contexts: Array) -> Array:
         """‖x‖_{B⁻¹} = ‖Fᵀx‖ of each row; times R it is the standard deviation of xᵀθ."""
-        projected = contexts @ self.root
+        root = self.root
+        projected = contexts.dot(root) if root.ndim == 2 else contexts @ root
         square: Array = vecdot(projected, projected)
         return np.sqrt(square, out=square)
 

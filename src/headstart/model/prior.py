@@ -152,8 +152,8 @@ class Prior(BasePrior):
         return self
 
     def with_unknown_noise(self) -> Prior:
-        """The same prior with R left to the task's own rewards."""
-        return self.replace(noise_freedom=0.0)
+        """The same prior with R left to the task's own rewards; itself if it is so already."""
+        return self.replace(noise_freedom=0.0) if np.any(self.noise_freedom) else self
 
     @property
     def covariance(self) -> Array:

@@ -18,7 +18,7 @@ from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
 from headstart.records import Array, Settings, restate
-from headstart.rules.ties import Mask, fall_on, leaders, open_arms, pick_among, slack
+from headstart.rules.ties import Mask, best_two, fall_on, leaders, open_arms, pick_among, slack
 
 __all__ = ["BeliefLike", "Indexed", "LoopForm", "Pick", "Propensities", "Rule"]
 
@@ -215,10 +215,8 @@ class Indexed(Rule):
             scores = self.index(belief, contexts, rng)
             if allowed is not None:
                 scores = np.where(allowed, scores, -np.inf)
-            arm = int(scores.argmax())
-            top = float(scores[arm])
-            edge = top - slack(top, belief.noise, scores.dtype)
-            alone = np.count_nonzero(scores >= edge) == 1
+            arm, top, second = best_two(scores)
+            alone = second < top - slack(top, belief.noise, scores.dtype)
         if self.explore and rng.random() < self.explore:
             arm = pick_among(open_arms(scores, allowed), rng)
         elif not alone:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from headstart.records import Array
 
-__all__ = ["Mask", "fall_on", "leaders", "open_arms", "pick_among", "slack"]
+__all__ = ["Mask", "best_two", "fall_on", "leaders", "open_arms", "pick_among", "slack"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -29,6 +29,18 @@ def leaders(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
     scale = np.asarray(noise)[..., None] if np.ndim(noise) else noise
     best: Mask = scores >= top - slack(top, scale, scores.dtype)
     return best
+
+
+def best_two(scores: Array) -> tuple[int, float, float]:
+    """The arm with the largest score, that score, and the second largest.
+
+    >>> best_two(np.array([1.0, 3.0, 2.0]))
+    (1, 3.0, 2.0)
+    """
+    arm = int(scores.argmax())
+    others = scores.astype(np.float64)  # a copy
+    others[arm] = -np.inf
+    return arm, float(scores[arm]), float(others[others.argmax()])
 
 
 def slack(top: Any, noise: Any, kind: Any = np.float64) -> Any:

@@ -539,9 +539,12 @@ class Ledger:
         prior = self.transfer.alone(self.state, evidence) if rewards else None
         if prior is None and belief is not None:
             prior = belief.prior.with_unknown_noise()
+            if prior is belief.prior:
+                return belief
         if prior is None:
             return belief
-        return prior.belief(evidence if rewards else None).with_rounds(float(rewards))
+        belief = prior.belief(evidence if rewards else None)
+        return belief if self.fade == 1.0 else belief.with_rounds(float(rewards))
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""
