@@ -10,7 +10,7 @@ import sys
 import time
 
 from headstart.lab.experiment import Plan, run
-from headstart.lab.policies import PAPER, make_policy
+from headstart.lab.policies import PAPER, policy
 from headstart.worlds import Synthetic
 
 SEEDS = 20  # four batches of five
@@ -19,7 +19,7 @@ SEEDS = 20  # four batches of five
 def main() -> None:
     """Measure and print."""
     tasks, repetitions = (int(word) for word in sys.argv[1:])
-    policies = tuple(make_policy(kind, {}) for kind in PAPER)
+    policies = tuple(policy(kind) for kind in PAPER)
     plan = Plan(Synthetic(), policies, tuple(range(SEEDS)), tasks)
     seconds: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repetitions):

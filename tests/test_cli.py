@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from headstart.lab.policies import POLICIES
+from headstart.algorithms import ALGORITHMS
 
 COMMAND = str(Path(sys.executable).with_name("headstart"))
 COMMANDS = ("reproduce", "compare", "report", "worlds", "policies", "check", "fit", "evaluate")
@@ -101,8 +101,9 @@ def test_policies_as_json(headstart):
     shown = headstart("policies", "--json")
     rows = json.loads(shown.out)
     assert shown.code == 0
-    assert [row["name"] for row in rows] == list(POLICIES)
-    assert rows[0]["options"] == {"lam": 1.0, "radius": 1.0}
+    assert [row["name"] for row in rows] == list(ALGORITHMS)
+    assert rows[0]["options"] == ALGORITHMS["linucb"].options
+    assert rows[0]["reference"].startswith("Abbasi-Yadkori")
 
 
 def test_worlds_as_json(headstart):
@@ -113,7 +114,7 @@ def test_worlds_as_json(headstart):
 
 def test_lists_for_people_have_every_name(headstart):
     shown = headstart("policies")
-    for name in POLICIES:
+    for name in ALGORITHMS:
         assert name in shown.out
     shown = headstart("worlds")
     for name in ("synthetic", "movielens", "logged", "rank=15"):

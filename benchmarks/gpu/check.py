@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from headstart.lab.engine import simulate
-from headstart.lab.policies import PAPER, POLICIES
+from headstart.lab.policies import PAPER, parse
 from headstart.rules import LoopForm
 from headstart.worlds import Synthetic
 
@@ -406,7 +406,7 @@ def check_alone_in_an_experiment():
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = world_of(8, 6)
-    everybody = [POLICIES[name]() for name in PAPER]
+    everybody = [parse(name) for name in PAPER]
     few = [everybody[at] for at in (5, 3)]
     sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "wide": True}
     whole = on_gpu(world, everybody, (4, 1, 9, 6), **sizes)
@@ -427,7 +427,7 @@ def check_totals(wide=False, seeds=64, tasks=40, rounds=100):
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = Synthetic(dim=10, rank=3, arms=10)
-    policies = [POLICIES[name]() for name in PAPER]
+    policies = [parse(name) for name in PAPER]
     there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), wide=wide)
     here = simulate(world, policies, range(seeds), tasks, rounds)
     told, means = [], {}

@@ -21,7 +21,7 @@ from headstart.fleet.engines.cluster import run_jobs
 from headstart.lab import probes
 from headstart.lab.experiment import Plan, run
 from headstart.lab.overlap import play_overlapping
-from headstart.lab.policies import bias_oful, lints, linucb
+from headstart.lab.policies import policy
 from headstart.lab.studies import bench, beyond, compare, reproduce, reproduction
 from headstart.lab.tuning import tune
 from headstart.worlds import Synthetic
@@ -29,7 +29,9 @@ from headstart.worlds import Synthetic
 ray = pytest.importorskip("ray")
 
 WORLD = Synthetic(dim=5, rank=2, arms=4)
-PLAN = Plan(WORLD, (linucb(), lints(), bias_oful()), tuple(range(7)), 4, 10, (5, 10))
+PLAN = Plan(
+    WORLD, (policy("linucb"), policy("lints"), policy("bias_oful")), tuple(range(7)), 4, 10, (5, 10)
+)
 TINY = ["--world", "synthetic:dim=5,rank=2,arms=4", "--seeds", "3", "--tasks", "4"]
 TINY += ["--rounds", "10", "--policy", "linucb", "--policy", "projected_ts"]
 

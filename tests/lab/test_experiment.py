@@ -18,21 +18,13 @@ import headstart as hs
 from headstart.lab import probes
 from headstart.lab.engine import simulate
 from headstart.lab.experiment import Plan, play_seed, run
-from headstart.lab.policies import POLICIES as POLICY_BY_NAME
-from headstart.lab.policies import (
-    Policy,
-    bias_oful,
-    lints,
-    linucb,
-    projected_linucb,
-    projection_oracle,
-)
+from headstart.lab.policies import Policy, policy
 from headstart.rules import UCB
 from headstart.transfer import Oracle
 from headstart.worlds import Logged, Synthetic
 
 WORLD = Synthetic(dim=5, rank=2, arms=4)
-POLICIES = (linucb(), lints(), bias_oful())
+POLICIES = (policy("linucb"), policy("lints"), policy("bias_oful"))
 PLAN = Plan(WORLD, POLICIES, (4, 5, 6), tasks=4, rounds=10, checkpoints=(5, 10))
 #: Two jobs in one process: no more than ten seeds share a batch.
 LONG = dataclasses.replace(PLAN, seeds=tuple(range(12)), tasks=3)
@@ -67,7 +59,7 @@ def assert_same(left, right):
         ({"rounds": 0}, "rounds"),
         ({"checkpoints": (11,)}, "checkpoints"),
         ({"checkpoints": (0, 10)}, "checkpoints"),
-        ({"policies": (linucb(), linucb(2.0))}, "different names"),
+        ({"policies": (policy("linucb"), policy("linucb", lam=2.0))}, "different names"),
         ({"seeds": (1, 2, 1)}, "seed"),
         ({"device": "tpu"}, "device.*'cpu', 'gpu'"),
         ({"device": None}, "device"),
@@ -79,7 +71,7 @@ def test_a_plan_that_cannot_be_run_is_refused_before_anything_runs(change, word)
 
 
 def test_two_policies_of_one_name_are_refused_however_many_there_are():
-    many = [dataclasses.replace(linucb(), name=f"policy {number}") for number in range(17)]
+    many = [policy("linucb", f"policy {number}") for number in range(17)]
     many[-1] = many[0]
     with pytest.raises(hs.InputError, match="different names"):
         run(Plan(WORLD, tuple(many), (1,), tasks=1, rounds=2), workers=1)
@@ -91,7 +83,7 @@ def test_regret_is_recorded_at_the_last_round_unless_told_otherwise():
 
 
 def test_jobs_cover_every_policy_and_seed_once():
-    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(37))
+    many = tuple(policy("linucb", f"policy {number}") for number in range(37))
     for plan in (PLAN, LONG, dataclasses.replace(LONG, policies=many)):
         jobs = plan.jobs()
         done = [
@@ -106,7 +98,7 @@ def test_jobs_cover_every_policy_and_seed_once():
 
 
 def test_a_gpu_takes_many_seeds_at_once_and_eight_policies():
-    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(19))
+    many = tuple(policy("linucb", f"policy {number}") for number in range(19))
     plan = dataclasses.replace(PLAN, policies=many, seeds=tuple(range(5000)), device="gpu")
     jobs = plan.jobs()
     assert {job.device for job in jobs} == {"gpu"}
@@ -152,18 +144,22 @@ def told(mean):
         pytest.param({}, {"probe": probes.residual}, id="probe"),
         pytest.param({}, {"device": "gpu"}, id="device"),
         pytest.param({}, {"world": Synthetic(dim=5, rank=2, arms=4, noise=0.2)}, id="world"),
-        pytest.param({}, {"policies": (*POLICIES, projection_oracle())}, id="one policy more"),
         pytest.param(
-            {"policies": (linucb(),)}, {"policies": (linucb(lam=1 + 1e-15),)}, id="last digit"
+            {}, {"policies": (*POLICIES, policy("projection_oracle"))}, id="one policy more"
         ),
         pytest.param(
-            {"policies": (linucb(),)},
-            {"policies": (dataclasses.replace(linucb(), name="mine"),)},
+            {"policies": (policy("linucb"),)},
+            {"policies": (policy("linucb", lam=1 + 1e-15),)},
+            id="last digit",
+        ),
+        pytest.param(
+            {"policies": (policy("linucb"),)},
+            {"policies": (policy("linucb", "mine"),)},
             id="name",
         ),
         pytest.param(
-            {"policies": (projected_linucb(rank=2),)},
-            {"policies": (projected_linucb(rank=2, pca="ccipca"),)},
+            {"policies": (policy("projected_linucb", rank=2),)},
+            {"policies": (policy("projected_linucb", rank=2, pca="ccipca"),)},
             id="option",
         ),
         pytest.param({"policies": (told(BIG),)}, {"policies": (told(-BIG),)}, id="large arrays"),
@@ -403,7 +399,7 @@ def test_tables_that_cannot_be_written_are_refused_by_name(tmp_path):
 
 # --- Engines ------------------------------------------------------------------------------------
 
-MIXED = dataclasses.replace(LONG, policies=(*POLICIES, POLICY_BY_NAME["meta_ts"](forced_rounds=4)))
+MIXED = dataclasses.replace(LONG, policies=(*POLICIES, policy("meta_ts", forced_rounds=4)))
 
 
 @pytest.fixture(scope="module")
@@ -560,8 +556,8 @@ def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_
     [
         ({"probe": probes.residual}, "probed"),
         ({"world": Synthetic(dim=5, rank=2, arms=4, drift=0.1)}, "draws its tasks on the CPU"),
-        ({"policies": (POLICY_BY_NAME["empirical_bayes"](),)}, "must be told the noise"),
-        ({"policies": (linucb(radius="theory"),)}, "LinUCB chooses by"),
+        ({"policies": (policy("empirical_bayes"),)}, "must be told the noise"),
+        ({"policies": (policy("linucb", radius="theory"),)}, "LinUCB chooses by"),
     ],
 )
 def test_what_a_gpu_cannot_do_is_said_and_done_elsewhere(pretend_gpu, change, reason):
@@ -638,7 +634,7 @@ def test_what_the_cpu_did_instead_is_found_again(no_gpu, tmp_path, monkeypatch):
 
 
 def test_half_of_a_gpus_results_are_not_enough(pretend_gpu, tmp_path):
-    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(9))
+    many = tuple(policy("linucb", f"policy {number}") for number in range(9))
     plan = dataclasses.replace(PLAN, policies=many)
     run(plan, tmp_path, workers=1, engine="gpu")
     assert len(parts(tmp_path)) == len(pretend_gpu) == 2
@@ -659,7 +655,7 @@ def test_ctrl_c_leaves_what_was_finished_and_the_command_resumes(tmp_path):
     """As a terminal sends it: to the command and all its workers."""
     plan = Plan(
         WORLD,
-        (linucb(), lints()),
+        (policy("linucb"), policy("lints")),
         tuple(range(21)),
         tasks=60,
         rounds=25,

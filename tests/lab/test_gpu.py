@@ -45,9 +45,9 @@ def test_on_a_gpu(name):
 @needs_gpu
 def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
     from headstart.lab.experiment import Plan, run
-    from headstart.lab.policies import POLICIES
+    from headstart.lab.policies import policy
 
-    policies = tuple(POLICIES[name]() for name in check.PAPER)
+    policies = tuple(policy(name) for name in check.PAPER)
     world = Synthetic(dim=8, rank=3, arms=6)
     plan = Plan(world, policies, tuple(range(16)), tasks=12, rounds=30, checkpoints=(10, 30))
     told = []

@@ -14,11 +14,12 @@ import polars as pl
 import pytest
 
 import headstart as hs
+from headstart.algorithms import DEFAULT
 from headstart.lab import figures
 from headstart.lab.engine import simulate
 from headstart.lab.experiment import play_all
 from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.policies import DEFAULT, PAPER, parse
+from headstart.lab.policies import PAPER, parse, split_options
 from headstart.lab.report.sections import VERDICTS
 from headstart.lab.studies import (
     bench,
@@ -750,7 +751,7 @@ def test_every_plan_survives_being_written(tmp_path, world, policies):
     (tmp_path / "plan.toml").write_text(text)
     sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml")
     assert sizes == SIZES
-    assert place == comparison.make_world(*comparison.split(world))
+    assert place == comparison.make_world(*split_options("world", world))
     assert chosen == tuple(parse(policy) for policy in policies)
     assert read == text
 

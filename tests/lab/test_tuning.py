@@ -6,8 +6,9 @@ import json
 import polars as pl
 import pytest
 
+from headstart.algorithms import ALGORITHMS
 from headstart.lab.experiment import Plan, run
-from headstart.lab.policies import PAPER, POLICIES, make_policy
+from headstart.lab.policies import PAPER, policy
 from headstart.lab.studies.bench import FULL, QUICK, Bench, shipped
 from headstart.lab.tuning import LAMBDAS, MULTIPLIERS, Tuning, grid, tune
 from headstart.worlds import Synthetic
@@ -27,7 +28,7 @@ def tuning(folder):
     return tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, workers=1)
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_every_grid_has_the_same_multipliers(kind):
     tried = [options.get("radius", options.get("scale")) for options in grid(kind)]
     assert sorted(set(tried)) == sorted(MULTIPLIERS)
@@ -38,7 +39,7 @@ def test_every_grid_has_the_same_multipliers(kind):
 WITHOUT_LAMBDA = ("bayes_oracle", "empirical_bayes", "empirical_bayes_ts", "mixture")
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_every_grid_has_the_same_lambdas(kind):
     settings = grid(kind)
     if kind in WITHOUT_LAMBDA:
@@ -53,11 +54,11 @@ def test_every_grid_has_the_same_lambdas(kind):
 
 
 def test_a_grid_is_every_combination_once():
-    for kind in POLICIES:
+    for kind in ALGORITHMS:
         settings = [tuple(sorted(options.items(), key=str)) for options in grid(kind)]
         assert len(set(settings)) == len(settings)
         for options in grid(kind):
-            make_policy(kind, options)  # every point of it is a policy
+            policy(kind, **options)  # every point of it is a policy
 
 
 def test_lambdas_from_data_are_one_more_point():
@@ -80,7 +81,7 @@ def test_the_table_has_every_setting_on_every_seed(tuning):
     assert len(tuning.table) == sum(len(grid(kind)) for kind in TRIED) * len(SEEDS)
     for kind in TRIED:
         rows = tuning.table.filter(pl.col("kind") == kind)
-        assert set(rows["policy"]) == {make_policy(kind, {}).name}
+        assert set(rows["policy"]) == {policy(kind).name}
         wanted = {
             tuple(
                 str(options[name]) if name in options else None for name in ("lam", "lam1", "lam2")
@@ -108,8 +109,8 @@ def test_the_least_mean_total_wins(tuning):
 def test_the_totals_are_those_of_a_run(tuning):
     options = {"radius": 0.5, "lam": 10.0}
     label = "linucb:radius=0.5,lam=10.0"
-    policy = make_policy("linucb", {**options, "label": label})
-    totals = run(Plan(WORLD, (policy,), SEEDS, TASKS, ROUNDS), workers=1).totals()
+    mine = policy("linucb", label, **options)
+    totals = run(Plan(WORLD, (mine,), SEEDS, TASKS, ROUNDS), workers=1).totals()
     found = tuning.table.filter(pl.col("label") == label)
     assert dict(found.select("seed", "total").rows()) == dict(totals.select("seed", "total").rows())
 
@@ -121,7 +122,7 @@ def test_tuning_uses_the_given_seeds_and_no_others(tuning, folder):
 
 
 def test_the_tuned_policies_bear_their_usual_names(tuning):
-    assert tuning.policies() == tuple(make_policy(kind, tuning.best[kind]) for kind in TRIED)
+    assert tuning.policies() == tuple(policy(kind, **tuning.best[kind]) for kind in TRIED)
     assert [policy.name for policy in tuning.policies()] == [
         "LinUCB",
         "B-OFUL",
@@ -183,14 +184,14 @@ def test_settings_that_come_along_are_known_policies():
     assert set(known["synthetic"]) == set(PAPER)
     for study in known.values():
         for kind, options in study.items():
-            make_policy(kind, options)
+            policy(kind, **options)
 
 
 def test_a_bench_that_does_not_tune_takes_what_comes_along(tmp_path):
     policies, tuning = Bench(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
     assert tuning is None
     known = shipped()["synthetic"]
-    assert policies == tuple(make_policy(kind, known[kind]) for kind in PAPER)
+    assert policies == tuple(policy(kind, **known[kind]) for kind in PAPER)
     assert not list(tmp_path.iterdir())
 
 

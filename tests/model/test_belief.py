@@ -313,3 +313,19 @@ def belief2():
 def test_bad_input_is_refused_by_name(call, argument):
     with pytest.raises(hs.InputError, match=rf"\b{argument}\b"):
         call()
+
+
+@on_random_instances
+@given(seeds, st.integers(1, 12))
+def test_a_task_that_alone_tells_its_noise_has_the_likeliest(seed, rounds):
+    """θ ~ N(θ̂₀, R² F₀F₀ᵀ), so rewards ~ N(Xθ̂₀, R² (I + X F₀F₀ᵀ Xᵀ)); R² at its maximum."""
+    rng = np.random.default_rng(seed)
+    prior = random_prior(rng, 4).replace(noise_freedom=0.0)
+    contexts, rewards = random_rounds(rng, rounds, 4)
+    marginal = np.eye(rounds) + contexts @ prior.root @ prior.root.T @ contexts.T
+    surprise = rewards - contexts @ prior.mean
+    expected = np.sqrt(surprise @ np.linalg.solve(marginal, surprise) / rounds)
+    found = hs.Belief.of(prior, hs.Evidence.of(contexts, rewards))
+    assert found.noise == pytest.approx(expected, rel=1e-5)
+    assert learned(prior, contexts, rewards).noise == pytest.approx(expected, rel=1e-5)
+    assert hs.Belief.of(prior, hs.Evidence.zero(4)).noise == prior.noise

@@ -10,7 +10,7 @@ from scipy import special, stats
 
 import headstart as hs
 from headstart.lab import Policy, simulate
-from headstart.lab.policies import empirical_bayes, mixture
+from headstart.lab.policies import policy
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.records import flatten
 from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
@@ -55,7 +55,7 @@ def folded(transfer, evidences, noise=None, dim=3):
     return state
 
 
-def prior_of(evidences, noise=None, dim=3, units="given", **options):
+def prior_of(evidences, noise=None, dim=3, units="free", **options):
     transfer = hs.Mixture(units=units, **options)
     return transfer.prior(folded(transfer, evidences, noise, dim))
 
@@ -295,19 +295,21 @@ class TestOddTasks:
 
     @pytest.mark.parametrize(("dim", "rounds"), [(3, 1), (10, 1), (10, 3), (20, 2)])
     def test_tasks_shorter_than_they_have_dimensions_are_fitted(self, dim, rounds):
-        """No group may be less certain of θ than the tasks' own size, times ten."""
+        """No prior may expect rewards larger than the tasks' own mean square, times five."""
         for seed in range(2):
             centre = np.ones((1, dim)) / np.sqrt(dim)
             evidences = tasks_of(seed, centre, in_turn(1, 16), 0.2, rounds)
-            transfer = hs.Mixture(groups=3, units="given")  # one round tells of no units
+            transfer = hs.Mixture(groups=3)
             state = transfer.init(dim)
+            pooled = hs.Evidence.zero(dim)
             for evidence in evidences:
-                state = transfer.fold(state, evidence)
+                state, pooled = transfer.fold(state, evidence), pooled + evidence
                 prior = transfer.prior(state)
                 whole = prior if isinstance(prior, hs.Prior) else prior.as_gaussian()
-                square = whole.mean @ whole.mean + np.trace(whole.covariance)
+                spread = np.outer(whole.mean, whole.mean) + whole.covariance
+                square = np.trace(spread @ pooled.gram) / pooled.rounds
                 assert usable(prior, dim)
-                assert square < 10 * (1 + 0.04 * dim)
+                assert square < 5 * (1 + 0.04 * dim)
 
     def test_a_weight_counts_like_so_many_tasks(self):
         transfer = hs.Mixture(groups=2)
@@ -428,7 +430,7 @@ class TestInABandit:
         assert report.gain.low <= report.gain.saved <= report.gain.high
 
     def test_late_rewards_reopening_and_deleting_leave_the_prior_of_the_closed_tasks(self):
-        transfer = hs.Mixture(groups=2, units="given")
+        transfer = hs.Mixture(groups=2)
         bandit = hs.Bandit(3, transfer, noise=NOISE, seed=0, intercept=False)
         play(bandit, range(16))
         late = [bandit.task(2).choose(np.eye(3)), bandit.task(5).choose(np.eye(3))]
@@ -488,14 +490,14 @@ class TestInTheLab:
             np.testing.assert_allclose(together[at], alone[0], rtol=1e-9, atol=1e-12)
 
     def test_groups_are_worth_finding(self):
-        policies = [empirical_bayes(), mixture(groups=3)]
+        policies = [policy("empirical_bayes"), policy("mixture", groups=3)]
         traces = simulate(CLUSTERS, policies, seeds=[0, 1, 2], tasks=80, rounds=25)
         late = {name: trace.regret[:, 40:].mean() for name, trace in traces.items()}
         assert late["mixture"] < 0.9 * late["headstart (default)"]
 
     def test_a_curve_is_followed_piece_by_piece(self):
         world = Synthetic(dim=8, curve=0.5, arms=6)
-        traces = simulate(world, [mixture()], seeds=[0, 1], tasks=30, rounds=15)
+        traces = simulate(world, [policy("mixture")], seeds=[0, 1], tasks=30, rounds=15)
         regret = traces["mixture"].regret
         assert np.isfinite(regret).all()
         assert regret[:, 15:].mean() < regret[:, :3].mean()

@@ -131,7 +131,6 @@ class Bandit:
                 stacklevel=2,
             )
         self._features = features
-        self._put_sizes(Sizes.none(dim))
         self._offers = 0
         self._rule = rule
         self._memory = checks.integer("memory", memory, 1)
@@ -139,6 +138,7 @@ class Bandit:
         self._origin = os.urandom(16)  # marks this bandit's choices; no decision depends on it
         self._frozen = False
         self._ledger = ledger
+        self._put_sizes(Sizes.none(dim))
         self._begin()
 
     def _begin(self) -> None:
@@ -273,6 +273,10 @@ class Bandit:
             if len(names):
                 sizes = self._sized(tables.reshape(-1, self.dim), float(np.vdot(tables, tables)))
             for name in names:
+                entry = self._ledger.entries.get(name)
+                if entry is not None and entry.belief is None:
+                    self._ledger.check_sums(name, self._ledger.evidence(entry))
+            for name in names:
                 self._ledger.open(name)
             choices = self._choose_together(names, tables)
             self._offers += 1
@@ -398,7 +402,6 @@ class Bandit:
         found = snapshot.unpack(path, transfer, rule)
         bandit = cls.__new__(cls)
         bandit._features = found.features
-        bandit._put_sizes(found.sizes)
         bandit._offers = found.offers
         bandit._rule = found.rule
         bandit._memory = found.memory
@@ -406,6 +409,7 @@ class Bandit:
         bandit._origin = found.origin
         bandit._frozen = found.frozen
         bandit._ledger = found.ledger
+        bandit._put_sizes(found.sizes)
         bandit._forked()
         return bandit
 
@@ -473,12 +477,12 @@ class Bandit:
                 told = ledger.state, ledger.offers, ledger.blank
                 ledger.offer(table)
             belief, unsure = entry.belief, entry.unsure
-            if belief is None:
-                belief, unsure = ledger.build(name)
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
             rng: Any = Stream(self._streams, key, position)
             try:
+                if belief is None:
+                    belief, unsure = ledger.build(name)
                 arm, score, forced = rule.choose(belief, table, rng, allowed)
             except BaseException:
                 if told is not None:
@@ -516,6 +520,7 @@ class Bandit:
             if self._frozen or entry.closed:
                 return
             state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
+            ledger.check_sums(name, evidence)
             if name in ledger.owing:
                 ledger.settle()
                 state = ledger.state
@@ -542,6 +547,7 @@ class Bandit:
         """Keep what was seen of the features' sizes."""
         self._sizes, self._limits = sizes, sizes.limits
         self._sound = float(self._limits.min()) ** 2  # no value is larger than all of them
+        self._ledger.usual = sizes.usual(self._features)
 
     def _choose_together(self, names: list[str], given: Array) -> Choices:
         """One choice for each task; the lock is held, and everything is checked."""

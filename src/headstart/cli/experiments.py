@@ -28,9 +28,9 @@ def studies_like(incomplete: str) -> list[str]:
 
 def policies_like(incomplete: str) -> list[str]:
     """Likewise policies."""
-    from headstart.lab.policies import POLICIES
+    from headstart.algorithms import ALGORITHMS
 
-    return [name for name in POLICIES if name.startswith(incomplete)]
+    return [name for name in ALGORITHMS if name.startswith(incomplete)]
 
 
 Seeds = Annotated[int | None, typer.Option(min=2, help="How many seeds to report on.")]

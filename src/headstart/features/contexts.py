@@ -178,16 +178,20 @@ class Sizes(NamedTuple):
           ...
         headstart.errors.InputError: contexts must be within a million times the usual size ...
         """
-        origin = self.origin if self.seen.any() else table.mean(0)
-        size = np.abs(np.stack([table, table - origin], 1))
+        before = self.rebased(table)
+        size = np.abs(np.stack([table, table - before.origin], 1))
         present = size > 0
-        logs = self.logs + np.log(np.where(present, size, 1.0)).sum(0)
-        seen = self.seen + present.sum(0)
-        # A feature that is hardly known is measured by what is on offer as well.
-        known = self.seen >= ENOUGH
-        total = np.where(known, self.logs, logs) / np.maximum(np.where(known, self.seen, seen), 1)
+        logs = before.logs + np.log(np.where(present, size, 1.0)).sum(0)
+        seen = before.seen + present.sum(0)
+        # A feature that is hardly known is measured by what is on offer as well; of one or two
+        # values nobody knows whether they are large or the others small.
+        known = before.seen >= ENOUGH
+        total = np.where(known, before.logs, logs) / np.maximum(
+            np.where(known, before.seen, seen), 1
+        )
         usual = np.exp(total)
-        large, away = (size > FAR_OUT * usual).swapaxes(0, 1)
+        told = before.seen >= SOME
+        large, away = ((size > FAR_OUT * usual) & told).swapaxes(0, 1)
         # A time stamp may run far from where it began, as long as it is about as large as ever.
         far = large | (away & (size[:, 0] > 10.0 * usual[0]))
         if far.any():
@@ -197,7 +201,29 @@ class Sizes(NamedTuple):
                 f"{table[row, column]:g} at row {row}, column {features.label(int(column))}, where "
                 f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
             )
-        return Sizes(seen, logs, origin)
+        return Sizes(seen, logs, before.origin)
+
+    def rebased(self, table: Array) -> Sizes:
+        """The same, with another origin where there is none, or where it was far out itself."""
+        if not self.seen.any():
+            return self._replace(origin=table.mean(0))
+        usual = np.exp(self.logs[0] / np.maximum(self.seen[0], 1))
+        astray = (self.seen[0] >= ENOUGH) & (np.abs(self.origin) > 10.0 * usual)
+        astray &= np.abs(table.mean(0)) <= 10.0 * usual
+        if not astray.any():
+            return self
+        keep = np.stack([np.ones_like(astray), ~astray])
+        origin = np.where(astray, table.mean(0), self.origin)
+        return Sizes(self.seen * keep, self.logs * keep, origin)
+
+    def usual(self, features: Features) -> Array:
+        """How large the features that beliefs see usually are; infinite where nothing tells."""
+        size = np.full(features.dim, 1.0 if features.scale is not None else np.inf)
+        if features.scale is None:
+            known = self.seen[0] >= ENOUGH
+            mean = np.exp(self.logs[0] / np.maximum(self.seen[0], 1))
+            size[: features.given] = np.where(known, mean, np.inf)
+        return size
 
     @property
     def limits(self) -> Array:
@@ -209,6 +235,7 @@ class Sizes(NamedTuple):
         return limits
 
 
+SOME = 3  # values of a feature before which none is refused
 ENOUGH = 8  # values of a feature that tell its usual size
 FAR_OUT = 1e6  # times the usual size
 

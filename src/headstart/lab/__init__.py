@@ -1,6 +1,6 @@
 """The laboratory: paired experiments, the paper's figures, one report."""
 
 from headstart.lab.engine import Trace, simulate
-from headstart.lab.policies import POLICIES, Policy, parse
+from headstart.lab.policies import NamedPolicy, Policy, parse, policy
 
-__all__ = ["POLICIES", "Policy", "Trace", "parse", "simulate"]
+__all__ = ["NamedPolicy", "Policy", "Trace", "parse", "policy", "simulate"]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.lab.policies import Policy
+from headstart.lab.policies import AnyPolicy
 from headstart.lab.seedwise import SeedBySeed
 from headstart.model.base import BaseBelief
 from headstart.model.belief import LEAST, Belief
@@ -104,7 +104,7 @@ class SeedStack:
 
 def simulate(
     world: World,
-    policies: Sequence[Policy],
+    policies: Sequence[AnyPolicy],
     seeds: Sequence[int],
     tasks: int,
     rounds: int,
@@ -143,14 +143,13 @@ def simulate(
     check_populations(populations, tasks)
     dim, noise, batch = populations[0].dim, populations[0].noise, (len(seeds),)
     players = {}
-    for policy in policies:
-        transfer = policy.prepared(populations).with_constant(policy.intercept)
+    for policy in (policy.for_populations(populations) for policy in policies):
+        transfer = policy.transfer.with_constant(policy.intercept)
         if not transfer.batched:
             transfer = SeedBySeed(transfer)
         rng = SeedStack(seeds, policy.name)
-        told = noise if policy.knows_noise else None
-        rule = policy.rule_for(dim)
-        players[policy.name] = Player(transfer, rule, rule.loop_form(), rng, told, policy.intercept)
+        known, form = noise if policy.knows_noise else None, policy.rule.loop_form()
+        players[policy.name] = Player(transfer, policy.rule, form, rng, known, policy.intercept)
     states = {
         name: player.transfer.init(dim + player.intercept, player.noise, batch)
         for name, player in players.items()

@@ -29,7 +29,7 @@ from headstart import checks
 from headstart.errors import FileError, HeadstartError, InputError
 from headstart.lab.engine import Probe, Trace, check_plan, simulate
 from headstart.lab.fingerprint import fingerprint
-from headstart.lab.policies import Policy
+from headstart.lab.policies import AnyPolicy
 from headstart.lab.store import Store
 from headstart.records import Settings
 from headstart.worlds.base import World
@@ -71,7 +71,7 @@ class Plan(Settings):
     """
 
     world: World
-    policies: tuple[Policy, ...]
+    policies: tuple[AnyPolicy, ...]
     seeds: tuple[int, ...]
     tasks: int = 400
     rounds: int = 250

@@ -8,13 +8,13 @@ more point of its grid.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headstart.algorithms import ALGORITHMS
 from headstart.lab.experiment import Plan, Progress, Spread, run
-from headstart.lab.policies import POLICIES, Policy, make_policy
+from headstart.lab.policies import NamedPolicy, policy
 from headstart.worlds.base import World
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def grid(kind: str) -> list[dict[str, Any]]:
     >>> len(grid("linucb")), len(grid("projected_linucb"))
     (30, 55)
     """
-    knobs = inspect.signature(POLICIES[kind]).parameters
+    knobs = ALGORITHMS[kind].options
     amount = "radius" if "radius" in knobs else "scale"
     single: list[dict[str, Any]] = [{"lam": lam} for lam in LAMBDAS]
     pairs = [
@@ -69,9 +69,9 @@ class Tuning:
     table: pl.DataFrame
     best: dict[str, dict[str, Any]]
 
-    def policies(self) -> tuple[Policy, ...]:
+    def policies(self) -> tuple[NamedPolicy, ...]:
         """The tuned policies."""
-        return tuple(make_policy(kind, options) for kind, options in self.best.items())
+        return tuple(policy(kind, **options) for kind, options in self.best.items())
 
 
 def tune(
@@ -106,7 +106,7 @@ def tune(
             if label in settings:  # a fixed knob makes points of the grid alike
                 continue
             settings[label] = (kind, chosen)
-            policies.append(make_policy(kind, {**chosen, "label": label}))
+            policies.append(policy(kind, label, **chosen))
     plan = Plan(world, tuple(policies), tuple(seeds), tasks, rounds)
     found = run(
         plan,
@@ -124,7 +124,7 @@ def tune(
         rows.append(
             {
                 "kind": kind,
-                "policy": make_policy(kind, {}).name,
+                "policy": ALGORITHMS[kind].label,
                 "multiplier": str(chosen.get("radius", chosen.get("scale"))),
                 **{name: str(chosen[name]) if name in chosen else None for name in LAMBDA_NAMES},
                 "label": row["policy"],

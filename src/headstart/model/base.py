@@ -55,6 +55,10 @@ class BasePrior(Record, ABC):
     def as_gaussian(self) -> Prior:
         """The Gaussian prior with the same mean and covariance, for reports."""
 
+    def can_hold(self, evidence: Evidence) -> bool:
+        """Whether a task's sums have kept the digits that its posterior needs."""
+        return True
+
     def with_unknown_noise(self) -> BasePrior | None:
         """The same prior with R left to the task's own rewards; ``None`` if it cannot be."""
         return None
@@ -136,6 +140,14 @@ class BaseBelief(Record, ABC):
     def outgrown(self) -> bool:
         """Whether it must be computed anew from prior and evidence."""
         return False
+
+    def rebuilt(self, evidence: Evidence, before: Self) -> Self:
+        """An outgrown belief computed anew; as it is where the evidence has lost too many digits.
+
+        ``before`` is the belief without the latest reward.
+        """
+        prior = self.prior
+        return prior.belief(evidence) if prior.can_hold(evidence) else self
 
     def with_rounds(self, rounds: Any) -> Self:
         """The same belief, which has seen so many rewards."""

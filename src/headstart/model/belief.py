@@ -217,6 +217,11 @@ class Belief(BaseBelief):
         scale = self.scale if s < HUGE else 0.0
         return type(self)(mean, root, information, rounds, noise, prior, square, scale)
 
+    def rebuilt(self, evidence: Evidence, before: Self) -> Self:
+        """An outgrown belief computed anew, or as it is where the evidence has lost digits."""
+        anew = super(Belief, self).rebuilt(evidence, before)
+        return self.replace(scale=before.scale) if anew is self else anew
+
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
         if self.mean.ndim == 1:

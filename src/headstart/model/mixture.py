@@ -20,6 +20,7 @@ import numpy as np
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
+from headstart.model.graded import sums_hold
 from headstart.model.prior import Prior, symmetric_root
 from headstart.records import Array, private
 
@@ -103,6 +104,10 @@ class MixturePrior(BasePrior):
             np.broadcast_to(np.asarray(evidence.squares)[..., None], self.parts.batch),
         )
         return mixed(Belief.of(self.parts, wide), self.log_weights)
+
+    def can_hold(self, evidence: Evidence) -> bool:
+        """Whether a task's sums have kept the digits that every group's posterior needs."""
+        return all(sums_hold(root, evidence.gram) for root in self.parts.root)
 
     def as_gaussian(self) -> Prior:
         """The Gaussian with the mixture's mean and covariance."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.model.base import BasePrior
+from headstart.model.graded import sums_hold
 from headstart.records import Array, frozen, private
 
 if TYPE_CHECKING:
@@ -150,6 +151,10 @@ class Prior(BasePrior):
     def as_gaussian(self) -> Prior:
         """Itself."""
         return self
+
+    def can_hold(self, evidence: Evidence) -> bool:
+        """Whether a task's sums have kept the digits that its posterior needs."""
+        return sums_hold(self.root, evidence.gram)
 
     def with_unknown_noise(self) -> Prior:
         """The same prior with R left to the task's own rewards; itself if it is so already."""

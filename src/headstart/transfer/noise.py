@@ -23,7 +23,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record, rebuild
 from headstart.transfer.algebra import turned
 
-__all__ = ["NoiseScale", "Spectrum", "own_noise", "own_scale"]
+__all__ = ["NoiseScale", "Spectrum", "own_scale"]
 
 ENOUGH = 20.0  # residual degrees of freedom at which least squares is trusted
 FLOOR = 1e-6  # the least R², as a share of the marginal estimate
@@ -154,24 +154,6 @@ class NoiseScale(Record):
 
 
 SUMS = ("residual", "freedom", "marginal", "rounds")
-
-
-def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> Any:
-    """R of one running task by its marginal likelihood under the prior it started from.
-
-    With θ ~ N(θ̂₀, R² F₀F₀ᵀ) and the posterior mean θ̂, the residuals' quadratic form is ::
-
-        n R² = Σ(r − xᵀθ̂₀)² − (θ̂ − θ̂₀)ᵀ (moment − gram θ̂₀)
-
-    Zero before the first round. O(d²).
-    """
-    pulled = (evidence.gram @ prior_mean[..., None])[..., 0]
-    raw = evidence.squares - (prior_mean * (2.0 * evidence.moment - pulled)).sum(-1)
-    explained = ((mean - prior_mean) * (evidence.moment - pulled)).sum(-1)
-    # Below this share of the rewards' energy the difference is rounding.
-    square = np.maximum(raw - explained, 1e-12 * np.asarray(evidence.squares))
-    noise = np.sqrt(square / np.maximum(evidence.rounds, 1.0))
-    return noise if noise.ndim else float(noise)
 
 
 def own_scale(evidence: Evidence) -> tuple[Any, Any]:

@@ -36,8 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.ledger.entries import BaseBelief, Entry, forget, total
-from headstart.errors import HeadstartError
+from headstart.bandit.ledger.entries import Entry, forget, total
+from headstart.errors import HeadstartError, TaskError
+from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
@@ -84,6 +85,7 @@ class Ledger:
         self.state: Any = self.first_state()
         self.blank = transfer.unit_free  # some features may have no unit yet
         self.offers = 0  # how many contexts on offer have told of units
+        self.usual: Array | None = None  # how large features usually are
         self.stale = False  # the state must be folded anew
         self.reversals = 0
         self.first_number = 0  # where a new task's numbers start: above every deleted task's
@@ -472,7 +474,7 @@ class Ledger:
             evidence, pending = entry.with_round(context, reward, forced)
             belief = before.update(context, reward)
             if belief.outgrown:
-                belief = before.prior.belief(total(evidence, pending))
+                belief = belief.rebuilt(total(evidence, pending), before)
         if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
             belief = self.on_its_own(rewards, belief, total(evidence, pending))
         marks = entry.marks(epoch, number, memory)
@@ -495,7 +497,8 @@ class Ledger:
             return
         due = self.transfer.counts_running and milestone(entry.number - entry.start)
         if due and much_more(self.rewards - entry.rewards, entry.built):
-            self.enliven(task, *self.build(task))
+            with contextlib.suppress(TaskError):  # what cannot be built anew goes on as it is
+                self.enliven(task, *self.build(task))
 
     def put_round(self, round: tuple[Any, ...]) -> None:
         """Write a round into the books."""
@@ -516,6 +519,7 @@ class Ledger:
         prior = self.prior_without(task, keep)
         entry = self.entries[task]
         evidence = self.evidence(entry)
+        self.check_sums(task, evidence, prior)
         belief = prior.belief(evidence if evidence.rounds else None)
         if self.fade < 1.0:
             belief = belief.with_rounds(float(entry.rewards))
@@ -541,10 +545,36 @@ class Ledger:
             prior = belief.prior.with_unknown_noise()
             if prior is belief.prior:
                 return belief
-        if prior is None:
+        if prior is None or not prior.can_hold(evidence):
             return belief
         belief = prior.belief(evidence if rewards else None)
         return belief if self.fade == 1.0 else belief.with_rounds(float(rewards))
+
+    def check_sums(self, task: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
+        """Refuse a task that has learned from contexts whose sums cannot hold the usual ones.
+
+        A context far out of its features' range is refused when it comes. The first ones are not:
+        nothing tells their range yet. If the usual ones turn out to be so much smaller that their
+        digits are lost, nothing can be told from the task's sums.
+        """
+        if self.usual is None or not evidence.rounds:
+            return
+        size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
+        far = size > 10.0 * self.usual
+        if not far.any():
+            return
+        if prior is None:
+            belief = self.entries[task].belief
+            with self.looking():
+                prior = self.prior_without(task, keep=False) if belief is None else belief.prior
+        if prior is not None and not prior.can_hold(evidence):
+            at = int(np.flatnonzero(far)[0])
+            raise TaskError(
+                f"task {task!r} has learned from contexts so far apart in size that its sums "
+                f"cannot hold them (feature {at} is {size[at]:.3g} in the root mean square, and "
+                f"usually about {self.usual[at]:.3g}): delete the task; contexts like the largest "
+                f"must be scaled or left out"
+            )
 
     def refresh(self, task: str) -> None:
         """Let a running task take the newest prior."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.lab.policies import Policy
+from headstart.lab.policies import AnyPolicy
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 from headstart.worlds import Synthetic
 from headstart.worlds.base import World
@@ -22,11 +22,11 @@ LARGEST_DIM = 63
 ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
 
 
-def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str | None:
+def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> str | None:
     """Why an experiment cannot run on a GPU here; ``None`` if it can.
 
-    >>> from headstart.lab.policies import POLICIES
-    >>> why_not(Synthetic(), [POLICIES["empirical_bayes"]()])
+    >>> from headstart.lab.policies import policy
+    >>> why_not(Synthetic(), [policy("empirical_bayes")])
     'headstart (default) must be told the noise'
     """
     if probe is not None:
@@ -37,15 +37,15 @@ def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str 
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
     if 2 * world.arms * (world.dim + 8) * 4 > ON_CHIP - 8192:
         return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
-    for policy in policies:
+    for policy in (policy.for_populations([world.population(0)]) for policy in policies):
         if world.logistic or not policy.knows_noise:
             return f"{policy.name} must be told the noise"
-        transfer = policy.prepared([world.population(0)])
+        transfer = policy.transfer
         if type(transfer) not in COMPILED or getattr(transfer, "pca", "exact") not in PCAS:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
         if getattr(transfer, "uses_bound", False):
             return f"{policy.name} takes λ from a bound, which is not compiled for it"
-        if policy.rule_for(world.dim).loop_form() is None:
+        if policy.rule.loop_form() is None:
             return f"{policy.name} chooses by {policy.rule!r}, which is not compiled for it"
     return missing()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.lab.policies import Policy
+from headstart.lab.policies import AnyPolicy
 from headstart.rules import LoopForm
 from headstart.transfer import Transfer
 from headstart.worlds.base import World
@@ -29,7 +29,7 @@ __all__ = ["Learner", "simulate"]
 
 def simulate(
     world: World,
-    policies: Sequence[Policy],
+    policies: Sequence[AnyPolicy],
     seeds: Sequence[int],
     tasks: int,
     rounds: int,
@@ -46,8 +46,8 @@ def simulate(
 
     assert isinstance(world, Synthetic)
     names = [policy.name for policy in policies]
-    rules = rules_of(policies, world.dim)
     populations = [world.population(seed) for seed in seeds]
+    rules = rules_of(policies, populations)
     with kept_compiled(), wide_numbers():
         learner = Learner(policies, rules, populations, world, wide=wide)
         table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide)
@@ -96,7 +96,7 @@ class Learner:
 
     def __init__(
         self,
-        policies: Sequence[Policy],
+        policies: Sequence[AnyPolicy],
         rules: Sequence[LoopForm],
         populations: Sequence[Any],
         world: Synthetic,
@@ -111,7 +111,7 @@ class Learner:
         found: dict[str, list[int]] = {}
         transfers: dict[str, Transfer] = {}
         for at, policy in enumerate(policies):
-            transfer = policy.prepared(populations)
+            transfer = policy.for_populations(populations).transfer
             prior = transfer.prior(transfer.init(dim, noise, (seeds,)))
             means.append(prior.mean)
             roots.append(prior.root)
@@ -160,9 +160,9 @@ class Learner:
         return tuple(after), (jnp.stack(means), jnp.stack(roots))
 
 
-def rules_of(policies: Sequence[Policy], dim: int) -> list[LoopForm]:
+def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[LoopForm]:
     """The policies' rules, as the kernel knows them."""
-    rules = [policy.rule_for(dim).loop_form() for policy in policies]
+    rules = [policy.for_populations(populations).rule.loop_form() for policy in policies]
     return [rule for rule in rules if rule is not None]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.lab.experiment import Plan, Progress, Results, Spread, run
-from headstart.lab.policies import PAPER, Policy, make_policy
+from headstart.lab.policies import PAPER, AnyPolicy, NamedPolicy, policy
 from headstart.lab.tuning import Tuning, tune
 from headstart.worlds.base import World
 
@@ -106,7 +106,7 @@ class Bench:
         self,
         name: str,
         world: World,
-        policies: Sequence[Policy],
+        policies: Sequence[AnyPolicy],
         **changes: Any,
     ) -> Results:
         """Run policies on the reported seeds; the results are kept under ``name``."""
@@ -135,11 +135,11 @@ class Bench:
         kinds: Sequence[str] = PAPER,
         fixed: Mapping[str, Mapping[str, Any]] | None = None,
         tasks: int | None = None,
-    ) -> tuple[tuple[Policy, ...], Tuning | None]:
+    ) -> tuple[tuple[NamedPolicy, ...], Tuning | None]:
         """Policies tuned on other seeds, and how; or with the settings that come along."""
         if not self.tune:
             known = shipped()[name]
-            return tuple(make_policy(kind, known[kind]) for kind in kinds), None
+            return tuple(policy(kind, **known[kind]) for kind in kinds), None
         with self.bar(f"{name}, tuning") as progress:
             tuning = tune(
                 world,

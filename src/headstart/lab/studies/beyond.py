@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab import figures
 from headstart.lab.clicks import play_logistic_oracle
@@ -18,17 +19,7 @@ from headstart.lab.experiment import Results, same_release
 from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.overlap import play_overlapping
-from headstart.lab.policies import (
-    DEFAULT,
-    bayes_oracle,
-    bias_oful,
-    empirical_bayes,
-    empirical_bayes_ts,
-    linucb,
-    make_policy,
-    mixture,
-    projected_linucb,
-)
+from headstart.lab.policies import policy
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.bench import Bench, shipped
 from headstart.worlds.movielens import MovieLens
@@ -112,9 +103,9 @@ def compared(bench: Bench, name: str, world: Synthetic) -> tuple[Results, pl.Dat
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
     import polars as pl
 
-    given = dataclasses.replace(empirical_bayes(units="given", intercept=0), name=GIVEN)
-    policies = [linucb(), empirical_bayes(), given, bayes_oracle()]
-    rivals = [bias_oful(), projected_linucb()]
+    given = policy("empirical_bayes", GIVEN, units="given", intercept=False)
+    policies = [policy("linucb"), policy("empirical_bayes"), given, policy("bayes_oracle")]
+    rivals = [policy("bias_oful"), policy("projected_linucb")]
     if bench.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
         (plain, projected), _ = bench.tuned(
@@ -158,6 +149,7 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
     """Groups of tasks, curves, overlapping tasks, clicks."""
     seeds = few(bench)
     sections, claims = [], []
+    both = (policy("linucb"), policy("empirical_bayes"))
     for name, world, words in (
         (
             "groups",
@@ -173,8 +165,7 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
             "fewer dimensions holds it, but small groups follow it piece by piece.",
         ),
     ):
-        policies = (linucb(), empirical_bayes(), mixture())
-        found = bench.run(f"beyond-{name}", world, policies, seeds=seeds)
+        found = bench.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
         measured = ratio(found.totals(), DEFAULT, "mixture")
         claims.append(
             Claim(
@@ -200,9 +191,7 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
         )
     claims.append(overlapping(bench, seeds))
     section, claim = clicks(bench, seeds)
-    sampled = bench.run(
-        "beyond-thompson", Synthetic(), (linucb(), empirical_bayes(), empirical_bayes_ts())
-    )
+    sampled = bench.run("beyond-thompson", Synthetic(), (*both, policy("empirical_bayes_ts")))
     sections += [
         section,
         Section(
@@ -233,7 +222,9 @@ def overlapping(bench: Bench, seeds: Sequence[int]) -> Claim:
 
 def clicks(bench: Bench, seeds: Sequence[int]) -> tuple[Section, Claim]:
     """Rewards of 0 and 1 with a logistic link."""
-    found = bench.run("beyond-clicks", CLICKS, (linucb(), empirical_bayes()), seeds=seeds)
+    found = bench.run(
+        "beyond-clicks", CLICKS, (policy("linucb"), policy("empirical_bayes")), seeds=seeds
+    )
     oracle = cached(bench, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
     totals = found.totals().sort("seed")
     ours = totals.filter(policy=DEFAULT)["total"].to_numpy()
@@ -299,7 +290,7 @@ def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
     known = shipped()["movielens"]
     sections, claims = [], []
     rivals = ("linucb", "bias_oful", "projected_linucb")
-    tuned = [make_policy(kind, known[kind]) for kind in rivals]
+    tuned = [policy(kind, **known[kind]) for kind in rivals]
     for group in ("men", "women"):
         world = MovieLens(group=group, data=bench.data)
         tasks = min(bench.scale.tasks, world.population(0).tasks or bench.scale.tasks)
@@ -307,7 +298,7 @@ def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
         found = bench.run(
             f"beyond-movielens-{group}",
             world,
-            (*tuned, empirical_bayes()),
+            (*tuned, policy("empirical_bayes")),
             tasks=tasks,
             seeds=seeds,
         )
@@ -350,7 +341,7 @@ def features(bench: Bench) -> Section:
             tasks = min(bench.scale.tasks, world.population(0).tasks or bench.scale.tasks)
             seeds = bench.scale.reported[:5]
             name = f"beyond-features-{what}{'-intercept' if intercept else ''}"
-            policies = (linucb(), empirical_bayes(intercept=0))
+            policies = (policy("linucb"), policy("empirical_bayes", intercept=False))
             found = bench.run(name, world, policies, tasks=tasks, seeds=seeds)
             each = found.totals().group_by("policy").agg(pl.col("total").mean())
             total = dict(each.iter_rows())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from headstart.lab import figures
 from headstart.lab.experiment import Results
-from headstart.lab.policies import Policy, meta_ts
+from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies import synthetic
 from headstart.lab.studies.bench import Bench
@@ -38,8 +36,8 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
     # Users with fewer ratings than any that is reported on.
     others = MovieLens(min_ratings=150, max_ratings=249, data=bench.data)
     tuned, tuning = bench.tuned("movielens", others, KINDS)
-    rule = next(policy for policy in tuned if policy.name == "M-TS").rule
-    ridge = dataclasses.replace(meta_ts(estimate="ridge"), name="M-TS, ridge", rule=rule)
+    scale = next(each.options["scale"] for each in tuned if each.algorithm == "meta_ts")
+    ridge = policy("meta_ts", "M-TS, ridge", estimate="ridge", scale=scale)
     policies = (*tuned, ridge)
     occupations = list(world_of(bench, "everybody").groups("occupation"))
     groups: list[str] = ["men", "women", *occupations[: 1 if not bench.tune else 3]]
@@ -99,11 +97,9 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
     return results, sections
 
 
-def printed_policies() -> tuple[Policy, ...]:
-    """Every policy as the paper prints it, but for the oracles: no truth is known of users."""
-    return tuple(
-        policy for policy in synthetic.printed_policies(GENRES) if "oracle" not in policy.name
-    )
+def printed_policies() -> tuple[NamedPolicy, ...]:
+    """The paper's algorithms as printed, without the oracles: no truth is known of users."""
+    return tuple(each for each in synthetic.printed_policies() if not each.entry.truth)
 
 
 def singular_share(bench: Bench, rounds: int = 2 * GENRES, users: int = 400) -> float:

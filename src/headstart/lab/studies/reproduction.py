@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart import checks
+from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab.experiment import ENGINES
 from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.policies import DEFAULT
 from headstart.lab.report import Claim, Section, write_report
 from headstart.lab.studies import beyond, bounds, claims, movielens, synthetic
 from headstart.lab.studies.bench import FULL, QUICK, Bench, no_bar

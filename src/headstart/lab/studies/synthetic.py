@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.algorithms import ALGORITHMS, DEFAULT
 from headstart.lab import figures, probes
 from headstart.lab.experiment import Results
-from headstart.lab.policies import (
-    DEFAULT,
-    Policy,
-    Told,
-    bayes_oracle,
-    empirical_bayes,
-    projected_linucb,
-)
+from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies.bench import Bench
-from headstart.rules import UCB, Forced, Thompson
-from headstart.transfer import Bias, Gaussian, Independent, Subspace
 from headstart.worlds.synthetic import Synthetic
 
 if TYPE_CHECKING:
@@ -38,7 +29,7 @@ DATA, FIXED = "λ's from data", "λ₁ = 100, λ₂ = 1"  # the styles of the ra
 def everybody(bench: Bench) -> tuple[Results, Tuning | None]:
     """The default, which is told nothing, and the paper's policies, tuned."""
     policies, tuning = bench.tuned("synthetic", WORLD)
-    policies = (empirical_bayes(), *policies)
+    policies = (policy("empirical_bayes"), *policies)
     return bench.run("synthetic", WORLD, policies, probe=probes.residual), tuning
 
 
@@ -99,8 +90,7 @@ def comparison(bench: Bench) -> tuple[Results, list[Section]]:
 
 def printed(bench: Bench) -> tuple[Results, list[Section]]:
     """The same figures with the constants that the paper prints."""
-    policies = printed_policies(WORLD.dim)
-    results = bench.run("synthetic-printed", WORLD, policies, probe=probes.residual)
+    results = bench.run("synthetic-printed", WORLD, printed_policies(), probe=probes.residual)
     return results, [
         Section(
             "Expected transfer regret, the paper's printed constants",
@@ -127,19 +117,11 @@ def printed(bench: Bench) -> tuple[Results, list[Section]]:
     ]
 
 
-def printed_policies(dim: int) -> tuple[Policy, ...]:
-    """Every policy as the paper prints it, with V = 1."""
-    printed: dict[str, Any] = {"rank": "paper", "pca": "paper", "lam1": 100.0, "lam2": "paper"}
-    raw = Subspace(**printed, warmup=max(dim - 1, 1), min_rounds=1)
-    return (
-        Policy("LinUCB", Independent(), UCB("paper")),
-        Policy("LinTS", Independent(), Thompson("paper")),
-        Policy("B-OFUL", Bias(lam="theory"), UCB("theory")),
-        Policy("P-LinUCB", raw, UCB("paper")),
-        Policy("P-TS", raw, Thompson("paper")),
-        Policy("M-TS", Gaussian(), Forced(2 * dim, Thompson())),
-        Policy("projection oracle", Told("projection"), UCB("paper")),
-        bayes_oracle(),
+def printed_policies() -> tuple[NamedPolicy, ...]:
+    """The paper's algorithms as printed, with V = 1, and the Bayes oracle."""
+    forms = {name: ALGORITHMS[name].printed is not None for name in PAPER}
+    return tuple(
+        policy(name, paper=True) if printed else policy(name) for name, printed in forms.items()
     )
 
 
@@ -184,7 +166,7 @@ def sweep(
 
     dim = WORLD.dim
     policies = [
-        dataclasses.replace(projected_linucb(rank=rank, **options), name=f"{style}|{dim - rank}")
+        policy("projected_linucb", f"{style}|{dim - rank}", rank=rank, **options)
         for style, options in styles.items()
         for rank in ranks
     ]
