@@ -163,9 +163,7 @@ class Prior(BasePrior):
     @property
     def covariance(self) -> Array:
         """R² F Fᵀ: the covariance of θ in rewards' own units."""
-        variance = np.asarray(self.noise)[..., None, None] ** 2
-        covariance: Array = variance * (self.root @ self.root.swapaxes(-1, -2))
-        return covariance
+        return covariance_of(self.root, self.noise)
 
     @property
     def log_det(self) -> Any:
@@ -204,6 +202,13 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
         raise InputError(f"covariance must be {want}; got one with a negative eigenvalue")
     return sigma
+
+
+def covariance_of(root: Array, noise: Any) -> Array:
+    """R² F Fᵀ."""
+    variance = np.asarray(noise)[..., None, None] ** 2
+    covariance: Array = variance * (root @ root.swapaxes(-1, -2))
+    return covariance
 
 
 def symmetric_root(matrix: Array) -> Array:
