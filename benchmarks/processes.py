@@ -9,7 +9,7 @@ import json
 import sys
 import time
 
-from headstart.lab.experiment import Plan, run
+from headstart.lab import Execution, Plan, run
 from headstart.lab.policies import PAPER, policy
 from headstart.worlds import Synthetic
 
@@ -25,7 +25,7 @@ def main() -> None:
     for _ in range(repetitions):
         for workers, values in seconds.items():
             begin = time.perf_counter()
-            run(plan, workers=workers)
+            run(plan, execution=Execution(workers=workers))
             values.append((time.perf_counter() - begin) / plan.work)
     print(json.dumps({"policy_rounds": plan.work, "seconds": seconds}))
 

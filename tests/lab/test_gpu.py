@@ -4,6 +4,7 @@ The checks themselves are in ``benchmarks/gpu/check.py``, which also runs where 
 Where there is no GPU, only the yardstick is tested: the plain loop that the kernel is held to.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -19,6 +20,11 @@ from headstart.worlds import Synthetic
 
 REASON = missing()
 needs_gpu = pytest.mark.skipif(REASON is not None, reason=f"needs a GPU: {REASON}")
+
+
+def reporting(function):
+    """Progress that is given to a function, whatever its label."""
+    return lambda label: contextlib.nullcontext(function)
 
 
 def load_checks():
@@ -44,14 +50,18 @@ def test_on_a_gpu(name):
 
 @needs_gpu
 def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
-    from headstart.lab.experiment import Plan, run
+    from headstart.lab import Execution, Plan, run
     from headstart.lab.policies import policy
 
     policies = tuple(policy(name) for name in check.PAPER)
     world = Synthetic(dim=8, rank=3, arms=6)
     plan = Plan(world, policies, tuple(range(16)), tasks=12, rounds=30, checkpoints=(10, 30))
     told = []
-    found = run(plan, tmp_path, engine="gpu", progress=lambda done, all: told.append(done))
+    found = run(
+        plan,
+        tmp_path,
+        Execution(engine="gpu", progress=reporting(lambda done, all: told.append(done))),
+    )
     assert found.plan == dataclasses.replace(plan, device="gpu")
     assert json.loads((tmp_path / "manifest.json").read_text())["device"] == "gpu"
     assert len(found.regret) == len(policies) * 16 * 12 * 2
@@ -63,10 +73,12 @@ def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
         raise AssertionError("played again")
 
     monkeypatch.setattr("headstart.lab.gpu.engine.simulate", never)
-    again = run(plan, tmp_path, engine="gpu")
+    again = run(plan, tmp_path, Execution(engine="gpu"))
     assert again.regret.equals(found.regret)
-    assert run(plan, tmp_path, engine="gpu", stored=True).regret.equals(found.regret)
-    here = run(plan, tmp_path, workers=1)
+    assert run(plan, tmp_path, Execution(engine="gpu", stored_only=True)).regret.equals(
+        found.regret
+    )
+    here = run(plan, tmp_path, Execution(workers=1))
     assert here.plan.device == "cpu"
     assert not here.regret.equals(found.regret)
     totals = {

@@ -7,12 +7,13 @@ import polars as pl
 import pytest
 
 from headstart.algorithms import ALGORITHMS
-from headstart.lab.experiment import Plan, run
+from headstart.lab import Execution, Plan, run
 from headstart.lab.policies import PAPER, policy
-from headstart.lab.studies.bench import FULL, QUICK, Bench, shipped
+from headstart.lab.studies.runner import FULL, QUICK, Runner, tuned_options
 from headstart.lab.tuning import LAMBDAS, MULTIPLIERS, Tuning, grid, tune
 from headstart.worlds import Synthetic
 
+ALONE = Execution(workers=1)
 WORLD = Synthetic(dim=4, rank=2, arms=3)
 SEEDS, TASKS, ROUNDS = (70, 71), 6, 8
 TRIED = ("linucb", "bias_oful", "projected_ts", "bayes_oracle")
@@ -25,7 +26,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuning(folder):
-    return tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, workers=1)
+    return tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, execution=ALONE)
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
@@ -68,7 +69,7 @@ def test_lambdas_from_data_are_one_more_point():
 
 def test_the_table_has_every_setting_on_every_seed(tuning):
     assert set(tuning.table.columns) == {
-        "kind",
+        "algorithm",
         "policy",
         "multiplier",
         "lam",
@@ -80,7 +81,7 @@ def test_the_table_has_every_setting_on_every_seed(tuning):
     }
     assert len(tuning.table) == sum(len(grid(kind)) for kind in TRIED) * len(SEEDS)
     for kind in TRIED:
-        rows = tuning.table.filter(pl.col("kind") == kind)
+        rows = tuning.table.filter(pl.col("algorithm") == kind)
         assert set(rows["policy"]) == {policy(kind).name}
         wanted = {
             tuple(
@@ -95,7 +96,7 @@ def test_the_table_has_every_setting_on_every_seed(tuning):
 
 def test_the_least_mean_total_wins(tuning):
     for kind in TRIED:
-        rows = tuning.table.filter(pl.col("kind") == kind)
+        rows = tuning.table.filter(pl.col("algorithm") == kind)
         means = {
             label: rows.filter(pl.col("label") == label)["total"].mean()
             for label in rows["label"].unique()
@@ -110,7 +111,7 @@ def test_the_totals_are_those_of_a_run(tuning):
     options = {"radius": 0.5, "lam": 10.0}
     label = "linucb:radius=0.5,lam=10.0"
     mine = policy("linucb", label, **options)
-    totals = run(Plan(WORLD, (mine,), SEEDS, TASKS, ROUNDS), workers=1).totals()
+    totals = run(Plan(WORLD, (mine,), SEEDS, TASKS, ROUNDS), execution=ALONE).totals()
     found = tuning.table.filter(pl.col("label") == label)
     assert dict(found.select("seed", "total").rows()) == dict(totals.select("seed", "total").rows())
 
@@ -135,8 +136,8 @@ def test_tuning_again_takes_what_is_on_disk(tuning, folder, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never)
-    again = tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, workers=1)
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never)
+    again = tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, execution=ALONE)
     assert again.best == tuning.best
     order = ["label", "seed"]
     assert again.table.sort(order).equals(tuning.table.sort(order))
@@ -150,14 +151,22 @@ def test_fixed_options_are_set_and_not_tuned():
         2,
         5,
         fixed={"meta_ts": {"forced_rounds": 3, "estimate": "ridge"}},
-        workers=1,
+        execution=ALONE,
     )
     assert found.best["meta_ts"].items() >= {"forced_rounds": 3, "estimate": "ridge"}.items()
     assert len(found.table) == len(grid("meta_ts"))
 
 
 def test_a_knob_that_is_fixed_is_taken_out_of_the_grid():
-    found = tune(WORLD, ("linucb",), SEEDS[:1], 2, 5, fixed={"linucb": {"lam": 3.0}}, workers=1)
+    found = tune(
+        WORLD,
+        ("linucb",),
+        SEEDS[:1],
+        2,
+        5,
+        fixed={"linucb": {"lam": 3.0}},
+        execution=ALONE,
+    )
     assert found.best["linucb"]["lam"] == 3.0
     assert len(found.table) == len(MULTIPLIERS)
 
@@ -167,9 +176,9 @@ def test_a_knob_that_is_fixed_is_taken_out_of_the_grid():
 
 def test_no_seed_is_both_tuned_on_and_reported():
     for scale in (FULL, QUICK):
-        assert not set(scale.tuned_on) & set(scale.reported)
+        assert not set(scale.held_out) & set(scale.reported)
         assert len(scale.reported) == scale.seeds
-        assert len(scale.tuned_on) == scale.tuning_seeds
+        assert len(scale.held_out) == scale.tuning_seeds
     assert FULL.seeds >= 20
 
 
@@ -180,7 +189,7 @@ def test_the_full_size_is_the_papers():
 
 
 def test_settings_that_come_along_are_known_policies():
-    known = shipped()
+    known = tuned_options()
     assert set(known["synthetic"]) == set(PAPER)
     for study in known.values():
         for kind, options in study.items():
@@ -188,17 +197,19 @@ def test_settings_that_come_along_are_known_policies():
 
 
 def test_a_bench_that_does_not_tune_takes_what_comes_along(tmp_path):
-    policies, tuning = Bench(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
+    policies, tuning = Runner(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
     assert tuning is None
-    known = shipped()["synthetic"]
+    known = tuned_options()["synthetic"]
     assert policies == tuple(policy(kind, **known[kind]) for kind in PAPER)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bench_that_tunes_keeps_the_best_on_disk(tmp_path):
     scale = dataclasses.replace(QUICK, rounds=5, tuning_seeds=1, tuning_tasks=2)
-    policies, tuning = Bench(tmp_path, scale, workers=1).tuned("mine", WORLD, ("linucb", "lints"))
+    policies, tuning = Runner(tmp_path, scale, execution=ALONE).tuned(
+        "mine", WORLD, ("linucb", "lints")
+    )
     assert isinstance(tuning, Tuning)
     assert policies == tuning.policies()
     assert json.loads((tmp_path / "mine-tuning" / "best.json").read_text()) == tuning.best
-    assert set(tuning.table["seed"]) == set(scale.tuned_on)
+    assert set(tuning.table["seed"]) == set(scale.held_out)

@@ -305,7 +305,7 @@ class TestOddTasks:
             for evidence in evidences:
                 state, pooled = transfer.fold(state, evidence), pooled + evidence
                 prior = transfer.prior(state)
-                whole = prior if isinstance(prior, hs.Prior) else prior.as_gaussian()
+                whole = prior.as_gaussian()
                 spread = np.outer(whole.mean, whole.mean) + whole.covariance
                 square = np.trace(spread @ pooled.gram) / pooled.rounds
                 assert usable(prior, dim)

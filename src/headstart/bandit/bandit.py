@@ -515,21 +515,27 @@ class Bandit:
     def _close(self, name: str) -> None:
         """Fold a task into the prior; others may choose and learn while the fit is computed."""
         ledger = self._ledger
-        with self._lock:
-            entry = self._entry(name)
-            if self._frozen or entry.closed:
-                return
-            state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
-            ledger.check_sums(name, evidence)
-            if name in ledger.owing:
-                ledger.settle()
-                state = ledger.state
-            known = ledger.stale or not evidence.rounds
-        folded = None if known else ledger.transfer.fold(state, evidence, 1.0)
-        with self._lock:
-            self._entry(name)
-            if not self._frozen:
-                ledger.close(name, None if folded is None else (state, rewards, folded))
+        for left in reversed(range(TRIES)):
+            with self._lock:
+                entry = self._entry(name)
+                if self._frozen or entry.closed:
+                    return
+                state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
+                ledger.check_sums(name, evidence)
+                owed = ledger.owing.get(name)
+                known = ledger.stale or not evidence.rounds
+            folded = state
+            if not known and owed is not None:  # what it had shown before it went on
+                folded = ledger.transfer.fold(folded, owed, -1.0)
+            if not known:
+                folded = ledger.transfer.fold(folded, evidence, 1.0)
+            with self._lock:
+                same = self._entry(name) is entry and entry.rewards == rewards
+                same = same and ledger.state is state and ledger.owing.get(name) is owed
+                if not self._frozen and (known or same or not left):
+                    ledger.close(name, folded if same and not known else None)
+                    return
+            # Another call has changed something meanwhile: once more.
 
     def _sized(self, given: Array, energy: float) -> Sizes:
         """How large features usually are after an offer, which is refused if it is far out.
@@ -689,6 +695,8 @@ def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None 
     """
     return Bandit.load(path, transfer=transfer, rule=rule)
 
+
+TRIES = 4  # how often a fit is computed before nobody else may change anything meanwhile
 
 #: Every bandit of this process, for the processes that are forked from it.
 BANDITS: weakref.WeakSet[Bandit] = weakref.WeakSet()

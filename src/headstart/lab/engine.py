@@ -136,7 +136,7 @@ def simulate(
     names = [policy.name for policy in policies]
     if len(set(names)) < len(names):
         raise InputError(f"policies must have different names; got {names}")
-    marks = check_plan(tasks, rounds, checkpoints)
+    marks = check_sizes(tasks, rounds, checkpoints)
     if not len(seeds):
         raise InputError("seeds must hold at least one seed; got none")
     populations = [world.population(seed) for seed in seeds]
@@ -148,7 +148,8 @@ def simulate(
         if not transfer.batched:
             transfer = SeedBySeed(transfer)
         rng = SeedStack(seeds, policy.name)
-        known, form = noise if policy.knows_noise else None, policy.rule.loop_form()
+        known = noise if policy.knows_noise else None
+        form = policy.rule.loop_form()
         players[policy.name] = Player(transfer, policy.rule, form, rng, known, policy.intercept)
     states = {
         name: player.transfer.init(dim + player.intercept, player.noise, batch)
@@ -331,7 +332,7 @@ def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> A
     return belief if prior is None else prior.belief(seen)
 
 
-def check_plan(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:
+def check_sizes(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:
     """The checkpoints, refused if they do not fit."""
     checks.integer("tasks", tasks, 1)
     checks.integer("rounds", rounds, 1)

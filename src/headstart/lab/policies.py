@@ -176,8 +176,8 @@ def split_options(what: str, text: str) -> tuple[str, dict[str, Any]]:
 
 def value_from(text: str) -> bool | int | float | str:
     """The truth value or number that a text spells, or the text."""
-    if text in ("true", "false"):
-        return text == "true"
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for kind in (int, float):
         try:
             return kind(text)

@@ -55,8 +55,8 @@ class BasePrior(Record, ABC):
     def as_gaussian(self) -> Prior:
         """The Gaussian prior with the same mean and covariance, for reports."""
 
-    def can_hold(self, evidence: Evidence) -> bool:
-        """Whether a task's sums have kept the digits that its posterior needs."""
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return True
 
     def with_unknown_noise(self) -> BasePrior | None:
@@ -141,13 +141,9 @@ class BaseBelief(Record, ABC):
         """Whether it must be computed anew from prior and evidence."""
         return False
 
-    def rebuilt(self, evidence: Evidence, before: Self) -> Self:
-        """An outgrown belief computed anew; as it is where the evidence has lost too many digits.
-
-        ``before`` is the belief without the latest reward.
-        """
-        prior = self.prior
-        return prior.belief(evidence) if prior.can_hold(evidence) else self
+    def as_scaled(self, before: Self) -> Self:
+        """The same belief, no longer outgrown, with the scale that ``before`` was computed at."""
+        return self
 
     def with_rounds(self, rounds: Any) -> Self:
         """The same belief, which has seen so many rewards."""

@@ -161,6 +161,10 @@ class Belief(BaseBelief):
         each = np.asarray(self.rounds).astype(np.int64)
         return bool(((each >= self.dim + LEAST) & (each & (each - 1) == 0)).any())
 
+    def as_scaled(self, before: Self) -> Self:
+        """The same belief at the scale of ``before``."""
+        return self.replace(scale=before.scale)
+
     def update(self, x: Array, r: Any) -> Self:
         """The belief after one more round: the square-root update, O(d²).
 
@@ -215,11 +219,6 @@ class Belief(BaseBelief):
             noise = math.sqrt(square / rounds)
         scale = self.scale if s < HUGE else 0.0
         return type(self)(mean, root, information, rounds, noise, prior, square, scale)
-
-    def rebuilt(self, evidence: Evidence, before: Self) -> Self:
-        """An outgrown belief computed anew, or as it is where the evidence has lost digits."""
-        anew = super(Belief, self).rebuilt(evidence, before)
-        return self.replace(scale=before.scale) if anew is self else anew
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""

@@ -105,8 +105,8 @@ class MixturePrior(BasePrior):
         )
         return mixed(Belief.of(self.parts, wide), self.log_weights)
 
-    def can_hold(self, evidence: Evidence) -> bool:
-        """Whether a task's sums have kept the digits that every group's posterior needs."""
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posteriors need."""
         return all(sums_hold(root, evidence.gram) for root in self.parts.root)
 
     def as_gaussian(self) -> Prior:

@@ -152,8 +152,8 @@ class Prior(BasePrior):
         """Itself."""
         return self
 
-    def can_hold(self, evidence: Evidence) -> bool:
-        """Whether a task's sums have kept the digits that its posterior needs."""
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return sums_hold(self.root, evidence.gram)
 
     def with_unknown_noise(self) -> Prior:

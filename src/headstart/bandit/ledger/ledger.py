@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.ledger.entries import Entry, forget, total
+from headstart.bandit.ledger.entries import BaseBelief, Entry, forget, total
 from headstart.errors import HeadstartError, TaskError
-from headstart.model.base import BaseBelief, BasePrior
+from headstart.model.base import BasePrior
 from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
@@ -357,17 +357,17 @@ class Ledger:
             steps.append((self.put_state, self.first_state(), {}, False, 0, {}))
         return steps
 
-    def close(self, task: str, folded: tuple[Any, int, Any] | None = None) -> None:
+    def close(self, task: str, folded: Any = None) -> None:
         """Fold a task into the prior, exactly once however often it is called.
 
-        ``folded`` is what that gives, if it was computed before: the state and the number of
-        rewards it was computed from, and the state with the task.
+        ``folded`` is the state that this gives, if it was computed before: without what is owed of
+        the task, and with all that it has shown.
         """
         entry = self.entries[task]
         if entry.closed:
             return
         steps: list[Step] = []
-        if task in self.owing:
+        if task in self.owing and folded is None:
             self.settle()
         if not self.rounds(task) > 0:
             steps.append((operator.setitem, self.unfolded, task, None))
@@ -375,11 +375,9 @@ class Ledger:
             if task not in self.returned:  # whose evidence hardly changes the prior at hand
                 steps.append((setattr, self, "cached_prior", None))
             if not self.stale:
-                if folded is not None and folded[0] is self.state and folded[1] == entry.rewards:
-                    state = folded[2]
-                else:
-                    state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
-                steps.append((setattr, self, "state", state))
+                if folded is None:
+                    folded = self.transfer.fold(self.state, self.evidence(entry), 1.0)
+                steps += [(setattr, self, "state", folded), (self.owing.pop, task, None)]
         steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
         # A task that returns finds its belief at hand, as one that was never closed would.
         self.commit(*steps, *(() if self.transfer.drops else self.idling(task)))
@@ -474,7 +472,7 @@ class Ledger:
             evidence, pending = entry.with_round(context, reward, forced)
             belief = before.update(context, reward)
             if belief.outgrown:
-                belief = belief.rebuilt(total(evidence, pending), before)
+                belief = rebuilt(belief, before, total(evidence, pending))
         if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
             belief = self.on_its_own(rewards, belief, total(evidence, pending))
         marks = entry.marks(epoch, number, memory)
@@ -543,9 +541,9 @@ class Ledger:
         prior = self.transfer.alone(self.state, evidence) if rewards else None
         if prior is None and belief is not None:
             prior = belief.prior.with_unknown_noise()
-            if prior is belief.prior:
+            if prior == belief.prior:
                 return belief
-        if prior is None or not prior.can_hold(evidence):
+        if prior is None or not prior.determined_by(evidence):
             return belief
         belief = prior.belief(evidence if rewards else None)
         return belief if self.fade == 1.0 else belief.with_rounds(float(rewards))
@@ -567,7 +565,7 @@ class Ledger:
             belief = self.entries[task].belief
             with self.looking():
                 prior = self.prior_without(task, keep=False) if belief is None else belief.prior
-        if prior is not None and not prior.can_hold(evidence):
+        if prior is not None and not prior.determined_by(evidence):
             at = int(np.flatnonzero(far)[0])
             raise TaskError(
                 f"task {task!r} has learned from contexts so far apart in size that its sums "
@@ -609,6 +607,15 @@ class Ledger:
             (setattr, entry, "key", None),
             (self.live.pop, task, None),
         ]
+
+
+def rebuilt(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseBelief:
+    """An outgrown belief anew from prior and evidence; as it was where the latter has lost digits.
+
+    ``before`` is the belief without the latest reward.
+    """
+    prior: BasePrior = before.prior
+    return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
 
 
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.lab import probes
-from headstart.lab.experiment import Results
 from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.plan import Results
 from headstart.lab.policies import AnyPolicy, Policy, policy
 from headstart.lab.report import Claim
-from headstart.lab.studies.bench import Bench
+from headstart.lab.studies.runner import Runner
 from headstart.lab.studies.synthetic import DATA, FIXED, WORLD, task_variance
 from headstart.rules import UCB
 from headstart.transfer import Subspace
@@ -212,10 +212,10 @@ def movielens_claims(results: dict[str, Results], singular: float) -> list[Claim
 projected = functools.partial(policy, "projected_linucb")
 
 
-def more_claims(bench: Bench) -> list[Claim]:
+def more_claims(runner: Runner) -> list[Claim]:
     """Claims of the text that need experiments of their own."""
     fixed: dict[str, Any] = {"lam1": 100.0, "lam2": 1.0}
-    seeds = bench.scale.reported[: max(4, bench.scale.seeds // 2)]
+    seeds = runner.scale.reported[: max(4, runner.scale.seeds // 2)]
     few = {"checkpoints": (), "seeds": seeds}
     rank = WORLD.rank
     usual = float(WORLD.outside * np.sqrt(WORLD.dim - rank))  # the root mean square of W
@@ -236,7 +236,7 @@ def more_claims(bench: Bench) -> list[Claim]:
         policy("meta_ts", scale=0.5),
         policy("meta_ts_unforced", scale=0.5),
     ]
-    results = bench.run("claims", WORLD, policies, **few)
+    results = runner.run("claims", WORLD, policies, **few)
     ratios = Ratios(results.totals())
     worst_raw = float(ratios.rows["raw gap"]["worst"])
     claims = [
@@ -278,7 +278,7 @@ def more_claims(bench: Bench) -> list[Claim]:
             "The control learns the same prior from all rounds, unforced.",
         ),
     ]
-    return claims + sweep_claims(bench, seeds)
+    return claims + sweep_claims(runner, seeds)
 
 
 def late_error(results: Results) -> float:
@@ -295,19 +295,19 @@ def late_error(results: Results) -> float:
     return float(late["value"].to_numpy().mean()) / task_variance()
 
 
-def sweep_claims(bench: Bench, seeds: tuple[int, ...]) -> list[Claim]:
+def sweep_claims(runner: Runner, seeds: tuple[int, ...]) -> list[Claim]:
     """Whether a smaller p and a larger eigengap help, in other worlds."""
     few = {"checkpoints": (), "seeds": seeds}
     by_rank, by_gap, errors = {}, {}, []
     for rank in (3, 8, 15, 22):
         world = dataclasses.replace(WORLD, rank=rank)
         policies = [policy("linucb"), projected("p known", rank=rank)]
-        by_rank[rank] = Ratios(bench.run(f"claims-p{rank}", world, policies, **few).totals())
+        by_rank[rank] = Ratios(runner.run(f"claims-p{rank}", world, policies, **few).totals())
     for inside in (0.05, 0.125, 0.25, 0.5):
         world = dataclasses.replace(WORLD, inside=inside)
         policies = [policy("linucb"), projected("gated")]
         name = f"claims-gap{int(1000 * inside)}"
-        results = bench.run(name, world, policies, probe=probes.residual, **few)
+        results = runner.run(name, world, policies, probe=probes.residual, **few)
         by_gap[inside] = Ratios(results.totals())
         errors.append(late_error(results))
     ranks = [by_rank[rank]["p known"] for rank in by_rank]

@@ -14,11 +14,13 @@ from headstart import checks
 from headstart.algorithms import ALGORITHMS
 from headstart.errors import FileError, InputError
 from headstart.lab import figures
-from headstart.lab.experiment import Plan, Spread, run
+from headstart.lab.execution import Execution
+from headstart.lab.experiment import run
+from headstart.lab.plan import Plan
 from headstart.lab.policies import NamedPolicy, parse, policy, split_options
 from headstart.lab.report import Section, write_report
-from headstart.lab.studies.bench import evenly, no_bar
-from headstart.lab.studies.reproduction import Made, ratios
+from headstart.lab.studies.outcome import Outcome, ratios
+from headstart.lab.studies.runner import even_checkpoints
 from headstart.worlds import Logged, MovieLens, Synthetic, World
 
 __all__ = ["PLAN", "compare", "list_policies", "list_worlds"]
@@ -47,18 +49,12 @@ def compare(
     tasks: int | None = None,
     rounds: int | None = None,
     out: str | os.PathLike[str] = "results/comparison",
-    workers: int | None = None,
-    bar: Any = no_bar,
-    stored: bool = False,
-    engine: str = "auto",
-    spread: Spread | None = None,
-) -> Made:
+    execution: Execution | None = None,
+) -> Outcome:
     """Play policies on a world, given as text or in a TOML file, and write a report.
 
-    Sizes that are given win over the file's; with ``stored`` nothing is simulated; ``engine`` is
-    what plays the rounds, and ``spread`` runs seeds elsewhere, on a cluster say
-    (:func:`~headstart.lab.experiment.run`). A file looks so (sizes, labels and options may be left
-    out)::
+    Sizes given as arguments replace the file's. Sizes, labels and options may be left out of a
+    file::
 
         tasks = 200
         [world]
@@ -86,19 +82,10 @@ def compare(
         tuple(range(first, first + checks.integer("seeds", sizes["seeds"], 2))),
         sizes["tasks"],
         sizes["rounds"],
-        evenly(sizes["rounds"]),
+        even_checkpoints(sizes["rounds"]),
     )
     folder = Path(out)
-    with bar(place.name) as progress:
-        results = run(
-            full,
-            folder,
-            workers=workers,
-            progress=progress,
-            stored=stored,
-            engine=engine,
-            spread=spread,
-        )
+    results = run(full, folder, execution)
     (folder / PLAN).write_text(text)
     baseline = chosen[0].name
     drawn = [
@@ -119,7 +106,7 @@ def compare(
     }
     path = write_report(folder / "report.html", title, sections, manifest)
     table = ratios(results, baseline)
-    return Made(f"{title}: total regret ÷ {baseline}'s", path, table)
+    return Outcome(f"{title}: total regret ÷ {baseline}'s", path, table)
 
 
 def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[NamedPolicy, ...], str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,20 +13,22 @@ from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab import figures
 from headstart.lab.clicks import play_logistic_oracle
-from headstart.lab.experiment import Results, same_release
 from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.fingerprint import fingerprint
+from headstart.lab.jobs import map_jobs
 from headstart.lab.overlap import play_overlapping
+from headstart.lab.plan import Results
 from headstart.lab.policies import policy
 from headstart.lab.report import Claim, Section
-from headstart.lab.studies.bench import Bench, shipped
+from headstart.lab.studies.runner import Runner, known_policies
+from headstart.records import Array
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["WORLDS", "beyond", "ratings"]
+__all__ = ["WORLDS", "ratings", "synthetic_worlds"]
 
 #: The worlds of the main table, by the name that figures show.
 WORLDS = {
@@ -42,20 +42,20 @@ WORLDS = {
 GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, apart=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)
-SEEDS = 48  # of the main table
-RIVALS = 12  # of the figures that show everybody
-FEW = 8  # of studies that take long for each seed
+MAIN_SEEDS = 48  # seeds of the main table
+FIGURE_SEEDS = 12  # seeds of the figures that show everybody
+FEW_SEEDS = 8  # seeds of studies that take long for each seed
 TUNED, BEST = "P-LinUCB, tuned λ", "LinUCB, best λ"
 GIVEN = "empirical Bayes, units given"
 
 
-def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
+def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.DataFrame]:
     """All studies on synthetic worlds: sections, claims of our own, and the main table."""
     import polars as pl
 
     rows, sections, claims = [], [], []
     for name, world in WORLDS.items():
-        results, regret = compared(bench, name, world)
+        results, regret = compared(runner, name, world)
         row = summary(name, results)
         rows.append(row)
         claims.append(
@@ -84,8 +84,8 @@ def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
     head = Section(
         f"Beyond the paper: {DEFAULT}",
         "One configuration, the default, in every world, told neither the noise nor anything "
-        f"else, on {len(many(bench))} seeds; the figures below, with everybody, have fewer. Total "
-        "regret is given as a multiple of the Bayes oracle's, of LinUCB's (λ = 1) and "
+        f"else, on {len(main_seeds(runner))} seeds; the figures below, with everybody, have fewer. "
+        "Total regret is given as a multiple of the Bayes oracle's, of LinUCB's (λ = 1) and "
         "of LinUCB's with the best λ; the regret of the first ten tasks as a multiple of "
         "LinUCB's; and the worst seed's total as a multiple of LinUCB's. The last two columns are "
         "of the same without an intercept and in the units given, which happen to be right in "
@@ -95,28 +95,28 @@ def beyond(bench: Bench) -> tuple[list[Section], list[Claim], pl.DataFrame]:
         "seeds.",
         table=table,
     )
-    more, settled = others(bench)
+    more, settled = others(runner)
     return [head, *sections, *more], [*claims, *settled], table
 
 
-def compared(bench: Bench, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
+def compared(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
     import polars as pl
 
     given = policy("empirical_bayes", GIVEN, units="given", intercept=False)
     policies = [policy("linucb"), policy("empirical_bayes"), given, policy("bayes_oracle")]
     rivals = [policy("bias_oful"), policy("projected_linucb")]
-    if bench.tune:
+    if runner.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
-        (plain, projected), _ = bench.tuned(
+        (plain, projected), _ = runner.tuned(
             slug_of(name), world, ("linucb", "projected_linucb"), fixed
         )
         policies.append(dataclasses.replace(plain, name=BEST))
         rivals.append(dataclasses.replace(projected, name=TUNED))
-    seeds, last = many(bench), (bench.scale.rounds,)
-    results = bench.run(slug_of(name), world, policies, seeds=seeds, checkpoints=last)
-    first = seeds[:RIVALS]
-    others = bench.run(f"{slug_of(name)}-rivals", world, rivals, seeds=first, checkpoints=last)
+    seeds, last = main_seeds(runner), (runner.scale.rounds,)
+    results = runner.run(slug_of(name), world, policies, seeds=seeds, checkpoints=last)
+    first = seeds[:FIGURE_SEEDS]
+    others = runner.run(f"{slug_of(name)}-rivals", world, rivals, seeds=first, checkpoints=last)
     shared = results.regret.filter(pl.col("seed").is_in(first))
     return results, pl.concat([shared, others.regret])
 
@@ -145,9 +145,9 @@ def ratio(totals: pl.DataFrame, baseline: str, policy: str = DEFAULT) -> dict[st
     return next(row for row in rows if row["policy"] == policy)
 
 
-def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
+def others(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """Groups of tasks, curves, overlapping tasks, clicks."""
-    seeds = few(bench)
+    seeds = runner.scale.reported[:FEW_SEEDS]
     sections, claims = [], []
     both = (policy("linucb"), policy("empirical_bayes"))
     for name, world, words in (
@@ -165,7 +165,7 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
             "fewer dimensions holds it, but small groups follow it piece by piece.",
         ),
     ):
-        found = bench.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
+        found = runner.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
         measured = ratio(found.totals(), DEFAULT, "mixture")
         claims.append(
             Claim(
@@ -189,9 +189,9 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
                 level=2,
             )
         )
-    claims.append(overlapping(bench, seeds))
-    section, claim = clicks(bench, seeds)
-    sampled = bench.run("beyond-thompson", Synthetic(), (*both, policy("empirical_bayes_ts")))
+    claims.append(overlapping(runner, seeds))
+    section, claim = clicks(runner, seeds)
+    sampled = runner.run("beyond-thompson", Synthetic(), (*both, policy("empirical_bayes_ts")))
     sections += [
         section,
         Section(
@@ -204,13 +204,15 @@ def others(bench: Bench) -> tuple[list[Section], list[Claim]]:
     return sections, [*claims, claim]
 
 
-def overlapping(bench: Bench, seeds: Sequence[int]) -> Claim:
+def overlapping(runner: Runner, seeds: Sequence[int]) -> Claim:
     """Fifty tasks at once against the same tasks one by one."""
-    scale = bench.scale
+    scale = runner.scale
     at_once = min(50, max(scale.tasks // 2, 1))
-    one = cached(bench, "beyond-one-by-one", play_overlapping, Synthetic(), seeds, 1)
-    many_at_once = cached(bench, "beyond-at-once", play_overlapping, Synthetic(), seeds, at_once)
-    each = many_at_once.sum(1) / one.sum(1)
+    one, many = (
+        play_seeds(runner, name, play_overlapping, Synthetic(), seeds, tasks)
+        for name, tasks in (("beyond-one-by-one", 1), ("beyond-at-once", at_once))
+    )
+    each = many.sum(1) / one.sum(1)
     return Claim(
         f"With {at_once} tasks running at once, little is lost",
         "headstart",
@@ -220,12 +222,12 @@ def overlapping(bench: Bench, seeds: Sequence[int]) -> Claim:
     )
 
 
-def clicks(bench: Bench, seeds: Sequence[int]) -> tuple[Section, Claim]:
+def clicks(runner: Runner, seeds: Sequence[int]) -> tuple[Section, Claim]:
     """Rewards of 0 and 1 with a logistic link."""
-    found = bench.run(
+    found = runner.run(
         "beyond-clicks", CLICKS, (policy("linucb"), policy("empirical_bayes")), seeds=seeds
     )
-    oracle = cached(bench, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
+    oracle = play_seeds(runner, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
     totals = found.totals().sort("seed")
     ours = totals.filter(policy=DEFAULT)["total"].to_numpy()
     lone = totals.filter(policy="LinUCB")["total"].to_numpy()
@@ -246,56 +248,40 @@ def clicks(bench: Bench, seeds: Sequence[int]) -> tuple[Section, Claim]:
     return Section(f"{DEFAULT}: clicks", text, figure, level=2), claim
 
 
-def cached(
-    bench: Bench,
+def play_seeds(
+    runner: Runner,
     name: str,
-    play: Callable[..., Any],
+    play: Callable[..., Array],
     world: Synthetic,
     seeds: Sequence[int],
     *more: Any,
-) -> Any:
-    """Regret by seed and task of something that plays one seed at a time, kept on disk."""
-    scale = bench.scale
-    folder = bench.folder / name
+) -> Array:
+    """Regret by seed and task of a function that plays one seed, kept on disk under ``name``."""
+    scale, folder = runner.scale, runner.folder / name
     sizes = (tuple(seeds), scale.tasks, scale.rounds, more)
     key = fingerprint((version("headstart"), play.__name__, world, sizes))
     path = folder / f"{key}.npy"
     if path.exists():
-        return np.load(path)
-    if bench.stored:
-        raise FileError(f"folder {str(folder)!r} lacks what {play.__name__} measured: run it first")
+        stored: Array = np.load(path)
+        return stored
+    if runner.execution.stored_only:
+        raise FileError(f"folder {str(folder)!r} lacks results of {play.__name__}: run it first")
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     jobs = [(world, seed, scale.tasks, scale.rounds, *more) for seed in seeds]
-    if bench.spread is not None:
-        played = dict(bench.spread(jobs, play_job, play, version("headstart")))
-        rows = [played[place] for place in range(len(jobs))]
-    elif bench.workers == 1:
-        rows = [play(*job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(bench.workers, get_context("spawn")) as pool:
-            rows = list(pool.map(play, *zip(*jobs, strict=True)))
-    found = np.array(rows)
-    np.save(path, found)
-    return found
+    regret = np.array(map_jobs(play, jobs, runner.execution))
+    np.save(path, regret)
+    return regret
 
 
-def play_job(job: tuple[Any, ...], play: Callable[..., Any], release: str) -> Any:
-    """``play(*job)``, on a machine with the same headstart."""
-    same_release(release)
-    return play(*job)
-
-
-def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
+def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """MovieLens: the default against the tuned, and what better features add."""
-    known = shipped()["movielens"]
     sections, claims = [], []
-    rivals = ("linucb", "bias_oful", "projected_linucb")
-    tuned = [policy(kind, **known[kind]) for kind in rivals]
+    tuned = known_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
     for group in ("men", "women"):
-        world = MovieLens(group=group, data=bench.data)
-        tasks = min(bench.scale.tasks, world.population(0).tasks or bench.scale.tasks)
-        seeds = bench.scale.reported[:5]
-        found = bench.run(
+        world = MovieLens(group=group, data=runner.data)
+        tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
+        seeds = runner.scale.reported[:5]
+        found = runner.run(
             f"beyond-movielens-{group}",
             world,
             (*tuned, policy("empirical_bayes")),
@@ -326,23 +312,23 @@ def ratings(bench: Bench) -> tuple[list[Section], list[Claim]]:
                 level=2,
             )
         )
-    sections.append(features(bench))
+    sections.append(features(runner))
     return sections, claims
 
 
-def features(bench: Bench) -> Section:
+def features(runner: Runner) -> Section:
     """What an intercept and features learned from past users add."""
     import polars as pl
 
     rows, ours = [], "empirical Bayes, regret a user"
     for what in ("genres", "learned", "both"):
         for intercept in (False, True):
-            world = MovieLens(group="men", data=bench.data, features=what, intercept=intercept)
-            tasks = min(bench.scale.tasks, world.population(0).tasks or bench.scale.tasks)
-            seeds = bench.scale.reported[:5]
+            world = MovieLens(group="men", data=runner.data, features=what, intercept=intercept)
+            tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
+            seeds = runner.scale.reported[:5]
             name = f"beyond-features-{what}{'-intercept' if intercept else ''}"
             policies = (policy("linucb"), policy("empirical_bayes", intercept=False))
-            found = bench.run(name, world, policies, tasks=tasks, seeds=seeds)
+            found = runner.run(name, world, policies, tasks=tasks, seeds=seeds)
             each = found.totals().group_by("policy").agg(pl.col("total").mean())
             total = dict(each.iter_rows())
             rows.append(
@@ -368,16 +354,11 @@ def features(bench: Bench) -> Section:
     )
 
 
-def many(bench: Bench) -> tuple[int, ...]:
+def main_seeds(runner: Runner) -> tuple[int, ...]:
     """The seeds of the main table."""
-    scale = bench.scale
-    seeds = max(SEEDS, scale.seeds) if bench.tune else scale.seeds
+    scale = runner.scale
+    seeds = max(MAIN_SEEDS, scale.seeds) if runner.tune else scale.seeds
     return dataclasses.replace(scale, seeds=seeds).reported
-
-
-def few(bench: Bench) -> tuple[int, ...]:
-    """The seeds of what takes long."""
-    return bench.scale.reported[:FEW]
 
 
 def slug_of(name: str) -> str:
