@@ -330,8 +330,8 @@ def compiled_loops(engine: str) -> Any:
 
 def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> Any:
     """The belief of a task that alone tells the noise."""
-    prior = transfer.single_task_prior(state, seen)
-    return (prior or belief.prior.with_unknown_noise()).belief(seen)
+    prior = transfer.single_task_prior(state, seen) or belief.prior.with_unknown_noise()
+    return belief if prior is None else prior.belief(seen)
 
 
 def check_sizes(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:

@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
 from headstart.theory import projection_error
 from headstart.transfer.base import Explanation, Transfer
@@ -336,7 +336,4 @@ class Subspace(Transfer):
 
 def state_of(estimates: Estimates, pca: Any, smallest: Any) -> SubspaceState:
     """A state from fresh arrays."""
-    state: SubspaceState = rebuild(
-        SubspaceState, {"estimates": estimates, "pca": pca, "smallest": smallest}
-    )
-    return state
+    return SubspaceState.unchecked(estimates=estimates, pca=pca, smallest=smallest)

@@ -38,7 +38,7 @@ from headstart.transfer.empirical_bayes.fitting import (
     side_by_side,
 )
 from headstart.transfer.empirical_bayes.gamma import digamma
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
+from headstart.transfer.empirical_bayes.many import Fit, Tasks
 from headstart.transfer.empirical_bayes.task_noise import (
     DOUBT,
     ENOUGH,
@@ -210,7 +210,7 @@ def stepped(
     mean = fit.mean + matvec(root, shift)
     variance = noise_found(fit, totals, noise)
     sigma = shrunk(taken, strength)
-    return record(Fit, mean, sigma, root @ own @ root, variance, fit.freedom), taken
+    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.freedom), taken
 
 
 def noise_found(fit: Fit, totals: Totals, given: float) -> Any:
@@ -240,8 +240,7 @@ def past_from(fit: Fit, totals: Totals) -> Past:
     second = spread + cross + transpose(cross) + count[..., None, None] * square
     freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise)
     logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
-    return record(
-        Past,
+    return Past.unchecked(
         float_if_scalar(count),
         first,
         second,
@@ -252,8 +251,7 @@ def past_from(fit: Fit, totals: Totals) -> Past:
 
 def as_tasks(evidence: Evidence) -> Tasks:
     """Tasks side by side, from evidence along a batch axis; each counts once."""
-    return record(
-        Tasks,
+    return Tasks.unchecked(
         evidence.gram,
         evidence.moment,
         evidence.rounds,

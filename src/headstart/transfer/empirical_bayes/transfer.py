@@ -33,7 +33,6 @@ from headstart.transfer.empirical_bayes.many import (
     chosen,
     fixed_order,
     mean_square,
-    record,
     started_from,
 )
 from headstart.transfer.empirical_bayes.passes import (
@@ -212,8 +211,7 @@ class EmpiricalBayes(Transfer):
         fit = Fit.isotropic(np.zeros((*batch, dim)), size**2 * ones, size**2 * ones)
         scores = np.append(first_scores(STRENGTHS), 0.0)  # the last knows only a size
         several = np.repeat(fit.covariance[..., None, :, :], len(STRENGTHS), -3)
-        return record(
-            EmpiricalBayesState,
+        return EmpiricalBayesState.unchecked(
             given,
             Tasks.none(dim, batch),
             Past.nothing(dim, batch),
@@ -660,11 +658,11 @@ def judged(
     """
     dim, none = fit.mean.shape[-1], np.zeros_like(fit.error)
     populations = [
-        record(Fit, fit.mean, sigma, none, fit.noise, fit.freedom)
+        Fit.unchecked(fit.mean, sigma, none, fit.noise, fit.freedom)
         for sigma in candidates + fit.error
     ]
     alone = mean_square(fit) * np.eye(dim)
-    populations.append(record(Fit, np.zeros_like(fit.mean), alone, none, fit.noise, fit.freedom))
+    populations.append(Fit.unchecked(np.zeros_like(fit.mean), alone, none, fit.noise, fit.freedom))
     counts = (tasks.rounds > 0) * tasks.weight
     # One by one: all at once would take memory that is not at hand.
     found = np.stack([task_likelihoods(each, tasks) for each in populations])

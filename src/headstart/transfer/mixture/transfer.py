@@ -23,7 +23,7 @@ from headstart.transfer.empirical_bayes.fitting import (
     shrunk,
     task_likelihoods,
 )
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record, started_from
+from headstart.transfer.empirical_bayes.many import Fit, Tasks, started_from
 from headstart.transfer.empirical_bayes.passes import (
     SAMPLE,
     STEPS,
@@ -165,11 +165,13 @@ class Mixture(Transfer):
             fit = Fit.isotropic(np.zeros((number, dim)), flat, flat)
             roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
             weights = np.full(number, -np.log(number))
-            options.append(record(Option, fit, weights, Past.nothing(dim, (number,)), roots))
+            options.append(Option.unchecked(fit, weights, Past.nothing(dim, (number,)), roots))
         scores = np.repeat(first_scores(STRENGTHS)[None], len(options), 0)
         nothing, offers = Tasks.none(dim), Offers.none(dim)
         units = self.units_of(nothing, offers)
-        return record(MixtureState, given, nothing, tuple(options), scores, 0.0, 0.0, units, offers)
+        return MixtureState.unchecked(
+            given, nothing, tuple(options), scores, 0.0, 0.0, units, offers
+        )
 
     def units_of(self, tasks: Tasks, offers: Offers) -> Units:
         """The units to fit in."""
@@ -419,8 +421,7 @@ def scored(state: MixtureState, task: Tasks, weight: float) -> MixtureState:
 
 def repeated(fit: Fit, number: int) -> Fit:
     """The same population, several times."""
-    return record(
-        Fit,
+    return Fit.unchecked(
         np.repeat(fit.mean[None], number, 0),
         np.repeat(fit.covariance[None], number, 0),
         np.repeat(fit.error[None], number, 0),
@@ -444,8 +445,7 @@ def spread_out(whole: Option, option: Option, tasks: Tasks) -> Option:
     # A little in every direction: what tasks of one group share is found by EM.
     size = max(float(np.trace(within)), 1e-6 * float(np.trace(fit.covariance[0]))) / len(within)
     covariance = 0.5 * within + 0.5 * size * np.eye(len(within))
-    start = record(
-        Fit,
+    start = Fit.unchecked(
         fit.mean[0] + centres,
         np.repeat(covariance[None], number, 0),
         np.zeros_like(option.fit.error),
