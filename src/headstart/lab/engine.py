@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import AnyPolicy
 from headstart.lab.rounds import KINDS, PlainRule, plain_rule
-from headstart.lab.seedwise import SeedBySeed
 from headstart.model.belief import LEAST, Belief
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, believe
@@ -147,7 +147,7 @@ def simulate(
     for policy in (policy.for_populations(populations) for policy in policies):
         transfer = policy.transfer.with_constant(policy.intercept)
         if not transfer.batched:
-            transfer = SeedBySeed(transfer)
+            transfer = PerSeed(transfer)
         rng = SeedStack(seeds, policy.name)
         known = noise if policy.knows_noise else None
         plain = plain_rule(policy.rule)
