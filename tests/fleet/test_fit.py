@@ -167,7 +167,9 @@ def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
     logs = write(tmp_path / "b", shuffled, 5, 333)
     second = fit(logs, transfer, workers=2, memory=64 << 20)
-    whole = [one.prior if not transfer.mixes else one.prior.gaussian() for one in (first, second)]
+    whole = [
+        one.prior if not transfer.mixes else one.prior.as_gaussian() for one in (first, second)
+    ]
     same(*whole)
 
 

@@ -18,9 +18,8 @@ from headstart.lab import engine as engines
 from headstart.lab.engine import simulate
 from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import Policy, policy
-from headstart.lab.rounds import KINDS, PlainRule, plain_rule
 from headstart.model.evidence import Evidence
-from headstart.rules import UCB, Forced, Greedy, Indexed, Rule, Thompson, Uniform
+from headstart.rules import UCB, Forced, Greedy, Indexed, LoopForm, Rule, Thompson, Uniform
 from headstart.transfer import (
     Bias,
     EmpiricalBayes,
@@ -201,7 +200,7 @@ def test_the_loops_play_what_they_can_and_nothing_else(monkeypatch):
     played.clear()
     play(WORLD, policies, "compiled", tasks=2)
     for kind, rule in played:
-        assert kind == ("plain" if plain_rule(rule) is None else "compiled"), rule
+        assert kind == ("plain" if rule.loop_form() is None else "compiled"), rule
     assert {kind for kind, _ in played} == set(ENGINES)
     played.clear()
     play(WORLD, [Policy("mixture", Mixture(), UCB())], "compiled", tasks=2)
@@ -577,35 +576,35 @@ def test_what_is_made_from_a_fixed_one_may_learn(engine):
 @pytest.mark.parametrize(
     ("rule", "wanted"),
     [
-        (UCB(), PlainRule("ucb", 1.0)),
-        (UCB(0), PlainRule("ucb", 0.0)),
-        (UCB(2.5, delta=0.1, horizon=9), PlainRule("ucb", 2.5)),
-        (UCB(np.float64(0.5)), PlainRule("ucb", 0.5)),
+        (UCB(), LoopForm("ucb", 1.0)),
+        (UCB(0), LoopForm("ucb", 0.0)),
+        (UCB(2.5, delta=0.1, horizon=9), LoopForm("ucb", 2.5)),
+        (UCB(np.float64(0.5)), LoopForm("ucb", 0.5)),
         (UCB("theory"), None),
         (UCB("paper"), None),
         (UCB(explore=0.1), None),
-        (Thompson(), PlainRule("thompson", 1.0)),
-        (Thompson(0, draws=7), PlainRule("thompson", 0.0)),
+        (Thompson(), LoopForm("thompson", 1.0)),
+        (Thompson(0, draws=7), LoopForm("thompson", 0.0)),
         (Thompson("paper"), None),
         (Thompson(explore=1e-9), None),
-        (Greedy(), PlainRule("ucb", 0.0)),
+        (Greedy(), LoopForm("ucb", 0.0)),
         (Greedy(explore=0.5), None),
-        (Uniform(), PlainRule("uniform", 0.0)),
-        (Forced(4, UCB(0.5)), PlainRule("ucb", 0.5, 4)),
-        (Forced(4, Thompson(0.5)), PlainRule("thompson", 0.5, 4)),
-        (Forced(4, Greedy()), PlainRule("ucb", 0.0, 4)),
-        (Forced(0, UCB(0.5)), PlainRule("ucb", 0.5, 0)),
+        (Uniform(), LoopForm("uniform", 0.0)),
+        (Forced(4, UCB(0.5)), LoopForm("ucb", 0.5, 4)),
+        (Forced(4, Thompson(0.5)), LoopForm("thompson", 0.5, 4)),
+        (Forced(4, Greedy()), LoopForm("ucb", 0.0, 4)),
+        (Forced(0, UCB(0.5)), LoopForm("ucb", 0.5, 0)),
         (Forced(4, UCB("theory")), None),
         (Forced(4, UCB(explore=0.2)), None),
     ],
     ids=repr,
 )
 def test_what_a_rule_comes_down_to(rule, wanted):
-    found = plain_rule(rule)
+    found = rule.loop_form()
     assert found == wanted
     if found is not None:
-        assert found.kind in KINDS
-        assert type(found.amount) is float
+        assert found.code in (0, 1, 2)
+        assert type(found.multiplier) is float
         assert type(found.forced) is int
 
 
@@ -622,11 +621,11 @@ def test_what_a_rule_comes_down_to(rule, wanted):
 )
 def test_forced_rounds_within_forced_rounds_are_plain_only_where_that_is_right(rule):
     """They count from the task's start, not from each other's end."""
-    found = plain_rule(rule)
+    found = rule.loop_form()
     longest, inner = 0, rule
     while isinstance(inner, Forced):
         longest, inner = max(longest, inner.rounds), inner.then
-    assert found is None or found == plain_rule(inner)._replace(forced=longest)
+    assert found is None or found == inner.loop_form()._replace(forced=longest)
 
 
 def subclass_of(kind):
@@ -643,8 +642,8 @@ def subclass_of(kind):
 )
 def test_a_rule_made_from_another_is_not_plain(kind, settings):
     mine = subclass_of(kind)(*settings)
-    assert plain_rule(mine) is None
-    assert plain_rule(Forced(3, mine)) is None
+    assert mine.loop_form() is None
+    assert Forced(3, mine).loop_form() is None
 
 
 def test_a_rule_of_ones_own_is_not_plain_and_plays_its_own_game():
@@ -664,7 +663,7 @@ def test_a_rule_of_ones_own_is_not_plain_and_plays_its_own_game():
 
     rules = {"backwards": Backwards(), "timid": Timid(), "usual": UCB()}
     for rule in (Backwards(), Timid()):
-        assert plain_rule(rule) is None
+        assert rule.loop_form() is None
     policies = [Policy(name, Independent(), rule) for name, rule in rules.items()]
     found = assert_agree(WORLD, policies)
     totals = {name: trace.regret[..., -1].sum() for name, trace in found.items()}
@@ -688,9 +687,9 @@ def test_policies_of_the_paper_are_plain_ones():
     """So that all of them are compiled."""
     populations = [Synthetic(dim=6, rank=2, arms=5).population(0)]
     for name in ALGORITHMS:
-        assert plain_rule(policy(name).for_populations(populations).rule) is not None, name
+        assert policy(name).for_populations(populations).rule.loop_form() is not None, name
     forced = policy("meta_ts").for_populations(populations).rule
-    assert plain_rule(forced) == PlainRule("thompson", 1.0, 12)
+    assert forced.loop_form() == LoopForm("thompson", 1.0, 12)
     printed = policy("projected_ts", scale="paper").for_populations(populations).rule
-    assert plain_rule(printed) is None
+    assert printed.loop_form() is None
     assert isinstance(truths()[0], Oracle)

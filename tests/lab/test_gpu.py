@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from headstart.lab.gpu import missing
-from headstart.lab.rounds import KINDS, PlainRule
+from headstart.rules import LoopForm
 from headstart.worlds import Synthetic
 
 REASON = missing()
@@ -114,8 +114,8 @@ def seen():
             rewards[0],
             means[at, 0].copy(),
             roots[at, 0].copy(),
-            KINDS[rule.kind],
-            rule.amount,
+            rule.code,
+            rule.multiplier,
             rule.forced,
             draws[at, 0],
             rng.random(ROUNDS),
@@ -163,7 +163,7 @@ def test_the_plain_loop_notices_another_arm(seen, name):
     arms[policy, 0, 45] = (arms[policy, 0, 45] + 1) % ARMS
     found = check.replay(changed(seen, arms=arms), policy, 0, 1e-12)
     assert found[0] == 45
-    amounts = [rule._replace(amount=rule.amount + 3) for rule in seen.rules]
+    amounts = [rule._replace(multiplier=rule.multiplier + 3) for rule in seen.rules]
     assert check.replay(changed(seen, rules=amounts), policy, 0, 1e-12)
     assert check.replay(changed(seen, means=seen.means + 1), policy, 0, 1e-12)
     assert check.replay(changed(seen, roots=3 * seen.roots), policy, 0, 1e-12)
@@ -199,9 +199,9 @@ def test_the_checks_of_numbers_notice_what_is_not_normal():
 
 def test_every_size_and_rule_is_checked():
     assert {(30, 20), (18, 10), (5, 3), (40, 50), (31, 33), (63, 20), (1, 1)} <= set(check.SIZES)
-    assert {rule.kind for rule in check.RULES.values()} == set(KINDS)
+    assert {rule.kind for rule in check.RULES.values()} == {"ucb", "thompson", "uniform"}
     assert any(rule.forced for rule in check.RULES.values())
-    assert PlainRule("thompson", 0.5, 37) in check.RULES.values()
+    assert LoopForm("thompson", 0.5, 37) in check.RULES.values()
     assert len(check.PAPER) == 8
 
 

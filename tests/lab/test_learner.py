@@ -20,10 +20,9 @@ from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
 from headstart.lab.policies import Policy, policy
-from headstart.lab.rounds import PlainRule
 from headstart.model.belief import Belief
 from headstart.model.prior import Prior
-from headstart.rules import UCB, Forced, Greedy, Thompson, Uniform
+from headstart.rules import UCB, Forced, Greedy, LoopForm, Thompson, Uniform
 from headstart.transfer import Bias, Gaussian, Independent, Subspace
 from headstart.worlds import Synthetic
 
@@ -84,7 +83,7 @@ class Table:
 def rule_of(plain):
     """The library's rule that a plain one stands for."""
     later = Uniform() if plain.kind == "uniform" else None
-    later = later or {"ucb": UCB, "thompson": Thompson}[plain.kind](plain.amount)
+    later = later or {"ucb": UCB, "thompson": Thompson}[plain.kind](plain.multiplier)
     return Forced(plain.forced, later) if plain.forced else later
 
 
@@ -328,8 +327,8 @@ def test_the_kernel_is_told_the_rules_in_their_order():
     ]
     gpu.simulate(WORLD, policies, SEEDS, 1, 5, (5,))
     assert Table.made[-1].rules == [
-        PlainRule("thompson", 0.5, 4),
-        PlainRule("ucb", 2.0),
-        PlainRule("thompson", 0.25),
+        LoopForm("thompson", 0.5, 4),
+        LoopForm("ucb", 2.0),
+        LoopForm("thompson", 0.25),
     ]
     assert not Table.made[-1].wide, "single precision unless told otherwise"

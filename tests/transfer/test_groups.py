@@ -11,7 +11,7 @@ from scipy import special, stats
 import headstart as hs
 from headstart.lab import Policy, simulate
 from headstart.lab.policies import policy
-from headstart.model.mixture import MixtureBelief, MixturePrior, believe
+from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.records import flatten
 from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
 from headstart.transfer.mixture import transfer as groups
@@ -93,7 +93,7 @@ def density(prior, contexts, rewards):
 
 def purity(prior, evidences, owners):
     """The share of tasks that are in a group mostly of their own kind."""
-    found = np.array([believe(prior, evidence).weights.argmax() for evidence in evidences])
+    found = np.array([prior.belief(evidence).weights.argmax() for evidence in evidences])
     return sum(np.bincount(owners[found == one]).max() for one in set(found)) / len(owners)
 
 
@@ -196,16 +196,16 @@ class TestNewTasks:
     def test_a_few_rewards_tell_the_group(self, owner):
         prior = three_groups()
         wanted = np.abs(prior.parts.mean - THREE[owner]).sum(-1).argmin()
-        belief = believe(prior)
+        belief = prior.belief()
         contexts, rewards = evidence_of(THREE[owner], [9, owner], rounds=4)
         for x, r in zip(contexts, rewards, strict=True):
-            belief = belief.learn_unchecked(x, r)
+            belief = belief.update(x, r)
         assert belief.weights[wanted] > 0.99
         np.testing.assert_allclose(belief.mean, THREE[owner], atol=0.4)
 
     def test_before_any_reward_they_are_in_every_group_at_once(self):
         prior = three_groups()
-        belief = believe(prior)
+        belief = prior.belief()
         np.testing.assert_allclose(belief.weights, 1 / 3, atol=0.02)
         np.testing.assert_allclose(belief.mean, THREE.mean(0), atol=0.2)
         # As uncertain as the groups are apart.
@@ -253,11 +253,11 @@ class TestLikelihoods:
 
 def usable(prior, dim=3):
     """Whether a prior can be chosen by."""
-    belief = believe(prior)
+    belief = prior.belief()
     for _ in range(3):
         rng = np.random.default_rng(0)
         pick = hs.UCB().choose(belief, rng.standard_normal((4, dim)), rng)
-        belief = belief.learn_unchecked(rng.standard_normal(dim), 1.0)
+        belief = belief.update(rng.standard_normal(dim), 1.0)
         if not np.isfinite(pick.score):
             return False
     return bool(prior.noise > 0)
@@ -305,7 +305,7 @@ class TestOddTasks:
             for evidence in evidences:
                 state, pooled = transfer.fold(state, evidence), pooled + evidence
                 prior = transfer.prior(state)
-                whole = prior if isinstance(prior, hs.Prior) else prior.gaussian()
+                whole = prior.as_gaussian()
                 spread = np.outer(whole.mean, whole.mean) + whole.covariance
                 square = np.trace(spread @ pooled.gram) / pooled.rounds
                 assert usable(prior, dim)
@@ -442,7 +442,7 @@ class TestInABandit:
         assert bandit.prior == expected
         without = prior_of([bandit.task(id).evidence for id in order[:-1]], NOISE, groups=2)
         belief = bandit.task(2).belief  # a closed task's prior does not hold its own evidence
-        alone = believe(without, bandit.task(2).evidence)
+        alone = without.belief(bandit.task(2).evidence)
         np.testing.assert_allclose(belief.mean, alone.mean)
 
     def test_forgetting_nothing_is_no_half_life(self):

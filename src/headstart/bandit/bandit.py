@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.batch import Choices, builder, can_stack, decide, odds_of
+from headstart.bandit.batch import Choices, builder, odds_of
 from headstart.bandit.choice import Choice
 from headstart.bandit.journal import Journal, Replayed, lines
 from headstart.bandit.ledger.entries import Entry, next_epoch
@@ -22,12 +22,11 @@ from headstart.bandit.report import Report, expected_gain
 from headstart.bandit.task import Prediction, Task
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.features.contexts import LARGEST, Features, Sizes, allowed_arms, checked_reward
+from headstart.model.base import BasePrior
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixturePrior
-from headstart.model.prior import Prior
 from headstart.random import Stream, Streams, entropy_of
 from headstart.records import Array, frozen
-from headstart.rules import UCB, Indexed, Rule, named_radius, stated_bias
+from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
@@ -122,14 +121,10 @@ class Bandit:
         scale = None if isinstance(noise, str) else checks.positive("noise", noise)
         if half_life is not None:
             half_life = checks.positive("half_life", half_life)
-        radius = named_radius(rule)
-        if radius is not None:
-            stated_bias(radius, transfer.prior(transfer.init(features.dim, scale)), transfer)
-        if radius == "theory" and scale is None:
-            raise checks.refuse("noise", "a number with the theory radius, which rests on R", noise)
-        if radius == "theory" and half_life is not None:
-            raise checks.refuse("half_life", "None with the theory radius", half_life)
-        if transfer.keeps_forced and isinstance(rule, Indexed):
+        live = checks.integer("live", live, 1)
+        ledger = Ledger(features.dim, transfer, scale, live, half_life)
+        rule.check_bandit(transfer.prior(ledger.state), transfer, scale, half_life)
+        if transfer.keeps_forced and not rule.forces:
             warnings.warn(
                 f"{transfer!r} learns from forced rounds alone, and {rule!r} has none: no prior "
                 f"will be learned. Use rule=headstart.Forced(rounds, {rule!r}).",
@@ -142,8 +137,7 @@ class Bandit:
         self._streams = Streams(entropy_of(seed))
         self._origin = os.urandom(16)  # marks this bandit's choices; no decision depends on it
         self._frozen = False
-        live = checks.integer("live", live, 1)
-        self._ledger = Ledger(features.dim, transfer, scale, live, half_life)
+        self._ledger = ledger
         self._put_sizes(Sizes.none(dim))
         self._begin()
 
@@ -197,10 +191,10 @@ class Bandit:
         return self._features.names
 
     @property
-    def prior(self) -> Prior | MixturePrior:
+    def prior(self) -> BasePrior:
         """What a new task would start from."""
         with self._lock, self._ledger.looking():
-            prior: Prior | MixturePrior = self._ledger.prior(keep=False)
+            prior: BasePrior = self._ledger.prior(keep=False)
             return prior
 
     @property
@@ -425,7 +419,7 @@ class Bandit:
             ledger = self._ledger
             ledger.settle()
             prior = ledger.prior(keep=False)
-            whole = prior.gaussian() if isinstance(prior, MixturePrior) else prior
+            whole = prior.as_gaussian()
             running = ledger.running(None)
             explained = ledger.transfer.explain(ledger.joined(ledger.state, None))
             base = ledger.base
@@ -485,10 +479,11 @@ class Bandit:
             belief, unsure = entry.belief, entry.unsure
             key = self._streams.key(name) if entry.key is None else entry.key
             number, position = entry.number, entry.number - entry.start
+            rng: Any = Stream(self._streams, key, position)
             try:
                 if belief is None:
                     belief, unsure = ledger.build(name)
-                arm, score, forced = rule.choose(belief, table, self._rng(key, position), allowed)
+                arm, score, forced = rule.choose(belief, table, rng, allowed)
             except BaseException:
                 if told is not None:
                     ledger.put_offers(*told)  # what was refused has told nothing
@@ -520,21 +515,27 @@ class Bandit:
     def _close(self, name: str) -> None:
         """Fold a task into the prior; others may choose and learn while the fit is computed."""
         ledger = self._ledger
-        with self._lock:
-            entry = self._entry(name)
-            if self._frozen or entry.closed:
-                return
-            state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
-            ledger.check_sums(name, evidence)
-            if name in ledger.owing:
-                ledger.settle()
-                state = ledger.state
-            known = ledger.stale or not evidence.rounds
-        folded = None if known else ledger.transfer.fold(state, evidence, 1.0)
-        with self._lock:
-            self._entry(name)
-            if not self._frozen:
-                ledger.close(name, None if folded is None else (state, rewards, folded))
+        for left in reversed(range(TRIES)):
+            with self._lock:
+                entry = self._entry(name)
+                if self._frozen or entry.closed:
+                    return
+                state, rewards, evidence = ledger.state, entry.rewards, ledger.evidence(entry)
+                ledger.check_sums(name, evidence)
+                owed = ledger.owing.get(name)
+                known = ledger.stale or not evidence.rounds
+            folded = state
+            if not known and owed is not None:  # what it had shown before it went on
+                folded = ledger.transfer.fold(folded, owed, -1.0)
+            if not known:
+                folded = ledger.transfer.fold(folded, evidence, 1.0)
+            with self._lock:
+                same = self._entry(name) is entry and entry.rewards == rewards
+                same = same and ledger.state is state and ledger.owing.get(name) is owed
+                if not self._frozen and (known or same or not left):
+                    ledger.close(name, folded if same and not known else None)
+                    return
+            # Another call has changed something meanwhile: once more.
 
     def _sized(self, given: Array, energy: float) -> Sizes:
         """How large features usually are after an offer, which is refused if it is far out.
@@ -553,12 +554,6 @@ class Bandit:
         self._sizes, self._limits = sizes, sizes.limits
         self._sound = float(self._limits.min()) ** 2  # no value is larger than all of them
         self._ledger.usual = sizes.usual(self._features)
-
-    def _rng(self, key: Any, position: int) -> Any:
-        """A choice's random numbers: the library's own rules mostly need none."""
-        if type(self._rule).__module__.startswith("headstart.rules"):
-            return Stream(self._streams, key, position)
-        return self._streams.at(key, position)
 
     def _choose_together(self, names: list[str], given: Array) -> Choices:
         """One choice for each task; the lock is held, and everything is checked."""
@@ -580,17 +575,7 @@ class Bandit:
                 ledger.reopen(name)
                 ledger.enliven(name, belief, unsure)
                 entry.key = key
-        if can_stack(self._rule, beliefs):
-            arms, scores = decide(self._rule, beliefs, tables, streams)
-            forced = np.zeros(len(names), dtype=bool)
-        else:
-            picks = [
-                self._rule.choose(belief, table, self._rng(stream.key, stream.place))
-                for belief, table, stream in zip(beliefs, tables, streams, strict=True)
-            ]
-            arms = np.array([pick.arm for pick in picks], dtype=np.intp)
-            scores = np.array([float(pick.score) for pick in picks])
-            forced = np.array([bool(pick.forced) for pick in picks])
+        arms, scores, forced = self._rule.choose_many(beliefs, tables, streams)
         arms.flags.writeable = scores.flags.writeable = False  # choices are built from them later
         build = builder(
             self._rule,
@@ -710,6 +695,8 @@ def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None 
     """
     return Bandit.load(path, transfer=transfer, rule=rule)
 
+
+TRIES = 4  # how often a fit is computed before nobody else may change anything meanwhile
 
 #: Every bandit of this process, for the processes that are forked from it.
 BANDITS: weakref.WeakSet[Bandit] = weakref.WeakSet()

@@ -10,16 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.bandit.choice import Choice
-from headstart.kernels.switch import loops
-from headstart.model.belief import Belief, unchecked
 from headstart.random import Streams
 from headstart.records import Array, frozen
-from headstart.rules import UCB, Greedy, Propensities, Rule, Thompson
-from headstart.rules.ties import slack
+from headstart.rules import Propensities, Rule
 
-__all__ = ["Choices", "decide", "odds_of"]
-
-CHUNK = 128  # tasks whose roots are stacked at a time: they must fit into a processor's cache
+__all__ = ["Choices", "odds_of"]
 
 
 class Choices(Sequence[Choice]):
@@ -68,68 +63,6 @@ class Choices(Sequence[Choice]):
 
     def __repr__(self) -> str:
         return f"Choices of {len(self)} tasks"
-
-
-def can_stack(rule: Rule, beliefs: Sequence[Any]) -> bool:
-    """Whether decisions can be made for a stack of beliefs with one call."""
-    if type(rule) not in (UCB, Thompson, Greedy) or rule.explore:  # type: ignore[attr-defined]
-        return False
-    amount: Any = getattr(rule, "radius", None) or getattr(rule, "scale", None)
-    return not isinstance(amount, str) and all(type(belief) is Belief for belief in beliefs)
-
-
-def decide(
-    rule: Any, beliefs: Sequence[Any], contexts: Array, streams: Sequence[Any]
-) -> tuple[npt.NDArray[np.intp], Array]:
-    """The arm of each belief in its own contexts ``(n, K, d)``, and its score.
-
-    The same decisions as one by one, up to rounding: every task draws from its own stream.
-    """
-    arms = np.empty(len(beliefs), dtype=np.intp)
-    scores = np.empty(len(beliefs))
-    if loops() is not None:
-        for at, belief in enumerate(beliefs):
-            arms[at], scores[at], _ = rule.choose(belief, contexts[at], streams[at])
-        return arms, scores
-    for start in range(0, len(beliefs), CHUNK):
-        part = slice(start, start + CHUNK)
-        arms[part], scores[part] = decide_chunk(rule, beliefs[part], contexts[part], streams[part])
-    return arms, scores
-
-
-def decide_chunk(
-    rule: Any, beliefs: Sequence[Belief], contexts: Array, streams: Sequence[Any]
-) -> tuple[npt.NDArray[np.intp], Array]:
-    """The same for few enough at a time."""
-    stack = unchecked(
-        np.array([belief.mean for belief in beliefs]),
-        np.array([belief.root for belief in beliefs]),
-        None,
-        None,
-        np.array([belief.noise for belief in beliefs]),
-        beliefs[0].prior,
-        None,
-        None,
-    )
-    index = rule.index(stack, contexts, SideBySide(streams))
-    arms = index.argmax(-1)
-    top = np.take_along_axis(index, arms[:, None], -1)
-    tied = (index >= top - slack(top, stack.noise[:, None])).sum(-1) > 1
-    for row in np.flatnonzero(tied).tolist():
-        pick = rule.choose(beliefs[row], contexts[row], streams[row].afresh())
-        arms[row], top[row] = pick.arm, pick.score
-    return arms, top[:, 0]
-
-
-class SideBySide:
-    """Tasks' streams, drawn from together."""
-
-    def __init__(self, streams: Sequence[Any]) -> None:
-        self.streams = streams
-
-    def standard_normal(self, shape: tuple[int, ...]) -> Array:
-        """Normals of a shape whose first axis is the tasks."""
-        return np.array([stream.standard_normal(shape[1:]) for stream in self.streams])
 
 
 def odds_of(

@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import settings
-from headstart.bandit.ledger.entries import EPOCHS, Believed, Window
+from headstart.bandit.ledger.entries import EPOCHS, Window
 from headstart.bandit.ledger.ledger import Base
 from headstart.errors import InputError
 from headstart.features.contexts import Features, Sizes
+from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, fault_in, packed_size
 from headstart.model.mixture import MixtureBelief, MixturePrior
@@ -326,14 +327,26 @@ def check_base(base: Any, dim: int) -> None:
 def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -> None:
     """Refuse a prior that no task can start from."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
-    if not isinstance(parts, Prior):
+    if not isinstance(parts, BasePrior):
         raise checks.refuse(name, "a prior", prior)
+    if not isinstance(parts, Prior):
+        check_own(name, parts, dim)
+        return
     if isinstance(prior, MixturePrior):
         groups = check_weights(name, prior.log_weights)
     check_moderate(name, parts)
     anew = parts.replace()  # checked, as it is made anew
     if parts.mean.shape != (*groups, dim):
         raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", anew.mean)
+
+
+def check_own(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
+    """Refuse a prior or a belief of a user's own kind with impossible numbers or dimensions."""
+    check_moderate(name, own)
+    if own.dim != dim or own.batch != ():
+        raise checks.refuse(name, f"one task's, with {dim} features", own)
+    checks.positive(f"{name}.noise", own.noise)
+    checks.non_negative(f"{name}.rounds", getattr(own, "rounds", 0.0))
 
 
 def check_moderate(name: str, believed: Record) -> None:
@@ -355,7 +368,7 @@ def check_weights(name: str, logs: Any) -> tuple[int, ...]:
     return array.shape
 
 
-def check_belief(name: str, belief: Believed, prior: Prior, dim: int) -> None:
+def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
     """Refuse a belief (without its prior) that cannot have come of a prior."""
     groups: tuple[int, ...] = ()
     parts: Any = belief
@@ -363,9 +376,12 @@ def check_belief(name: str, belief: Believed, prior: Prior, dim: int) -> None:
         groups, parts = check_weights(name, belief.log_weights), belief.parts
         if check_weights(name, belief.log_start) != groups:
             raise checks.refuse(name, f"a belief with {groups[0]} groups", belief.log_start)
-    if not isinstance(parts, Belief):
+    if not isinstance(parts, BaseBelief):
         raise checks.refuse(name, "a belief", parts)
     check_prior(name, prior, dim, groups)
+    if not isinstance(parts, Belief):
+        check_own(name, parts.with_prior(prior), dim)
+        return
     check_moderate(name, parts.replace(prior=None))
     shapes = {"mean": (*groups, dim), "root": (*groups, dim, dim)}
     for field in ("mean", "root", "information", "rounds", "noise", "square", "scale"):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import restored, settings
-from headstart.bandit.ledger.entries import Believed, Entry
+from headstart.bandit.ledger.entries import Entry
 from headstart.bandit.ledger.ledger import Base, Ledger
 from headstart.errors import FileError, HeadstartError, InputError
 from headstart.features.contexts import Features, Sizes
@@ -65,7 +65,7 @@ def pack(saved: Saved) -> Content:
     priors: dict[int, Prior] = {}
     beliefs = [(name, entry.belief) for name, entry in ledger.live.items() if entry.belief]
     for _, belief in beliefs:
-        start = apart(belief)[1]
+        start = belief.split_prior()[1]
         priors.setdefault(id(start), start)
     places = {key: place for place, key in enumerate(priors)}
     header = {
@@ -99,9 +99,9 @@ def pack(saved: Saved) -> Content:
         "unfolded": list(ledger.unfolded),
         "learned": {name: hex(entry.learned) for name, entry in entries.items() if entry.learned},
         "live": [name for name, _ in beliefs],
-        "prior_of": [places[id(apart(belief)[1])] for _, belief in beliefs],
+        "prior_of": [places[id(belief.split_prior()[1])] for _, belief in beliefs],
         "prior_kinds": [outline(prior) for prior in priors.values()],
-        "belief_kinds": [outline(apart(belief)[0]) for _, belief in beliefs],
+        "belief_kinds": [outline(belief.split_prior()[0]) for _, belief in beliefs],
         "unsure": [name for name, _ in beliefs if entries[name].unsure],
         "pending": [len(entries[name].pending) for name, _ in beliefs],
         "epoch": ledger.epoch,
@@ -135,7 +135,7 @@ def pack(saved: Saved) -> Content:
         for name, array in flatten(prior).items():
             tensors[f"prior.{place}.{name}"] = array
     for place, (_, belief) in enumerate(beliefs):
-        for name, array in flatten(apart(belief)[0]).items():
+        for name, array in flatten(belief.split_prior()[0]).items():
             tensors[f"belief.{place}.{name}"] = array
     return Content(header, tensors)
 
@@ -171,8 +171,6 @@ def checked(
         raise checks.refuse("transfer", "a Transfer", transfer)
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule", rule)
-    if transfer.mixes and isinstance(radius := getattr(rule, "radius", 0.0), str):
-        raise checks.refuse("radius", f"a number with {transfer!r}", radius)
     features = restored.checked_features(header["features"])
     restored.check_size(features.dim, transfer, tensors.values())
     noise, half_life = header["noise"], header["half_life"]
@@ -183,6 +181,7 @@ def checked(
         checks.integer("capacity", header["capacity"], 1),
         None if half_life is None else checks.positive("half_life", half_life),
     )
+    rule.check_bandit(transfer.prior(ledger.state), transfer, ledger.noise, ledger.half_life)
     memory = checks.integer("memory", header["memory"], 1)
     fill(ledger, header, tensors, memory)
     return Saved(
@@ -218,11 +217,14 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory
         raise InputError("rewards must be as many as all tasks have had; got fewer")
     # Some of these may be deleted by now.
     ledger.cached_with = tuple(restored.names("cached_with", header["cached_with"]))
+    own = [] if settings.is_known(ledger.transfer) else [first, ledger.state]
+    templates: list[Any] = [ledger.transfer.prior(state) for state in own]
+    templates += [prior.belief() for prior in templates]
     kinds = (Prior, MixturePrior)
-    ledger.cached_prior = restore(header["cached"], None, parts.get("cached", {}), kinds)
+    ledger.cached_prior = restore(header["cached"], templates, parts.get("cached", {}), kinds)
     if ledger.cached_prior is not None:
         restored.check_prior("cached", ledger.cached_prior, ledger.dim)
-    fill_live(ledger, header, parts)
+    fill_live(ledger, header, parts, templates)
 
 
 def fill_entries(
@@ -259,16 +261,20 @@ def fill_entries(
     ledger.unfolded = dict.fromkeys(restored.names("unfolded", header["unfolded"], ledger.closed))
 
 
-def fill_live(ledger: Ledger, header: dict[str, Any], parts: dict[str, Any]) -> None:
-    """The beliefs of live tasks, and their rounds that are not yet in their evidence."""
+def fill_live(
+    ledger: Ledger, header: dict[str, Any], parts: dict[str, Any], templates: list[Any]
+) -> None:
+    """The beliefs of live tasks, and their rounds that are not yet in their evidence.
+
+    ``templates`` are priors and beliefs of a user's own kind, if there are any.
+    """
     live = restored.names("live", header["live"], ledger.entries)
     if len(live) > ledger.capacity:
         raise checks.refuse("live", f"up to {ledger.capacity} tasks", live)
     unsure = set(restored.names("unsure", header["unsure"], dict.fromkeys(live)))
-    blank = Prior.isotropic(ledger.dim)
     kinds = header["prior_kinds"]
     priors = [
-        restore(shape, blank, parts.get(f"prior.{place}", {}))
+        restore(shape, templates, parts.get(f"prior.{place}", {}), (Prior,))
         for place, shape in enumerate(restored.listed("prior_kinds", kinds, len(kinds)))
     ]
     several = {
@@ -281,10 +287,10 @@ def fill_live(ledger: Ledger, header: dict[str, Any], parts: dict[str, Any]) -> 
     for place, name in enumerate(live):
         entry = ledger.entries[name]
         shape, arrays = several["belief_kinds"][place], parts.get(f"belief.{place}", {})
-        belief = restore(shape, Belief.start(blank), arrays, (MixtureBelief,))
+        belief = restore(shape, templates, arrays, (Belief, MixtureBelief))
         prior = priors[checks.integer("prior_of", several["prior_of"][place], 0, len(priors) - 1)]
         restored.check_belief(f"belief of task {name!r}", belief, prior, ledger.dim)
-        entry.belief = together(belief, prior)
+        entry.belief = belief.with_prior(prior)
         entry.evidence = ledger.evidence(entry)
         entry.pending = tuple(itertools.islice(pending, counts[place]))
         entry.unsure = name in unsure
@@ -299,21 +305,6 @@ def packed(entry: Entry) -> Array:
         return entry.evidence.pack()
     assert entry.packed is not None
     return entry.packed
-
-
-def apart(belief: Believed) -> tuple[Believed, Prior]:
-    """A belief without its prior, which many tasks may share, and the prior."""
-    if isinstance(belief, MixtureBelief):
-        parts, prior = apart(belief.parts)
-        return belief.replace(parts=parts), prior
-    return belief.replace(prior=None), belief.prior
-
-
-def together(belief: Believed, prior: Prior) -> Believed:
-    """The inverse of :func:`apart`."""
-    if isinstance(belief, MixtureBelief):
-        return belief.replace(parts=together(belief.parts, prior))
-    return belief.replace(prior=prior)
 
 
 def sections(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,9 +9,8 @@ from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.bandit.bandit import Bandit
-    from headstart.model.belief import Belief
+    from headstart.model.base import BaseBelief
     from headstart.model.evidence import Evidence
-    from headstart.model.mixture import MixtureBelief
 
 __all__ = ["Prediction", "Task"]
 
@@ -67,7 +66,7 @@ class Task:
             return self._bandit._ledger.evidence(self._bandit._entry(self._id))
 
     @property
-    def belief(self) -> Belief | MixtureBelief:
+    def belief(self) -> BaseBelief:
         """What is believed of it: a prior without its own evidence, plus its evidence."""
         with self._bandit._lock, self._bandit._ledger.looking():
             self._bandit._entry(self._id)

@@ -10,14 +10,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array, Record, frozen, private
+from headstart.model.base import BasePrior
+from headstart.model.graded import sums_hold
+from headstart.records import Array, frozen, private
+
+if TYPE_CHECKING:
+    from headstart.model.belief import Belief
+    from headstart.model.evidence import Evidence
 
 __all__ = ["ONE_NOISE", "Prior"]
 
@@ -26,7 +32,7 @@ ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Prior(Record):
+class Prior(BasePrior):
     """A Gaussian prior, or a batch of them along leading axes.
 
     Parameters
@@ -135,6 +141,24 @@ class Prior(Record):
     def batch(self) -> tuple[int, ...]:
         """The leading axes: ``()`` for one prior."""
         return self.mean.shape[:-1]
+
+    def belief(self, evidence: Evidence | None = None) -> Belief:
+        """The posterior given the evidence of a task; before any reward unless given."""
+        from headstart.model.belief import Belief  # which builds on priors
+
+        return Belief.start(self) if evidence is None else Belief.of(self, evidence)
+
+    def as_gaussian(self) -> Prior:
+        """Itself."""
+        return self
+
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posterior needs."""
+        return sums_hold(self.root, evidence.gram)
+
+    def with_unknown_noise(self) -> Prior:
+        """The same prior with R left to the task's own rewards."""
+        return self.replace(noise_freedom=0.0)
 
     @property
     def covariance(self) -> Array:

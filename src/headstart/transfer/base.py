@@ -50,6 +50,14 @@ class Transfer(Settings, ABC):
     (named) tuples, dicts, arrays and numbers; it is saved and loaded as it is.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A subclass may learn in another way than its base: what is promised of a class holds for
+        # that class alone.
+        for name in ("fixed", "traceable"):
+            if name not in vars(cls):
+                setattr(cls, name, vars(Transfer)[name])
+
     @property
     def reversible(self) -> bool:
         """Whether folding with weight −w takes back a fold with weight w.
@@ -70,6 +78,15 @@ class Transfer(Settings, ABC):
         return False
 
     @property
+    def traceable(self) -> bool:
+        """Whether JAX can compile :meth:`fold` and :meth:`prior`, so that experiments run on a GPU.
+
+        Both must handle batch axes, compute with the arrays' own namespace
+        (:func:`headstart.arrays.array_namespace`), and not look at values. Not inherited.
+        """
+        return False
+
+    @property
     def keeps_forced(self) -> bool:
         """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
         return False
@@ -85,7 +102,10 @@ class Transfer(Settings, ABC):
         return False
 
     def fixed(self, noise: float | None) -> bool:
-        """Whether the prior stays the same whatever tasks show, given the noise (or not)."""
+        """Whether the prior stays the same whatever tasks show, given the noise (or not).
+
+        Not inherited.
+        """
         return False
 
     @abstractmethod

@@ -7,14 +7,12 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from headstart.model.belief import Belief
+from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, packed_size
-from headstart.model.mixture import MixtureBelief
 from headstart.records import Array
 
-__all__ = ["Believed", "Entry", "Round", "Window", "next_epoch"]
+__all__ = ["BaseBelief", "Entry", "Round", "Window", "next_epoch"]
 
-Believed = Belief | MixtureBelief
 Round = tuple[Array, float, bool]  # context, reward, forced
 
 Window = tuple[int, int, int]  # epoch, base, learned
@@ -62,7 +60,7 @@ class Entry:
         self.packed: Array | None = packed
         self.evidence: Evidence | None = None
         self.pending: tuple[Round, ...] = ()
-        self.belief: Believed | None = None
+        self.belief: BaseBelief | None = None
         self.key: npt.NDArray[np.uint64] | None = None
         self.start = number
         self.base = number
@@ -119,7 +117,7 @@ class Entry:
         packed: Array | None,
         evidence: Evidence | None,
         pending: tuple[Round, ...],
-        belief: Believed | None,
+        belief: BaseBelief | None,
         unsure: bool,
         built: int,
     ) -> None:

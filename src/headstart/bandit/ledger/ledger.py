@@ -36,13 +36,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.ledger.entries import Believed, Entry, forget, total
+from headstart.bandit.ledger.entries import BaseBelief, Entry, forget, total
 from headstart.errors import HeadstartError, TaskError
-from headstart.model.belief import Belief
+from headstart.model.base import BasePrior
 from headstart.model.evidence import Evidence
-from headstart.model.graded import sums_hold
-from headstart.model.mixture import MixtureBelief, MixturePrior, believe
-from headstart.model.prior import Prior
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
@@ -174,7 +171,7 @@ class Ledger:
                 (setattr, self, "cached_prior", None),
             )
 
-    def belief_at(self, task: str, table: Array) -> Believed:
+    def belief_at(self, task: str, table: Array) -> BaseBelief:
         """What is believed of a task, for looking at contexts that need not have been on offer."""
         if self.blank and self.transfer.blank(self.state).any():
             state = self.transfer.offered(self.state, table)
@@ -360,17 +357,17 @@ class Ledger:
             steps.append((self.put_state, self.first_state(), {}, False, 0, {}))
         return steps
 
-    def close(self, task: str, folded: tuple[Any, int, Any] | None = None) -> None:
+    def close(self, task: str, folded: Any = None) -> None:
         """Fold a task into the prior, exactly once however often it is called.
 
-        ``folded`` is what that gives, if it was computed before: the state and the number of
-        rewards it was computed from, and the state with the task.
+        ``folded`` is the state that this gives, if it was computed before: without what is owed of
+        the task, and with all that it has shown.
         """
         entry = self.entries[task]
         if entry.closed:
             return
         steps: list[Step] = []
-        if task in self.owing:
+        if task in self.owing and folded is None:
             self.settle()
         if not self.rounds(task) > 0:
             steps.append((operator.setitem, self.unfolded, task, None))
@@ -378,11 +375,9 @@ class Ledger:
             if task not in self.returned:  # whose evidence hardly changes the prior at hand
                 steps.append((setattr, self, "cached_prior", None))
             if not self.stale:
-                if folded is not None and folded[0] is self.state and folded[1] == entry.rewards:
-                    state = folded[2]
-                else:
-                    state = self.transfer.fold(self.state, self.evidence(entry), 1.0)
-                steps.append((setattr, self, "state", state))
+                if folded is None:
+                    folded = self.transfer.fold(self.state, self.evidence(entry), 1.0)
+                steps += [(setattr, self, "state", folded), (self.owing.pop, task, None)]
         steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
         # A task that returns finds its belief at hand, as one that was never closed would.
         self.commit(*steps, *(() if self.transfer.drops else self.idling(task)))
@@ -471,11 +466,11 @@ class Ledger:
             packed, evidence = sums.pack(), None
         elif self.fade < 1.0:
             evidence = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
-            belief = counting(believe(before.prior, evidence), rewards)
+            belief = before.prior.belief(evidence).with_rounds(float(rewards))
             pending = ()
         else:
             evidence, pending = entry.with_round(context, reward, forced)
-            belief = before.learn_unchecked(context, reward)
+            belief = before.update(context, reward)
             if belief.outgrown:
                 belief = rebuilt(belief, before, total(evidence, pending))
         if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
@@ -510,22 +505,22 @@ class Ledger:
         entry.base, entry.learned, entry.number, entry.others = marks
         self.rewards, self.done = counts
 
-    def belief(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
+    def belief(self, task: str, keep: bool = True) -> tuple[BaseBelief, bool]:
         """What is believed of a task, and whether only the task itself can tell the noise."""
         entry = self.entries[task]
         if entry.belief is not None:
             return entry.belief, entry.unsure
         return self.build(task, keep)
 
-    def build(self, task: str, keep: bool = True) -> tuple[Believed, bool]:
+    def build(self, task: str, keep: bool = True) -> tuple[BaseBelief, bool]:
         """Newest prior (without the task's own evidence) ⊕ evidence."""
         prior = self.prior_without(task, keep)
         entry = self.entries[task]
         evidence = self.evidence(entry)
         self.check_sums(task, evidence, prior)
-        belief = believe(prior, evidence if evidence.rounds else None)
+        belief = prior.belief(evidence if evidence.rounds else None)
         if self.fade < 1.0:
-            belief = counting(belief, entry.rewards)
+            belief = belief.with_rounds(float(entry.rewards))
         running = self.live if self.transfer.counts_running else ()
         others = (other for other in itertools.chain(self.closed, running) if other != task)
         fitted = self.base is not None and self.base.pooled.squares > 0
@@ -538,24 +533,22 @@ class Ledger:
             belief = self.on_its_own(entry.rewards, belief, evidence)
         return belief, unsure
 
-    def on_its_own(self, rewards: int, belief: Believed | None, evidence: Evidence) -> Any:
+    def on_its_own(self, rewards: int, belief: BaseBelief | None, evidence: Evidence) -> Any:
         """The belief of a task that alone tells the noise; O(d³), so only after 1, 2, 4, … rewards.
 
         In between, the belief tells the noise by itself: the prior says nothing of it.
         """
         prior = self.transfer.alone(self.state, evidence) if rewards else None
-        if prior is None:
-            if not isinstance(belief, Belief) or belief.prior.noise_freedom == 0.0:
+        if prior is None and belief is not None:
+            prior = belief.prior.with_unknown_noise()
+            if prior == belief.prior:
                 return belief
-            prior = belief.prior.replace(noise_freedom=0.0)
-        if not holds(prior, evidence):
+        if prior is None or not prior.determined_by(evidence):
             return belief
-        belief = believe(prior, evidence if rewards else None)
-        return belief if self.fade == 1.0 else counting(belief, rewards)
+        belief = prior.belief(evidence if rewards else None)
+        return belief if self.fade == 1.0 else belief.with_rounds(float(rewards))
 
-    def check_sums(
-        self, task: str, evidence: Evidence, prior: Prior | MixturePrior | None = None
-    ) -> None:
+    def check_sums(self, task: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
         """Refuse a task that has learned from contexts whose sums cannot hold the usual ones.
 
         A context far out of its features' range is refused when it comes. The first ones are not:
@@ -572,7 +565,7 @@ class Ledger:
             belief = self.entries[task].belief
             with self.looking():
                 prior = self.prior_without(task, keep=False) if belief is None else belief.prior
-        if prior is not None and not holds(prior, evidence):
+        if prior is not None and not prior.determined_by(evidence):
             at = int(np.flatnonzero(far)[0])
             raise TaskError(
                 f"task {task!r} has learned from contexts so far apart in size that its sums "
@@ -586,7 +579,7 @@ class Ledger:
         if not self.entries[task].closed:
             self.enliven(task, *self.build(task))
 
-    def enliven(self, task: str, belief: Believed, unsure: bool) -> None:
+    def enliven(self, task: str, belief: BaseBelief, unsure: bool) -> None:
         """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
         entry = self.entries[task]
         if entry.belief is belief:
@@ -616,21 +609,13 @@ class Ledger:
         ]
 
 
-def holds(prior: Prior | MixturePrior, evidence: Evidence) -> bool:
-    """Whether a task's sums have kept the digits that a posterior needs."""
-    if isinstance(prior, Prior):
-        return sums_hold(prior.root, evidence.gram)
-    return all(sums_hold(root, evidence.gram) for root in prior.parts.root)
-
-
-def rebuilt(belief: Believed, before: Believed, evidence: Evidence) -> Believed:
+def rebuilt(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseBelief:
     """An outgrown belief anew from prior and evidence; as it was where the latter has lost digits.
 
     ``before`` is the belief without the latest reward.
     """
-    if holds(before.prior, evidence):
-        return believe(before.prior, evidence)
-    return belief.replace(scale=before.scale) if isinstance(before, Belief) else belief
+    prior: BasePrior = before.prior
+    return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
 
 
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
@@ -645,14 +630,6 @@ def much_more(now: int, then: int) -> bool:
     (True, False, True, False)
     """
     return now - then >= max(8, then // 4)
-
-
-def counting(belief: Believed, rewards: int) -> Believed:
-    """The belief with so many rounds: where rewards fade, its evidence says fewer."""
-    if isinstance(belief, MixtureBelief):
-        rounds = np.full(belief.parts.batch, float(rewards))
-        return belief.replace(parts=belief.parts.replace(rounds=rounds))
-    return belief.replace(rounds=float(rewards))
 
 
 def milestone(rounds: int) -> bool:

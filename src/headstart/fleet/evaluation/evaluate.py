@@ -247,7 +247,7 @@ def gain_of(gathered: Gathered, transfer: Transfer, standardize: bool) -> Gain:
     if standardize:
         evidence = splitting.units_of(evidence, constant).evidence(evidence)
     prior = learn(transfer, evidence)
-    whole = prior.gaussian() if isinstance(prior, MixturePrior) else prior
+    whole = prior.as_gaussian()
     total, tasks = splitting.summed(evidence), len(gathered.names)
     rounds = float(total.rounds)
     return expected_gain(whole, total.gram / max(rounds, 1.0), rounds / tasks, tasks, constant)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.model.belief import Belief
-from headstart.model.mixture import MixtureBelief, MixturePrior, believe
+from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 
@@ -105,10 +105,10 @@ def one_chunk(
         if place + 1 < longest:
             # A round that counts w times is one of √w times the size.
             scale = np.sqrt(weight)
-            belief = belief.learn_unchecked(x * scale[:, None], r * scale)
+            belief = belief.update(x * scale[:, None], r * scale)
 
 
-def start_of(prior: Prior | MixturePrior, tasks: int) -> Belief | MixtureBelief:
+def start_of(prior: Prior | MixturePrior, tasks: int) -> Any:
     """The belief before any reward, for so many tasks side by side."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
     wide = Prior(
@@ -118,7 +118,7 @@ def start_of(prior: Prior | MixturePrior, tasks: int) -> Belief | MixtureBelief:
     )
     if isinstance(prior, MixturePrior):
         weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
-        return believe(MixturePrior(wide, weights))
+        return MixturePrior(wide, weights).belief()
     return Belief.start(wide)
 
 

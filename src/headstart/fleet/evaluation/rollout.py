@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart.fleet.evaluation.forecasts import start_of
 from headstart.fleet.evaluation.gathering import Offers, Whole
-from headstart.model.belief import Belief
-from headstart.model.mixture import MixtureBelief, MixturePrior
+from headstart.model.base import BaseBelief
+from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
@@ -128,12 +128,8 @@ def steps(offers: Offers, tasks: Whole) -> Iterator[Step]:
 
 
 def learned(
-    belief: Belief | MixtureBelief, x: Array, rewards: Array, where: npt.NDArray[np.bool_]
-) -> Any:
+    belief: BaseBelief, x: Array, rewards: Array, where: npt.NDArray[np.bool_]
+) -> BaseBelief:
     """The belief after one more round of some of the tasks; x = 0 teaches the others nothing."""
-    after = belief.learn_unchecked(x * where[:, None], rewards * where)
-    if isinstance(after, MixtureBelief):
-        seen = np.asarray(belief.rounds) + where
-        wide = np.broadcast_to(seen[:, None], after.parts.batch)
-        return MixtureBelief(after.parts.replace(rounds=wide), after.log_weights, after.log_start)
-    return after.replace(rounds=np.asarray(belief.rounds) + where)
+    after = belief.update(x * where[:, None], rewards * where)
+    return after.with_rounds(np.asarray(belief.rounds) + where)

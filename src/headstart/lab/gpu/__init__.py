@@ -1,7 +1,7 @@
 """Experiments on a GPU: all seeds and policies at once, a task's rounds in one fused kernel.
 
 The rounds are a CUDA kernel (``rounds.cu``), compiled when first used; the transfers are the
-library's own, compiled by JAX (:mod:`~headstart.lab.gpu.mirror`).
+library's own, compiled by JAX. How they learn is in :mod:`headstart.transfer`, not here.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from headstart.lab.policies import AnyPolicy
-from headstart.lab.rounds import plain_rule
-from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 from headstart.worlds import Synthetic
 from headstart.worlds.base import World
 
 __all__ = ["why_not"]
 
-COMPILED = (Bias, Gaussian, Independent, Oracle, Subspace)
-PCAS = ("corrected", "exact")
 LARGEST_DIM = 63
 ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
 
@@ -42,11 +38,9 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
         if world.logistic or not policy.knows_noise:
             return f"{policy.name} must be told the noise"
         transfer = policy.transfer
-        if type(transfer) not in COMPILED or getattr(transfer, "pca", "exact") not in PCAS:
+        if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
-        if getattr(transfer, "uses_bound", False):
-            return f"{policy.name} takes λ from a bound, which is not compiled for it"
-        if plain_rule(policy.rule) is None:
+        if policy.rule.loop_form() is None:
             return f"{policy.name} chooses by {policy.rule!r}, which is not compiled for it"
     return missing()
 

@@ -8,11 +8,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import float_if_scalar, trace
 from headstart.model.belief import residual_of
 from headstart.model.evidence import Evidence, unchecked
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array, Record, rebuild
-from headstart.transfer.algebra import plain, trace
 from headstart.transfer.noise import own_scale
 
 __all__ = ["Fit", "Tasks", "chosen", "fixed_order", "mean_square", "record", "started_from"]
@@ -43,7 +43,7 @@ class Fit(Record):
         """The same variance everywhere."""
         dim = mean.shape[-1]
         covariance = np.asarray(variance)[..., None, None] * np.eye(dim)
-        freedom = plain(np.full(mean.shape[:-1], START_FREEDOM))
+        freedom = float_if_scalar(np.full(mean.shape[:-1], START_FREEDOM))
         return record(cls, mean, covariance, np.zeros_like(covariance), noise, freedom)
 
 
@@ -159,7 +159,9 @@ def started_from(tasks: Tasks, given: float) -> tuple[Fit, npt.NDArray[np.bool_]
     if given:
         variance = given**2 * np.ones_like(spread)
     mean = np.zeros_like(few.moment[..., 0, :])
-    return Fit.isotropic(mean, plain(spread), plain(variance)), np.asarray(counts.any(-1))
+    return Fit.isotropic(mean, float_if_scalar(spread), float_if_scalar(variance)), np.asarray(
+        counts.any(-1)
+    )
 
 
 def chosen(which: npt.NDArray[np.bool_], yes: Fit, no: Fit) -> Fit:
@@ -169,8 +171,8 @@ def chosen(which: npt.NDArray[np.bool_], yes: Fit, no: Fit) -> Fit:
         np.where(which[..., None], yes.mean, no.mean),
         np.where(which[..., None, None], yes.covariance, no.covariance),
         np.where(which[..., None, None], yes.error, no.error),
-        plain(np.where(which, yes.noise, no.noise)),
-        plain(np.where(which, yes.freedom, no.freedom)),
+        float_if_scalar(np.where(which, yes.noise, no.noise)),
+        float_if_scalar(np.where(which, yes.freedom, no.freedom)),
     )
 
 

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
-from headstart.transfer.algebra import plain, times, trace, turned
 from headstart.transfer.empirical_bayes.fitting import (
     Pass,
     Past,
@@ -121,8 +121,8 @@ def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
     return Totals(
         weight.sum(-1),
         weighted.sum(-3),
-        side_by_side(weighted) @ turned(side_by_side(k)),
-        turned(z) @ (weight[..., None] * z),
+        side_by_side(weighted) @ transpose(side_by_side(k)),
+        transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
         (usual * freedom).sum(-1),
@@ -134,7 +134,7 @@ def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
 def looked_at(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array, Array, Array]:
     """K, z, the residual sum of squares and its degrees of freedom of every task."""
     k, z = posteriors(fit, root, tasks)
-    mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+    mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
     return k, z, *residuals(tasks, mean, k)
 
 
@@ -204,10 +204,10 @@ def stepped(
         root,
         totals.known,
         totals.squared,
-        totals.outer + (pull + turned(pull)) / 2 - totals.known,
+        totals.outer + (pull + transpose(pull)) / 2 - totals.known,
         np.asarray(even)[..., None, None] * (inverse @ inverse),
     )
-    mean = fit.mean + times(root, shift)
+    mean = fit.mean + matvec(root, shift)
     variance = noise_found(fit, totals, noise)
     sigma = shrunk(taken, strength)
     return record(Fit, mean, sigma, root @ own @ root, variance, fit.freedom), taken
@@ -221,7 +221,7 @@ def noise_found(fit: Fit, totals: Totals, given: float) -> Any:
         doubt = DOUBT * (ENOUGH / (ENOUGH + totals.freedom)) ** 2
         found = (totals.residual + doubt * SHARE * usual) / (totals.freedom + doubt)
         variance = np.where(usual > 0, np.maximum(found, LEAST_NOISE * usual), fit.noise)
-    return plain(variance * np.ones_like(np.asarray(totals.energy)))
+    return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
 
 
 def past_from(fit: Fit, totals: Totals) -> Past:
@@ -231,16 +231,23 @@ def past_from(fit: Fit, totals: Totals) -> Past:
     """
     root = symmetric_root(fit.covariance)
     count = np.asarray(totals.count)
-    away = times(root, totals.total)
+    away = matvec(root, totals.total)
     first = count[..., None] * fit.mean + away
     eye = count[..., None, None] * np.eye(root.shape[-1])
     spread = root @ (eye - totals.known + totals.outer) @ root
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
-    second = spread + cross + turned(cross) + count[..., None, None] * square
+    second = spread + cross + transpose(cross) + count[..., None, None] * square
     freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise)
     logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
-    return record(Past, plain(count), first, second, plain(count / noise), plain(count * logs))
+    return record(
+        Past,
+        float_if_scalar(count),
+        first,
+        second,
+        float_if_scalar(count / noise),
+        float_if_scalar(count * logs),
+    )
 
 
 def as_tasks(evidence: Evidence) -> Tasks:

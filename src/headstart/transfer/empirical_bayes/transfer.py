@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar, matvec, trace
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.graded import HUGE
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.empirical_bayes.fitting import (
     Pass,
@@ -207,7 +207,7 @@ class EmpiricalBayes(Transfer):
         """The state before any task."""
         dim = checks.integer("dim", dim, 1)
         given = 0.0 if noise is None else checks.positive("noise", noise)
-        ones, zeros = plain(np.ones(batch)), plain(np.zeros(batch))
+        ones, zeros = float_if_scalar(np.ones(batch)), float_if_scalar(np.zeros(batch))
         size = given or 1.0
         fit = Fit.isotropic(np.zeros((*batch, dim)), size**2 * ones, size**2 * ones)
         scores = np.append(first_scores(STRENGTHS), 0.0)  # the last knows only a size
@@ -263,9 +263,11 @@ class EmpiricalBayes(Transfer):
         past = state.past
         lost = far_apart(state.units, units)
         return state.replace(
-            ready=plain(np.where(lost, 0.0, state.ready)),
+            ready=float_if_scalar(np.where(lost, 0.0, state.ready)),
             fit=changed_fit(state.fit, matrix),
-            past=past.replace(first=times(matrix, past.first), second=changed(past.second, matrix)),
+            past=past.replace(
+                first=matvec(matrix, past.first), second=changed(past.second, matrix)
+            ),
             candidates=changed(state.candidates, matrix[..., None, :, :]),
             units=units,
         )
@@ -324,11 +326,11 @@ class EmpiricalBayes(Transfer):
         fresh = self.init(dim, state.given or None, np.shape(state.against))
         return state.replace(
             tasks=state.tasks.replace(weight=state.tasks.weight * keep),
-            past=state.past.scaled(plain(np.where(changed, 0.0, fade))),
+            past=state.past.scaled(float_if_scalar(np.where(changed, 0.0, fade))),
             scores=np.where(changed[..., None], fresh.scores, state.scores),
-            ready=plain(np.where(changed, 0.0, state.ready)),
-            against=plain(np.where(changed, 0.0, state.against)),
-            since=plain(np.where(changed, 0.0, state.since)),
+            ready=float_if_scalar(np.where(changed, 0.0, state.ready)),
+            against=float_if_scalar(np.where(changed, 0.0, state.against)),
+            since=float_if_scalar(np.where(changed, 0.0, state.since)),
             renewed=0.0 if changed.any() else state.renewed,
         )
 
@@ -398,13 +400,14 @@ class EmpiricalBayes(Transfer):
             past = self.aged(state, past, task, sign=-1.0)
         finished = max(state.finished - 1.0, 0.0)
         state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
+        steps = 8 if evidence.dim <= WIDE else 1
         if len(tasks) <= FEW:
-            return self.renewed(state, steps=8)
+            return self.renewed(state, steps=steps)
         local, even = state.units.tasks(task), not self.unit_free
         fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
         if moved_far(state.fit, fit):  # further than one step can tell: from the beginning
-            fresh = plain(np.zeros_like(np.asarray(state.ready)))
-            return self.renewed(state.replace(ready=fresh), steps=8)
+            fresh = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
+            return self.renewed(state.replace(ready=fresh), steps=steps)
         return state.replace(fit=fit)
 
     def refit(
@@ -623,9 +626,9 @@ def scored(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalB
     since = np.where(against < 0, np.asarray(state.since) + (counts > 0), 0.0)
     return state.replace(
         scores=scores,
-        support=plain(state.support + counts * gain),
-        against=plain(against),
-        since=plain(since),
+        support=float_if_scalar(state.support + counts * gain),
+        against=float_if_scalar(against),
+        since=float_if_scalar(since),
     )
 
 
@@ -635,7 +638,7 @@ def started(state: EmpiricalBayesState, tasks: Tasks) -> tuple[Fit, Any]:
     if begun.all() or not len(tasks):
         return state.fit, state.ready
     fresh, known = started_from(tasks, state.given)
-    return chosen(begun, state.fit, fresh), plain(np.where(begun | known, 1.0, 0.0))
+    return chosen(begun, state.fit, fresh), float_if_scalar(np.where(begun | known, 1.0, 0.0))
 
 
 def judged(
@@ -688,4 +691,4 @@ def cross_validated(
                 total += judged.scores
                 support = support + judged.support
         scores = state.scores + total * (recent / count)
-    return scores, plain(support * (len(tasks) / count))
+    return scores, float_if_scalar(support * (len(tasks) / count))

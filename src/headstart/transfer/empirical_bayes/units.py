@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import matvec, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
-from headstart.transfer.algebra import times, turned
 from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
 
 __all__ = ["Offers", "Units", "converted", "far_apart"]
@@ -105,7 +105,7 @@ class Units(Record):
             across = gram[..., -1]
             product = across[..., :, None] * shift[..., None, :]
             square = shift[..., :, None] * shift[..., None, :]
-            gram = gram - product - turned(product) + across[..., -1, None, None] * square
+            gram = gram - product - transpose(product) + across[..., -1, None, None] * square
         scaled: Array = gram * (inverse[..., :, None] * inverse[..., None, :])
         return scaled
 
@@ -209,7 +209,7 @@ def changed_fit(fit: Fit, matrix: Array) -> Fit:
     """A population in other units."""
     return record(
         Fit,
-        times(matrix, fit.mean),
+        matvec(matrix, fit.mean),
         changed(fit.covariance, matrix),
         changed(fit.error, matrix),
         fit.noise,
@@ -219,6 +219,6 @@ def changed_fit(fit: Fit, matrix: Array) -> Fit:
 
 def changed(square: Array, matrix: Array) -> Array:
     """M S Mᵀ, symmetric."""
-    product = matrix @ square @ turned(matrix)
-    symmetric: Array = (product + turned(product)) / 2
+    product = matrix @ square @ transpose(matrix)
+    symmetric: Array = (product + transpose(product)) / 2
     return symmetric

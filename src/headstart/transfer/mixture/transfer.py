@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar, matvec, trace
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior, normalised
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.empirical_bayes.fitting import (
     Pass,
@@ -204,7 +204,7 @@ class Mixture(Transfer):
             option.replace(
                 fit=changed_fit(option.fit, matrix),
                 past=option.past.replace(
-                    first=times(matrix, option.past.first),
+                    first=matvec(matrix, option.past.first),
                     second=changed(option.past.second, matrix),
                 ),
                 roots=matrix @ option.roots,
@@ -346,7 +346,7 @@ class Mixture(Transfer):
         if state.finished < 1:
             return Explanation(note="no task has finished yet")
         option = state.options[best_option(state)]
-        values = np.linalg.eigvalsh(self.prior(state).gaussian().covariance)[::-1]
+        values = np.linalg.eigvalsh(self.prior(state).as_gaussian().covariance)[::-1]
         shares = np.sort(np.exp(option.log_weights))[::-1]
         groups = ", ".join(f"{share:.0%}" for share in shares)
         note = (
@@ -424,8 +424,8 @@ def repeated(fit: Fit, number: int) -> Fit:
         np.repeat(fit.mean[None], number, 0),
         np.repeat(fit.covariance[None], number, 0),
         np.repeat(fit.error[None], number, 0),
-        np.repeat(np.atleast_1d(plain(fit.noise)), number, 0),
-        np.repeat(np.atleast_1d(plain(fit.freedom)), number, 0),
+        np.repeat(np.atleast_1d(float_if_scalar(fit.noise)), number, 0),
+        np.repeat(np.atleast_1d(float_if_scalar(fit.freedom)), number, 0),
     )
 
 
@@ -434,7 +434,7 @@ def spread_out(whole: Option, option: Option, tasks: Tasks) -> Option:
     number = len(option.log_weights)
     fit, (root,) = whole.fit, symmetric_root(whole.fit.covariance)
     _, (z,) = posteriors(fit, root[None], tasks)
-    points = times(root, z)
+    points = matvec(root, z)
     owner = nearest_centres(points, number)
     held = np.array([owner == group for group in range(number)], dtype=float)
     count = np.maximum(held.sum(-1), 1.0)
