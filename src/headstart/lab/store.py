@@ -100,7 +100,7 @@ class Store:
             "device": plan.device,
             "tasks": plan.tasks,
             "rounds": plan.rounds,
-            "checkpoints": list(plan.marks),
+            "checkpoints": list(plan.recorded_rounds),
             "policy_rounds": plan.work,
             "jobs_run": jobs,
             "seconds": round(seconds, 3),

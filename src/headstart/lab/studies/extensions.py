@@ -12,11 +12,11 @@ import numpy as np
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab import figures
-from headstart.lab.clicks import play_logistic_oracle
 from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.fingerprint import fingerprint
+from headstart.lab.interleaved import play_interleaved
 from headstart.lab.jobs import map_jobs
-from headstart.lab.overlap import play_overlapping
+from headstart.lab.logistic_oracle import play_logistic_oracle
 from headstart.lab.plan import Results
 from headstart.lab.policies import policy
 from headstart.lab.report import Claim, Section
@@ -209,7 +209,7 @@ def overlapping(runner: Runner, seeds: Sequence[int]) -> Claim:
     scale = runner.scale
     at_once = min(50, max(scale.tasks // 2, 1))
     one, many = (
-        play_seeds(runner, name, play_overlapping, Synthetic(), seeds, tasks)
+        play_seeds(runner, name, play_interleaved, Synthetic(), seeds, tasks)
         for name, tasks in (("beyond-one-by-one", 1), ("beyond-at-once", at_once))
     )
     each = many.sum(1) / one.sum(1)

@@ -11,10 +11,10 @@ from headstart.rules import UCB
 from headstart.transfer import EmpiricalBayes
 from headstart.worlds.base import Episode, Population, World
 
-__all__ = ["play_overlapping"]
+__all__ = ["play_interleaved"]
 
 
-def play_overlapping(world: World, seed: int, tasks: int, rounds: int, at_once: int) -> Array:
+def play_interleaved(world: World, seed: int, tasks: int, rounds: int, at_once: int) -> Array:
     """Regret of every task when ``at_once`` of them run in turns; a finished one makes room.
 
     The bandit is told nothing, not even the noise. With ``at_once=1`` tasks come one by one.

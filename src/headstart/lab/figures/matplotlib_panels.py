@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.curves import Mark, Panel
-from headstart.lab.figures.text import for_matplotlib
+from headstart.lab.figures.panels import Mark, Panel
+from headstart.lab.figures.text import escape_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def draw_panels(
 
 def add_legend(drawing: Drawing, handles: dict[str, Any], columns: int) -> None:
     """A legend below the panels, in so many columns or as many as fit the width."""
-    names = [for_matplotlib(name) for name in handles]
+    names = [escape_matplotlib(name) for name in handles]
     for ncols, spacing in [(columns, 1.2), *((fewer, 0.7) for fewer in range(columns, 0, -1))]:
         legend = drawing.legend(
             list(handles.values()),
@@ -59,15 +59,15 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
     handles = {}
     if panel.log:
         axes.set_yscale("log")
-    total = len(panel.looks)
-    for place, (name, look, points) in enumerate(panel.lines(floor)):
+    total = len(panel.styles)
+    for place, (name, style, points) in enumerate(panel.lines(floor)):
         x, mean = points[panel.x].to_numpy(), points["mean"].to_numpy()
         known = points.drop_nulls(["low", "high"])
         axes.fill_between(
             known[panel.x].to_numpy(),
             known["low"].to_numpy(),
             known["high"].to_numpy(),
-            color=look.colour,
+            color=style.colour,
             alpha=0.2,
             linewidth=0,
         )
@@ -76,9 +76,9 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
         (handles[name],) = axes.plot(
             x,
             mean,
-            look.line,
-            color=look.colour,
-            marker=look.marker,
+            style.line,
+            color=style.colour,
+            marker=style.marker,
             markevery=(place * step // max(1, total), step),
             markeredgewidth=0,
         )
@@ -99,7 +99,7 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
 
 def draw_mark(mark: Mark, axes: Axes) -> None:
     """A point with its label, or a thin line with its label at the end."""
-    label = for_matplotlib(mark.label)
+    label = escape_matplotlib(mark.label)
     if mark.x is None and mark.y is not None:
         axes.axhline(mark.y, color=mark.colour, linewidth=0.8, linestyle=(0, (1, 1.5)))
         axes.annotate(

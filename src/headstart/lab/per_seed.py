@@ -14,11 +14,11 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["SeedBySeed"]
+__all__ = ["PerSeed"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class SeedBySeed(Transfer):
+class PerSeed(Transfer):
     """Calls a transfer once for every seed; its state is a tuple of the transfer's states.
 
     Transfers that handle leading batch axes themselves say so (``batched``) and are faster.
