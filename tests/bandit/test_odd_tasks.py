@@ -5,7 +5,7 @@ import pytest
 
 import headstart as hs
 from headstart.model.mixture import MixtureBelief
-from headstart.transfer.portions import Listed
+from headstart.transfer.partitions import PartitionList
 
 
 def sparse_clicks(rng, tasks=400, rounds=25, dim=4):
@@ -42,7 +42,7 @@ class TestSparseClicks:
         other = transfer.prior(transfer.refit(zeros_first))
         np.testing.assert_allclose(other.mean, prior.mean, rtol=1e-6, atol=1e-9)
         rows = np.stack([one.pack() for one in zeros_first])
-        listed = transfer.prior(transfer.refit_portions(Listed([rows], dim=5)))
+        listed = transfer.prior(transfer.refit_partitions(PartitionList([rows], dim=5)))
         np.testing.assert_allclose(listed.mean, prior.mean, rtol=1e-6, atol=1e-9)
 
     def test_no_reward_at_all_claims_nothing(self):

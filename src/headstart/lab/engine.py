@@ -166,7 +166,9 @@ def simulate(
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
             if task == 0:
-                states[name] = player.transfer.offered(states[name], stacked.contexts[:, 0])
+                states[name] = player.transfer.observe_contexts(
+                    states[name], stacked.contexts[:, 0]
+                )
             belief = player.transfer.prior(states[name]).belief()
             alone = player.noise is None and task == 0
             if loops is not None and player.form and belief.loop_form() and not alone:
@@ -328,7 +330,7 @@ def compiled_loops(engine: str) -> Any:
 
 def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> Any:
     """The belief of a task that alone tells the noise."""
-    prior = transfer.alone(state, seen) or belief.prior.with_unknown_noise()
+    prior = transfer.single_task_prior(state, seen) or belief.prior.with_unknown_noise()
     return belief if prior is None else prior.belief(seen)
 
 

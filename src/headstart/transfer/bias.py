@@ -110,7 +110,7 @@ class Bias(Transfer):
         """Sums add up."""
         return True
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> BiasState:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> BiasState:
         """Many tasks at once."""
         estimates, _, used = Estimates.of(
             evidence, noise, ridge=self.ridge_used(), min_rounds=self.min_rounds
@@ -118,7 +118,7 @@ class Bias(Transfer):
         gram = np.einsum("n,nij->ij", used, evidence.gram)
         return state_of(estimates, gram, used @ evidence.moment)
 
-    def merged(self, left: BiasState, right: BiasState) -> BiasState:
+    def merge(self, left: BiasState, right: BiasState) -> BiasState:
         """The sums of both."""
         return state_of(
             left.estimates.merge(right.estimates),

@@ -195,7 +195,7 @@ class Subspace(Transfer):
         """With exact PCA, sums add up."""
         return isinstance(self.method(), ExactPCA)
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
         """Many tasks at once."""
         least = evidence.dim if self.min_rounds is None else self.min_rounds
         ridge = self.ridge_used()
@@ -206,7 +206,7 @@ class Subspace(Transfer):
         # Exact PCA keeps the very moments that the estimates have.
         return state_of(estimates, estimates.moments, smallest)
 
-    def merged(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
+    def merge(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
         """The sums of both."""
         return state_of(
             left.estimates.merge(right.estimates),

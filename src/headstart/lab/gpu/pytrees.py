@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from headstart.model.evidence import Evidence
-from headstart.records import field_names, types_in
+from headstart.records import fields_of, types_in
 
 __all__ = ["evidence_of", "register"]
 
@@ -26,7 +26,7 @@ def register(state: object) -> None:
 
 def pytree_functions(kind: type[Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """How to take a type of record apart: its arrays are children, its numbers constants."""
-    names = field_names(kind)
+    names = fields_of(kind)  # type: ignore[arg-type]
 
     def flatten(record: Any) -> tuple[list[Any], tuple[Any, ...]]:
         values = {name: getattr(record, name) for name in names}

@@ -50,7 +50,7 @@ from headstart.transfer.empirical_bayes.units import (
     converted,
     far_apart,
 )
-from headstart.transfer.portions import Portions, chunks
+from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = ["Mixture"]
 
@@ -138,11 +138,6 @@ class Mixture(Transfer):
             raise checks.refuse("constant", "True or False", self.constant)
 
     @property
-    def mixes(self) -> bool:
-        """Its priors are mixtures."""
-        return True
-
-    @property
     def unit_free(self) -> bool:
         """As set."""
         return self.units == "free"
@@ -184,15 +179,15 @@ class Mixture(Transfer):
             return Units.given(tasks.moment.shape[-1])
         return Units.of(tasks, offers, self.constant)
 
-    def offered(self, state: MixtureState, contexts: Array) -> MixtureState:
+    def observe_contexts(self, state: MixtureState, contexts: Array) -> MixtureState:
         """Take the units of features from contexts on offer, where no reward has told them."""
         return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
 
-    def keep_offers(self, state: MixtureState, earlier: MixtureState) -> MixtureState:
+    def carry_contexts(self, state: MixtureState, earlier: MixtureState) -> MixtureState:
         """A state, told of the contexts on offer that an earlier one was told of."""
         return self.in_new_units(state.replace(offers=earlier.offers))
 
-    def blank(self, state: MixtureState) -> npt.NDArray[np.bool_]:
+    def unscaled_features(self, state: MixtureState) -> npt.NDArray[np.bool_]:
         """Which features have not varied yet."""
         return np.asarray(state.units.inverse == 0.0)
 
@@ -298,15 +293,20 @@ class Mixture(Transfer):
         assert taken is not None
         return with_roots(option, taken)
 
-    def refit_portions(self, portions: Portions, noise: float | None = None) -> MixtureState:
+    @property
+    def partition_passes(self) -> int:
+        """One for each step."""
+        return len(STEPS)
+
+    def refit_partitions(self, partitions: Partitions, noise: float | None = None) -> MixtureState:
         """Fit very many tasks: the first of them one by one, then a few passes over all.
 
         The first decide how many groups there are; the passes fit the mixture of so many.
         """
-        count, dim = len(portions), portions.dim
+        count, dim = len(partitions), partitions.dim
         if self.unit_free and count > SAMPLE:  # whoever has so many tasks has standardized them
-            return dataclasses.replace(self, units="given").refit_portions(portions, noise)
-        first = [Evidence.unpack(row, dim) for row in portions.slice(0, min(count, SAMPLE))]
+            return dataclasses.replace(self, units="given").refit_partitions(partitions, noise)
+        first = [Evidence.unpack(row, dim) for row in partitions.slice(0, min(count, SAMPLE))]
         state: MixtureState = self.refit(first, noise)
         if count <= SAMPLE or not state.renewed:
             return state.replace(finished=float(count), renewed=float(count))
@@ -314,7 +314,7 @@ class Mixture(Transfer):
         option = before = state.options[place]
         groups = len(option.log_weights)
         strength = np.full(groups, dim * float(strength_in_use(state.scores[place], STRENGTHS)))
-        passes = Passes(portions)
+        passes = Passes(partitions)
         for whole in STEPS:
             totals = passes.over(whole, shared_totals, option)
             size = (totals.count * trace(option.fit.covariance)).sum() / totals.count.sum() / dim
@@ -338,10 +338,10 @@ class Mixture(Transfer):
         parts = Prior(mean, root, noise=noise, noise_freedom=freedom)
         return MixturePrior(parts, option.log_weights)
 
-    def alone(self, state: MixtureState, evidence: Evidence) -> Prior:
+    def single_task_prior(self, state: MixtureState, evidence: Evidence) -> Prior:
         """As for one population."""
         one = EmpiricalBayes(units=self.units, constant=self.constant)
-        return one.alone(one.init(evidence.dim).replace(offers=state.offers), evidence)
+        return one.single_task_prior(one.init(evidence.dim).replace(offers=state.offers), evidence)
 
     def explain(self, state: MixtureState) -> Explanation:
         """How many groups there are, and how large."""
@@ -399,7 +399,7 @@ def with_roots(option: Option, taken: Pass) -> Option:
 
 
 def shared_totals(rows: Array, dim: int, option: Option) -> Totals | None:
-    """The sums of a pass over a portion's tasks, shared out among the groups."""
+    """The sums of a pass over a partition's tasks, shared out among the groups."""
     parts = (shared_out(option, as_tasks(some)) for some in chunks(rows, dim))
     return added(totals_of_tasks(option.fit, part) for part in parts)
 
