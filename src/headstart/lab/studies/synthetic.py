@@ -166,7 +166,7 @@ def sweep(
 
     points = [(form, WORLD.dim - rank, rank) for form in forms for rank in ranks]
     policies = [
-        policy("projected_linucb", f"{form}, q = {q}", rank=rank, **forms[form])
+        policy("projected_linucb", f"{form}|{q}", rank=rank, **forms[form])
         for form, q, rank in points
     ]
     totals = runner.run(name, WORLD, policies, checkpoints=()).totals()
