@@ -45,9 +45,9 @@ EXAMPLES = {
     ],
     hs.Gaussian: [hs.Gaussian(forced=False, warmup=2), hs.Gaussian(estimate="ridge", warmup=4)],
     hs.EmpiricalBayes: [
-        hs.EmpiricalBayes(memory=20.0),
+        hs.EmpiricalBayes(decay_tasks=20.0),
         hs.EmpiricalBayes(running=False),
-        hs.EmpiricalBayes(memory=5, running=False),
+        hs.EmpiricalBayes(decay_tasks=5, running=False),
     ],
     hs.Mixture: [hs.Mixture(groups=1), hs.Mixture(groups=3)],
     hs.Oracle: [
@@ -116,7 +116,10 @@ REFUSED = {
     hs.EmpiricalBayes: [
         *(("units", {"units": bad}) for bad in ("metric", None, 1)),
         *(("constant", {"constant": bad}) for bad in (None, 1, "yes")),
-        *(("memory", {"memory": bad}) for bad in (0, 0.5, -1, "x", None, True, float("nan"))),
+        *(
+            ("decay_tasks", {"decay_tasks": bad})
+            for bad in (0, 0.5, -1, "x", None, True, float("nan"))
+        ),
         *(("running", {"running": bad}) for bad in (None, 1, 0.0, "yes")),
     ],
     hs.Mixture: [
@@ -596,7 +599,7 @@ class TestTransfers:
             assert transfer.prior(state) == transfer.prior(first)
         state = transfer.fold(state, fit_for(transfer, evidences[0]), -1.0)
         assert transfer.prior(state) == transfer.prior(first)
-        joined = transfer.joined(state, [fit_for(transfer, evidences[1])])
+        joined = transfer.with_running(state, [fit_for(transfer, evidences[1])])
         assert transfer.prior(joined) == transfer.prior(first)
         refit = transfer.refit([fit_for(transfer, evidence) for evidence in evidences], noise)
         assert transfer.prior(refit) == transfer.prior(first)
@@ -665,7 +668,9 @@ class TestTransfers:
             return
         back, never = transfer.prior(transfer.fold(longer, extra, -1.0)), transfer.prior(state)
         assert_same(transfer, back, never)
-        fades = getattr(transfer, "memory", "auto") != "auto"  # then the others count less for good
+        fades = (
+            getattr(transfer, "decay_tasks", "auto") != "auto"
+        )  # then the others count less for good
         if isinstance(transfer, ITERATED) and not fades:  # most of what it had changed is gone
             assert apart(back, never) < 0.2 * apart(transfer.prior(longer), never)
 

@@ -472,13 +472,13 @@ def empirical_bayes(
 ) -> Recipe:
     """Empirical Bayes: mean, covariance and noise are estimated from all tasks, optimism.
 
-    Without options this is ``Bandit(dim)``. ``decay_tasks`` is the ``memory`` of
+    Without options this is ``Bandit(dim)``. ``decay_tasks`` is that of
     :class:`~headstart.EmpiricalBayes`, ``units`` is its own.
 
     >>> empirical_bayes(dim=3).transfer, empirical_bayes(dim=3).rule
     (EmpiricalBayes(), UCB())
     """
-    return Recipe(EmpiricalBayes(memory=decay_tasks, units=units), UCB(radius), intercept)
+    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks, units=units), UCB(radius), intercept)
 
 
 @register("headstart, Thompson", knows_noise=False)
@@ -492,7 +492,7 @@ def empirical_bayes_ts(
     **bandit: Any,
 ) -> Recipe:
     """Empirical Bayes, Thompson sampling."""
-    return Recipe(EmpiricalBayes(memory=decay_tasks), Thompson(scale), intercept)
+    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks), Thompson(scale), intercept)
 
 
 @register("mixture", knows_noise=False)

@@ -76,9 +76,9 @@ class Fatal(hs.Bias):
 
     marker: str = ""
 
-    def gathered(self, evidence, noise=None):
+    def summarize(self, evidence, noise=None):
         die_once(self.marker)
-        return super().gathered(evidence, noise)
+        return super().summarize(evidence, noise)
 
 
 @pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Subspace(rank=1)], ids=repr)

@@ -168,7 +168,8 @@ def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
     logs = write(tmp_path / "b", shuffled, 5, 333)
     second = fit(logs, transfer, workers=2, memory=64 << 20)
     whole = [
-        one.prior if not transfer.mixes else one.prior.as_gaussian() for one in (first, second)
+        one.prior if not transfer.gives_mixtures else one.prior.as_gaussian()
+        for one in (first, second)
     ]
     same(*whole)
 

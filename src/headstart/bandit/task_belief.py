@@ -60,7 +60,7 @@ def with_own_noise(
     The transfer may state a prior for it; otherwise the belief's own prior leaves the noise to the
     task. Between two calls the update of the belief estimates the noise.
     """
-    prior = transfer.alone(state, evidence)
+    prior = transfer.single_task_prior(state, evidence)
     if prior is None:
         prior = belief.prior.with_unknown_noise()
         if prior is None or prior == belief.prior:

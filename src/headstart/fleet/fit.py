@@ -42,7 +42,6 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
-from headstart.transfer.empirical_bayes.passes import STEPS
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -287,7 +286,7 @@ def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fi
         portions.units = Units.of(every, constant=logs.dim if logs.intercept else None)
         every = portions.units.evidence(every)
     with one_blas_thread():
-        state = plan.transfer.refit_portions(portions, plan.noise)
+        state = plan.transfer.refit_partitions(portions, plan.noise)
     return Fitted(
         transfer=plan.transfer,
         noise=plan.noise,
@@ -316,7 +315,7 @@ def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
     """What to call after every pass over the tasks."""
     if progress is None:
         return None
-    many = 1 + (len(STEPS) if isinstance(transfer, (EmpiricalBayes, Mixture)) else 1)
+    many = 1 + transfer.partition_passes
     steps: Iterator[int] = iter(range(1, 1 << 30))
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
 

@@ -172,7 +172,8 @@ def simulate(
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
             if task == 0:
-                states[name] = player.transfer.offered(states[name], batch.contexts[:, 0])
+                shown = batch.contexts[:, 0]
+                states[name] = player.transfer.observe_contexts(states[name], shown)
             belief = player.transfer.prior(states[name]).belief()
             alone = player.noise is None and task == 0
             if loops is not None and player.form and belief.loop_form() and not alone:

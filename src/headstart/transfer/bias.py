@@ -11,7 +11,7 @@ from headstart import checks
 from headstart.arrays import array_namespace, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
 
@@ -110,7 +110,7 @@ class Bias(Transfer):
         """Sums add up."""
         return True
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> BiasState:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> BiasState:
         """Many tasks at once."""
         estimates, _, used = Estimates.of(
             evidence, noise, ridge=self.ridge_used(), min_rounds=self.min_rounds
@@ -118,7 +118,7 @@ class Bias(Transfer):
         gram = np.einsum("n,nij->ij", used, evidence.gram)
         return state_of(estimates, gram, used @ evidence.moment)
 
-    def merged(self, left: BiasState, right: BiasState) -> BiasState:
+    def merge(self, left: BiasState, right: BiasState) -> BiasState:
         """The sums of both."""
         return state_of(
             left.estimates.merge(right.estimates),
@@ -169,5 +169,4 @@ class Bias(Transfer):
 
 def state_of(estimates: Estimates, gram: Array, moment: Array) -> BiasState:
     """A state from fresh arrays."""
-    state: BiasState = rebuild(BiasState, {"estimates": estimates, "gram": gram, "moment": moment})
-    return state
+    return BiasState.unchecked(estimates=estimates, gram=gram, moment=moment)

@@ -109,11 +109,11 @@ class Gaussian(Transfer):
         """Sums add up, where no rounds are kept apart."""
         return not self.forced
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> Estimates:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> Estimates:
         """Many tasks at once."""
         return Estimates.of(evidence, noise, ridge=self.ridge)[0]
 
-    def merged(self, left: Estimates, right: Estimates) -> Estimates:
+    def merge(self, left: Estimates, right: Estimates) -> Estimates:
         """The sums of both."""
         return left.merge(right)
 

@@ -81,11 +81,11 @@ class Independent(Transfer):
         """Sums add up."""
         return True
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> Estimates:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> Estimates:
         """Many tasks at once."""
         return Estimates.of(evidence, noise, ridge=self.ridge, min_rounds=evidence.dim)[0]
 
-    def merged(self, left: Estimates, right: Estimates) -> Estimates:
+    def merge(self, left: Estimates, right: Estimates) -> Estimates:
         """The sums of both."""
         return left.merge(right)
 

@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
 from headstart.theory import projection_error
 from headstart.transfer.base import Explanation, Transfer
@@ -195,7 +195,7 @@ class Subspace(Transfer):
         """With exact PCA, sums add up."""
         return isinstance(self.method(), ExactPCA)
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
         """Many tasks at once."""
         least = evidence.dim if self.min_rounds is None else self.min_rounds
         ridge = self.ridge_used()
@@ -206,7 +206,7 @@ class Subspace(Transfer):
         # Exact PCA keeps the very moments that the estimates have.
         return state_of(estimates, estimates.moments, smallest)
 
-    def merged(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
+    def merge(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
         """The sums of both."""
         return state_of(
             left.estimates.merge(right.estimates),
@@ -336,7 +336,4 @@ class Subspace(Transfer):
 
 def state_of(estimates: Estimates, pca: Any, smallest: Any) -> SubspaceState:
     """A state from fresh arrays."""
-    state: SubspaceState = rebuild(
-        SubspaceState, {"estimates": estimates, "pca": pca, "smallest": smallest}
-    )
-    return state
+    return SubspaceState.unchecked(estimates=estimates, pca=pca, smallest=smallest)

@@ -141,19 +141,19 @@ class Ledger:
         """A state from nothing that knows what the present one was told by offers."""
         if not self.transfer.unit_free or not hasattr(self, "state"):
             return state
-        return self.transfer.keep_offers(state, self.state)
+        return self.transfer.carry_contexts(state, self.state)
 
     def offer(self, table: Array) -> None:
         """Take the units of features from contexts on offer, where no reward has told them.
 
         Beliefs that did not know one of these units are built anew when they are next used.
         """
-        before = self.transfer.blank(self.state)
+        before = self.transfer.unscaled_features(self.state)
         if not before.any():
             self.commit((setattr, self, "blank", False))
             return
-        state = self.transfer.offered(self.state, table)
-        after = self.transfer.blank(state)
+        state = self.transfer.observe_contexts(self.state, table)
+        after = self.transfer.unscaled_features(state)
         steps: list[Step] = [(setattr, self, "state", state)]
         if (after != before).any():
             steps.append((setattr, self, "cached_prior", None))
@@ -173,9 +173,12 @@ class Ledger:
 
     def belief_at(self, task: str, table: Array) -> BaseBelief:
         """What is believed of a task, for looking at contexts that need not have been on offer."""
-        if self.blank and self.transfer.blank(self.state).any():
-            state = self.transfer.offered(self.state, table)
-            if (self.transfer.blank(state) != self.transfer.blank(self.state)).any():
+        if self.blank and self.transfer.unscaled_features(self.state).any():
+            state = self.transfer.observe_contexts(self.state, table)
+            if (
+                self.transfer.unscaled_features(state)
+                != self.transfer.unscaled_features(self.state)
+            ).any():
                 looked = self.copied()
                 looked.state, looked.cached_prior = state, None
                 return looked.build(task, keep=False)[0]
@@ -249,7 +252,7 @@ class Ledger:
         if not self.transfer.counts_running:
             return state
         running = [self.evidence(self.entries[name]) for name in self.running(task)]
-        return self.transfer.joined(state, running) if running else state
+        return self.transfer.with_running(state, running) if running else state
 
     def running(self, task: str | None) -> list[str]:
         """The running tasks that count, the latest used first, but for one."""
@@ -315,7 +318,7 @@ class Ledger:
         Where a task made up most of a sum, what is left after subtracting it is mostly rounding.
         """
         state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
-        if self.transfer.drops:
+        if self.transfer.removes_exactly:
             return state
         before, after = flatten(self.state), flatten(state)
         for name, array in after.items():
@@ -336,7 +339,7 @@ class Ledger:
         # Sums taken back leave rounding behind: start afresh before it can add up.
         reversals = self.reversals + 1
         steps.append((setattr, self, "reversals", reversals))
-        if self.transfer.drops:
+        if self.transfer.removes_exactly:
             # It can wait until a prior is asked for: a task that returns is not held up by it.
             if reversals > DROPS * max(64, len(self.closed)):
                 return [*steps, (setattr, self, "stale", True)]
@@ -380,7 +383,7 @@ class Ledger:
                 steps += [(setattr, self, "state", folded), (self.owing.pop, task, None)]
         steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
         # A task that returns finds its belief at hand, as one that was never closed would.
-        self.commit(*steps, *(() if self.transfer.drops else self.idling(task)))
+        self.commit(*steps, *(() if self.transfer.removes_exactly else self.idling(task)))
 
     def reopen(self, task: str) -> None:
         """Let a closed task run on: its evidence leaves the prior until it is closed again.
@@ -538,7 +541,7 @@ class Ledger:
 
         In between, the belief tells the noise by itself: the prior says nothing of it.
         """
-        prior = self.transfer.alone(self.state, evidence) if rewards else None
+        prior = self.transfer.single_task_prior(self.state, evidence) if rewards else None
         if prior is None and belief is not None:
             prior = belief.prior.with_unknown_noise()
             if prior == belief.prior:
@@ -558,7 +561,7 @@ class Ledger:
         if self.usual is None or not evidence.rounds:
             return
         size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
-        far = size > 10.0 * self.usual
+        far = size > FAR * self.usual
         if not far.any():
             return
         if prior is None:
@@ -618,6 +621,7 @@ def rebuilt(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseB
     return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
 
 
+FAR = 100.0  # times the usual size, in the root mean square: no feature of one range is like that
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
 RUNNING = 64  # how many running tasks count at most
 DROPS = 4  # how many times as often a task may be taken out where no digits are lost

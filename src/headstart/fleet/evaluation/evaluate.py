@@ -27,7 +27,7 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import EmpiricalBayes, Transfer
-from headstart.transfer.portions import Listed
+from headstart.transfer.partitions import PartitionList
 
 __all__ = ["evaluate", "learn"]
 
@@ -270,7 +270,9 @@ def learn(transfer: Transfer, past: Evidence) -> Prior | MixturePrior:
     """
     rows = past.pack()
     parts = [rows[at : at + PORTION] for at in range(0, len(rows), PORTION)]
-    prior: Prior | MixturePrior = transfer.prior(transfer.refit_portions(Listed(parts, past.dim)))
+    prior: Prior | MixturePrior = transfer.prior(
+        transfer.refit_partitions(PartitionList(parts, past.dim))
+    )
     return prior
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from headstart.fleet.summing.shelf import BUCKETS, Portion
 from headstart.fleet.summing.standardize import Units
 from headstart.records import Array
-from headstart.transfer.portions import Portions
+from headstart.transfer.partitions import Partitions
 
 __all__ = ["Buckets"]
 
 
-class Buckets(Portions):
+class Buckets(Partitions):
     """Buckets of tasks.
 
     ``units`` are what features are counted in, once that is known; ``told`` is called after every

@@ -34,7 +34,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.graded import HUGE, Graded, graded_posterior
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
+from headstart.transfer.empirical_bayes.many import Fit, Tasks
 from headstart.transfer.empirical_bayes.task_noise import (
     expected_logs,
     population_noise,
@@ -77,7 +77,9 @@ class Past(Record):
     def nothing(cls, dim: int, batch: tuple[int, ...] = ()) -> Past:
         """No task."""
         flat: Any = np.zeros(batch) if batch else 0.0
-        return record(cls, flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat)
+        return cls.unchecked(
+            flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat
+        )
 
     def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0, constant: bool = False) -> Past:
         """Replace tasks by their posteriors under a fit (or take them out again)."""
@@ -89,8 +91,7 @@ class Past(Record):
         spread = root @ np.einsum("...n,...nij->...ij", weight, left) @ root
         found = usable(tasks, *residuals(tasks, mean, known), constant, fit.noise)
         precision, logs = expected_logs(fit.noise, fit.freedom, found)
-        return record(
-            Past,
+        return Past.unchecked(
             float_if_scalar(self.count + weight.sum(-1)),
             self.first + (weight[..., None] * mean).sum(-2),
             self.second + spread + transpose(mean) @ (weight[..., None] * mean),
@@ -101,8 +102,7 @@ class Past(Record):
     def scaled(self, factor: Any) -> Past:
         """The same, counting less."""
         share = np.asarray(factor)
-        return record(
-            Past,
+        return Past.unchecked(
             float_if_scalar(self.count * share),
             self.first * share[..., None],
             self.second * share[..., None, None],
@@ -258,7 +258,7 @@ def improve(
         own_variance = task_variance(variance, freedom, residual.square, residual.freedom)
         tasks = tasks.replace(noise=own_variance)
     covariance = shrunk(taken, strength)
-    return record(Fit, mean, covariance, root @ own @ root, variance, freedom), taken, tasks
+    return Fit.unchecked(mean, covariance, root @ own @ root, variance, freedom), taken, tasks
 
 
 def regularising(
@@ -301,8 +301,9 @@ def recentred(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     doubt = trace(root @ raw @ known @ raw @ root) / seen
     square = (centre**2).sum(-1) / seen
     tau = np.maximum(square - doubt, doubt * np.sqrt(2.0 / dim))
-    tau = np.maximum(tau, 1e-300)[..., None]
-    own = np.linalg.inv(known + root @ root / tau[..., None])
+    spread = root @ root
+    tau = np.maximum(tau, np.maximum(1e-30 * trace(spread), 1e-300))[..., None]
+    own = np.linalg.inv(known + spread / tau[..., None])
     return own, matvec(own, total - matvec(root, fit.mean) / tau)
 
 

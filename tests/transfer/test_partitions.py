@@ -7,7 +7,7 @@ import pytest
 
 import headstart as hs
 from headstart.records import flatten
-from headstart.transfer.portions import Listed
+from headstart.transfer.partitions import PartitionList
 
 
 def population(count=300, dim=4, seed=0, rounds=(1, 30)):
@@ -22,10 +22,10 @@ def population(count=300, dim=4, seed=0, rounds=(1, 30)):
     return found
 
 
-def in_portions(tasks, many):
+def in_partitions(tasks, many):
     edges = np.linspace(0, len(tasks), many + 1).astype(int)
     rows = np.array([task.pack() for task in tasks])
-    return Listed([rows[a:b] for a, b in itertools.pairwise(edges)], tasks[0].dim)
+    return PartitionList([rows[a:b] for a, b in itertools.pairwise(edges)], tasks[0].dim)
 
 
 @pytest.mark.parametrize("noise", [None, 0.5])
@@ -47,7 +47,7 @@ def test_sums_of_many_tasks_are_the_folds_of_each(transfer, noise):
     tasks = population(60 if transfer == hs.Subspace(pca="ccipca") else 300)
     one_by_one = transfer.refit(tasks, noise)
     for many in (1, 7):
-        together = transfer.refit_portions(in_portions(tasks, many), noise)
+        together = transfer.refit_partitions(in_partitions(tasks, many), noise)
         found, want = flatten(together), flatten(one_by_one)
         assert found.keys() == want.keys()
         for name, array in found.items():
@@ -60,4 +60,4 @@ def test_sums_of_many_tasks_are_the_folds_of_each(transfer, noise):
 
 def test_no_task_is_refused():
     with pytest.raises(hs.errors.InputError, match="at least one task"):
-        hs.Bias().refit_portions(Listed([], 2))
+        hs.Bias().refit_partitions(PartitionList([], 2))
