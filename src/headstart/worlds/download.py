@@ -1,7 +1,7 @@
-"""Finding the MovieLens files: in a folder, in the cache, or at GroupLens.
+"""Locating the MovieLens files: in a folder, in the cache, or at GroupLens.
 
-The data may not be passed on, so it is no part of headstart. The first use downloads it from
-GroupLens, checks it and keeps it in the platform's cache directory.
+The licence forbids redistribution, so the data are not part of headstart. The first use downloads
+them from GroupLens, checks them and stores them in the platform's cache directory.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def fetch(
         ``"1m"`` or ``"100k"``.
     folder
         A folder that has the files, or that has them in a folder ``ml-1m`` or ``ml-100k``; then
-        nothing is downloaded. By default the cache is looked into, then GroupLens is asked.
+        nothing is downloaded. By default the cache is searched, then GroupLens.
     progress
         Called with the bytes so far and in all (``None`` if not known); by default, a bar.
     checksums

@@ -21,7 +21,7 @@ __all__ = ["Logged"]
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Logged(World):
-    """A world made of a table: each row has a task, a context, and the reward of that context.
+    """A world from a table: each row has a task, a context, and the reward of that context.
 
     With a ``round`` column, the rows of one round are the arms on offer, each with its own reward,
     and a task's rounds are played in the order of that column. Without it, each round offers
@@ -31,7 +31,7 @@ class Logged(World):
     Rounds may offer different numbers of arms. Shorter ones are filled up to the longest of the
     table with repetitions of their own rows, in equal shares (which rows get the last, incomplete
     share is drawn by the seed). The best arm and every regret stay what they were, a policy that
-    compares arms finds nothing new among the copies, and one that picks at random picks each row
+    compares arms is not affected by the copies, and one that chooses at random chooses each row
     with the same probability as before.
 
     Parameters

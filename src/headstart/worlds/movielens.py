@@ -62,7 +62,7 @@ class MovieLens(World):
         ratings (user and movie means and ten factors, cut to [0, 1]), also where a rating is known;
         rewards are values + N(0, s²), with s the model's residual standard deviation.
     noise
-        R, as policies are told it: what a linear model of genres leaves unexplained.
+        R, as policies are given it: the residual standard deviation of a linear model of genres.
     data
         A folder with the files. By default they are looked for in the platform's cache directory,
         and downloaded into it the first time.

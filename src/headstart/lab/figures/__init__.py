@@ -1,4 +1,4 @@
-"""The figures of the paper, and a few more: each for print, to explore, and as numbers.
+"""Figures: each as a drawing for print, an interactive plot, and a table.
 
 Every function takes tidy Polars tables and gives a :class:`Figure`: ``draw()`` for a paper,
 ``explore()`` for a screen, ``table`` for the numbers, ``save(folder)`` for files. Matplotlib,

@@ -1,4 +1,4 @@
-"""What every figure is: a drawing for paper, one to explore, and the numbers behind both."""
+"""The base of all figures: a Matplotlib drawing, a Plotly plot, and their table."""
 
 from __future__ import annotations
 
@@ -118,14 +118,14 @@ def axis_title(text: str) -> dict[str, Any]:
 
 
 def plotly_layout(**more: Any) -> dict[str, Any]:
-    """What all figures to explore share. Backgrounds are clear: the page decides."""
+    """The layout that all interactive figures share; backgrounds are transparent."""
     shared: dict[str, Any] = {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 13, "family": "system-ui, sans-serif"},
         "margin": {"l": 70, "r": 15, "t": 40, "b": 70},
-        # Plotly offers to upload the data of every figure; nobody asked for that.
+        # Without Plotly's button that uploads the data of a figure.
         "modebar": {
             "remove": ["sendChartToCloud"],
             "bgcolor": "rgba(0,0,0,0)",

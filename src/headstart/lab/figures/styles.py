@@ -69,7 +69,7 @@ KNOWN_STYLES = {
     "Bayes oracle": Style("#767676", ":", "h"),
 }
 
-# For names that nobody foresaw: colours that no known policy has, from Paul Tol's muted scheme.
+# For other names: colours that no known policy has, from Paul Tol's muted scheme.
 SPARE_STYLES = [
     Style(colour, line, marker)
     for line, marker in (("-", ">"), ("--", "<"), ("-.", "p"), (":", "h"))
