@@ -399,7 +399,7 @@ class EmpiricalBayes(Transfer):
         finished = max(state.finished - 1.0, 0.0)
         if not len(tasks) and not (np.asarray(past.count) > 0.5).any():  # none is left
             fresh = self.init(evidence.dim, state.given or None, evidence.batch)
-            return self.keep_offers(fresh.replace(owed=state.owed + 1.0), state)
+            return self.carry_contexts(fresh.replace(owed=state.owed + 1.0), state)
         state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
         steps = 8 if evidence.dim <= WIDE else 1
         if len(tasks) <= FEW:
