@@ -69,10 +69,8 @@ class Record:
 
         Give every field, by its place or by its name.
         """
-        record = object.__new__(cls)
-        for name, value in (*zip(cls.__match_args__, values, strict=False), *fields.items()):  # type: ignore[attr-defined]
-            object.__setattr__(record, name, value)
-        return record.sealed()
+        record: Self = assembled(cls, dict(zip(fields_of(cls), values, strict=False)) | fields)  # type: ignore[arg-type]
+        return record
 
     def sealed(self) -> Self:
         """The same record, its arrays made read-only."""
@@ -98,7 +96,7 @@ class Record:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuild, (type(self), {name: getattr(self, name) for name in field_names(self)})
+        return type(self).unchecked, tuple(getattr(self, name) for name in field_names(self))
 
 
 #: The subclasses of :class:`Settings` that this process has imported, by their full names.
@@ -192,8 +190,8 @@ def fields_of(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def rebuild(kind: type[Any], fields: Mapping[str, Any]) -> Any:
-    """Make a record from its fields without checking them again."""
+def assembled(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+    """A dataclass from its fields, without its constructor; arrays become read-only."""
     record = object.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(record, name, frozen(value) if isinstance(value, np.ndarray) else value)
@@ -320,7 +318,7 @@ def restore_part(
         return owner(**parts)
     if parts.keys() != {field.name for field in dataclasses.fields(owner)}:
         raise TypeError(f"{kind} has other fields than {list(parts)}")
-    return rebuild(owner, parts)
+    return assembled(owner, parts)
 
 
 def check_like(state: Any, template: Any, name: str = "state") -> None:

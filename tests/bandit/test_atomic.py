@@ -137,7 +137,7 @@ def assert_sound(bandit, same_prior):
         found, expected = (ledger.transfer.prior(each) for each in (state, refit))
         if isinstance(expected, MixturePrior):
             np.testing.assert_allclose(found.log_weights, expected.log_weights, rtol=1e-9)
-            found, expected = found.gaussian(), expected.gaussian()
+            found, expected = found.as_gaussian(), expected.as_gaussian()
         same_prior(found, expected)
 
 

@@ -114,7 +114,7 @@ def assert_learned(belief, rounds, bandit):
             expected = expected.learn([*x, *[1.0] * (belief.dim - len(x))], reward)
         sure = np.sqrt(np.diag(expected.covariance))
         assert np.abs(parts.mean[at] - expected.mean).max() < 1e-3 * (0.1 * sure).max()
-        np.testing.assert_allclose(np.sqrt(np.diag(parts.covariance[at])), sure, rtol=1e-3)
+        np.testing.assert_allclose(np.linalg.norm(parts.root[at], axis=1), sure, rtol=1e-3)
 
 
 class TestHugeContexts:

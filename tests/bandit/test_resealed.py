@@ -57,6 +57,11 @@ def changed(tmp_path):
     return change
 
 
+def lopsided(matrices):
+    matrices[..., 1, 2] = 2.0**62
+    return matrices
+
+
 def fewer_rounds(rows):
     rows[0, -2] = -5.0
     return rows
@@ -108,6 +113,10 @@ def str_of(value):
         ({"arrays": {"state.fit.mean": lambda mean: mean * np.nan}}, "state.fit.mean"),
         ({"arrays": {"state.fit.mean": lambda mean: mean[:-1]}}, "state.fit.mean"),
         ({"arrays": {"state.tasks.moment": lambda rows: rows[:-1]}}, "state.tasks"),
+        ({"arrays": {"state.tasks.weight": lambda many: many * 2.0**62}}, "state.tasks.weight"),
+        ({"arrays": {"state.past.second": lopsided}}, "state.past.second"),
+        ({"arrays": {"state.tasks.gram": lopsided}}, "state.tasks.gram"),
+        ({"arrays": {"state.fit.covariance": lambda matrix: -matrix}}, "state.fit.covariance"),
         ({"arrays": {"belief.0.root": lambda root: root[:, :-1]}}, "root"),
         ({"arrays": {"belief.0.noise": lambda noise: -noise}}, "noise"),
         ({"arrays": {"cached.noise": lambda noise: noise * 0.0}}, "noise"),

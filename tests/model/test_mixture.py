@@ -55,7 +55,7 @@ def moments_of(belief):
         belief.weights, belief.parts.mean, belief.parts.covariance, strict=True
     ):
         mean = mean + weight * centre
-        covariance = covariance + weight * (NOISE**2 * spread + np.outer(centre, centre))
+        covariance = covariance + weight * (spread + np.outer(centre, centre))
     return mean, covariance - np.outer(mean, mean)
 
 

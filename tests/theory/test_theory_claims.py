@@ -863,7 +863,7 @@ def lucky_share(radius, scale, dim=3):
     belief = belief_after(7, dim)
     x = np.random.default_rng(22).standard_normal(dim)
     width = float(belief.width(x[None])[0])
-    theta = belief.mean + radius * belief.covariance @ x / width
+    theta = belief.mean + radius * belief.root @ belief.root.T @ x / width
     draws = belief.draw(np.random.default_rng(23), scale, size=100000)
     return np.mean(draws @ x >= x @ theta + radius * width)
 

@@ -368,6 +368,16 @@ class TestTakingOut:
             assert disturbed > 0.5
             assert undone < 0.1 * disturbed
 
+    @pytest.mark.parametrize("units", ["free", "given"])
+    @pytest.mark.parametrize("noise", [None, 0.1])
+    def test_taking_the_only_task_out_overflows_nowhere(self, units, noise):
+        transfer = hs.EmpiricalBayes(units=units)
+        task = hs.Evidence.of(np.eye(2), [1e6, -1e6])
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            state = transfer.fold(transfer.fold(transfer.init(2, noise), task), task, -1.0)
+            prior = transfer.prior(state)
+        assert prior == transfer.prior(transfer.init(2, noise))
+
     def test_taking_everything_out_leaves_nothing_at_hand(self):
         told = draw(0, *population(0), tasks=6)
         state = folded(told)

@@ -130,7 +130,7 @@ class TestPosteriors:
             belief = hs.Belief.of(prior, tasks.task(n))
             np.testing.assert_allclose(fit.mean + root @ z[n], belief.mean, atol=1e-9)
             np.testing.assert_allclose(
-                root @ (np.eye(3) - known[n]) @ root, NOISE**2 * belief.covariance, atol=1e-9
+                root @ (np.eye(3) - known[n]) @ root, belief.covariance, atol=1e-9
             )
 
     def test_a_task_without_rounds_knows_nothing(self):

@@ -54,6 +54,9 @@ LARGEST = 1e150  # numbers whose squares are finite
 BELIEVED = 1e120  # and that may be multiplied by contexts besides
 KEY = 16  # bytes of the key that tokens are sealed with
 SMALL, OWN = 256, 4096  # dimensions that no array need show: of our transfers, of a user's own
+#: What is a sum of outer products, or a covariance, by the last part of its name.
+SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "unseen", "scatter"}
+SYMMETRIC |= {"known_squared", "candidates", "roots"}
 TASKS = 1e15  # more than anybody has
 TRIED = 32  # the largest dimension in which a task is folded to try a state out
 TOGETHER = 2**15  # numbers of evidence that are looked at together
@@ -280,10 +283,11 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     if not settings.is_known(transfer):
         return
     check_like(state, template)
+    check_symmetric(flatten(state))
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > LARGEST:
             raise InputError(f"state.{name} must be below {LARGEST:g}; got more")
-        if name.endswith("count") and float(array.max(initial=0.0)) > TASKS:
+        if name.endswith(("count", "tasks.weight")) and float(array.max(initial=0.0)) > TASKS:
             raise InputError(f"state.{name} must be {TASKS:g} tasks at most; got more")
     transfer.check_state(state)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
@@ -295,6 +299,27 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
             transfer.prior(folded)
             if transfer.reversible:
                 transfer.prior(transfer.fold(folded, task, -1.0))
+
+
+def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Refuse matrices of a state that differ from their transposes, or negative variances.
+
+    Sums from which all was subtracted are rounding: small beside the others, and not symmetric.
+    """
+    found = {
+        name: array
+        for name, array in arrays.items()
+        if name.rpartition(".")[2] in SYMMETRIC and array.ndim > 1 and np.isfinite(array).all()
+    }
+    sizes = {name: float(np.abs(array).max(initial=0.0)) for name, array in found.items()}
+    for name, array in found.items():
+        others = max((size for other, size in sizes.items() if other != name), default=0.0)
+        allowed = 1e-6 * np.maximum(np.abs(array).max((-1, -2), initial=0.0), others)
+        gap = np.abs(array - array.swapaxes(-1, -2)).max((-1, -2), initial=0.0)
+        if not (gap <= allowed).all():
+            raise InputError(f"state.{name} must be symmetric; got a matrix that is not")
+        if name.endswith("covariance") and float(array.diagonal(0, -2, -1).min(initial=0.0)) < 0:
+            raise InputError(f"state.{name} must hold variances of 0 or more; got less")
 
 
 def check_base(base: Any, dim: int) -> None:

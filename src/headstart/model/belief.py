@@ -38,7 +38,7 @@ from headstart.kernels.switch import loops
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.model.graded import HUGE, graded_posterior
-from headstart.model.prior import ONE_NOISE, Prior
+from headstart.model.prior import ONE_NOISE, Prior, covariance_of
 from headstart.records import Array
 
 __all__ = ["Belief"]
@@ -137,9 +137,8 @@ class Belief(BaseBelief):
 
     @property
     def covariance(self) -> Array:
-        """F Fᵀ = B⁻¹, the covariance in units of R²."""
-        covariance: Array = self.root @ self.root.swapaxes(-1, -2)
-        return covariance
+        """R² F Fᵀ = R² B⁻¹: the covariance of θ in rewards' own units."""
+        return covariance_of(self.root, self.noise)
 
     @property
     def log_det(self) -> Any:

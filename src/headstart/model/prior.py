@@ -157,15 +157,13 @@ class Prior(BasePrior):
         return sums_hold(self.root, evidence.gram)
 
     def with_unknown_noise(self) -> Prior:
-        """The same prior with R left to the task's own rewards."""
-        return self.replace(noise_freedom=0.0)
+        """The same prior with R left to the task's own rewards; itself if it is so already."""
+        return self.replace(noise_freedom=0.0) if np.any(self.noise_freedom) else self
 
     @property
     def covariance(self) -> Array:
         """R² F Fᵀ: the covariance of θ in rewards' own units."""
-        variance = np.asarray(self.noise)[..., None, None] ** 2
-        covariance: Array = variance * (self.root @ self.root.swapaxes(-1, -2))
-        return covariance
+        return covariance_of(self.root, self.noise)
 
     @property
     def log_det(self) -> Any:
@@ -204,6 +202,13 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
         raise InputError(f"covariance must be {want}; got one with a negative eigenvalue")
     return sigma
+
+
+def covariance_of(root: Array, noise: Any) -> Array:
+    """R² F Fᵀ."""
+    variance = np.asarray(noise)[..., None, None] ** 2
+    covariance: Array = variance * (root @ root.swapaxes(-1, -2))
+    return covariance
 
 
 def symmetric_root(matrix: Array) -> Array:

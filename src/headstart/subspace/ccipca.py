@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace.base import (
     PCA,
     Components,
@@ -170,7 +170,4 @@ def orthonormal(scaled: Array) -> tuple[Array, Array]:
 
 def state_of(moments: Moments, scaled: Array, started: Any) -> CCIPCAState:
     """A state from fresh arrays."""
-    state: CCIPCAState = rebuild(
-        CCIPCAState, {"moments": moments, "scaled": scaled, "started": started}
-    )
-    return state
+    return CCIPCAState.unchecked(moments=moments, scaled=scaled, started=started)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace.base import (
     PCA,
     Components,
@@ -40,8 +40,7 @@ class Moments(Record):
         """No vector yet."""
         count = np.zeros(batch) if batch else 0.0
         fields = {"mean": np.zeros((*batch, dim)), "scatter": np.zeros((*batch, dim, dim))}
-        moments: Self = rebuild(cls, {"count": count, **fields})
-        return moments
+        return cls.unchecked(count=count, **fields)
 
     @property
     def covariance(self) -> Array:
@@ -66,8 +65,7 @@ class Moments(Record):
             "scatter": (self.scatter + (self.count * share)[..., None, None] * outer)
             * keep[..., None, None],
         }
-        moments: Self = rebuild(type(self), fields)
-        return moments
+        return type(self).unchecked(**fields)
 
     @classmethod
     def of(cls, vectors: Array, weights: Array) -> Moments:
@@ -83,8 +81,7 @@ class Moments(Record):
         mean = weights @ vectors / count
         away = vectors - mean
         fields = {"count": count, "mean": mean, "scatter": (away * weights[:, None]).T @ away}
-        moments: Moments = rebuild(cls, fields)
-        return moments
+        return cls.unchecked(**fields)
 
     def merge(self, other: Moments) -> Moments:
         """The moments of the vectors of both (Chan, Golub and LeVeque)."""
@@ -98,8 +95,7 @@ class Moments(Record):
             "mean": self.mean + (other.count / total) * away,
             "scatter": self.scatter + other.scatter + apart,
         }
-        moments: Moments = rebuild(Moments, fields)
-        return moments
+        return Moments.unchecked(**fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -11,7 +11,7 @@ from headstart import checks
 from headstart.arrays import array_namespace, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
 
@@ -169,5 +169,4 @@ class Bias(Transfer):
 
 def state_of(estimates: Estimates, gram: Array, moment: Array) -> BiasState:
     """A state from fresh arrays."""
-    state: BiasState = rebuild(BiasState, {"estimates": estimates, "gram": gram, "moment": moment})
-    return state
+    return BiasState.unchecked(estimates=estimates, gram=gram, moment=moment)

@@ -30,7 +30,7 @@ from headstart.arrays import (
 )
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
@@ -247,8 +247,7 @@ def lost_in_rounding(gram: Array, ridge: float) -> Any:
 def state_of(moments: Moments, errors: Array, unseen: Array, noise: NoiseScale) -> Estimates:
     """Estimates from fresh arrays."""
     fields = {"moments": moments, "errors": errors, "unseen": unseen, "noise": noise}
-    estimates: Estimates = rebuild(Estimates, fields)
-    return estimates
+    return Estimates.unchecked(**fields)
 
 
 def within(projection: Array, matrix: Array) -> Any:
@@ -287,5 +286,4 @@ def prior_of(
         return Prior(mean, root, noise=noise, bias=bias, printed_bias=printed_bias)
     fields = {"mean": mean, "root": root, "noise": noise, "bias": bias}
     fields["printed_bias"] = bias if printed_bias is None else printed_bias
-    prior: Prior = rebuild(Prior, fields | {"noise_freedom": ONE_NOISE})
-    return prior
+    return Prior.unchecked(**fields, noise_freedom=ONE_NOISE)

@@ -21,7 +21,7 @@ import numpy as np
 from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 
 __all__ = ["NoiseScale", "Spectrum", "own_scale"]
 
@@ -103,8 +103,7 @@ class NoiseScale(Record):
         """Before any task."""
         given = 0.0 if noise is None else checks.positive("noise", noise)
         sums = {name: np.zeros(batch) if batch else 0.0 for name in SUMS}
-        scale: NoiseScale = rebuild(cls, {"given": given, **sums})
-        return scale
+        return cls.unchecked(given=given, **sums)
 
     def fold(self, evidence: Evidence, spectrum: Spectrum, weight: Any) -> NoiseScale:
         """Add (or with a negative weight take out) one task."""
@@ -124,20 +123,17 @@ class NoiseScale(Record):
             name: float_if_scalar(getattr(self, name) + weight * value)
             for name, value in added.items()
         }
-        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
-        return scale
+        return NoiseScale.unchecked(given=self.given, **sums)
 
     def merge(self, other: NoiseScale) -> NoiseScale:
         """What the tasks of both say."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
-        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
-        return scale
+        return NoiseScale.unchecked(given=self.given, **sums)
 
     def total(self) -> NoiseScale:
         """What all elements of a batch say together."""
         sums = {name: float(np.sum(getattr(self, name))) for name in SUMS}
-        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
-        return scale
+        return NoiseScale.unchecked(given=self.given, **sums)
 
     @property
     def known(self) -> Any:

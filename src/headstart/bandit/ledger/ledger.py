@@ -561,7 +561,7 @@ class Ledger:
         if self.usual is None or not evidence.rounds:
             return
         size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
-        far = size > 10.0 * self.usual
+        far = size > FAR * self.usual
         if not far.any():
             return
         if prior is None:
@@ -621,6 +621,7 @@ def rebuilt(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseB
     return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
 
 
+FAR = 100.0  # times the usual size, in the root mean square: no feature of one range is like that
 ATTEMPTS = 3  # how often learning from a reward of a batch may fail
 RUNNING = 64  # how many running tasks count at most
 DROPS = 4  # how many times as often a task may be taken out where no digits are lost

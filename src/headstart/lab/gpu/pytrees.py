@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from headstart.model.evidence import Evidence, unchecked
-from headstart.records import fields_of, rebuild, types_in
+from headstart.model.evidence import Evidence
+from headstart.records import fields_of, types_in
 
 __all__ = ["evidence_of", "register"]
 
@@ -36,7 +36,7 @@ def pytree_functions(kind: type[Any]) -> tuple[Callable[..., Any], Callable[...,
 
     def unflatten(structure: Any, values: Any) -> Any:
         children, constants = structure
-        return rebuild(kind, dict(constants) | dict(zip(children, values, strict=True)))
+        return kind.unchecked(**dict(constants), **dict(zip(children, values, strict=True)))
 
     return flatten, unflatten
 
@@ -51,4 +51,4 @@ def evidence_of(contexts: Any, rewards: Any, forced: Evidence | None = None) -> 
     gram: Any = jnp.einsum("...ni,...nj->...ij", contexts, contexts)
     moment: Any = jnp.einsum("...n,...ni->...i", rewards, contexts)
     rounds = jnp.full(rewards.shape[:-1], float(rewards.shape[-1]))
-    return unchecked(gram, moment, rounds, (rewards**2).sum(-1), forced)
+    return Evidence.unchecked(gram, moment, rounds, (rewards**2).sum(-1), forced)

@@ -173,8 +173,9 @@ def mean_step(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     doubt = trace(root @ raw @ known @ raw @ root) / seen
     square = (centre**2).sum(-1) / seen
     tau = np.maximum(square - doubt, doubt * np.sqrt(2.0 / dim))
-    tau = np.maximum(tau, 1e-300)[..., None]
-    own = np.linalg.inv(known + root @ root / tau[..., None])
+    spread = root @ root
+    tau = np.maximum(tau, np.maximum(1e-30 * trace(spread), 1e-300))[..., None]
+    own = np.linalg.inv(known + spread / tau[..., None])
     return own, matvec(own, total - matvec(root, fit.mean) / tau)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import congruence, float_if_scalar, matvec, stable_argsort, trace
-from headstart.model.evidence import unchecked
+from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -52,7 +52,9 @@ class Fit(Record):
         """
         telling = (tasks.squares > 0) & (tasks.weight > 0)
         few = tasks.take(stable_argsort(~telling)[..., :INITIAL_FIT_TASKS])
-        noise, lam = own_scale(unchecked(few.gram, few.moment, few.rounds, few.squares))
+        noise, lam = own_scale(
+            Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
+        )
         counts = (few.squares > 0) & (few.weight > 0)
         share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
         variance = np.exp((share * np.log(np.asarray(noise) ** 2)).sum(-1))

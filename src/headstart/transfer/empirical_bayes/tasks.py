@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.model.belief import residual_of
-from headstart.model.evidence import Evidence, unchecked
+from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 
 __all__ = ["Tasks", "canonical_order"]
@@ -124,11 +124,12 @@ class Tasks(Record):
 
     def task(self, at: int) -> Evidence:
         """One of them."""
-        return unchecked(
+        return Evidence.unchecked(
             self.gram[..., at, :, :],
             self.moment[..., at, :],
             self.rounds[..., at],
             self.squares[..., at],
+            None,
         )
 
     def join(self, *others: Tasks) -> Tasks:

@@ -283,20 +283,22 @@ class EmpiricalBayes(StandardizedTransfer):
             share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
             task = Tasks.of(evidence, weight * share)
             past = self.retire(state, task, sign=-1.0)
-        state = state.replace(
-            tasks=tasks,
-            past=past,
-            task_count=max(state.task_count - 1.0, 0.0),
-            pending_readds=state.pending_readds + 1.0,
-        )
+        readds = state.pending_readds + 1.0
+        if not len(tasks) and not (np.asarray(past.count) > 0.5).any():  # none is left
+            fresh = self.init(evidence.dim, state.known_noise or None, evidence.batch)
+            fresh = fresh.replace(pending_readds=readds, contexts=state.contexts)
+            return fresh.replace(units=self.units_of(fresh.tasks, fresh.contexts))
+        count = max(state.task_count - 1.0, 0.0)
+        state = state.replace(tasks=tasks, past=past, task_count=count, pending_readds=readds)
+        steps = 8 if evidence.dim <= WIDE_DIM else 1
         if len(tasks) <= FEW_TASKS:
-            return self.update_fit(state, steps=8)
+            return self.update_fit(state, steps)
         fit = self.leave_out(state, state.units.convert_tasks(task))
         if state.fit.differs_from(
             fit, REFIT_SHIFT
         ):  # further than one step can tell: from the beginning
-            fresh = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
-            return self.update_fit(state.replace(ready=fresh), steps=8)
+            unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
+            return self.update_fit(state.replace(ready=unready), steps)
         return state.replace(fit=fit)
 
     def refit(
