@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,8 +187,8 @@ class Transfer(Settings, ABC):
         raise NotImplementedError
 
     def merge(self, left: Any, right: Any) -> Any:
-        """The state of the tasks of two states."""
-        raise NotImplementedError
+        """The state of the tasks of two states; by default, what the states' own ``merge`` is."""
+        return left.merge(right)
 
     @property
     def unit_free(self) -> bool:
@@ -253,3 +253,11 @@ def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
     if evidence.moment.shape != shape:
         raise checks.refuse("evidence", want, evidence.moment)
     return evidence
+
+
+def check_choice(name: str, value: object, names: Collection[str]) -> None:
+    """Refuse a setting that is neither a positive number nor one of a few names."""
+    if isinstance(value, str):
+        checks.one_of(name, value, names)
+    else:
+        checks.positive(name, value)
