@@ -297,7 +297,7 @@ class TestBeliefs:
         assert bandit.task("new").belief == hs.Belief.start(bandit.prior)
 
     def test_an_idle_task_takes_the_newest_prior(self, world, play, same_belief):
-        bandit = make(noise=0.5, live=1)
+        bandit = make(noise=0.5, cache_size=1)
         play(bandit, "idle", world(seed=1, rounds=6, dim=DIM))
         finish(bandit, "abcdef", world, play)
         task = bandit.task("idle")
@@ -467,7 +467,7 @@ class TestFreezing:
 def test_a_thousand_tasks_open_at_once_keep_to_themselves():
     """Rewards arrive in random order, some never: each task is the sum of its own rounds."""
     rng = np.random.default_rng(0)
-    bandit = hs.Bandit(dim=4, seed=0, live=64, intercept=False)
+    bandit = hs.Bandit(dim=4, seed=0, cache_size=64, intercept=False)
     pending, expected = [], {}
     for _ in range(6):
         for id in rng.permutation(1000):
@@ -504,7 +504,12 @@ class Life(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.bandit = hs.Bandit(
-            2, self.transfer, hs.Thompson(), "auto" if self.noise is None else self.noise, 0, live=2
+            2,
+            self.transfer,
+            hs.Thompson(),
+            "auto" if self.noise is None else self.noise,
+            0,
+            cache_size=2,
         )
         self.rounds = {}  # id: raw rounds
         self.closed = []  # ids, in the order they were closed

@@ -202,15 +202,15 @@ class TestInterleaving:
         apart = APART[name](**options)
         expected = {id: play(apart, id, rounds) for id, rounds in tasks.items()}
         for order in orders(tasks):
-            assert interleaved(APART[name](live=2, **options), tasks, order) == expected
-        assert "``live``" in hs.Bandit.__doc__.partition("Notes")[2]
+            assert interleaved(APART[name](cache_size=2, **options), tasks, order) == expected
+        assert "``cache_size``" in hs.Bandit.__doc__.partition("Notes")[2]
 
     @each_algorithm
     def test_the_same_calls_give_the_same_decisions_however_few_are_live(self, make, world):
         tasks = tasks_of(world, count=8, rounds=12)
         for order in orders(tasks):
             first, second = (
-                interleaved(make(dim=DIM, seed=7, live=2), tasks, order) for _ in range(2)
+                interleaved(make(dim=DIM, seed=7, cache_size=2), tasks, order) for _ in range(2)
             )
             assert first == second
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headstart.bandit.report import NOTHING
+from headstart.bandit.gain import NOTHING
 from headstart.fleet import Columns, Logs
 from headstart.fleet.bootstrap import Estimate
 from headstart.fleet.evaluate import evaluate

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -12,27 +11,27 @@ import numpy.typing as npt
 from headstart.bandit.choice import Choice
 from headstart.kernels.switch import loops
 from headstart.model.belief import Belief, unchecked
-from headstart.random import Streams
-from headstart.records import Array, frozen
+from headstart.random import Stream, Streams
+from headstart.records import Array
 from headstart.rules import UCB, Greedy, Propensities, Rule, Thompson
 from headstart.rules.ties import slack
 
-__all__ = ["Choices", "decide", "odds_of"]
+__all__ = ["Choices", "choose_each", "propensities_of"]
 
-CHUNK = 128  # tasks whose roots are stacked at a time: they must fit into a processor's cache
+CHUNK_TASKS = 128  # tasks that are stacked at a time: their roots must fit into the CPU's cache
 
 
 class Choices(Sequence[Choice]):
-    """What many tasks chose: arrays, and a :class:`Choice` for whoever asks for one.
+    """The choices of several tasks: a sequence of :class:`Choice`, each made on first access.
 
     Attributes
     ----------
-    arms
+    arms : ndarray of shape (n,)
         The row that each task picked.
-    scores
+    scores : ndarray of shape (n,)
         The rule's index of that row.
-    tasks
-        The tasks' ids, in the order they were given.
+    tasks : sequence of str
+        The tasks' ids, in the order they were passed.
     """
 
     def __init__(
@@ -40,13 +39,13 @@ class Choices(Sequence[Choice]):
         arms: npt.NDArray[np.intp],
         scores: Array,
         tasks: Sequence[str],
-        build: Callable[[int], Choice],
+        make: Callable[[int], Choice],
     ) -> None:
         self.arms = arms
         self.scores = scores
         self.tasks = tasks
-        self._build = build
-        self._built: dict[int, Choice] = {}
+        self._make = make
+        self._made: dict[int, Choice] = {}
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -59,9 +58,9 @@ class Choices(Sequence[Choice]):
         if isinstance(place, slice):
             return [self[at] for at in range(*place.indices(len(self)))]
         at = range(len(self))[place]
-        if at not in self._built:
-            self._built[at] = self._build(at)
-        return self._built[at]
+        if at not in self._made:
+            self._made[at] = self._make(at)
+        return self._made[at]
 
     def __iter__(self) -> Iterator[Choice]:
         return (self[at] for at in range(len(self)))
@@ -70,37 +69,50 @@ class Choices(Sequence[Choice]):
         return f"Choices of {len(self)} tasks"
 
 
-def can_stack(rule: Rule, beliefs: Sequence[Any]) -> bool:
-    """Whether decisions can be made for a stack of beliefs with one call."""
-    if type(rule) not in (UCB, Thompson, Greedy) or rule.explore:  # type: ignore[attr-defined]
-        return False
-    amount: Any = getattr(rule, "radius", None) or getattr(rule, "scale", None)
-    return not isinstance(amount, str) and all(type(belief) is Belief for belief in beliefs)
+def choose_each(
+    rule: Any,
+    beliefs: Sequence[Any],
+    contexts: Array,
+    streams: Sequence[Stream],
+    generator: Callable[[Any, int], Any],
+) -> tuple[npt.NDArray[np.intp], Array, npt.NDArray[np.bool_]]:
+    """The arm of each belief in its own contexts ``(n, K, d)``, its score, and if it was forced.
 
-
-def decide(
-    rule: Any, beliefs: Sequence[Any], contexts: Array, streams: Sequence[Any]
-) -> tuple[npt.NDArray[np.intp], Array]:
-    """The arm of each belief in its own contexts ``(n, K, d)``, and its score.
-
-    The same decisions as one by one, up to rounding: every task draws from its own stream.
+    The decisions are those made one by one, up to rounding: every task draws from its own stream.
+    The arrays are read-only.
     """
     arms = np.empty(len(beliefs), dtype=np.intp)
     scores = np.empty(len(beliefs))
-    if loops() is not None:
-        for at, belief in enumerate(beliefs):
-            arms[at], scores[at], _ = rule.choose(belief, contexts[at], streams[at])
-        return arms, scores
-    for start in range(0, len(beliefs), CHUNK):
-        part = slice(start, start + CHUNK)
-        arms[part], scores[part] = decide_chunk(rule, beliefs[part], contexts[part], streams[part])
-    return arms, scores
+    forced = np.zeros(len(beliefs), dtype=bool)
+    if can_stack(rule, beliefs):
+        for start in range(0, len(beliefs), CHUNK_TASKS):
+            part = slice(start, start + CHUNK_TASKS)
+            arms[part], scores[part] = choose_stacked(
+                rule, beliefs[part], contexts[part], streams[part]
+            )
+    else:
+        for at, (belief, stream) in enumerate(zip(beliefs, streams, strict=True)):
+            rng = generator(stream.key, stream.place)
+            arms[at], scores[at], forced[at] = rule.choose(belief, contexts[at], rng)
+    for array in (arms, scores, forced):
+        array.flags.writeable = False
+    return arms, scores, forced
 
 
-def decide_chunk(
+def can_stack(rule: Rule, beliefs: Sequence[Any]) -> bool:
+    """Whether decisions can be made for a stack of beliefs with one call, and faster."""
+    if type(rule) not in (UCB, Thompson, Greedy) or rule.explore:  # type: ignore[attr-defined]
+        return False
+    amount: Any = getattr(rule, "radius", None) or getattr(rule, "scale", None)
+    compiled = loops() is not None
+    own = isinstance(amount, str) or not all(type(belief) is Belief for belief in beliefs)
+    return not compiled and not own
+
+
+def choose_stacked(
     rule: Any, beliefs: Sequence[Belief], contexts: Array, streams: Sequence[Any]
 ) -> tuple[npt.NDArray[np.intp], Array]:
-    """The same for few enough at a time."""
+    """The arms and scores of a few beliefs, by one call of the rule for all of them."""
     stack = unchecked(
         np.array([belief.mean for belief in beliefs]),
         np.array([belief.root for belief in beliefs]),
@@ -111,7 +123,7 @@ def decide_chunk(
         None,
         None,
     )
-    index = rule.index(stack, contexts, SideBySide(streams))
+    index = rule.index(stack, contexts, StackedStreams(streams))
     arms = index.argmax(-1)
     top = np.take_along_axis(index, arms[:, None], -1)
     tied = (index >= top - slack(top, stack.noise[:, None])).sum(-1) > 1
@@ -121,8 +133,8 @@ def decide_chunk(
     return arms, top[:, 0]
 
 
-class SideBySide:
-    """Tasks' streams, drawn from together."""
+class StackedStreams:
+    """The streams of several tasks, drawn from together."""
 
     def __init__(self, streams: Sequence[Any]) -> None:
         self.streams = streams
@@ -132,37 +144,9 @@ class SideBySide:
         return np.array([stream.standard_normal(shape[1:]) for stream in self.streams])
 
 
-def odds_of(
+def propensities_of(
     rule: Rule, belief: Any, table: Array, seed: int, key: Any, position: int, allowed: Any
 ) -> Propensities:
-    """The propensities of a choice, from a stream of its own: asking changes no decision."""
+    """The propensities of a choice, by random numbers of their own: no decision depends on it."""
     stream = Streams(seed).at(key, position, stream=1)
     return rule.propensities(belief, table, stream, allowed)
-
-
-def builder(
-    rule: Rule,
-    seed: int,
-    origin: bytes,
-    epoch: int,
-    arms: Any,
-    scores: Any,
-    tasks: Sequence[str],
-    numbers: Sequence[int],
-    beliefs: Sequence[Any],
-    tables: Array,
-    given: Array,
-    streams: Sequence[Any],
-    forced: Any,
-) -> Callable[[int], Choice]:
-    """What makes one of many choices, when it is asked for."""
-
-    def build(at: int) -> Choice:
-        stream = streams[at]
-        odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
-        context, row = frozen(given[at, arms[at]].copy()), frozen(tables[at, arms[at]].copy())
-        mark, task, number = bool(forced[at]), tasks[at], numbers[at]
-        arm, score = int(arms[at]), float(scores[at])
-        return Choice(arm, score, task, number, mark, context, origin, odds, epoch, row)
-
-    return build

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, Self
 from headstart import checks
 from headstart.bandit.choice import Choice
 from headstart.errors import FileError
-from headstart.features.contexts import checked_reward
+from headstart.features.contexts import check_reward
 from headstart.storage import atomic
 
 __all__ = ["Journal", "Replayed"]
@@ -83,7 +83,7 @@ class Journal:
     def __init__(self, path: atomic.PathLike, *, sync: bool = False) -> None:
         self.path = atomic.checked_path(path)
         self.sync = checks.flag("sync", sync)
-        with cannot_append(self.path):
+        with append_errors(self.path):
             if self.path.exists() and not self.path.is_file():
                 raise FileError(f"path {str(self.path)!r} must be a file; it is of another kind")
             self._file: IO[bytes] = self.path.open("ab+", buffering=0)
@@ -96,9 +96,9 @@ class Journal:
         token = choice.token if isinstance(choice, Choice) else choice
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
-        text = json.dumps({"token": token, "reward": checked_reward(reward)})
+        text = json.dumps({"token": token, "reward": check_reward(reward)})
         line = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
-        with cannot_append(self.path):
+        with append_errors(self.path):
             self._torn = True  # unless it is written as a whole
             # In one call, so that the lines of several writers do not mix.
             if self._file.write(line) != len(line):
@@ -119,8 +119,8 @@ class Journal:
 
 
 @contextlib.contextmanager
-def cannot_append(path: Path) -> Iterator[None]:
-    """Say of a journal why it could not be written."""
+def append_errors(path: Path) -> Iterator[None]:
+    """Errors of appending to a journal, as a ``FileError`` that names it."""
     try:
         yield
     except (OSError, ValueError) as error:  # the latter from a file that is closed
@@ -136,19 +136,22 @@ class Line(NamedTuple):
     reward: Any
 
 
-def lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
+def read_lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
     """The lines of a journal, one after another."""
     path = journal.path if isinstance(journal, Journal) else atomic.checked_path(journal)
     with atomic.telling_why(path, "a journal"), atomic.opened(path, "a journal") as file:
         for number, text in enumerate(file, 1):
             if text.strip():
-                yield parsed(number, text)
+                yield parse_line(number, text)
 
 
-def parsed(number: int, text: bytes) -> Line:
-    """What a line says.
+def parse_line(number: int, text: bytes) -> Line:
+    """The content of a line.
 
-    >>> parsed(1, b'{"token": "x", "reward": 1.0}').reward, parsed(2, b'{"token": "x", "re').token
+    >>> (
+    ...     parse_line(1, b'{"token": "x", "reward": 1.0}').reward,
+    ...     parse_line(2, b'{"token": "x", "re').token,
+    ... )
     (1.0, None)
     """
     try:
