@@ -69,7 +69,7 @@ def learn(folder: Path, workers: int, cluster: str | None) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         begun = time.perf_counter()
         if cluster:
-            from headstart.fleet.cluster import connected
+            from headstart.fleet.engines.cluster import connected
 
             stack.enter_context(connected(cluster, workers))
         start = time.perf_counter()

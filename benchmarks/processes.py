@@ -9,8 +9,8 @@ import json
 import sys
 import time
 
-from headstart.lab.experiment import Plan, run
-from headstart.lab.policies import PAPER, make_policy
+from headstart.lab import Execution, Plan, run
+from headstart.lab.policies import PAPER, policy
 from headstart.worlds import Synthetic
 
 SEEDS = 20  # four batches of five
@@ -19,13 +19,13 @@ SEEDS = 20  # four batches of five
 def main() -> None:
     """Measure and print."""
     tasks, repetitions = (int(word) for word in sys.argv[1:])
-    policies = tuple(make_policy(kind, {}) for kind in PAPER)
+    policies = tuple(policy(kind) for kind in PAPER)
     plan = Plan(Synthetic(), policies, tuple(range(SEEDS)), tasks)
     seconds: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repetitions):
         for workers, values in seconds.items():
             begin = time.perf_counter()
-            run(plan, workers=workers)
+            run(plan, execution=Execution(workers=workers))
             values.append((time.perf_counter() - begin) / plan.work)
     print(json.dumps({"policy_rounds": plan.work, "seconds": seconds}))
 

@@ -9,10 +9,10 @@ intercept to learn. Total regret and that of the first ten tasks, on paired seed
 import argparse
 
 import numpy as np
+from headstart.lab.studies.beyond import WORLDS
 
 from headstart.lab import simulate
-from headstart.lab.policies import bayes_oracle, empirical_bayes, linucb
-from headstart.lab.studies.beyond import WORLDS
+from headstart.lab.policies import policy
 
 
 def interval(ratios: np.ndarray) -> str:
@@ -28,8 +28,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=250)
     chosen = parser.parse_args()
     seeds = range(chosen.first, chosen.first + chosen.seeds)
-    given = empirical_bayes(units="given", intercept=0)
-    policies = [empirical_bayes(), given, bayes_oracle(), linucb()]
+    given = policy("empirical_bayes", units="given", intercept=False)
+    policies = [policy("empirical_bayes"), given, policy("bayes_oracle"), policy("linucb")]
     print("| world | default ÷ units given | first ten tasks | default ÷ Bayes oracle | ÷ LinUCB |")
     print("|---|---:|---:|---:|---:|")
     for name, world in WORLDS.items():

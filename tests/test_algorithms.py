@@ -24,13 +24,17 @@ NAMES = [
     "projected_linucb",
     "projected_ts",
     "meta_ts",
+    "meta_ts_unforced",
     *ORACLES,
 ]
+OWN = {"empirical_bayes", "empirical_bayes_ts", "mixture"}  # headstart's, not at its top level
 
 
 def make(name, dim=DIM, **options):
     return getattr(hs, name)(dim=dim, **ORACLES.get(name, {}) | options)
 
+
+PRINTED = [name for name in NAMES if algorithms.ALGORITHMS[name].printed is not None]
 
 each_name = pytest.mark.parametrize("name", NAMES)
 
@@ -41,6 +45,7 @@ RECIPES = {
     "projected_linucb": (hs.Subspace, hs.UCB),
     "projected_ts": (hs.Subspace, hs.Thompson),
     "meta_ts": (hs.Gaussian, hs.Forced),
+    "meta_ts_unforced": (hs.Gaussian, hs.Thompson),
     "projection_oracle": (hs.Oracle, hs.UCB),
     "bayes_oracle": (hs.Oracle, hs.UCB),
 }
@@ -48,8 +53,29 @@ RECIPES = {
 
 class TestWhatTheyAre:
     def test_every_constructor_is_listed_here(self):
-        assert sorted(algorithms.__all__) == sorted(NAMES)
         assert all(getattr(hs, name) is getattr(algorithms, name) for name in NAMES)
+        assert set(NAMES) | OWN == set(algorithms.ALGORITHMS)
+        assert set(algorithms.ALGORITHMS) < set(algorithms.__all__)
+
+    @pytest.mark.parametrize("name", algorithms.ALGORITHMS)
+    def test_the_registry_and_the_signature_agree(self, name):
+        """A constructor's options are those of the registry, with the same defaults."""
+        entry, signature = (
+            algorithms.ALGORITHMS[name],
+            inspect.signature(getattr(algorithms, name)).parameters,
+        )
+        for option, default in entry.options.items():
+            assert signature[option].default == default
+        assert ("paper" in entry.options) == (entry.printed is not None)
+        assert set(entry.printed or ()) <= set(entry.options)
+        assert entry.summary.endswith(".")
+
+    def test_headstarts_own_are_built_too(self):
+        default = algorithms.empirical_bayes(DIM, 3)
+        assert (default.transfer, default.rule) == (hs.EmpiricalBayes(), hs.UCB())
+        assert default.task("a").belief.dim == DIM + 1
+        assert algorithms.mixture(DIM, groups=2).transfer == hs.Mixture(groups=2)
+        assert algorithms.empirical_bayes_ts(DIM).rule == hs.Thompson()
 
     @each_name
     def test_each_is_one_transfer_and_one_rule(self, name):
@@ -142,7 +168,9 @@ class TestWhatTheyAre:
             ("projected_linucb", {"lam1": [100.0]}),
             ("projected_ts", {"rank": "log-gap"}),
             ("projected_ts", {"scale": 1.0, "lam2": 1.0}),
-            ("meta_ts", {"forced": False}),
+            ("projected_linucb", {"pca": "exact", "warmup": 4}),
+            ("linucb", {"lam": 1.0, "bound": 2.0}),
+            ("projection_oracle", {"lam1": 25.0, "radius": 1.0}),
             ("meta_ts", {"forced_rounds": 5, "estimate": "ridge"}),
             ("meta_ts", {"scale": "paper"}),
         ],
@@ -153,7 +181,7 @@ class TestWhatTheyAre:
         with pytest.raises(hs.InputError, match="must be left out with paper=True") as caught:
             make(name, **given, paper=True)
         message = str(caught.value).partition(" must be")[0]
-        assert message.split(" and ") == [key for key in given if key != "noise"]
+        assert set(message.split(" and ")) == set(given) - {"noise", "bound"}
 
     def test_what_agrees_with_the_printed_form_is_taken(self):
         told = make("projected_linucb", rank="paper", lam1=100, noise=0.1, paper=True)
@@ -161,8 +189,25 @@ class TestWhatTheyAre:
         assert make("meta_ts", scale=1.0, paper=True).rule == make("meta_ts").rule
         assert make("bias_oful", method="pooled", noise=0.1, paper=True).transfer.method == "pooled"
 
+    def test_the_papers_constants_are_parameters_of_the_printed_form(self):
+        """n, V, δ and α: the horizon, the bound, the probability and the Thompson constant."""
+        constants = {"horizon": 100, "bound": 2.0, "delta": 0.05}
+        for name in ("linucb", "projected_linucb", "projection_oracle"):
+            assert make(name, paper=True, **constants).rule == hs.UCB("paper", 0.05, 100)
+        for name in ("lints", "projected_ts"):
+            rule = make(name, paper=True, alpha=0.3, **constants).rule
+            assert rule == hs.Thompson("paper", delta=0.05, horizon=100, alpha=0.3)
+        for name in ("linucb", "lints"):
+            assert make(name, paper=True, **constants).transfer.lam == 0.25  # 1/V²
+        assert make("projection_oracle", paper=True, **constants).transfer.lam2 == 0.25
+        subspace = make("projected_linucb", paper=True, **constants).transfer
+        assert (subspace.horizon, subspace.bound) == (100, 2.0)
+        cella = make("bias_oful", paper=True, noise=0.1, **constants)
+        assert (cella.transfer.horizon, cella.transfer.bound) == (100, 2.0)
+        assert cella.rule == hs.UCB("theory", 0.05, 100)
+
     @pytest.mark.parametrize("paper", [1, 0, "no", None], ids=repr)
-    @pytest.mark.parametrize("name", [name for name in NAMES if name not in ORACLES])
+    @pytest.mark.parametrize("name", PRINTED)
     def test_paper_is_true_or_false(self, name, paper):
         with pytest.raises(hs.InputError, match="paper must be True or False"):
             make(name, paper=paper)
@@ -171,13 +216,13 @@ class TestWhatTheyAre:
         """And each constructor that has a printed form names what it stands for."""
         for name in NAMES:
             signature = inspect.signature(getattr(hs, name)).parameters
-            assert ("paper" in signature) == (name not in ORACLES)
+            assert ("paper" in signature) == (name in PRINTED)
 
     def test_meta_ts_forces_twice_the_dimension_or_what_is_asked(self):
         assert hs.meta_ts(5).rule.rounds == 10
         assert hs.meta_ts(5, intercept=True).rule.rounds == 12
         assert hs.meta_ts(5, forced_rounds=3).rule.rounds == 3
-        control = hs.meta_ts(5, forced=False)
+        control = hs.meta_ts_unforced(5)
         assert control.rule == hs.Thompson()
         assert not control.transfer.forced
 
@@ -185,13 +230,13 @@ class TestWhatTheyAre:
         bandit = make("bayes_oracle", noise=NOISE)
         np.testing.assert_allclose(bandit.prior.mean, MEAN)
         np.testing.assert_allclose(bandit.prior.covariance, COVARIANCE, atol=1e-12)
-        bandit = make("projection_oracle", lam1=25.0, lam2=4.0, rule=hs.Thompson())
+        bandit = make("projection_oracle", lam1=25.0, lam2=4.0, radius=2.0)
         inside = BASIS[:, :RANK] @ BASIS[:, :RANK].T
         np.testing.assert_allclose(bandit.prior.mean, MEAN, atol=1e-12)
         np.testing.assert_allclose(
             bandit.prior.root, 0.5 * inside + 0.2 * (np.eye(DIM) - inside), atol=1e-12
         )
-        assert bandit.rule == hs.Thompson()
+        assert bandit.rule == hs.UCB(2.0)
 
     def test_oracles_of_another_dimension_are_refused(self):
         with pytest.raises(hs.InputError, match="dim must be"):
@@ -245,7 +290,7 @@ class TestLearning:
             ("bias_oful", {"method": "pooled"}, POINT),
             ("projected_linucb", {}, PLANE),
             ("projected_ts", {}, PLANE),
-            ("meta_ts", {"forced": False}, PLANE),
+            ("meta_ts_unforced", {}, PLANE),
         ],
         ids=["bias", "pooled", "projected_linucb", "projected_ts", "control"],
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from headstart.lab.policies import POLICIES
+from headstart.algorithms import ALGORITHMS
 
 COMMAND = str(Path(sys.executable).with_name("headstart"))
 COMMANDS = ("reproduce", "compare", "report", "worlds", "policies", "check", "fit", "evaluate")
@@ -101,8 +101,9 @@ def test_policies_as_json(headstart):
     shown = headstart("policies", "--json")
     rows = json.loads(shown.out)
     assert shown.code == 0
-    assert [row["name"] for row in rows] == list(POLICIES)
-    assert rows[0]["options"] == {"lam": 1.0, "radius": 1.0}
+    assert [row["name"] for row in rows] == list(ALGORITHMS)
+    assert rows[0]["options"] == ALGORITHMS["linucb"].options
+    assert rows[0]["reference"].startswith("Abbasi-Yadkori")
 
 
 def test_worlds_as_json(headstart):
@@ -113,7 +114,7 @@ def test_worlds_as_json(headstart):
 
 def test_lists_for_people_have_every_name(headstart):
     shown = headstart("policies")
-    for name in POLICIES:
+    for name in ALGORITHMS:
         assert name in shown.out
     shown = headstart("worlds")
     for name in ("synthetic", "movielens", "logged", "rank=15"):
@@ -224,7 +225,7 @@ def test_a_report_is_made_anew(headstart, tmp_path, no_figures, monkeypatch):
         raise AssertionError("simulated again")
 
     monkeypatch.setattr(
-        "headstart.lab.experiment.play_all", lambda jobs, *_: (never(job) for job in jobs)
+        "headstart.lab.experiment.play_jobs", lambda jobs, *_: (never(job) for job in jobs)
     )
     shown = headstart("report", tmp_path)
     assert shown.code == 0
@@ -238,16 +239,16 @@ def test_a_report_is_made_anew(headstart, tmp_path, no_figures, monkeypatch):
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
     """What the command asks of the library, without doing it."""
-    from headstart.lab import studies
+    from headstart.lab.studies.outcome import Outcome
 
     calls = []
     table = pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0], "low": [None]})
 
     def reproduce(*args, **kwargs):
         calls.append((*args, kwargs))
-        return studies.Made("a title", tmp_path / "report.html", table)
+        return Outcome("a title", tmp_path / "report.html", table)
 
-    monkeypatch.setattr(studies, "reproduce", reproduce)
+    monkeypatch.setattr("headstart.lab.studies.reproduction.reproduce", reproduce)
     return calls
 
 
@@ -258,8 +259,9 @@ def test_reproduce_asks_for_everything_unless_told_otherwise(headstart, asked):
     assert (study, str(out)) == ("all", "results/reproduction")
     assert options["resume"] is True
     assert options["quick"] is False
-    assert all(options[name] is None for name in ("seeds", "tasks", "workers", "data", "spread"))
-    assert options["engine"] == "auto"
+    assert all(options[name] is None for name in ("seeds", "tasks", "data"))
+    execution = options["execution"]
+    assert (execution.workers, execution.executor, execution.engine) == (None, None, "auto")
     assert "LinUCB" in shown.out
     assert "report.html" in shown.out
 
@@ -269,10 +271,11 @@ def test_reproduce_passes_on_what_it_is_told(headstart, asked, tmp_path):
     words += ["--engine", "compiled"]
     shown = headstart("reproduce", *words, "--out", tmp_path, "--data", tmp_path, "--json")
     study, out, options = asked[0]
-    assert options["engine"] == "compiled"
+    assert options["execution"].engine == "compiled"
     assert (study, out) == ("synthetic", tmp_path)
     assert (options["quick"], options["seeds"], options["tasks"]) == (True, 5, 7)
-    assert (options["workers"], options["resume"], options["data"]) == (2, False, tmp_path)
+    assert options["execution"].workers == 2
+    assert (options["resume"], options["data"]) == (False, tmp_path)
     assert json.loads(shown.out)["totals"] == [{"policy": "LinUCB", "ratio": 1.0, "low": None}]
 
 
@@ -346,12 +349,10 @@ def test_the_script_itself_exits_with_2_and_no_traceback():
 
 
 def test_ctrl_c_says_what_is_kept(headstart, monkeypatch, tmp_path):
-    from headstart.lab import studies
-
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(studies, "compare", interrupted)
+    monkeypatch.setattr("headstart.lab.studies.comparison.compare", interrupted)
     for more in ([], ["--json"]):
         shown = headstart("compare", "--out", tmp_path, *more)
         assert shown.code == 130
@@ -359,12 +360,10 @@ def test_ctrl_c_says_what_is_kept(headstart, monkeypatch, tmp_path):
 
 
 def test_an_error_nobody_expected_is_not_hidden(headstart, monkeypatch):
-    from headstart.lab import studies
-
     def broken():
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(studies, "list_policies", broken)
+    monkeypatch.setattr("headstart.lab.studies.comparison.list_policies", broken)
     with pytest.raises(ZeroDivisionError):
         headstart("policies")
 

@@ -18,9 +18,8 @@ import pytest
 import scipy.stats
 
 import headstart as hs
-from headstart.model.mixture import MixturePrior, believe
-from headstart.records import flatten
-from headstart.rules import Pick, Propensities, named_radius
+from headstart.records import SETTINGS, flatten
+from headstart.rules import Pick, Propensities
 
 DIM = 3
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
@@ -46,9 +45,9 @@ EXAMPLES = {
     ],
     hs.Gaussian: [hs.Gaussian(forced=False, warmup=2), hs.Gaussian(estimate="ridge", warmup=4)],
     hs.EmpiricalBayes: [
-        hs.EmpiricalBayes(memory=20.0),
+        hs.EmpiricalBayes(decay_tasks=20.0),
         hs.EmpiricalBayes(running=False),
-        hs.EmpiricalBayes(memory=5, running=False),
+        hs.EmpiricalBayes(decay_tasks=5, running=False),
     ],
     hs.Mixture: [hs.Mixture(groups=1), hs.Mixture(groups=3)],
     hs.Oracle: [
@@ -117,7 +116,10 @@ REFUSED = {
     hs.EmpiricalBayes: [
         *(("units", {"units": bad}) for bad in ("metric", None, 1)),
         *(("constant", {"constant": bad}) for bad in (None, 1, "yes")),
-        *(("memory", {"memory": bad}) for bad in (0, 0.5, -1, "x", None, True, float("nan"))),
+        *(
+            ("decay_tasks", {"decay_tasks": bad})
+            for bad in (0, 0.5, -1, "x", None, True, float("nan"))
+        ),
         *(("running", {"running": bad}) for bad in (None, 1, 0.0, "yes")),
     ],
     hs.Mixture: [
@@ -242,7 +244,7 @@ def folded(transfer, evidences, weights=None, **start):
 
 def whole(prior):
     """A prior itself, or the Gaussian that stands for a mixture."""
-    return prior.gaussian() if isinstance(prior, MixturePrior) else prior
+    return prior.as_gaussian()
 
 
 def apart(left, right):
@@ -282,8 +284,11 @@ def states_a_bound(transfer):
 
 def needed_by(rule):
     """What a bandit needs besides this rule: a radius from an analysis asks for a bound and R."""
-    named = isinstance(getattr(rule, "radius", None), str)
-    return {"transfer": hs.Independent(), "noise": 0.3} if named else {}
+    try:
+        rule.check_bandit(hs.Prior.isotropic(DIM), None, None, None)
+    except hs.InputError:
+        return {"transfer": hs.Independent(), "noise": 0.3}
+    return {}
 
 
 def play(bandit, tasks=7, rounds=8, start=0):
@@ -320,11 +325,9 @@ class TestEveryKindIsCovered:
 
     @each_kind
     def test_each_is_public_documented_and_can_be_named_in_a_file(self, kind):
-        from headstart.bandit.settings import KINDS
-
         assert getattr(hs, kind.__name__) is kind
         assert inspect.getdoc(kind)
-        assert KINDS[kind.__name__] is kind
+        assert SETTINGS[f"headstart.{kind.__name__}"] is kind
 
 
 class TestSettings:
@@ -405,7 +408,8 @@ class TestSettings:
         parts = {part: thing}
         if part == "transfer" and thing.keeps_forced:
             parts["rule"] = hs.Forced(3, hs.UCB())
-        bandit = hs.Bandit(DIM, seed=0, **needed_by(thing), **parts)
+        needed = needed_by(thing) if part == "rule" else {}
+        bandit = hs.Bandit(DIM, seed=0, **needed, **parts)
         play(bandit)
         bandit.save(tmp_path / "b")
         loaded = hs.load(tmp_path / "b")
@@ -556,7 +560,7 @@ class TestTransfers:
     def test_there_is_a_usable_prior_at_any_time(self, transfer, noise, tasks):
         state = folded(transfer, [evidence_of(seed) for seed in range(tasks)], noise=noise)
         found = transfer.prior(state)
-        believe(found, evidence_of(99).replace(forced=None))
+        found.belief(evidence_of(99).replace(forced=None))
         prior = whole(found)
         assert isinstance(prior, hs.Prior)
         assert prior.dim == DIM
@@ -595,7 +599,7 @@ class TestTransfers:
             assert transfer.prior(state) == transfer.prior(first)
         state = transfer.fold(state, fit_for(transfer, evidences[0]), -1.0)
         assert transfer.prior(state) == transfer.prior(first)
-        joined = transfer.joined(state, [fit_for(transfer, evidences[1])])
+        joined = transfer.with_running(state, [fit_for(transfer, evidences[1])])
         assert transfer.prior(joined) == transfer.prior(first)
         refit = transfer.refit([fit_for(transfer, evidence) for evidence in evidences], noise)
         assert transfer.prior(refit) == transfer.prior(first)
@@ -664,7 +668,9 @@ class TestTransfers:
             return
         back, never = transfer.prior(transfer.fold(longer, extra, -1.0)), transfer.prior(state)
         assert_same(transfer, back, never)
-        fades = getattr(transfer, "memory", "auto") != "auto"  # then the others count less for good
+        fades = (
+            getattr(transfer, "decay_tasks", "auto") != "auto"
+        )  # then the others count less for good
         if isinstance(transfer, ITERATED) and not fades:  # most of what it had changed is gone
             assert apart(back, never) < 0.2 * apart(transfer.prior(longer), never)
 
@@ -733,7 +739,7 @@ class TestEndToEnd:
         if transfer.keeps_forced:
             rule = hs.Forced(4, rule)
         needed = {}
-        if named_radius(rule):
+        if needed_by(rule):
             if not states_a_bound(transfer):
                 with pytest.raises(hs.InputError, match="radius must be a number"):
                     hs.Bandit(DIM, transfer, rule, 0.3)
@@ -743,7 +749,7 @@ class TestEndToEnd:
 
     @each_rule
     def test_every_rule_with_the_default_transfer(self, rule):
-        if named_radius(rule):
+        if needed_by(rule):
             with pytest.raises(hs.InputError, match="radius must be a number"):
                 hs.Bandit(DIM, rule=rule, noise=0.3)
             return

@@ -172,7 +172,10 @@ def test_projected_ts_samples_as_algorithms_1_and_3(seed):
                 spread = bandit.rule.spread(task.belief)
                 np.testing.assert_allclose(task.belief.mean, mean, atol=1e-7)
                 np.testing.assert_allclose(
-                    spread**2 * task.belief.covariance, covariance, rtol=1e-6, atol=1e-5
+                    spread**2 * task.belief.root @ task.belief.root.T,
+                    covariance,
+                    rtol=1e-6,
+                    atol=1e-5,
                 )
             choice = task.choose(arms[k])
             reward = arms[k, choice.arm] @ theta + errors[k]

@@ -3,7 +3,7 @@
 import time
 
 from headstart.lab.engine import simulate
-from headstart.lab.policies import PAPER, make_policy
+from headstart.lab.policies import PAPER, policy
 from headstart.worlds import Synthetic
 
 LENGTH = 250  # rounds of a task
@@ -22,7 +22,7 @@ class Engine:
             raise NotAvailable(f"measured where d × K ≤ {LARGEST}")
         rank = min(15, problem.dim // 2)
         self.world = Synthetic(dim=problem.dim, rank=rank, arms=problem.arms)
-        self.policies = [make_policy(kind, {}) for kind in PAPER]
+        self.policies = [policy(kind) for kind in PAPER]
         self.seeds = range(problem.seed, problem.seed + seeds)
 
     def seconds_per_round(self, rounds):

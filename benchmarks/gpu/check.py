@@ -18,19 +18,19 @@ import numpy as np
 from scipy import stats
 
 from headstart.lab.engine import simulate
-from headstart.lab.policies import PAPER, POLICIES
-from headstart.lab.rounds import PlainRule
+from headstart.lab.policies import PAPER, parse
+from headstart.rules import LoopForm
 from headstart.worlds import Synthetic
 
 SIZES = ((30, 20), (18, 10), (5, 3), (40, 50), (31, 33), (63, 20), (1, 1))
 
 RULES = {
-    "UCB": PlainRule("ucb", 1.0),
-    "Thompson": PlainRule("thompson", 1.0),
-    "forced, then Thompson": PlainRule("thompson", 0.5, 37),
-    "Uniform": PlainRule("uniform", 0.0),
-    "forced, then UCB": PlainRule("ucb", 2.0, 10),
-    "greedy": PlainRule("ucb", 0.0),
+    "UCB": LoopForm("ucb", 1.0),
+    "Thompson": LoopForm("thompson", 1.0),
+    "forced, then Thompson": LoopForm("thompson", 0.5, 37),
+    "Uniform": LoopForm("uniform", 0.0),
+    "forced, then UCB": LoopForm("ucb", 2.0, 10),
+    "greedy": LoopForm("ucb", 0.0),
 }
 
 
@@ -121,7 +121,7 @@ def replay(seen, policy, seed, near=0.0):
     contexts, rewards = seen.contexts[seed].astype(float), seen.rewards[seed].astype(float)
     arms, draws = seen.arms[policy, seed], seen.draws[policy, seed].astype(float)
     mean, root = seen.means[policy, seed].copy(), seen.roots[policy, seed].copy()
-    amount = rule.amount * seen.noise
+    amount = rule.multiplier * seen.noise
     others = []
     for k, offered in enumerate(contexts):
         arm = arms[k]
@@ -331,7 +331,7 @@ def check_thetas():
 
 def check_draws():
     """Thompson's normals are normals, of each policy its own."""
-    drawn = PlainRule("thompson", 1.0)
+    drawn = LoopForm("thompson", 1.0)
     rules, seeds = three(drawn, drawn, drawn._replace(forced=7)), tuple(range(16))
     seen = spied(WORLD, rules, seeds, 200)
     one, other, forced = seen.draws
@@ -355,8 +355,8 @@ def check_draws():
 
 def check_forced_arms():
     """Forced arms are uniform, and nobody else's."""
-    blind, arms = PlainRule("uniform", 0.0), WORLD.arms
-    rules = three(blind, blind, PlainRule("ucb", 1.0, 150))
+    blind, arms = LoopForm("uniform", 0.0), WORLD.arms
+    rules = three(blind, blind, LoopForm("ucb", 1.0, 150))
     seen = spied(WORLD, rules, tuple(range(64)), 300)
     one, other, forced = seen.arms[0], seen.arms[1], seen.arms[2][:, :150]
     chances = []
@@ -406,7 +406,7 @@ def check_alone_in_an_experiment():
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = world_of(8, 6)
-    everybody = [POLICIES[name]() for name in PAPER]
+    everybody = [parse(name) for name in PAPER]
     few = [everybody[at] for at in (5, 3)]
     sizes = {"tasks": 14, "rounds": 40, "marks": (7, 40), "wide": True}
     whole = on_gpu(world, everybody, (4, 1, 9, 6), **sizes)
@@ -427,7 +427,7 @@ def check_totals(wide=False, seeds=64, tasks=40, rounds=100):
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = Synthetic(dim=10, rank=3, arms=10)
-    policies = [POLICIES[name]() for name in PAPER]
+    policies = [parse(name) for name in PAPER]
     there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), wide=wide)
     here = simulate(world, policies, range(seeds), tasks, rounds)
     told, means = [], {}

@@ -23,7 +23,7 @@ import numpy as np
 
 from headstart.lab.gpu import engine, why_not
 from headstart.lab.gpu.rounds import Rounds
-from headstart.lab.policies import PAPER, POLICIES
+from headstart.lab.policies import PAPER, policy
 from headstart.worlds import Synthetic
 
 WORLD = Synthetic()
@@ -32,7 +32,7 @@ ROUNDS = 250
 
 def policies() -> list[Any]:
     """The eight policies of the paper."""
-    return [POLICIES[kind]() for kind in PAPER]
+    return [policy(kind) for kind in PAPER]
 
 
 def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
 def parts(seeds: int, *, wide: bool) -> dict[str, Any]:
     """The two halves of a task, each alone: playing the rounds, and learning from them."""
     chosen = policies()
-    rules = engine.rules_of(chosen, WORLD.dim)
     populations = [WORLD.population(seed) for seed in range(seeds)]
+    rules = engine.rules_of(chosen, populations)
     playing, learning = [], []
     with engine.wide_numbers():
         learner = engine.Learner(chosen, rules, populations, WORLD, wide=wide)

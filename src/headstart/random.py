@@ -10,6 +10,7 @@ seed gives the same decisions however the tasks are interleaved.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from headstart import checks
 
-__all__ = ["Stream", "Streams", "entropy_of"]
+__all__ = ["CannotStack", "StackedStreams", "Stream", "Streams", "entropy_of"]
 
 if TYPE_CHECKING:
     Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
@@ -44,9 +45,10 @@ def entropy_of(seed: Seed) -> int:
 
 
 class Stream:
-    """The stream of one choice: found only if it is drawn from.
+    """The stream of one choice, as a :class:`numpy.random.Generator` that is set up on first use.
 
-    It has the methods of a generator. All streams share one: use up one before the next.
+    Most choices draw nothing. ``isinstance(stream, numpy.random.Generator)`` holds, and a copy or a
+    pickle is a generator. All streams of a bandit share one generator: use up one before the next.
     """
 
     __slots__ = ("found", "key", "place", "streams")
@@ -57,6 +59,11 @@ class Stream:
         self.place = choice  # no name that a generator has
         self.found: np.random.Generator | None = None
 
+    __class__ = property(lambda self: np.random.Generator)
+
+    def __reduce__(self) -> Any:
+        return self.__getattr__("__reduce__")()
+
     def afresh(self) -> Stream:
         """The same stream from its start."""
         return Stream(self.streams, self.key, self.place)
@@ -66,6 +73,39 @@ class Stream:
         if self.found is None:
             self.found = self.streams.at(self.key, self.place)
         return getattr(self.found, name)
+
+
+class StackedStreams:
+    """The streams of several tasks, drawn from together: the first axis of a shape is the tasks.
+
+    Streams share a generator, so that each can be drawn from once. Whatever else a rule asks for
+    raises :class:`CannotStack`, and the decisions are then made one by one.
+    """
+
+    def __init__(self, streams: Sequence[Any]) -> None:
+        self.streams = list(streams)
+
+    def standard_normal(self, size: tuple[int, ...]) -> Any:
+        """Standard normal draws."""
+        return self.draw("standard_normal", size)
+
+    def random(self, size: tuple[int, ...]) -> Any:
+        """Uniform draws from [0, 1)."""
+        return self.draw("random", size)
+
+    def draw(self, method: str, size: tuple[int, ...]) -> Any:
+        """Draws by a method of the generators, the first and only ones."""
+        streams, self.streams = self.streams, []
+        if not streams or size[:1] != (len(streams),):
+            raise CannotStack
+        return np.array([getattr(stream, method)(size[1:]) for stream in streams])
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotStack
+
+
+class CannotStack(Exception):
+    """A rule draws in a way that cannot be done for several tasks at once."""
 
 
 class Streams:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -19,7 +20,20 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 
-__all__ = ["Array", "Record", "Settings", "check_like", "flatten", "frozen", "outline", "restore"]
+__all__ = [
+    "SETTINGS",
+    "Array",
+    "Record",
+    "Settings",
+    "check_like",
+    "flatten",
+    "frozen",
+    "full_name",
+    "outline",
+    "restate",
+    "restore",
+    "types_in",
+]
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -49,6 +63,23 @@ class Record:
         """
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
+    @classmethod
+    def unchecked(cls, *values: Any, **fields: Any) -> Self:
+        """A record whose fields are known to be right: read-only, but neither checked nor copied.
+
+        Give every field, by its place or by its name.
+        """
+        record: Self = assembled(cls, dict(zip(fields_of(cls), values, strict=False)) | fields)  # type: ignore[arg-type]
+        return record
+
+    def sealed(self) -> Self:
+        """The same record, its arrays made read-only."""
+        for name in field_names(self):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                frozen(value)
+        return self
+
     def __eq__(self, other: object) -> bool:
         return same_fields(self, other) if type(self) is type(other) else NotImplemented
 
@@ -65,11 +96,31 @@ class Record:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuild, (type(self), {name: getattr(self, name) for name in field_names(self)})
+        return type(self).unchecked, tuple(getattr(self, name) for name in field_names(self))
+
+
+#: The subclasses of :class:`Settings` that this process has imported, by their full names.
+SETTINGS: weakref.WeakValueDictionary[str, type[Settings]] = weakref.WeakValueDictionary()
+
+
+def full_name(cls: type) -> str:
+    """A class's module and name; the library's own modules may move and are left out.
+
+    >>> import headstart as hs
+    >>> full_name(hs.UCB)
+    'headstart.UCB'
+    """
+    library = __name__.partition(".")[0]
+    module = library if cls.__module__.startswith(f"{library}.") else cls.__module__
+    return f"{module}.{cls.__qualname__}"
 
 
 class Settings:
     """Base of rules, transfers and PCAs: frozen dataclasses that print what is not the default.
+
+    Every subclass is entered in ``SETTINGS`` under its :func:`full_name`, so that a file can name
+    the settings it was saved with. A file never causes an import: it can only name classes that the
+    process has imported already.
 
     >>> import headstart as hs
     >>> hs.UCB(), hs.UCB(2.0, explore=0.1)
@@ -80,6 +131,7 @@ class Settings:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        SETTINGS[full_name(cls)] = cls
         check = cls.__dict__.get("__post_init__")
         if check is not None:  # let it find plain numbers
 
@@ -100,6 +152,17 @@ class Settings:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def restate(cls: type, base: type, names: Sequence[str]) -> None:
+    """Give a subclass of ``base`` the base's own version of what it does not define itself.
+
+    For shortcuts that stand for other methods: a subclass that overrides one of these methods must
+    not inherit a shortcut around it. Call it from ``__init_subclass__``.
+    """
+    for name in names:
+        if name not in vars(cls):
+            setattr(cls, name, vars(base)[name])
+
+
 def make_plain(settings: Any) -> None:
     """Turn the numbers among settings into floats and ints: NumPy does not know all kinds."""
     for field in dataclasses.fields(settings):
@@ -116,13 +179,19 @@ def make_plain(settings: Any) -> None:
         object.__setattr__(settings, field.name, value)
 
 
-def field_names(record: object) -> list[str]:
+def field_names(record: object) -> tuple[str, ...]:
     """The names of a dataclass's fields, in order."""
-    return [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
+    return fields_of(type(record))  # type: ignore[arg-type]
 
 
-def rebuild(kind: type[Any], fields: Mapping[str, Any]) -> Any:
-    """Make a record from its fields without checking them again."""
+@functools.cache
+def fields_of(kind: type[Any]) -> tuple[str, ...]:
+    """The names of the fields of a dataclass, in order."""
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def assembled(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+    """A dataclass from its fields, without its constructor; arrays become read-only."""
     record = object.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(record, name, frozen(value) if isinstance(value, np.ndarray) else value)
@@ -249,7 +318,7 @@ def restore_part(
         return owner(**parts)
     if parts.keys() != {field.name for field in dataclasses.fields(owner)}:
         raise TypeError(f"{kind} has other fields than {list(parts)}")
-    return rebuild(owner, parts)
+    return assembled(owner, parts)
 
 
 def check_like(state: Any, template: Any, name: str = "state") -> None:

@@ -658,7 +658,9 @@ SETTINGS = {
     "Thompson scale": lambda value: hs.Bandit(2, rule=hs.Thompson(value), seed=0),
     "Forced rounds": lambda value: hs.Bandit(2, rule=hs.Forced(value, hs.UCB()), seed=0),
     "explore": lambda value: hs.Bandit(2, rule=hs.Greedy(explore=value), seed=0),
-    "EmpiricalBayes memory": lambda value: hs.Bandit(2, hs.EmpiricalBayes(memory=value), seed=0),
+    "EmpiricalBayes decay_tasks": lambda value: hs.Bandit(
+        2, hs.EmpiricalBayes(decay_tasks=value), seed=0
+    ),
     "Independent lam": lambda value: hs.Bandit(2, hs.Independent(lam=value), seed=0),
     "Bias lam": lambda value: hs.Bandit(2, hs.Bias(lam=value), seed=0),
     "Bias horizon": lambda value: hs.Bandit(2, hs.Bias(horizon=value), seed=0),

@@ -6,6 +6,7 @@ for one after another. Every choice must be the same, and so must everything tha
 
 import contextlib
 import copy
+import dataclasses
 import pickle
 import sys
 import threading
@@ -19,7 +20,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import headstart as hs
-from headstart.bandit import batch as module
+from headstart.rules import Indexed
+from headstart.rules import base as module
 
 DIM, ARMS = 3, 4
 
@@ -147,16 +149,40 @@ class TestTheSameDecisions:
             bandit.learn(many, rewards)
             other.learn(single, rewards)
 
+    @pytest.mark.parametrize("stackable", [True, False])
+    @pytest.mark.parametrize("draws", [0, 1, 2])
+    def test_for_an_index_of_ones_own(self, stackable, draws, books):
+        """Computed for a stack if the rule says so, and one by one if it draws several times."""
+
+        calls, may_stack = [], stackable
+
+        @dataclasses.dataclass(frozen=True, repr=False)
+        class Noisy(Indexed):
+            stackable = may_stack
+
+            def index(self, belief, contexts, rng):
+                calls.append(contexts.ndim)
+                index = belief.predict(contexts) + belief.width(contexts)
+                for _ in range(draws):
+                    index = index + rng.standard_normal(index.shape)
+                return index
+
+        bandit, other = twins(hs.Bandit, DIM, rule=Noisy(), noise=0.3, seed=3)
+        assert_same_game(bandit, other, [range(4)] * 3, books)
+        calls.clear()
+        bandit.choose_many(range(4), offers(9, 4))
+        assert calls == {0: [3], 1: [3], 2: [3, 2, 2, 2, 2]}[draws] if stackable else [2] * 4
+
     @each_stacked_rule
     @pytest.mark.parametrize("tasks", [3, 4, 5, 9])
     def test_whatever_the_size_of_a_stack(self, rule, tasks, books, monkeypatch):
-        monkeypatch.setattr(module, "CHUNK_TASKS", 4)
+        monkeypatch.setattr(module, "CHUNK", 4)
         bandit, other = twins(hs.Bandit, DIM, hs.Independent(), rule, 0.3, 3)
         assert_same_game(bandit, other, [range(tasks)] * 3, books)
 
     @each_stacked_rule
     def test_for_more_tasks_than_are_stacked_at_a_time(self, rule, books):
-        tasks = 2 * module.CHUNK_TASKS + 7
+        tasks = 2 * module.CHUNK + 7
         bandit, other = twins(hs.Bandit, 2, hs.Independent(), rule, 0.3, 3, cache_size=tasks)
         for at in range(2):
             tables = offers(at, tasks, 3, 2)

@@ -13,7 +13,6 @@ import headstart as hs
 from headstart.bandit.ledger.entries import BLOCK_ROUNDS as BLOCK
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.records import flatten
-from headstart.transfer.noise import own_noise
 
 DIM = 3
 ROUNDS = 2 * BLOCK + 7  # so many cross two ends of a block
@@ -420,7 +419,8 @@ class TestTheOnlyTask:
         for at in range(ROUNDS):
             go_on(bandit, 1, at)
             belief = task.belief
-            noise = own_noise(task.evidence, belief.prior.mean, belief.mean)
+            assert belief.prior.noise_freedom == 0.0
+            noise = hs.Belief.of(belief.prior, task.evidence).noise
             assert belief.noise == pytest.approx(noise, rel=1e-6)
 
     def test_one_that_comes_back_finds_the_same(self, same_belief):

@@ -21,6 +21,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import headstart as hs
+from headstart.records import SETTINGS, full_name
+from headstart.rules import Indexed
 from headstart.storage import tensor_file
 
 DIM = 3
@@ -56,6 +58,28 @@ class FirstRow(hs.Rule):
         from headstart.rules import Propensities
 
         return Propensities((np.arange(len(contexts)) == 0).astype(float))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Shifted(hs.Independent):
+    """A transfer that a file can name: a dataclass."""
+
+    shift: float = 0.0
+
+    def prior(self, state):
+        prior = super().prior(state)
+        return prior.replace(mean=prior.mean + self.shift)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Cautious(Indexed):
+    """A rule that a file can name."""
+
+    margin: float = 1.0
+    notes: tuple = ()
+
+    def index(self, belief, contexts, rng):
+        return belief.predict(contexts) - self.margin * belief.width(contexts)
 
 
 SETUPS = {
@@ -338,6 +362,28 @@ class TestOnesOwn:
         with pytest.raises(hs.FileError, match=rf"load\(path, {name}=…\)") as caught:
             hs.load(tmp_path / "b")
         assert type(part).__name__ in str(caught.value)
+
+    def test_a_dataclass_of_ones_own_is_found_where_it_is_imported(self, tmp_path):
+        rule = hs.Forced(2, Cautious(0.5, (1.0, "x"), explore=0.2))
+        bandit = hs.Bandit(2, Shifted(shift=3.0), rule, noise=0.3, seed=0)
+        bandit.save(tmp_path / "b")
+        loaded = hs.load(tmp_path / "b")
+        assert (loaded.transfer, loaded.rule) == (Shifted(shift=3.0), rule)
+        assert life_after(loaded, []) == life_after(bandit, [])
+
+    @pytest.mark.parametrize("kind", ["Shifted", "Cautious"])
+    def test_and_asked_for_where_it_is_not(self, kind, tmp_path, monkeypatch):
+        hs.Bandit(2, Shifted(shift=3.0), Cautious(), noise=0.3).save(tmp_path / "b")
+        script = "import sys, headstart as hs\nhs.load(sys.argv[1])"
+        command = [sys.executable, "-c", script, tmp_path / "b"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert "load(path, transfer=…)" in done.stderr
+        assert "test_files.Shifted" in done.stderr
+        monkeypatch.delitem(SETTINGS, full_name(globals()[kind]))
+        with pytest.raises(hs.FileError, match=rf"{kind}.*load\(path, "):
+            hs.load(tmp_path / "b")
+        again = hs.load(tmp_path / "b", transfer=Shifted(shift=3.0), rule=Cautious())
+        assert again.transfer == Shifted(shift=3.0)
 
     def test_also_where_it_is_inside_another(self, tmp_path):
         bandit = hs.Bandit(2, rule=hs.Forced(3, FirstRow()), seed=0)
@@ -627,7 +673,12 @@ class TestOtherFiles:
         assert not (tmp_path / "exploded").exists()
 
     @pytest.mark.parametrize(
-        "named", [{"kind": "os.system"}, {"foreign": "os.system"}, {"kind": "Popen", "args": "ls"}]
+        "named",
+        [
+            {"kind": "os.system"},
+            {"kind": "os.system", "settings": {}},
+            {"kind": "Popen", "settings": {"args": "ls"}},
+        ],
     )
     def test_a_file_cannot_name_code_to_run(self, named, saved):
         header, tensors = tensor_file.read(saved)

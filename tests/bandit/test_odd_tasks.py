@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer.portions import Listed
+from headstart.model.mixture import MixtureBelief
+from headstart.transfer.partitions import PartitionList
 
 
 def sparse_clicks(rng, tasks=400, rounds=25, dim=4):
@@ -41,7 +42,7 @@ class TestSparseClicks:
         other = transfer.prior(transfer.refit(zeros_first))
         np.testing.assert_allclose(other.mean, prior.mean, rtol=1e-6, atol=1e-9)
         rows = np.stack([one.pack() for one in zeros_first])
-        listed = transfer.prior(transfer.refit_portions(Listed([rows], dim=5)))
+        listed = transfer.prior(transfer.refit_partitions(PartitionList([rows], dim=5)))
         np.testing.assert_allclose(listed.mean, prior.mean, rtol=1e-6, atol=1e-9)
 
     def test_no_reward_at_all_claims_nothing(self):
@@ -100,6 +101,22 @@ class TestNoise:
         assert np.median(noises[~loud]) == pytest.approx(0.2, rel=0.2)
 
 
+def assert_learned(belief, rounds, bandit):
+    """A belief is what its prior and the rounds give, one by one."""
+    parts = belief.parts if isinstance(belief, MixtureBelief) else belief
+    prior = parts.prior
+    roots = prior.root / np.asarray(parts.scale)[..., None, None]
+    many = len(prior.mean) if prior.batch else 1
+    for group in range(many):
+        at = (group,) if prior.batch else ()
+        expected = hs.Belief.start(hs.Prior(prior.mean[at], roots[at]))
+        for x, reward in rounds:
+            expected = expected.learn([*x, *[1.0] * (belief.dim - len(x))], reward)
+        sure = np.sqrt(np.diag(expected.covariance))
+        assert np.abs(parts.mean[at] - expected.mean).max() < 1e-3 * (0.1 * sure).max()
+        np.testing.assert_allclose(np.linalg.norm(parts.root[at], axis=1), sure, rtol=1e-3)
+
+
 class TestHugeContexts:
     @pytest.mark.parametrize("size", [1e8, 1e16, 1e40])
     def test_one_far_out_of_its_features_range_is_refused_and_changes_nothing(self, size):
@@ -128,6 +145,67 @@ class TestHugeContexts:
             contexts[:, 1] *= rng.random(5) < 0.2
             bandit.task("a").learn(bandit.task("a").choose(contexts), float(rng.normal()))
         assert np.isfinite(bandit.task("a").belief.mean).all()
+
+    @pytest.mark.parametrize(
+        "kind",
+        [hs.EmpiricalBayes, hs.Mixture, hs.Independent, hs.Bias, hs.Subspace],
+    )
+    def test_the_first_ones_spoil_their_own_task_at_most(self, kind, tmp_path):
+        """Nothing tells yet that they are huge. A task's belief is right, or refused."""
+        rng = np.random.default_rng(0)
+        shift = np.array([3e3, -5e3, 8e3])
+        bandit = hs.Bandit(3, kind(), noise=0.1, seed=0, cache_size=2)
+        told = {name: [] for name in "abcdef"}
+
+        def row(name, turn):
+            if (name, turn) in [("a", 0), ("a", 1), ("e", 5)]:
+                return 8e5 * shift * (1.0 + 1e-4 * rng.normal(size=3))
+            return shift + rng.normal(size=3)
+
+        refused = set()
+        for name in told:
+            for turn in range(12):
+                x = row(name, turn)
+                try:
+                    choice = bandit.task(name).choose([x])
+                except hs.InputError:
+                    refused.add((name, turn))
+                    continue
+                reward = float(rng.normal())
+                bandit.task(name).learn(choice, reward)
+                told[name].append((x, reward))
+        assert refused == {("e", 5)}
+        bandit.save(tmp_path / "bandit")
+        for each in (bandit, hs.load(tmp_path / "bandit")):
+            for name, rounds in told.items():
+                task = each.task(name)
+                try:
+                    belief = task.belief
+                except hs.TaskError:
+                    assert name == "a"
+                    with pytest.raises(hs.TaskError, match="delete the task"):
+                        task.choose([shift])
+                    with pytest.raises(hs.TaskError, match="delete the task"):
+                        task.predict([shift])
+                    with pytest.raises(hs.TaskError, match="delete the task"):
+                        each.choose_many(["b", name, "new"], [[shift]] * 3)
+                    with pytest.raises(hs.TaskError, match="delete the task"):
+                        task.close()
+                    assert "new" not in each
+                    assert (task.rounds, task.closed) == (12, False)
+                    task.delete()
+                    continue
+                assert_learned(belief, rounds, each)
+                task.close()
+            assert_learned(each.task("new").belief, [], each)
+
+    def test_ordinary_ones_are_not_refused_for_following_rounding(self):
+        """Something next to zero came first: the others are not huge for that."""
+        bandit = hs.Bandit(1, seed=0)
+        task = bandit.task("a")
+        for value in (5e-17, 1.0, 2.0, -1.0):
+            task.learn(task.choose([[value]]), value)
+        assert task.rounds == 4
 
     @pytest.mark.parametrize("size", [1e10, 1e16, 1e40])
     def test_a_belief_holds_one_in_one_feature(self, size):

@@ -57,6 +57,11 @@ def changed(tmp_path):
     return change
 
 
+def lopsided(matrices):
+    matrices[..., 1, 2] = 2.0**62
+    return matrices
+
+
 def fewer_rounds(rows):
     rows[0, -2] = -5.0
     return rows
@@ -75,12 +80,13 @@ def str_of(value):
     ("change", "word"),
     [
         ({"rule": None}, "rule"),
-        ({"rule": {"kind": "EmpiricalBayes"}}, "rule"),
-        ({"rule": {"kind": "UCB", "radius": -1.0}}, "radius"),
-        ({"rule": {"kind": "Forced", "rounds": 3, "then": None}}, "then"),
+        ({"rule": {"kind": "headstart.EmpiricalBayes", "settings": {}}}, "rule"),
+        ({"rule": {"kind": "headstart.UCB", "settings": {"radius": -1.0}}}, "radius"),
+        ({"rule": {"kind": "headstart.UCB", "settings": {"radius": "theory"}}}, "radius"),
+        ({"rule": {"kind": "headstart.Forced", "settings": {"rounds": 3, "then": None}}}, "then"),
         ({"transfer": None}, "transfer"),
-        ({"transfer": {"kind": "UCB"}}, "transfer"),
-        ({"transfer": {"kind": "Mixture", "groups": 10**9}}, "groups"),
+        ({"transfer": {"kind": "headstart.UCB", "settings": {}}}, "transfer"),
+        ({"transfer": {"kind": "headstart.Mixture", "settings": {"groups": 10**9}}}, "groups"),
         ({"cache_size": -1}, "cache_size"),
         ({"cache_size": 1}, "cached_tasks"),
         ({"choice_window": 0}, "choice_window"),
@@ -107,6 +113,9 @@ def str_of(value):
         ({"arrays": {"state.fit.mean": lambda mean: mean * np.nan}}, "state.fit.mean"),
         ({"arrays": {"state.fit.mean": lambda mean: mean[:-1]}}, "state.fit.mean"),
         ({"arrays": {"state.tasks.moment": lambda rows: rows[:-1]}}, "state.tasks"),
+        ({"arrays": {"state.past.second": lopsided}}, "state.past.second"),
+        ({"arrays": {"state.tasks.gram": lopsided}}, "state.tasks.gram"),
+        ({"arrays": {"state.fit.covariance": lambda matrix: -matrix}}, "state.fit.covariance"),
         ({"arrays": {"belief.0.root": lambda root: root[:, :-1]}}, "root"),
         ({"arrays": {"belief.0.noise": lambda noise: -noise}}, "noise"),
         ({"arrays": {"cached_prior.noise": lambda noise: noise * 0.0}}, "noise"),
@@ -155,7 +164,7 @@ SIZES = {
         "make": lambda: hs.Bandit(3, seed=1),
     },
     "more than there are numbers": {"features": {"context_dim": 10**18}},
-    "groups": {"transfer": {"kind": "Mixture", "groups": 10**9}},
+    "groups": {"transfer": {"kind": "headstart.Mixture", "settings": {"groups": 10**9}}},
     "rows": {"arrays": {"task.next_number": lambda numbers: np.zeros((2**40, 0), np.int64)}},
     "counts": {"cached_pending": [10**12] * 4},
     "window": {"choice_window": 10**18},

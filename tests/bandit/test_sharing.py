@@ -55,7 +55,7 @@ def from_others(bandit, id, others, noise=None):
     transfer, finished = bandit.transfer, [n for n in bandit if bandit.task(n).closed]
     assert not finished, "here all tasks run"
     state = transfer.init(bandit.prior.dim, noise)
-    return transfer.prior(transfer.joined(state, [bandit.task(n).evidence for n in others]))
+    return transfer.prior(transfer.with_running(state, [bandit.task(n).evidence for n in others]))
 
 
 def apart(prior):
@@ -95,7 +95,7 @@ class TestWhatANewTaskStartsFrom:
             state = transfer.fold(state, bandit.task(id).evidence)
         same_prior(finished, transfer.prior(state))
         running = [bandit.task(id).evidence for id in range(5, 10)]
-        same_prior(bandit.prior, transfer.prior(transfer.joined(state, running)))
+        same_prior(bandit.prior, transfer.prior(transfer.with_running(state, running)))
 
     def test_it_is_never_far_behind(self):
         """A prior may be kept for a while: until there are a quarter more rewards, and eight."""
@@ -224,7 +224,7 @@ class Counts(hs.Transfer):
     def fold(self, state, evidence, weight=1.0):
         return state + weight * evidence.moment
 
-    def joined(self, state, running):
+    def with_running(self, state, running):
         return sum((evidence.moment for evidence in running), state)
 
     def prior(self, state):
@@ -545,7 +545,7 @@ class Sums(hs.Transfer):
             max(state.squares - evidence.squares, 0.0),
         )
 
-    def joined(self, state, running):
+    def with_running(self, state, running):
         return sum(running, state)
 
     def prior(self, state):

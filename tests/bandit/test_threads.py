@@ -201,3 +201,38 @@ def test_choices_can_be_asked_for_propensities_from_any_thread():
     answers = together(*[lambda: [choice.propensities.tolist() for choice in choices]] * 6)
     assert all(answer == answers[0] for answer in answers)
     assert answers[0][0] == expected[0].propensities.tolist()
+
+
+def test_closing_keeps_nobody_waiting():
+    """Fits are computed while others use the bandit: at first, of a task that returned, of two."""
+    waited, together = [], threading.Barrier(2, timeout=30)
+
+    class Watched(hs.EmpiricalBayes):
+        def fold(self, state, evidence, weight=1.0):
+            other = threading.Thread(target=lambda: bandit.task("other").rounds, daemon=True)
+            other.start()
+            other.join(5)
+            waited.append(other.is_alive())
+            if len(waited) in (5, 6):  # the last two: both begin with the same state
+                together.wait()
+            return super().fold(state, evidence, weight)
+
+    bandit = hs.Bandit(2, Watched(), seed=0)
+    for id in ("first", "second", "third", "other"):
+        bandit.learn(bandit.task(id).choose(np.eye(2)), 1.0)
+    for id in ("first", "other"):
+        bandit.task(id).close()
+    bandit.learn(bandit.task("first").choose(np.eye(2)), 2.0)
+    assert len(waited) == 2
+    bandit.task("first").close()
+    assert len(waited) == 4  # taken out, and folded in again
+    threads = [threading.Thread(target=bandit.task(id).close) for id in ("second", "third")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(waited) == 7
+    assert not any(waited)
+    assert bandit.report().closed_tasks == 4
+    squares = sorted(bandit.task(id).evidence.squares for id in bandit)
+    assert sorted(bandit._state.ledger.prior_state.state.tasks.squares) == squares

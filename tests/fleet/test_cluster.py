@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.fleet import Logs, cluster, fit, local
-from headstart.fleet import kept as keeping
-from headstart.fleet.kept import Kept
+from headstart.fleet import Logs, fit
+from headstart.fleet.engines import cluster, threads
+from headstart.fleet.summing import checkpoint
+from headstart.fleet.summing.checkpoint import Kept
 from headstart.model.evidence import packed_size
 
 ray = pytest.importorskip("ray")
-from headstart.fleet import hand_out  # noqa: E402
-from headstart.fleet.spread import Duty, Worker  # noqa: E402
+from headstart.fleet.engines import hand_out  # noqa: E402
+from headstart.fleet.engines.spread import Duty, Worker  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +76,9 @@ class Fatal(hs.Bias):
 
     marker: str = ""
 
-    def gathered(self, evidence, noise=None):
+    def summarize(self, evidence, noise=None):
         die_once(self.marker)
-        return super().gathered(evidence, noise)
+        return super().summarize(evidence, noise)
 
 
 @pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Subspace(rank=1)], ids=repr)
@@ -175,7 +176,7 @@ def test_what_was_interrupted_goes_on(running, logs, tmp_path, logbook):
 
 
 def test_files_are_kept_now_and_then(running, logs, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "OFTEN", -1.0)
+    monkeypatch.setattr(checkpoint, "OFTEN", -1.0)
     kept = []
     monkeypatch.setattr(Kept, "add", lambda self, files, tally: kept.append((files, tally.parts)))
     found = fit(logs, cluster="ray", resume=tmp_path / "work")
@@ -196,7 +197,7 @@ def test_a_folder_that_is_not_seen_keeps_nothing(running, logs, tmp_path, monkey
 
 
 def test_workers_whose_sums_are_on_disk_find_the_same(running, logs):
-    here = local.gather(logs)
+    here = threads.gather(logs)
     tiny = 12 * 8 * packed_size(4)  # about ten tasks
     crew = [Worker(4, place, 2, tiny) for place in range(2)]
     reference, parts = ray.put(logs), logs.parts()
@@ -219,7 +220,7 @@ def test_workers_that_have_seen_other_tasks_find_the_same(running, tmp_path, log
         path = tmp_path / f"{number}.parquet"
         logbook.write(path, logbook.table(60, 4, 90, seed=number))
     logs = Logs(str(tmp_path / "*.parquet"), logbook.PLAIN)
-    here = local.gather(logs)
+    here = threads.gather(logs)
     reference, parts = ray.put(logs), logs.parts()
     crew = [Worker(4, place, 2, 1 << 24) for place in range(2)]
     duties = [Duty(reference, tuple(parts[at] for at in share)) for share in shares]

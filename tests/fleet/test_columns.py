@@ -7,7 +7,7 @@ import pytest
 
 from headstart.errors import InputError
 from headstart.fleet import Columns
-from headstart.fleet.columns import natural
+from headstart.fleet.reading.columns import natural
 
 NUMBER = pa.float64()
 

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.fleet.passes import Call
-from headstart.fleet.shelf import Shelf
-from headstart.fleet.units import Units
-from headstart.transfer import passes
+from headstart.fleet.summing.passes import Call
+from headstart.fleet.summing.shelf import Shelf
+from headstart.fleet.summing.standardize import Units
+from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.many import Fit
 
 pytest.importorskip("numba")
-loops = pytest.importorskip("headstart.fleet.compiled")
+loops = pytest.importorskip("headstart.fleet.summing.compiled")
 
 DIMS = [1, 2, 7, 8, 9, 16, 31, 33]
 

@@ -11,11 +11,13 @@ import pytest
 
 import headstart as hs
 from headstart.errors import InputError
-from headstart.fleet import Columns, Logs, baselines, evaluate, fit, sampling
-from headstart.fleet.bootstrap import Draws
-from headstart.fleet.evaluate import learn
-from headstart.fleet.forecasts import Episodes, forecast
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
+from headstart.fleet import Columns, Logs, evaluate, fit
+from headstart.fleet.evaluation import baselines, splitting
+from headstart.fleet.evaluation.bootstrap import Draws
+from headstart.fleet.evaluation.evaluate import learn
+from headstart.fleet.evaluation.forecasts import Episodes, forecast
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
+from headstart.model.mixture import MixturePrior
 
 PLAIN = Columns("task", "reward", "x*")
 
@@ -54,8 +56,8 @@ def nothing(done):
 
 
 def gathered(logs, horizon=200, intercept=None, future=0.3):
-    parted = sampling.split(sampling.census(logs, nothing), future, 0, 10**6)
-    found = sampling.gather(logs, [parted], horizon, horizon, intercept, nothing)
+    parted = splitting.split(splitting.census(logs, nothing), future, 0, 10**6)
+    found = splitting.gather(logs, [parted], horizon, horizon, intercept, nothing)
     return parted, found.part(parted)
 
 
@@ -70,8 +72,8 @@ def test_the_split_follows_ids_and_seed_alone(opened):
     assert one == other
     assert len(one.future) == 18
     assert not set(one.past) & set(one.future)
-    found = sampling.census(opened(table), nothing)
-    assert sampling.split(found, 0.3, 1, 10**6) != sampling.split(found, 0.3, 0, 10**6)
+    found = splitting.census(opened(table), nothing)
+    assert splitting.split(found, 0.3, 1, 10**6) != splitting.split(found, 0.3, 0, 10**6)
 
 
 def test_with_timestamps_later_tasks_are_the_future(opened):
@@ -133,7 +135,7 @@ def test_rounds_are_in_the_order_of_time(opened, monkeypatch):
     columns = Columns("task", "reward", "x*", timestamp="when")
     _, straight = gathered(opened(table, columns), horizon=4)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
-    monkeypatch.setattr("headstart.fleet.gathering.AT_HAND", 20)  # sorted again and again
+    monkeypatch.setattr("headstart.fleet.evaluation.gathering.AT_HAND", 20)  # sorted repeatedly
     _, sorted_ = gathered(opened(mixed, columns, "mixed.parquet"), horizon=4)
     for one, other in zip(straight.episodes, sorted_.episodes, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -202,7 +204,7 @@ def test_all_arms_on_offer_are_kept_together(opened):
 
 
 def test_many_offers_are_cut_to_fewer_rounds(opened, monkeypatch):
-    monkeypatch.setattr("headstart.fleet.gathering.MOST_OFFERS", 30)
+    monkeypatch.setattr("headstart.fleet.evaluation.gathering.MOST_OFFERS", 30)
     _, sample = gathered(opened(offered(), WHOLE))
     assert 0 < len(sample.offers.rewards) <= 15
     assert sample.episodes.lengths.max() > 2  # predictions need only the arms shown
@@ -214,8 +216,8 @@ def test_rounds_without_one_chosen_arm_are_left_out(opened):
         pa.array([not shown or at > 3 for at, shown in enumerate(table["chosen"].to_pylist())])
     )
     logs = opened(table, WHOLE)
-    parted = sampling.Split(["t1", "t2"], ["t0"], None)
-    sample = sampling.gather(logs, [parted], 10, 10, None, nothing).part(parted)
+    parted = splitting.Split(["t1", "t2"], ["t0"], None)
+    sample = splitting.gather(logs, [parted], 10, 10, None, nothing).part(parted)
     assert len(sample.offers.rewards) == int(sample.episodes.lengths.sum())
 
 
@@ -241,7 +243,7 @@ def test_forecasts_are_made_before_learning():
 
 def test_a_mixture_predicts_as_a_mixture():
     one = hs.Prior.gaussian([1.0], [[0.2]], noise=0.5)
-    mixture = hs.mixture.MixturePrior.stack([one, one])
+    mixture = MixturePrior.stack([one, one])
     rng = np.random.default_rng(0)
     episodes = Episodes(["a"], rng.normal(size=(1, 5, 1)), rng.normal(size=(1, 5)),
                         np.ones((1, 5)), np.array([5]))  # fmt: skip
@@ -253,7 +255,7 @@ def test_a_mixture_predicts_as_a_mixture():
 def same_twice(mixture):
     """Two groups that are the same, of different weights."""
     parts = hs.Prior(mixture.parts.mean[:, 0], mixture.parts.root[:, 0], noise=0.5 * np.ones(2))
-    return hs.mixture.MixturePrior(parts, np.log([0.3, 0.7]))
+    return MixturePrior(parts, np.log([0.3, 0.7]))
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():

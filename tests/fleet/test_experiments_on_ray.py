@@ -1,5 +1,6 @@
 """Experiments on a Ray cluster: the same results to the last bit, also when workers are killed."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,22 +17,33 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import headstart as hs
-from headstart.fleet import cluster
-from headstart.fleet.cluster import run_jobs
-from headstart.lab import probes
-from headstart.lab.experiment import Plan, run
+from headstart.fleet.engines import cluster
+from headstart.fleet.engines.cluster import run_jobs
+from headstart.lab import Execution, Plan, probes, run
 from headstart.lab.overlap import play_overlapping
-from headstart.lab.policies import bias_oful, lints, linucb
-from headstart.lab.studies import bench, beyond, compare, reproduce, reproduction
+from headstart.lab.policies import policy
+from headstart.lab.studies import extensions, reproduction, runner
+from headstart.lab.studies.comparison import compare
+from headstart.lab.studies.reproduction import reproduce
+from headstart.lab.studies.runner import Runner
 from headstart.lab.tuning import tune
 from headstart.worlds import Synthetic
 
 ray = pytest.importorskip("ray")
 
+ON_RAY = Execution(executor=run_jobs)
+ALONE = Execution(workers=1)
 WORLD = Synthetic(dim=5, rank=2, arms=4)
-PLAN = Plan(WORLD, (linucb(), lints(), bias_oful()), tuple(range(7)), 4, 10, (5, 10))
+PLAN = Plan(
+    WORLD, (policy("linucb"), policy("lints"), policy("bias_oful")), tuple(range(7)), 4, 10, (5, 10)
+)
 TINY = ["--world", "synthetic:dim=5,rank=2,arms=4", "--seeds", "3", "--tasks", "4"]
 TINY += ["--rounds", "10", "--policy", "linucb", "--policy", "projected_ts"]
+
+
+def reporting(function):
+    """Progress that is given to a function, whatever its label."""
+    return lambda label: contextlib.nullcontext(function)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -67,11 +79,13 @@ def test_a_plan_gives_the_same_to_the_last_bit(tmp_path, engine):
     there = run(
         plan,
         tmp_path / "there",
-        engine=engine,
-        spread=run_jobs,
-        progress=lambda done, total: told.append((done, total)),
+        Execution(
+            engine=engine,
+            executor=run_jobs,
+            progress=reporting(lambda done, total: told.append((done, total))),
+        ),
     )
-    here = run(plan, tmp_path / "here", engine=engine, workers=1)
+    here = run(plan, tmp_path / "here", Execution(engine=engine, workers=1))
     assert_same(there, here)
     assert not there.probes.is_empty()
     assert parts(tmp_path / "there") == parts(tmp_path / "here")
@@ -84,8 +98,8 @@ def test_a_plan_gives_the_same_to_the_last_bit(tmp_path, engine):
 
 def test_a_comparison_is_the_same_in_every_file(tmp_path, no_figures):
     sizes = {"world": TINY[1], "seeds": 7, "tasks": 4, "rounds": 10}
-    there = compare(**sizes, out=tmp_path / "there", spread=run_jobs)
-    here = compare(**sizes, out=tmp_path / "here", workers=1)
+    there = compare(**sizes, out=tmp_path / "there", execution=ON_RAY)
+    here = compare(**sizes, out=tmp_path / "here", execution=ALONE)
     assert there.totals.equals(here.totals)
     for name in ("regret.parquet", "plan.toml", "report.html"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
@@ -93,11 +107,11 @@ def test_a_comparison_is_the_same_in_every_file(tmp_path, no_figures):
 
 
 def test_a_study_is_the_same_in_every_file(tmp_path, no_figures, monkeypatch):
-    small = dataclasses.replace(bench.QUICK, rounds=10)
+    small = dataclasses.replace(runner.QUICK, rounds=10)
     monkeypatch.setattr(reproduction, "QUICK", small)
     sizes = {"quick": True, "seeds": 2, "tasks": 4}
-    there = reproduce("subspace", tmp_path / "there", **sizes, spread=run_jobs)
-    here = reproduce("subspace", tmp_path / "here", **sizes, workers=1)
+    there = reproduce("subspace", tmp_path / "there", **sizes, execution=ON_RAY)
+    here = reproduce("subspace", tmp_path / "here", **sizes, execution=ALONE)
     assert there.claims == here.claims
     for name in ("study.json", "report.html"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
@@ -106,30 +120,33 @@ def test_a_study_is_the_same_in_every_file(tmp_path, no_figures, monkeypatch):
 
 def test_tuning_finds_the_same(tmp_path):
     sizes = (WORLD, ("linucb",), (1, 2), 2, 5)
-    there, here = tune(*sizes, spread=run_jobs), tune(*sizes, workers=1)
+    there, here = (
+        tune(*sizes, execution=ON_RAY),
+        tune(*sizes, execution=ALONE),
+    )
     assert there.table.equals(here.table)
     assert there.best == here.best
 
 
 def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path):
-    scale = dataclasses.replace(bench.QUICK, tasks=4, rounds=10)
-    there = bench.Bench(tmp_path / "there", scale, spread=run_jobs)
-    here = bench.Bench(tmp_path / "here", scale, workers=1)
+    scale = dataclasses.replace(runner.QUICK, tasks=4, rounds=10)
+    there = Runner(tmp_path / "there", scale, execution=ON_RAY)
+    here = Runner(tmp_path / "here", scale, execution=ALONE)
     found, wanted = (
-        beyond.cached(each, "at-once", play_overlapping, WORLD, (3, 1, 2), 2)
+        extensions.play_seeds(each, "at-once", play_overlapping, WORLD, (3, 1, 2), 2)
         for each in (there, here)
     )
     np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_run_that_was_begun_here_is_finished_there_and_the_other_way_round(tmp_path):
-    wanted = run(PLAN, tmp_path, workers=1)
+    wanted = run(PLAN, tmp_path, ALONE)
     first, second = sorted((tmp_path / "parts").glob("*.npz"))
     first.unlink()
-    assert_same(run(PLAN, tmp_path, spread=run_jobs), wanted)
+    assert_same(run(PLAN, tmp_path, ON_RAY), wanted)
     assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == 1
     second.unlink()
-    assert_same(run(PLAN, tmp_path, workers=1), wanted)
+    assert_same(run(PLAN, tmp_path, ALONE), wanted)
     assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == 1
 
 
@@ -160,9 +177,9 @@ class Deadly(Synthetic):
 def test_a_killed_worker_changes_nothing(tmp_path):
     marker = str(tmp_path / "killed")
     deadly = dataclasses.replace(PLAN, world=Deadly(dim=5, rank=2, arms=4, marker=marker))
-    found = run(deadly, tmp_path / "results", spread=run_jobs)
+    found = run(deadly, tmp_path / "results", ON_RAY)
     assert Path(marker).exists()
-    assert_same(found, run(PLAN, workers=1))
+    assert_same(found, run(PLAN, execution=ALONE))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -174,13 +191,13 @@ class Refusing(Synthetic):
 def test_errors_come_back_as_they_were():
     plan = dataclasses.replace(PLAN, world=Refusing(dim=5, rank=2, arms=4))
     with pytest.raises(hs.InputError, match=r"^seed must not be asked for$"):
-        run(plan, spread=run_jobs)
+        run(plan, execution=ON_RAY)
 
 
 def test_another_version_there_is_refused(monkeypatch):
-    monkeypatch.setattr("headstart.lab.experiment.version", lambda package: "99.0")
+    monkeypatch.setattr("headstart.lab.jobs.version", lambda package: "99.0")
     with pytest.raises(hs.HeadstartError, match=f"have headstart {hs.__version__}.* has 99.0"):
-        run(PLAN, spread=run_jobs)
+        run(PLAN, execution=ON_RAY)
 
 
 def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
@@ -191,10 +208,10 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(long, tmp_path, spread=run_jobs, progress=interrupt)
+        run(long, tmp_path, Execution(executor=run_jobs, progress=reporting(interrupt)))
     assert len(parts(tmp_path)) == 1 < len(long.jobs())
     assert not (tmp_path / "regret.parquet").exists()
-    assert_same(run(long, tmp_path, spread=run_jobs), run(long, workers=1))
+    assert_same(run(long, tmp_path, ON_RAY), run(long, execution=ALONE))
     assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == len(long.jobs()) - 1
 
 

@@ -11,10 +11,10 @@ import pytest
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
-from headstart.fleet import loops as loader
 from headstart.fleet.fit import bytes_from, transfer_from
-from headstart.fleet.units import Units
-from headstart.transfer import passes
+from headstart.fleet.summing import loops as loader
+from headstart.fleet.summing.standardize import Units
+from headstart.transfer.empirical_bayes import passes
 
 COLUMNS = Columns("task", "reward", "x*")
 AS_THEY_ARE = {"intercept": False, "standardize": False}
@@ -167,7 +167,10 @@ def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
     logs = write(tmp_path / "b", shuffled, 5, 333)
     second = fit(logs, transfer, workers=2, memory=64 << 20)
-    whole = [one.prior if not transfer.mixes else one.prior.gaussian() for one in (first, second)]
+    whole = [
+        one.prior if not transfer.gives_mixtures else one.prior.as_gaussian()
+        for one in (first, second)
+    ]
     same(*whole)
 
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, fit
-from headstart.fleet.kept import Tally, kept_in, tidy
-from headstart.fleet.rows import BadRows, Example, Rows
+from headstart.fleet.reading.rows import BadRows, Example, Rows
+from headstart.fleet.summing.checkpoint import Tally, kept_in, tidy
 
 
 def rows(rewards, chosen=None, **more):

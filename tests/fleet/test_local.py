@@ -9,9 +9,10 @@ import pytest
 
 import headstart as hs
 from headstart.errors import FileError, InputError
-from headstart.fleet import Logs, local
-from headstart.fleet import kept as keeping
-from headstart.fleet.local import gather
+from headstart.fleet import Logs
+from headstart.fleet.engines import threads
+from headstart.fleet.engines.threads import gather
+from headstart.fleet.summing import checkpoint
 
 
 @pytest.fixture
@@ -90,11 +91,11 @@ def test_what_was_interrupted_goes_on(logs, tmp_path, monkeypatch, error):
 
 
 def test_sums_are_kept_now_and_then(logs, tmp_path, monkeypatch):
-    monkeypatch.setattr(keeping, "OFTEN", -1.0)
+    monkeypatch.setattr(checkpoint, "OFTEN", -1.0)
     folder = tmp_path / "work"
     with monkeypatch.context() as patch:
         read_some(patch, 3, OSError("the power went"))
-        patch.setattr(local.Reading, "keep", noted := keep_first(local.Reading.keep))
+        patch.setattr(threads.Reading, "keep", noted := keep_first(threads.Reading.keep))
         with pytest.raises(OSError, match="power"):
             gather(logs, workers=1, folder=folder)
     assert noted.calls >= 3
@@ -155,12 +156,12 @@ def test_a_full_disk_leaves_no_file(logs, tmp_path, monkeypatch):
     out = tmp_path / "out" / "prior.headstart"
     out.parent.mkdir()
     monkeypatch.setattr(os, "fsync", full)
-    small = local.Sums
+    small = threads.Sums
 
     def tiny(dim, budget, folder, workers):
         return small(dim, 1000, folder, workers)
 
-    monkeypatch.setattr(local, "Sums", tiny)
+    monkeypatch.setattr(threads, "Sums", tiny)
     with pytest.raises(FileError, match="No space left"):
         hs.fleet.fit(logs, out=out, resume=tmp_path / "out" / "work")
     assert not list(out.parent.glob("*.headstart"))

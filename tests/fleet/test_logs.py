@@ -19,9 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import FileError, InputError, MissingFileError
-from headstart.fleet import Columns, Logs, lines, logs, parquet_files
-from headstart.fleet.kept import Kept, Tally
-from headstart.fleet.task_ids import number_codes
+from headstart.fleet import Columns, Logs
+from headstart.fleet.reading import lines, logs, parquet_files
+from headstart.fleet.reading.task_ids import number_codes
+from headstart.fleet.summing.checkpoint import Kept, Tally
 
 FORMATS = ["parquet", "csv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "arrow", "arrows"]
 FORMATS += ["feather"]
@@ -136,12 +137,12 @@ def test_whole_numbers_too_large_for_single_precision_become_double(logbook, tmp
 
 
 def test_rows_are_the_same_without_numba(logbook, tmp_path, monkeypatch):
-    from headstart.fleet import turning
+    from headstart.fleet.reading import transpose
 
     content = logbook.table(rows=20_000, kind=np.float32)
     path = logbook.write(tmp_path / "log.parquet", content)
     fast = logbook.one_block(path)
-    monkeypatch.setattr(turning, "kernel", lambda: None)
+    monkeypatch.setattr(transpose, "kernel", lambda: None)
     np.testing.assert_array_equal(logbook.one_block(path).features, fast.features)
 
 

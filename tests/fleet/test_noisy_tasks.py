@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer import passes
+from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.many import Fit
-from headstart.transfer.portions import Listed
+from headstart.transfer.partitions import PartitionList
 
 pytest.importorskip("numba")
 
@@ -23,7 +23,7 @@ def rows_of(seed, tasks, spoiled=(), dim=3, rounds=20):
 
 
 def test_the_compiled_pass_is_the_plain_one():
-    from headstart.fleet import compiled
+    from headstart.fleet.summing import compiled
 
     rows = rows_of(0, 40, spoiled={3, 17})
     fit = Fit(np.ones(3), 0.1 * np.eye(3), np.zeros((3, 3)), 0.04, 64.0)
@@ -36,8 +36,8 @@ def test_the_compiled_pass_is_the_plain_one():
 
 def test_one_of_very_many_does_not_spoil_the_fit():
     transfer = hs.EmpiricalBayes()
-    clean = transfer.prior(transfer.refit_portions(Listed([rows_of(1, 700)], dim=3)))
-    odd = transfer.prior(transfer.refit_portions(Listed([rows_of(1, 700, {500})], dim=3)))
+    clean = transfer.prior(transfer.refit_partitions(PartitionList([rows_of(1, 700)], dim=3)))
+    odd = transfer.prior(transfer.refit_partitions(PartitionList([rows_of(1, 700, {500})], dim=3)))
     assert odd.noise == pytest.approx(clean.noise, rel=0.03)
     np.testing.assert_allclose(odd.mean, clean.mean, atol=0.03)
     np.testing.assert_allclose(odd.covariance, clean.covariance, atol=0.03)

@@ -8,9 +8,9 @@ import pytest
 import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns
-from headstart.fleet.bootstrap import Draws
-from headstart.fleet.gathering import Offers
-from headstart.fleet.offpolicy import (
+from headstart.fleet.evaluation.bootstrap import Draws
+from headstart.fleet.evaluation.gathering import Offers
+from headstart.fleet.evaluation.offpolicy import (
     Followed,
     Policy,
     doubts,
@@ -19,7 +19,7 @@ from headstart.fleet.offpolicy import (
     missing,
     replay_terms,
 )
-from headstart.fleet.walking import follow, replay
+from headstart.fleet.evaluation.rollout import follow, replay
 
 PRIOR = hs.Prior.gaussian([0.4, 0.1], [[0.3, 0.1], [0.1, 0.2]], noise=0.5)
 RULE = hs.Greedy(explore=0.3)  # its propensities are exact, and depend on what was learned

@@ -12,9 +12,10 @@ import pytest
 
 import headstart as hs
 from headstart.errors import FileError
-from headstart.fleet import Columns, Logs, evaluate, plots
-from headstart.fleet.page import check_place, write_page
-from headstart.fleet.profile import doubling
+from headstart.fleet import Columns, Logs, evaluate
+from headstart.fleet.checking.profile import doubling
+from headstart.fleet.evaluation import plots
+from headstart.fleet.evaluation.page import check_place, write_page
 
 FIGURES = ["calibration", "errors", "gains", "regret", "rounds-per-task"]
 

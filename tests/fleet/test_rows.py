@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.fleet import BadRows, Rows
-from headstart.fleet.rows import EXAMPLES, Example
+from headstart.fleet.reading.rows import EXAMPLES, Example
 
 
 def block():

@@ -10,11 +10,11 @@ import pytest
 
 from headstart import Evidence
 from headstart.errors import FileError
-from headstart.fleet import loops as loader
-from headstart.fleet import sums as module
-from headstart.fleet.rows import Rows
-from headstart.fleet.shelf import BUCKETS, bucket_of, mark_of
-from headstart.fleet.sums import Sums
+from headstart.fleet.reading.rows import Rows
+from headstart.fleet.summing import loops as loader
+from headstart.fleet.summing import sums as module
+from headstart.fleet.summing.shelf import BUCKETS, bucket_of, mark_of
+from headstart.fleet.summing.sums import Sums
 from headstart.model.evidence import packed_size
 
 

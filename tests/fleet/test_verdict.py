@@ -11,10 +11,10 @@ import pytest
 
 from headstart.bandit.gain import NOTHING
 from headstart.fleet import Columns, Logs
-from headstart.fleet.bootstrap import Estimate
-from headstart.fleet.evaluate import evaluate
-from headstart.fleet.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
-from headstart.fleet.verdict import Basis, decide
+from headstart.fleet.evaluation.bootstrap import Estimate
+from headstart.fleet.evaluation.evaluate import evaluate
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.verdict import Basis, decide
 
 COLUMNS = Columns("task", "reward", "x*")
 PLENTY = Basis(past=70, judged=100, telling=100, usual=0.0, several=100)
@@ -192,14 +192,20 @@ def world(kind, seed, tasks=100, dim=4):
     return table_of(found)
 
 
-@pytest.mark.parametrize("kind", ["transfer", "pooling", "offset", "independence"])
-def test_it_is_right_on_worlds_that_are_known(kind, tmp_path, logbook):
+@pytest.mark.parametrize(
+    ("kind", "least"), [("transfer", 5), ("offset", 4), ("pooling", 4), ("independence", 3)]
+)
+def test_it_is_right_on_worlds_that_are_known(kind, least, tmp_path, logbook):
+    """With 24 seeds it is right 24, 23, 21 and 19 times, and wrong once: transfer at the last.
+
+    In all other cases it says that there is too little data, which is no error.
+    """
     found = Counter()
     tasks = 200 if kind == "offset" else 100
     for seed in range(5):
         path = logbook.write(tmp_path / f"{seed}.parquet", world(kind, seed, tasks))
         found[evaluate(Logs(path, COLUMNS), seed=seed, splits=3).verdict.kind] += 1
-    assert found[kind] >= (2 if kind == "offset" else 4), found  # unknown is no error
+    assert found[kind] >= least, found
     assert set(found) <= {kind, "unknown"}, found
 
 

@@ -445,6 +445,32 @@ class TestBandits:
             assert_same_belief(other.task(id).belief, bandit.task(id).belief)
             assert other.task(id).evidence == bandit.task(id).evidence
 
+    @pytest.mark.parametrize("kind", [hs.UCB, hs.Thompson, hs.Greedy])
+    def test_a_rule_made_from_another_keeps_its_own_index(self, kind):
+        """The loops stand for the index of the library's rule, not for what overrides it."""
+
+        class Worst(kind):
+            def index(self, belief, contexts, rng):
+                return -belief.predict(contexts)
+
+        belief = hs.Belief.start(hs.Prior.isotropic(4, mean=np.arange(4.0)))
+        with numba():
+            assert Worst().choose(belief, np.eye(4), np.random.default_rng(0)).arm == 0
+
+    def test_a_belief_made_from_another_keeps_its_own_methods(self):
+        class Sceptical(hs.Belief):
+            def width(self, contexts):
+                return 100.0 * super().width(contexts)
+
+            def draw(self, rng, scale, size=None):
+                return -super().draw(rng, 0.0, size)
+
+        belief = Sceptical.start(hs.Prior.isotropic(4, mean=np.arange(4.0))).learn(np.eye(4)[3], 9)
+        assert isinstance(belief, Sceptical)
+        with numba():
+            for rule, arm in ((hs.UCB(), 2), (hs.Thompson(), 0)):
+                assert rule.choose(belief, np.eye(4), np.random.default_rng(0)).arm == arm
+
     def test_files_go_from_one_to_the_other(self, tmp_path):
         with numba():
             _, bandit = self.serve(BANDITS["projected_ts"])

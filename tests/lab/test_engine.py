@@ -16,18 +16,7 @@ import pytest
 import headstart as hs
 from headstart.lab import probes
 from headstart.lab.engine import simulate
-from headstart.lab.policies import (
-    Policy,
-    bayes_oracle,
-    bias_oful,
-    lints,
-    linucb,
-    meta_ts,
-    meta_ts_unforced,
-    projected_linucb,
-    projected_ts,
-    projection_oracle,
-)
+from headstart.lab.policies import Policy, policy
 from headstart.rules import UCB, Rule
 from headstart.transfer import Bias, Independent
 from headstart.worlds import Synthetic
@@ -238,48 +227,68 @@ PLANE = {"rank": 2, "lam1": 25.0, "lam2": 0.5, "warmup": 4}
 
 #: A policy of the laboratory, and the same in the plain implementation.
 PAIRS = {
-    "LinUCB": (linucb(0.5, 0.8), no_learning, optimism, {"lam": 0.5, "radius": 0.8}),
+    "LinUCB": (
+        policy("linucb", lam=0.5, radius=0.8),
+        no_learning,
+        optimism,
+        {"lam": 0.5, "radius": 0.8},
+    ),
     "LinUCB, theory": (
-        dataclasses.replace(linucb(0.5, "theory"), name="LinUCB, theory"),
+        dataclasses.replace(policy("linucb", lam=0.5, radius="theory"), name="LinUCB, theory"),
         no_learning,
         optimism,
         {"lam": 0.5, "radius": "theory"},
     ),
-    "LinTS": (lints(0.5, 0.6), no_learning, sampling, {"lam": 0.5, "scale": 0.6}),
-    "B-OFUL": (bias_oful(2.0, 0.8), around_the_mean, optimism, {"lam": 2.0, "radius": 0.8}),
+    "LinTS": (
+        policy("lints", lam=0.5, scale=0.6),
+        no_learning,
+        sampling,
+        {"lam": 0.5, "scale": 0.6},
+    ),
+    "B-OFUL": (
+        policy("bias_oful", lam=2.0, radius=0.8),
+        around_the_mean,
+        optimism,
+        {"lam": 2.0, "radius": 0.8},
+    ),
     "P-LinUCB": (
-        projected_linucb(radius=0.8, **PLANE),
+        policy("projected_linucb", radius=0.8, **PLANE),
         near_a_plane,
         optimism,
         {"radius": 0.8, "covariance": tasks_covariance, **PLANE},
     ),
     "P-LinUCB, exact": (
         dataclasses.replace(
-            projected_linucb(radius=0.8, pca="exact", **PLANE), name="P-LinUCB, exact"
+            policy("projected_linucb", radius=0.8, pca="exact", **PLANE), name="P-LinUCB, exact"
         ),
         near_a_plane,
         optimism,
         {"radius": 0.8, "covariance": estimates_covariance, **PLANE},
     ),
     "P-TS": (
-        projected_ts(scale=0.6, **PLANE),
+        policy("projected_ts", scale=0.6, **PLANE),
         near_a_plane,
         sampling,
         {"scale": 0.6, "covariance": tasks_covariance, **PLANE},
     ),
     "M-TS": (
-        meta_ts(2.0, 0.6, forced_rounds=FORCED),
+        policy("meta_ts", lam=2.0, scale=0.6, forced_rounds=FORCED),
         from_forced_rounds,
         sampling,
         {"lam": 2.0, "scale": 0.6, "forced_rounds": FORCED},
     ),
     "projection oracle": (
-        projection_oracle(25.0, 0.5, 0.8),
+        policy("projection_oracle", lam1=25.0, lam2=0.5, radius=0.8),
         told_the_plane,
         optimism,
         {"lam1": 25.0, "lam2": 0.5, "radius": 0.8},
     ),
-    "Bayes oracle": (bayes_oracle(0.8), told_the_covariance, optimism, {"radius": 0.8}),
+    "Bayes oracle": (
+        policy("bayes_oracle", radius=0.8),
+        told_the_covariance,
+        optimism,
+        {"radius": 0.8},
+    ),
 }
 
 
@@ -411,11 +420,11 @@ def test_all_policies_see_the_same_contexts_and_learn_from_their_own_picks():
         np.testing.assert_array_equal(offered, other)
     arms = [[arm for _, arm in policy.rule.log] for policy in (eager, careful)]
     assert (np.array(arms[0]) != np.array(arms[1])).any()
-    for policy in (eager, careful):
-        for task, evidence in enumerate(policy.transfer.log):
+    for each in (eager, careful):
+        for task, evidence in enumerate(each.transfer.log):
             for place in range(len(SEEDS)):
                 episode = seen[task][0][place]
-                arms = [arm[place] for _, arm in policy.rule.log[10 * task : 10 * task + 10]]
+                arms = [arm[place] for _, arm in each.rule.log[10 * task : 10 * task + 10]]
                 x, r = episode.contexts[range(10), arms], episode.rewards[range(10), arms]
                 np.testing.assert_allclose(evidence.gram[place], x.T @ x, atol=1e-12)
                 np.testing.assert_allclose(evidence.moment[place], r @ x, atol=1e-12)
@@ -426,15 +435,15 @@ def test_all_policies_see_the_same_contexts_and_learn_from_their_own_picks():
 
 
 EVERY = (
-    linucb(),
-    lints(),
-    bias_oful(),
-    projected_linucb(warmup=4),
-    projected_ts(rank="ungated", warmup=4),
-    meta_ts(forced_rounds=FORCED),
-    meta_ts_unforced(),
-    projection_oracle(),
-    bayes_oracle(),
+    policy("linucb"),
+    policy("lints"),
+    policy("bias_oful"),
+    policy("projected_linucb", warmup=4),
+    policy("projected_ts", rank="ungated", warmup=4),
+    policy("meta_ts", forced_rounds=FORCED),
+    policy("meta_ts_unforced"),
+    policy("projection_oracle"),
+    policy("bayes_oracle"),
 )
 
 
@@ -468,9 +477,9 @@ def test_the_order_of_policies_does_not_matter(together):
 
 
 def test_a_policy_alone_does_as_it_does_among_others(together):
-    for policy in EVERY:
-        alone = simulate(WORLD, [policy], (1, 2, 3, 4), 8, 20, (5, 20), probes.residual)
-        assert_same(alone[policy.name], together[policy.name])
+    for each in EVERY:
+        alone = simulate(WORLD, [each], (1, 2, 3, 4), 8, 20, (5, 20), probes.residual)
+        assert_same(alone[each.name], together[each.name])
 
 
 def test_fewer_tasks_are_the_first_of_more(together):
@@ -486,11 +495,11 @@ def test_a_simulation_repeats_exactly(together):
 
 
 def test_policies_with_different_names_draw_differently():
-    twins = [dataclasses.replace(lints(), name=name) for name in ("one", "other")]
+    twins = [policy("lints", name) for name in ("one", "other")]
     found = simulate(WORLD, twins, SEEDS, 2, 20)
     assert (found["one"].regret != found["other"].regret).any()
     # An oracle that chooses by optimism draws nothing but ties, which it does not have.
-    twins = [dataclasses.replace(bayes_oracle(), name=name) for name in ("one", "other")]
+    twins = [policy("bayes_oracle", name) for name in ("one", "other")]
     found = simulate(WORLD, twins, SEEDS, 2, 20)
     np.testing.assert_array_equal(found["one"].regret, found["other"].regret)
 
@@ -585,7 +594,7 @@ class Uneven(World):
 
 def test_populations_may_differ_in_their_noise():
     """A seed whose noise differs from its neighbour's plays as it would alone, or is refused."""
-    policies = [linucb(), bias_oful()]
+    policies = [policy("linucb"), policy("bias_oful")]
     try:
         both = simulate(Uneven(), policies, (0, 1), 4, 20)
     except hs.InputError:
@@ -599,12 +608,12 @@ def test_populations_may_differ_in_their_noise():
 
 
 def test_checkpoints_are_regret_since_the_tasks_start(together):
-    whole = simulate(WORLD, [linucb()], (1, 2, 3, 4), 8, 20, range(1, 21))["LinUCB"].regret
+    whole = simulate(WORLD, [policy("linucb")], (1, 2, 3, 4), 8, 20, range(1, 21))["LinUCB"].regret
     assert whole.shape == (4, 8, 20)
     assert (np.diff(whole, axis=-1) >= 0).all()
     assert (whole[..., 0] >= 0).all()
     np.testing.assert_array_equal(together["LinUCB"].regret, whole[..., [4, 19]])
-    last = simulate(WORLD, [linucb()], (1, 2, 3, 4), 8, 20)["LinUCB"].regret
+    last = simulate(WORLD, [policy("linucb")], (1, 2, 3, 4), 8, 20)["LinUCB"].regret
     np.testing.assert_array_equal(last, whole[..., [19]])
 
 
@@ -617,7 +626,7 @@ def test_a_probe_looks_at_every_policy_when_a_task_starts():
             return {"tasks": np.asarray(state.estimates.count)}
         return {}
 
-    found = simulate(WORLD, [linucb(), bias_oful()], SEEDS, 4, 10, probe=probe)
+    found = simulate(WORLD, [policy("linucb"), policy("bias_oful")], SEEDS, 4, 10, probe=probe)
     assert looks == [len(SEEDS)] * 8
     np.testing.assert_array_equal(found["B-OFUL"].probed["tasks"], [[0, 1, 2, 3]] * 2)
     assert found["LinUCB"].probed == {}
@@ -634,7 +643,7 @@ def test_progress_adds_up_to_all_policy_rounds():
 
 def test_two_policies_of_one_name_are_refused():
     with pytest.raises(hs.InputError, match="different names"):
-        simulate(WORLD, [linucb(), linucb(2.0)], SEEDS, 2, 5)
+        simulate(WORLD, [policy("linucb"), policy("linucb", lam=2.0)], SEEDS, 2, 5)
 
 
 class Three(World):
@@ -647,9 +656,9 @@ class Three(World):
 
 
 def test_more_tasks_than_a_world_has_are_refused():
-    simulate(Three(), [linucb()], SEEDS, 3, 5)
+    simulate(Three(), [policy("linucb")], SEEDS, 3, 5)
     with pytest.raises(hs.InputError, match="at most 3"):
-        simulate(Three(), [linucb()], SEEDS, 4, 5)
+        simulate(Three(), [policy("linucb")], SEEDS, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -669,13 +678,13 @@ def test_more_tasks_than_a_world_has_are_refused():
 def test_bad_sizes_are_refused_by_name(sizes, word):
     usual = {"seeds": SEEDS, "tasks": 2, "rounds": 5}
     with pytest.raises(hs.InputError, match=word):
-        simulate(WORLD, [linucb()], **{**usual, **sizes})
+        simulate(WORLD, [policy("linucb")], **{**usual, **sizes})
 
 
 def test_oracles_are_refused_where_there_is_no_truth():
     drifting = Synthetic(dim=DIM, rank=2, arms=ARMS, drift=0.01)
-    with pytest.raises(hs.InputError, match="no truth"):
-        simulate(drifting, [bayes_oracle()], SEEDS, 2, 5)
+    with pytest.raises(hs.InputError, match="no known truth"):
+        simulate(drifting, [policy("bayes_oracle")], SEEDS, 2, 5)
     clusters = Synthetic(dim=DIM, rank=2, arms=ARMS, clusters=2)
     with pytest.raises(hs.InputError, match="no single subspace"):
-        simulate(clusters, [projection_oracle()], SEEDS, 2, 5)
+        simulate(clusters, [policy("projection_oracle")], SEEDS, 2, 5)

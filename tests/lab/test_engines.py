@@ -13,13 +13,13 @@ import pytest
 from scipy import stats
 
 import headstart as hs
+from headstart.algorithms import ALGORITHMS
 from headstart.lab import engine as engines
 from headstart.lab.engine import simulate
-from headstart.lab.policies import POLICIES, Policy, Told, lints, linucb, meta_ts, projected_ts
-from headstart.lab.rounds import KINDS, PlainRule, plain_rule
+from headstart.lab.policies import Policy, policy
 from headstart.lab.seedwise import SeedBySeed
 from headstart.model.evidence import Evidence
-from headstart.rules import UCB, Forced, Greedy, Indexed, Rule, Thompson, Uniform
+from headstart.rules import UCB, Forced, Greedy, Indexed, LoopForm, Rule, Thompson, Uniform
 from headstart.transfer import (
     Bias,
     EmpiricalBayes,
@@ -64,9 +64,9 @@ def assert_agree(world, policies, **sizes):
 # --- The same decisions -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_policy_decides_alike(name):
-    assert_agree(WORLD, [POLICIES[name]()])
+    assert_agree(WORLD, [policy(name)])
 
 
 @pytest.mark.parametrize("knows", [True, False])
@@ -86,13 +86,15 @@ def test_every_policy_decides_alike(name):
 )
 def test_every_world_is_played_alike(world, knows):
     """With the noise told or not; where a world has none to tell, it is never told."""
-    made = [make() for name, make in POLICIES.items() if "oracle" not in name]
+    made = [policy(name) for name in ALGORITHMS if "oracle" not in name]
     if not world.drift:
-        made.append(POLICIES["bayes_oracle"]())
+        made.append(policy("bayes_oracle"))
+    populations = [world.population(seed) for seed in SEEDS]
+    built = [each.for_populations(populations) for each in made]
     quick = [
-        dataclasses.replace(policy, knows_noise=knows)
-        for policy in made
-        if not isinstance(policy.transfer, (EmpiricalBayes, Mixture))
+        dataclasses.replace(each, knows_noise=knows)
+        for each in built
+        if not isinstance(each.transfer, (EmpiricalBayes, Mixture))
     ]
     assert_agree(world, quick, tasks=world.dim + 2, rounds=16)
 
@@ -112,7 +114,7 @@ def test_every_world_is_played_alike(world, knows):
 def test_odd_sizes_are_played_alike(dim, arms, rounds, seeds):
     world = Synthetic(dim=dim, rank=min(dim - 1, 2), arms=arms)
     policies = [
-        make() for name, make in POLICIES.items() if name not in ("mixture", "empirical_bayes_ts")
+        policy(name) for name in ALGORITHMS if name not in ("mixture", "empirical_bayes_ts")
     ]
     found = assert_agree(world, policies, seeds=seeds, tasks=4, rounds=rounds)
     for trace in found.values():
@@ -198,7 +200,7 @@ def test_the_loops_play_what_they_can_and_nothing_else(monkeypatch):
     played.clear()
     play(WORLD, policies, "compiled", tasks=2)
     for kind, rule in played:
-        assert kind == ("plain" if plain_rule(rule) is None else "compiled"), rule
+        assert kind == ("plain" if rule.loop_form() is None else "compiled"), rule
     assert {kind for kind, _ in played} == set(ENGINES)
     played.clear()
     play(WORLD, [Policy("mixture", Mixture(), UCB())], "compiled", tasks=2)
@@ -206,7 +208,9 @@ def test_the_loops_play_what_they_can_and_nothing_else(monkeypatch):
 
 
 def test_auto_is_compiled_where_numba_is_installed():
-    auto, compiled = (play(WORLD, [linucb(), lints()], engine) for engine in ("auto", "compiled"))
+    auto, compiled = (
+        play(WORLD, [policy("linucb"), policy("lints")], engine) for engine in ("auto", "compiled")
+    )
     for name, trace in auto.items():
         np.testing.assert_array_equal(trace.regret, compiled[name].regret)
 
@@ -249,7 +253,12 @@ def read_only(array):
 def test_arrays_may_come_in_any_form(form, part):
     """What the plain engine can play, the compiled one can too."""
     world = Changed(lambda episode: episode._replace(**{part: form(getattr(episode, part))}))
-    policies = [linucb(), lints(), POLICIES["bias_oful"](), meta_ts(forced_rounds=12)]
+    policies = [
+        policy("linucb"),
+        policy("lints"),
+        policy("bias_oful"),
+        policy("meta_ts", forced_rounds=12),
+    ]
     assert_agree(world, policies)
 
 
@@ -257,7 +266,7 @@ def test_arrays_may_come_in_any_form(form, part):
 def test_rewards_may_be_whole_numbers(kind):
     """Clicks are."""
     world = Changed(lambda episode: episode._replace(rewards=(episode.rewards > 0).astype(kind)))
-    assert_agree(world, [linucb(), lints(), POLICIES["bias_oful"]()])
+    assert_agree(world, [policy("linucb"), policy("lints"), policy("bias_oful")])
 
 
 def test_contexts_may_be_whole_numbers():
@@ -265,7 +274,7 @@ def test_contexts_may_be_whole_numbers():
     whole = Changed(
         lambda episode: episode._replace(contexts=np.rint(4 * episode.contexts).astype(int))
     )
-    policies = [linucb(), lints(), POLICIES["bias_oful"]()]
+    policies = [policy("linucb"), policy("lints"), policy("bias_oful")]
     here, there = (assert_agree(each, policies) for each in (world, whole))
     for name, trace in here.items():
         np.testing.assert_allclose(there[name].regret, trace.regret, atol=1e-9)
@@ -284,7 +293,7 @@ def test_logged_data_is_played_alike():
         }
     )
     world = Logged(table, task="user", reward="click", contexts=["x", "y"], arms=3)
-    policies = [linucb(), lints(), POLICIES["bias_oful"](), POLICIES["empirical_bayes"]()]
+    policies = [policy("linucb"), policy("lints"), policy("bias_oful"), policy("empirical_bayes")]
     assert_agree(world, policies, tasks=3, rounds=10)
 
 
@@ -372,7 +381,7 @@ def test_differences_beyond_rounding_are_no_ties():
 
 # --- Pairing ------------------------------------------------------------------------------------
 
-EVERY = [make() for name, make in POLICIES.items() if name != "mixture"]
+EVERY = [policy(name) for name in ALGORITHMS if name != "mixture"]
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -412,7 +421,7 @@ def no_numba(monkeypatch):
 
 def test_without_numba_the_compiled_engine_says_how_to_get_it(no_numba):
     with pytest.raises(hs.InputError, match=r"compiled.*Numba.*pip install 'headstart\[fast\]'"):
-        play(WORLD, [linucb()], "compiled")
+        play(WORLD, [policy("linucb")], "compiled")
 
 
 def test_without_numba_auto_is_plain(no_numba):
@@ -424,13 +433,13 @@ def test_without_numba_auto_is_plain(no_numba):
 def test_the_plain_engine_never_asks_for_numba(monkeypatch):
     monkeypatch.setitem(sys.modules, "headstart.kernels.compiled", None)
     monkeypatch.delattr("headstart.kernels.compiled", raising=False)
-    play(WORLD, [linucb()], "plain", tasks=1)
+    play(WORLD, [policy("linucb")], "plain", tasks=1)
 
 
 @pytest.mark.parametrize("engine", ["gpu", "numba", "", None, 3])
 def test_an_engine_that_there_is_not_is_refused_with_those_there_are(engine):
     with pytest.raises(hs.InputError) as caught:
-        play(WORLD, [linucb()], engine)
+        play(WORLD, [policy("linucb")], engine)
     for word in ("engine", "auto", "plain", "compiled", repr(engine)):
         assert word in str(caught.value)
 
@@ -441,7 +450,7 @@ def test_an_engine_is_refused_before_anything_is_played():
             raise AssertionError("asked for a population")
 
     with pytest.raises(hs.InputError, match="engine"):
-        play(Never(), [linucb()], "fast")
+        play(Never(), [policy("linucb")], "fast")
 
 
 # --- Priors that never change -------------------------------------------------------------------
@@ -478,7 +487,10 @@ def same_settings(kind, transfer):
 
 def truths(seeds=SEEDS):
     populations = [WORLD.population(seed) for seed in seeds]
-    return [Told(kind).tell(populations) for kind in ("projection", "bayes")]
+    return [
+        policy(name).for_populations(populations).transfer
+        for name in ("projection_oracle", "bayes_oracle")
+    ]
 
 
 FIXED = [Independent(), Independent(lam=7.0), Independent(lam="theory"), *truths()]
@@ -564,35 +576,35 @@ def test_what_is_made_from_a_fixed_one_may_learn(engine):
 @pytest.mark.parametrize(
     ("rule", "wanted"),
     [
-        (UCB(), PlainRule("ucb", 1.0)),
-        (UCB(0), PlainRule("ucb", 0.0)),
-        (UCB(2.5, delta=0.1, horizon=9), PlainRule("ucb", 2.5)),
-        (UCB(np.float64(0.5)), PlainRule("ucb", 0.5)),
+        (UCB(), LoopForm("ucb", 1.0)),
+        (UCB(0), LoopForm("ucb", 0.0)),
+        (UCB(2.5, delta=0.1, horizon=9), LoopForm("ucb", 2.5)),
+        (UCB(np.float64(0.5)), LoopForm("ucb", 0.5)),
         (UCB("theory"), None),
         (UCB("paper"), None),
         (UCB(explore=0.1), None),
-        (Thompson(), PlainRule("thompson", 1.0)),
-        (Thompson(0, draws=7), PlainRule("thompson", 0.0)),
+        (Thompson(), LoopForm("thompson", 1.0)),
+        (Thompson(0, draws=7), LoopForm("thompson", 0.0)),
         (Thompson("paper"), None),
         (Thompson(explore=1e-9), None),
-        (Greedy(), PlainRule("ucb", 0.0)),
+        (Greedy(), LoopForm("ucb", 0.0)),
         (Greedy(explore=0.5), None),
-        (Uniform(), PlainRule("uniform", 0.0)),
-        (Forced(4, UCB(0.5)), PlainRule("ucb", 0.5, 4)),
-        (Forced(4, Thompson(0.5)), PlainRule("thompson", 0.5, 4)),
-        (Forced(4, Greedy()), PlainRule("ucb", 0.0, 4)),
-        (Forced(0, UCB(0.5)), PlainRule("ucb", 0.5, 0)),
+        (Uniform(), LoopForm("uniform", 0.0)),
+        (Forced(4, UCB(0.5)), LoopForm("ucb", 0.5, 4)),
+        (Forced(4, Thompson(0.5)), LoopForm("thompson", 0.5, 4)),
+        (Forced(4, Greedy()), LoopForm("ucb", 0.0, 4)),
+        (Forced(0, UCB(0.5)), LoopForm("ucb", 0.5, 0)),
         (Forced(4, UCB("theory")), None),
         (Forced(4, UCB(explore=0.2)), None),
     ],
     ids=repr,
 )
 def test_what_a_rule_comes_down_to(rule, wanted):
-    found = plain_rule(rule)
+    found = rule.loop_form()
     assert found == wanted
     if found is not None:
-        assert found.kind in KINDS
-        assert type(found.amount) is float
+        assert found.code in (0, 1, 2)
+        assert type(found.multiplier) is float
         assert type(found.forced) is int
 
 
@@ -609,11 +621,11 @@ def test_what_a_rule_comes_down_to(rule, wanted):
 )
 def test_forced_rounds_within_forced_rounds_are_plain_only_where_that_is_right(rule):
     """They count from the task's start, not from each other's end."""
-    found = plain_rule(rule)
+    found = rule.loop_form()
     longest, inner = 0, rule
     while isinstance(inner, Forced):
         longest, inner = max(longest, inner.rounds), inner.then
-    assert found is None or found == plain_rule(inner)._replace(forced=longest)
+    assert found is None or found == inner.loop_form()._replace(forced=longest)
 
 
 def subclass_of(kind):
@@ -630,8 +642,8 @@ def subclass_of(kind):
 )
 def test_a_rule_made_from_another_is_not_plain(kind, settings):
     mine = subclass_of(kind)(*settings)
-    assert plain_rule(mine) is None
-    assert plain_rule(Forced(3, mine)) is None
+    assert mine.loop_form() is None
+    assert Forced(3, mine).loop_form() is None
 
 
 def test_a_rule_of_ones_own_is_not_plain_and_plays_its_own_game():
@@ -651,7 +663,7 @@ def test_a_rule_of_ones_own_is_not_plain_and_plays_its_own_game():
 
     rules = {"backwards": Backwards(), "timid": Timid(), "usual": UCB()}
     for rule in (Backwards(), Timid()):
-        assert plain_rule(rule) is None
+        assert rule.loop_form() is None
     policies = [Policy(name, Independent(), rule) for name, rule in rules.items()]
     found = assert_agree(WORLD, policies)
     totals = {name: trace.regret[..., -1].sum() for name, trace in found.items()}
@@ -673,8 +685,11 @@ def test_every_rule_of_the_library_was_thought_of():
 
 def test_policies_of_the_paper_are_plain_ones():
     """So that all of them are compiled."""
-    for name, make in POLICIES.items():
-        assert plain_rule(make().rule_for(6)) is not None, name
-    assert plain_rule(meta_ts().rule_for(6)) == PlainRule("thompson", 1.0, 12)
-    assert plain_rule(projected_ts(scale="paper").rule_for(6)) is None
+    populations = [Synthetic(dim=6, rank=2, arms=5).population(0)]
+    for name in ALGORITHMS:
+        assert policy(name).for_populations(populations).rule.loop_form() is not None, name
+    forced = policy("meta_ts").for_populations(populations).rule
+    assert forced.loop_form() == LoopForm("thompson", 1.0, 12)
+    printed = policy("projected_ts", scale="paper").for_populations(populations).rule
+    assert printed.loop_form() is None
     assert isinstance(truths()[0], Oracle)

@@ -1,5 +1,6 @@
 """Experiments: plans, the same results however they are run, and runs that resume."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,27 +16,25 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import headstart as hs
-from headstart.lab import probes
+from headstart.lab import Execution, Plan, probes, run
 from headstart.lab.engine import simulate
-from headstart.lab.experiment import Plan, play_seed, run
-from headstart.lab.policies import POLICIES as POLICY_BY_NAME
-from headstart.lab.policies import (
-    Policy,
-    bias_oful,
-    lints,
-    linucb,
-    projected_linucb,
-    projection_oracle,
-)
+from headstart.lab.jobs import play_seed
+from headstart.lab.policies import Policy, policy
 from headstart.rules import UCB
 from headstart.transfer import Oracle
 from headstart.worlds import Logged, Synthetic
 
+ALONE = Execution(workers=1)
 WORLD = Synthetic(dim=5, rank=2, arms=4)
-POLICIES = (linucb(), lints(), bias_oful())
+POLICIES = (policy("linucb"), policy("lints"), policy("bias_oful"))
 PLAN = Plan(WORLD, POLICIES, (4, 5, 6), tasks=4, rounds=10, checkpoints=(5, 10))
 #: Two jobs in one process: no more than ten seeds share a batch.
 LONG = dataclasses.replace(PLAN, seeds=tuple(range(12)), tasks=3)
+
+
+def reporting(function):
+    """Progress that is given to a function, whatever its label."""
+    return lambda label: contextlib.nullcontext(function)
 
 
 def parts(folder):
@@ -67,7 +66,7 @@ def assert_same(left, right):
         ({"rounds": 0}, "rounds"),
         ({"checkpoints": (11,)}, "checkpoints"),
         ({"checkpoints": (0, 10)}, "checkpoints"),
-        ({"policies": (linucb(), linucb(2.0))}, "different names"),
+        ({"policies": (policy("linucb"), policy("linucb", lam=2.0))}, "different names"),
         ({"seeds": (1, 2, 1)}, "seed"),
         ({"device": "tpu"}, "device.*'cpu', 'gpu'"),
         ({"device": None}, "device"),
@@ -79,10 +78,10 @@ def test_a_plan_that_cannot_be_run_is_refused_before_anything_runs(change, word)
 
 
 def test_two_policies_of_one_name_are_refused_however_many_there_are():
-    many = [dataclasses.replace(linucb(), name=f"policy {number}") for number in range(17)]
+    many = [policy("linucb", f"policy {number}") for number in range(17)]
     many[-1] = many[0]
     with pytest.raises(hs.InputError, match="different names"):
-        run(Plan(WORLD, tuple(many), (1,), tasks=1, rounds=2), workers=1)
+        run(Plan(WORLD, tuple(many), (1,), tasks=1, rounds=2), execution=ALONE)
 
 
 def test_regret_is_recorded_at_the_last_round_unless_told_otherwise():
@@ -91,7 +90,7 @@ def test_regret_is_recorded_at_the_last_round_unless_told_otherwise():
 
 
 def test_jobs_cover_every_policy_and_seed_once():
-    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(37))
+    many = tuple(policy("linucb", f"policy {number}") for number in range(37))
     for plan in (PLAN, LONG, dataclasses.replace(LONG, policies=many)):
         jobs = plan.jobs()
         done = [
@@ -106,7 +105,7 @@ def test_jobs_cover_every_policy_and_seed_once():
 
 
 def test_a_gpu_takes_many_seeds_at_once_and_eight_policies():
-    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(19))
+    many = tuple(policy("linucb", f"policy {number}") for number in range(19))
     plan = dataclasses.replace(PLAN, policies=many, seeds=tuple(range(5000)), device="gpu")
     jobs = plan.jobs()
     assert {job.device for job in jobs} == {"gpu"}
@@ -152,18 +151,22 @@ def told(mean):
         pytest.param({}, {"probe": probes.residual}, id="probe"),
         pytest.param({}, {"device": "gpu"}, id="device"),
         pytest.param({}, {"world": Synthetic(dim=5, rank=2, arms=4, noise=0.2)}, id="world"),
-        pytest.param({}, {"policies": (*POLICIES, projection_oracle())}, id="one policy more"),
         pytest.param(
-            {"policies": (linucb(),)}, {"policies": (linucb(lam=1 + 1e-15),)}, id="last digit"
+            {}, {"policies": (*POLICIES, policy("projection_oracle"))}, id="one policy more"
         ),
         pytest.param(
-            {"policies": (linucb(),)},
-            {"policies": (dataclasses.replace(linucb(), name="mine"),)},
+            {"policies": (policy("linucb"),)},
+            {"policies": (policy("linucb", lam=1 + 1e-15),)},
+            id="last digit",
+        ),
+        pytest.param(
+            {"policies": (policy("linucb"),)},
+            {"policies": (policy("linucb", "mine"),)},
             id="name",
         ),
         pytest.param(
-            {"policies": (projected_linucb(rank=2),)},
-            {"policies": (projected_linucb(rank=2, pca="ccipca"),)},
+            {"policies": (policy("projected_linucb", rank=2),)},
+            {"policies": (policy("projected_linucb", rank=2, pca="ccipca"),)},
             id="option",
         ),
         pytest.param({"policies": (told(BIG),)}, {"policies": (told(-BIG),)}, id="large arrays"),
@@ -192,7 +195,7 @@ def probed():
 
 @pytest.fixture(scope="module")
 def here(probed):
-    return run(probed, workers=1)
+    return run(probed, execution=ALONE)
 
 
 def test_results_are_a_tidy_table(here, probed):
@@ -236,7 +239,11 @@ def test_totals_are_sums_over_tasks_at_the_last_round(here):
 
 def test_two_processes_give_exactly_what_one_gives(here, probed, tmp_path):
     told = []
-    there = run(probed, tmp_path, workers=2, progress=lambda done, all: told.append((done, all)))
+    there = run(
+        probed,
+        tmp_path,
+        Execution(workers=2, progress=reporting(lambda done, all: told.append((done, all)))),
+    )
     assert_same(there, here)
     assert {total for _, total in told} == {probed.work}
     done = [count for count, _ in told]
@@ -246,7 +253,7 @@ def test_two_processes_give_exactly_what_one_gives(here, probed, tmp_path):
 def test_the_environment_is_as_before(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    from headstart.lab.experiment import one_thread_each
+    from headstart.lab.jobs import one_thread_each
 
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
@@ -256,7 +263,12 @@ def test_the_environment_is_as_before(monkeypatch):
 
 def test_progress_ends_at_the_whole_of_the_work():
     told = []
-    run(LONG, workers=1, progress=lambda done, all: told.append((done, all)))
+    run(
+        LONG,
+        execution=Execution(
+            workers=1, progress=reporting(lambda done, all: told.append((done, all)))
+        ),
+    )
     assert told[0] == (0.0, LONG.work)
     assert told[-1] == (LONG.work, LONG.work)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
@@ -264,14 +276,14 @@ def test_progress_ends_at_the_whole_of_the_work():
 
 def test_workers_must_be_one_or_more():
     with pytest.raises(hs.InputError, match="workers"):
-        run(PLAN, workers=0)
+        run(PLAN, execution=Execution(workers=0))
 
 
 # --- On disk ------------------------------------------------------------------------------------
 
 
 def test_a_folder_gets_tables_and_a_manifest(here, probed, tmp_path):
-    found = run(probed, tmp_path / "new" / "folder", workers=1)
+    found = run(probed, tmp_path / "new" / "folder", ALONE)
     folder = tmp_path / "new" / "folder"
     assert_frame_equal(pl.read_parquet(folder / "regret.parquet"), found.regret)
     assert_frame_equal(pl.read_parquet(folder / "probes.parquet"), found.probes)
@@ -292,48 +304,48 @@ def test_a_folder_gets_tables_and_a_manifest(here, probed, tmp_path):
 def test_seeds_may_be_numpys_integers(tmp_path):
     """A manifest that cannot be written would cost a finished run."""
     plan = dataclasses.replace(PLAN, seeds=tuple(np.arange(4, 6)), tasks=1)
-    run(plan, tmp_path, workers=1)
+    run(plan, tmp_path, ALONE)
     assert manifest(tmp_path)["seeds"] == [4, 5]
 
 
 def test_what_is_finished_is_not_run_again(here, probed, tmp_path, monkeypatch):
-    run(probed, tmp_path, workers=1)
+    run(probed, tmp_path, ALONE)
 
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never)
-    again = run(probed, tmp_path, workers=1)
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never)
+    again = run(probed, tmp_path, ALONE)
     assert_same(again, here)
     assert manifest(tmp_path)["jobs_run"] == 0
 
 
 def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(probed, tmp_path, monkeypatch):
     """A run that was begun with one number of workers is finished with another."""
-    run(probed, tmp_path, workers=1)
+    run(probed, tmp_path, ALONE)
 
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
     monkeypatch.setattr(
-        "headstart.lab.experiment.play_all", lambda jobs, *rest: (never(job) for job in jobs)
+        "headstart.lab.experiment.play_jobs", lambda jobs, *rest: (never(job) for job in jobs)
     )
-    run(probed, tmp_path, workers=2)
+    run(probed, tmp_path, Execution(workers=2))
     assert manifest(tmp_path)["jobs_run"] == 0
 
 
 def test_another_plan_in_the_same_folder_does_not_take_the_first_ones_results(tmp_path):
-    first = run(PLAN, tmp_path, workers=1)
+    first = run(PLAN, tmp_path, ALONE)
     other = dataclasses.replace(PLAN, world=dataclasses.replace(WORLD, noise=0.5))
-    second = run(other, tmp_path, workers=1)
+    second = run(other, tmp_path, ALONE)
     assert manifest(tmp_path)["jobs_run"] >= 1
     assert not second.regret.equals(first.regret)
-    assert_same(run(PLAN, tmp_path, workers=1), first)
+    assert_same(run(PLAN, tmp_path, ALONE), first)
     assert manifest(tmp_path)["jobs_run"] == 0
 
 
 def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_path, monkeypatch):
-    wanted = run(LONG, tmp_path / "whole", workers=1)
+    wanted = run(LONG, tmp_path / "whole", ALONE)
     first = LONG.jobs()[0]
 
     def interrupt(done, total):
@@ -341,7 +353,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(LONG, tmp_path, workers=1, progress=interrupt)
+        run(LONG, tmp_path, Execution(workers=1, progress=reporting(interrupt)))
     kept = parts(tmp_path)
     assert 0 < len(kept) < len(parts(tmp_path / "whole"))
     assert not list((tmp_path / "parts").glob("*.tmp"))
@@ -352,8 +364,12 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
         played.extend(seeds)
         return simulate(world, policies, seeds, *rest)
 
-    monkeypatch.setattr("headstart.lab.experiment.simulate", noted)
-    found = run(LONG, tmp_path, workers=1, progress=lambda done, total: told.append(done))
+    monkeypatch.setattr("headstart.lab.jobs.simulate", noted)
+    found = run(
+        LONG,
+        tmp_path,
+        Execution(workers=1, progress=reporting(lambda done, total: told.append(done))),
+    )
     assert sorted(played) == sorted(set(LONG.seeds) - set(first.seeds))
     assert told[0] == first.work  # progress counts what was found
     assert told[-1] == LONG.work
@@ -363,52 +379,52 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
 
 @pytest.mark.parametrize("keep", [0, 3, 100, 0.5, 0.99])
 def test_a_part_that_was_cut_short_is_computed_again(here, probed, tmp_path, keep):
-    run(probed, tmp_path, workers=1)
+    run(probed, tmp_path, ALONE)
     part = parts(tmp_path)[0]
     whole = part.read_bytes()
     part.write_bytes(whole[: keep if isinstance(keep, int) else int(keep * len(whole))])
-    assert_same(run(probed, tmp_path, workers=1), here)
+    assert_same(run(probed, tmp_path, ALONE), here)
     assert manifest(tmp_path)["jobs_run"] == 1
     assert part.read_bytes() == whole
 
 
 def test_a_part_that_was_damaged_is_computed_again(here, probed, tmp_path):
-    run(probed, tmp_path, workers=1)
+    run(probed, tmp_path, ALONE)
     part = parts(tmp_path)[0]
     whole = bytearray(part.read_bytes())
     whole[len(whole) // 2] ^= 0xFF
     part.write_bytes(whole)
-    assert_same(run(probed, tmp_path, workers=1), here)
+    assert_same(run(probed, tmp_path, ALONE), here)
 
 
 def test_a_part_that_is_no_archive_is_computed_again(here, probed, tmp_path):
-    run(probed, tmp_path, workers=1)
+    run(probed, tmp_path, ALONE)
     parts(tmp_path)[0].write_text("something else")
-    assert_same(run(probed, tmp_path, workers=1), here)
+    assert_same(run(probed, tmp_path, ALONE), here)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(hs.FileError, match="cannot be written") as caught:
-            run(PLAN, folder, workers=1)
+            run(PLAN, folder, ALONE)
         assert str(tmp_path / "file") in str(caught.value)
 
 
 def test_tables_that_cannot_be_written_are_refused_by_name(tmp_path):
     (tmp_path / "regret.parquet").mkdir()
     with pytest.raises(hs.FileError, match="cannot be written"):
-        run(PLAN, tmp_path, workers=1)
+        run(PLAN, tmp_path, ALONE)
 
 
 # --- Engines ------------------------------------------------------------------------------------
 
-MIXED = dataclasses.replace(LONG, policies=(*POLICIES, POLICY_BY_NAME["meta_ts"](forced_rounds=4)))
+MIXED = dataclasses.replace(LONG, policies=(*POLICIES, policy("meta_ts", forced_rounds=4)))
 
 
 @pytest.fixture(scope="module")
 def by_plain():
-    return run(MIXED, workers=1, engine="plain")
+    return run(MIXED, execution=Execution(workers=1, engine="plain"))
 
 
 def never_again(*args, **kwargs):
@@ -417,7 +433,7 @@ def never_again(*args, **kwargs):
 
 @pytest.mark.parametrize("engine", ["compiled", "auto"])
 def test_every_engine_finds_the_same(by_plain, engine):
-    found = run(MIXED, workers=1, engine=engine)
+    found = run(MIXED, execution=Execution(workers=1, engine=engine))
     assert found.plan == by_plain.plan
     assert_frame_equal(found.regret, by_plain.regret, check_exact=False, rel_tol=0, abs_tol=1e-9)
 
@@ -429,23 +445,23 @@ def test_the_engine_is_passed_on_to_whoever_plays(monkeypatch, tmp_path):
         asked.append(arguments[-1])
         return simulate(*arguments)
 
-    monkeypatch.setattr("headstart.lab.experiment.simulate", noted)
+    monkeypatch.setattr("headstart.lab.jobs.simulate", noted)
     for engine in ("plain", "compiled", "auto"):
-        run(PLAN, workers=1, engine=engine)
-    run(PLAN, workers=1)
+        run(PLAN, execution=Execution(workers=1, engine=engine))
+    run(PLAN, execution=ALONE)
     assert asked == ["plain", "compiled", "auto", "auto"]
 
 
 def test_processes_are_told_the_engine_too(by_plain):
     """To the last bit: the compiled loops add in another order."""
-    assert_same(run(MIXED, workers=2, engine="plain"), by_plain)
+    assert_same(run(MIXED, execution=Execution(workers=2, engine="plain")), by_plain)
 
 
 @pytest.mark.parametrize(("first", "second"), [("plain", "compiled"), ("compiled", "plain")])
 def test_what_one_engine_has_computed_the_other_need_not(tmp_path, monkeypatch, first, second):
-    wanted = run(PLAN, tmp_path, workers=1, engine=first)
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never_again)
-    assert_same(run(PLAN, tmp_path, workers=1, engine=second), wanted)
+    wanted = run(PLAN, tmp_path, Execution(workers=1, engine=first))
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never_again)
+    assert_same(run(PLAN, tmp_path, Execution(workers=1, engine=second)), wanted)
     assert manifest(tmp_path)["jobs_run"] == 0
     assert manifest(tmp_path)["device"] == "cpu"
 
@@ -453,7 +469,7 @@ def test_what_one_engine_has_computed_the_other_need_not(tmp_path, monkeypatch, 
 @pytest.mark.parametrize("engine", ["cuda", "", None, "GPU", 3])
 def test_an_engine_that_there_is_not_is_refused_with_those_there_are(engine, tmp_path):
     with pytest.raises(hs.InputError) as caught:
-        run(PLAN, tmp_path / "new", workers=1, engine=engine)
+        run(PLAN, tmp_path / "new", Execution(workers=1, engine=engine))
     for word in ("engine", "'auto'", "'plain'", "'compiled'", "'gpu'", repr(engine)):
         assert word in str(caught.value)
     assert not (tmp_path / "new").exists()
@@ -481,9 +497,13 @@ def test_seeds_that_run_elsewhere_give_the_same(probed, tmp_path):
     plan = dataclasses.replace(probed, seeds=LONG.seeds)
     elsewhere, told = Elsewhere(), []
     found = run(
-        plan, tmp_path, spread=elsewhere, progress=lambda done, total: told.append((done, total))
+        plan,
+        tmp_path,
+        Execution(
+            executor=elsewhere, progress=reporting(lambda done, total: told.append((done, total)))
+        ),
     )
-    assert_same(found, run(plan, workers=1))
+    assert_same(found, run(plan, execution=ALONE))
     assert not found.probes.is_empty()
     assert [len(jobs) for jobs in elsewhere.jobs] == [len(plan.seeds)]
     assert told[0] == (0.0, plan.work)
@@ -494,11 +514,11 @@ def test_seeds_that_run_elsewhere_give_the_same(probed, tmp_path):
 
 def test_only_what_is_missing_runs_elsewhere(tmp_path):
     elsewhere = Elsewhere()
-    wanted = run(LONG, tmp_path, workers=1)
-    assert_same(run(LONG, tmp_path, spread=elsewhere), wanted)
+    wanted = run(LONG, tmp_path, ALONE)
+    assert_same(run(LONG, tmp_path, Execution(executor=elsewhere)), wanted)
     assert elsewhere.jobs == []
     parts(tmp_path)[0].unlink()
-    assert_same(run(LONG, tmp_path, spread=elsewhere), wanted)
+    assert_same(run(LONG, tmp_path, Execution(executor=elsewhere)), wanted)
     assert len(elsewhere.jobs[0]) < len(LONG.seeds)
     assert manifest(tmp_path)["jobs_run"] == 1
 
@@ -511,12 +531,15 @@ def test_what_runs_elsewhere_is_called_off_when_a_run_is_interrupted(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        run(LONG, tmp_path, spread=elsewhere, progress=interrupt)
+        run(LONG, tmp_path, Execution(executor=elsewhere, progress=reporting(interrupt)))
     assert caught.tb is not None
     assert elsewhere.closed == 1  # at once, not when the error is forgotten
     kept = len(parts(tmp_path))
     assert 0 < kept < len(LONG.jobs())
-    assert_same(run(LONG, tmp_path, spread=elsewhere), run(LONG, workers=1))
+    assert_same(
+        run(LONG, tmp_path, Execution(executor=elsewhere)),
+        run(LONG, execution=ALONE),
+    )
     assert manifest(tmp_path)["jobs_run"] == len(LONG.jobs()) - kept
 
 
@@ -524,12 +547,12 @@ def test_any_iterable_of_places_and_results_will_do():
     def spread(jobs, function, *arguments):
         return [(place, function(job, *arguments)) for place, job in enumerate(jobs)]
 
-    assert_same(run(LONG, spread=spread), run(LONG, workers=1))
+    assert_same(run(LONG, execution=Execution(executor=spread)), run(LONG, execution=ALONE))
 
 
 def test_what_a_gpu_plays_is_not_sent_elsewhere(pretend_gpu):
     elsewhere = Elsewhere()
-    run(LONG, engine="gpu", spread=elsewhere)
+    run(LONG, execution=Execution(engine="gpu", executor=elsewhere))
     assert pretend_gpu == [LONG.seeds]
     assert elsewhere.jobs == []
 
@@ -546,7 +569,7 @@ def test_another_version_of_headstart_does_not_compute_for_this_one():
 def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_path, no_gpu):
     plan = dataclasses.replace(probed, probe=None)
     with pytest.warns(UserWarning, match="runs on the CPU: there is no GPU") as told:
-        found = run(plan, tmp_path, workers=1, engine="gpu")
+        found = run(plan, tmp_path, Execution(workers=1, engine="gpu"))
     assert len(told) == 1
     assert told[0].filename == __file__, "it points at the line that asked"
     assert_frame_equal(found.regret, here.regret, check_exact=True)
@@ -560,28 +583,32 @@ def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_
     [
         ({"probe": probes.residual}, "probed"),
         ({"world": Synthetic(dim=5, rank=2, arms=4, drift=0.1)}, "draws its tasks on the CPU"),
-        ({"policies": (POLICY_BY_NAME["empirical_bayes"](),)}, "must be told the noise"),
-        ({"policies": (linucb(radius="theory"),)}, "LinUCB chooses by"),
+        ({"policies": (policy("empirical_bayes"),)}, "must be told the noise"),
+        ({"policies": (policy("linucb", radius="theory"),)}, "LinUCB chooses by"),
     ],
 )
 def test_what_a_gpu_cannot_do_is_said_and_done_elsewhere(pretend_gpu, change, reason):
     plan = dataclasses.replace(PLAN, **change)
     with pytest.warns(UserWarning, match=f"runs on the CPU: .*{reason}"):
-        found = run(plan, workers=1, engine="gpu")
+        found = run(plan, execution=Execution(workers=1, engine="gpu"))
     assert pretend_gpu == []
-    assert_same(found, run(plan, workers=1))
+    assert_same(found, run(plan, execution=ALONE))
 
 
 def test_a_gpu_is_used_where_there_is_one(pretend_gpu, tmp_path):
     told = []
     found = run(
-        LONG, tmp_path, workers=2, engine="gpu", progress=lambda done, all: told.append((done, all))
+        LONG,
+        tmp_path,
+        Execution(
+            workers=2, engine="gpu", progress=reporting(lambda done, all: told.append((done, all)))
+        ),
     )
     assert pretend_gpu == [LONG.seeds], "all seeds at once, in this process"
     assert found.plan == dataclasses.replace(LONG, device="gpu")
     assert manifest(tmp_path)["device"] == "gpu"
     assert manifest(tmp_path)["jobs_run"] == 1
-    cpu = run(LONG, workers=1)
+    cpu = run(LONG, execution=ALONE)
     order = ["policy", "seed", "task", "round"]
     assert_frame_equal(
         found.regret.sort(order),
@@ -594,21 +621,21 @@ def test_a_gpu_is_used_where_there_is_one(pretend_gpu, tmp_path):
 
 
 def test_what_a_gpu_has_computed_is_kept(pretend_gpu, tmp_path):
-    first = run(PLAN, tmp_path, workers=1, engine="gpu")
-    again = run(PLAN, tmp_path, workers=1, engine="gpu")
+    first = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
+    again = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
     assert len(pretend_gpu) == 1
     assert_same(again, first)
     assert manifest(tmp_path)["jobs_run"] == 0
 
 
 def test_a_gpus_results_are_not_taken_for_the_cpus_nor_the_other_way_round(pretend_gpu, tmp_path):
-    there = run(PLAN, tmp_path, workers=1, engine="gpu")
-    here = run(PLAN, tmp_path, workers=1)
+    there = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
+    here = run(PLAN, tmp_path, ALONE)
     assert manifest(tmp_path)["jobs_run"] == 1
     assert manifest(tmp_path)["device"] == "cpu"
     assert (there.regret["regret"] - here.regret["regret"]).min() > 0.9
-    assert_same(run(PLAN, tmp_path, workers=1, engine="gpu"), there)
-    assert_same(run(PLAN, tmp_path, workers=1), here)
+    assert_same(run(PLAN, tmp_path, Execution(workers=1, engine="gpu")), there)
+    assert_same(run(PLAN, tmp_path, ALONE), here)
     assert len(pretend_gpu) == 1
     assert len(parts(tmp_path)) == 2
 
@@ -617,35 +644,39 @@ def test_a_gpus_results_can_be_looked_at_where_there_is_none(
     pretend_gpu, no_gpu, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("headstart.lab.gpu.missing", lambda: None)
-    wanted = run(PLAN, tmp_path, workers=1, engine="gpu")
+    wanted = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
     no_gpu()
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never_again)
-    found = run(PLAN, tmp_path, workers=1, engine="gpu", stored=True)  # and without a warning
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never_again)
+    found = run(
+        PLAN, tmp_path, Execution(workers=1, engine="gpu", stored_only=True)
+    )  # and without a warning
     assert_same(found, wanted)
     assert found.plan.device == "gpu"
     assert len(pretend_gpu) == 1
-    shown = run(PLAN, tmp_path, workers=1, stored=True)  # asked for or not, they are what is there
+    shown = run(
+        PLAN, tmp_path, Execution(workers=1, stored_only=True)
+    )  # asked for or not, they are what is there
     assert shown.plan.device == "gpu"
 
 
 def test_what_the_cpu_did_instead_is_found_again(no_gpu, tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="there is no GPU"):
-        wanted = run(PLAN, tmp_path, workers=1, engine="gpu")
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never_again)
-    found = run(PLAN, tmp_path, workers=1, engine="gpu", stored=True)
+        wanted = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never_again)
+    found = run(PLAN, tmp_path, Execution(workers=1, engine="gpu", stored_only=True))
     assert_same(found, wanted)
     assert found.plan.device == "cpu"
 
 
 def test_half_of_a_gpus_results_are_not_enough(pretend_gpu, tmp_path):
-    many = tuple(dataclasses.replace(linucb(), name=f"policy {number}") for number in range(9))
+    many = tuple(policy("linucb", f"policy {number}") for number in range(9))
     plan = dataclasses.replace(PLAN, policies=many)
-    run(plan, tmp_path, workers=1, engine="gpu")
+    run(plan, tmp_path, Execution(workers=1, engine="gpu"))
     assert len(parts(tmp_path)) == len(pretend_gpu) == 2
     parts(tmp_path)[0].unlink()
     with pytest.raises(hs.FileError, match="lacks"):
-        run(plan, tmp_path, workers=1, engine="gpu", stored=True)
-    run(plan, tmp_path, workers=1, engine="gpu")
+        run(plan, tmp_path, Execution(workers=1, engine="gpu", stored_only=True))
+    run(plan, tmp_path, Execution(workers=1, engine="gpu"))
     assert len(pretend_gpu) == 3, "only the half that is missing"
 
 
@@ -659,7 +690,7 @@ def test_ctrl_c_leaves_what_was_finished_and_the_command_resumes(tmp_path):
     """As a terminal sends it: to the command and all its workers."""
     plan = Plan(
         WORLD,
-        (linucb(), lints()),
+        (policy("linucb"), policy("lints")),
         tuple(range(21)),
         tasks=60,
         rounds=25,
@@ -698,7 +729,7 @@ def test_ctrl_c_leaves_what_was_finished_and_the_command_resumes(tmp_path):
     order = ["policy", "seed", "task", "round"]
     assert_frame_equal(
         pl.read_parquet(folder / "regret.parquet").sort(order),
-        run(plan, workers=1).regret.sort(order),
+        run(plan, execution=ALONE).regret.sort(order),
         check_exact=True,
     )
     assert process.returncode == 130

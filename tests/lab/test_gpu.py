@@ -4,6 +4,7 @@ The checks themselves are in ``benchmarks/gpu/check.py``, which also runs where 
 Where there is no GPU, only the yardstick is tested: the plain loop that the kernel is held to.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -14,11 +15,16 @@ import numpy as np
 import pytest
 
 from headstart.lab.gpu import missing
-from headstart.lab.rounds import KINDS, PlainRule
+from headstart.rules import LoopForm
 from headstart.worlds import Synthetic
 
 REASON = missing()
 needs_gpu = pytest.mark.skipif(REASON is not None, reason=f"needs a GPU: {REASON}")
+
+
+def reporting(function):
+    """Progress that is given to a function, whatever its label."""
+    return lambda label: contextlib.nullcontext(function)
 
 
 def load_checks():
@@ -44,14 +50,18 @@ def test_on_a_gpu(name):
 
 @needs_gpu
 def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
-    from headstart.lab.experiment import Plan, run
-    from headstart.lab.policies import POLICIES
+    from headstart.lab import Execution, Plan, run
+    from headstart.lab.policies import policy
 
-    policies = tuple(POLICIES[name]() for name in check.PAPER)
+    policies = tuple(policy(name) for name in check.PAPER)
     world = Synthetic(dim=8, rank=3, arms=6)
     plan = Plan(world, policies, tuple(range(16)), tasks=12, rounds=30, checkpoints=(10, 30))
     told = []
-    found = run(plan, tmp_path, engine="gpu", progress=lambda done, all: told.append(done))
+    found = run(
+        plan,
+        tmp_path,
+        Execution(engine="gpu", progress=reporting(lambda done, all: told.append(done))),
+    )
     assert found.plan == dataclasses.replace(plan, device="gpu")
     assert json.loads((tmp_path / "manifest.json").read_text())["device"] == "gpu"
     assert len(found.regret) == len(policies) * 16 * 12 * 2
@@ -63,10 +73,12 @@ def test_an_experiment_runs_on_a_gpu_is_kept_and_resumed(tmp_path, monkeypatch):
         raise AssertionError("played again")
 
     monkeypatch.setattr("headstart.lab.gpu.engine.simulate", never)
-    again = run(plan, tmp_path, engine="gpu")
+    again = run(plan, tmp_path, Execution(engine="gpu"))
     assert again.regret.equals(found.regret)
-    assert run(plan, tmp_path, engine="gpu", stored=True).regret.equals(found.regret)
-    here = run(plan, tmp_path, workers=1)
+    assert run(plan, tmp_path, Execution(engine="gpu", stored_only=True)).regret.equals(
+        found.regret
+    )
+    here = run(plan, tmp_path, Execution(workers=1))
     assert here.plan.device == "cpu"
     assert not here.regret.equals(found.regret)
     totals = {
@@ -102,8 +114,8 @@ def seen():
             rewards[0],
             means[at, 0].copy(),
             roots[at, 0].copy(),
-            KINDS[rule.kind],
-            rule.amount,
+            rule.code,
+            rule.multiplier,
             rule.forced,
             draws[at, 0],
             rng.random(ROUNDS),
@@ -151,7 +163,7 @@ def test_the_plain_loop_notices_another_arm(seen, name):
     arms[policy, 0, 45] = (arms[policy, 0, 45] + 1) % ARMS
     found = check.replay(changed(seen, arms=arms), policy, 0, 1e-12)
     assert found[0] == 45
-    amounts = [rule._replace(amount=rule.amount + 3) for rule in seen.rules]
+    amounts = [rule._replace(multiplier=rule.multiplier + 3) for rule in seen.rules]
     assert check.replay(changed(seen, rules=amounts), policy, 0, 1e-12)
     assert check.replay(changed(seen, means=seen.means + 1), policy, 0, 1e-12)
     assert check.replay(changed(seen, roots=3 * seen.roots), policy, 0, 1e-12)
@@ -187,9 +199,9 @@ def test_the_checks_of_numbers_notice_what_is_not_normal():
 
 def test_every_size_and_rule_is_checked():
     assert {(30, 20), (18, 10), (5, 3), (40, 50), (31, 33), (63, 20), (1, 1)} <= set(check.SIZES)
-    assert {rule.kind for rule in check.RULES.values()} == set(KINDS)
+    assert {rule.kind for rule in check.RULES.values()} == {"ucb", "thompson", "uniform"}
     assert any(rule.forced for rule in check.RULES.values())
-    assert PlainRule("thompson", 0.5, 37) in check.RULES.values()
+    assert LoopForm("thompson", 0.5, 37) in check.RULES.values()
     assert len(check.PAPER) == 8
 
 

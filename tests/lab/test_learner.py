@@ -19,11 +19,10 @@ import pytest
 from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
-from headstart.lab.policies import POLICIES, Policy, bias_oful, lints, linucb, meta_ts
-from headstart.lab.rounds import PlainRule
+from headstart.lab.policies import Policy, policy
 from headstart.model.belief import Belief
 from headstart.model.prior import Prior
-from headstart.rules import UCB, Forced, Greedy, Thompson, Uniform
+from headstart.rules import UCB, Forced, Greedy, LoopForm, Thompson, Uniform
 from headstart.transfer import Bias, Gaussian, Independent, Subspace
 from headstart.worlds import Synthetic
 
@@ -84,7 +83,7 @@ class Table:
 def rule_of(plain):
     """The library's rule that a plain one stands for."""
     later = Uniform() if plain.kind == "uniform" else None
-    later = later or {"ucb": UCB, "thompson": Thompson}[plain.kind](plain.amount)
+    later = later or {"ucb": UCB, "thompson": Thompson}[plain.kind](plain.multiplier)
     return Forced(plain.forced, later) if plain.forced else later
 
 
@@ -142,7 +141,7 @@ def named(name, policy):
 
 EVERYBODY = [
     *(
-        POLICIES[name]()
+        policy(name)
         for name in (
             "linucb",
             "lints",
@@ -155,10 +154,10 @@ EVERYBODY = [
             "bayes_oracle",
         )
     ),
-    named("plug-in", linucb(lam="plug-in")),
+    named("plug-in", policy("linucb", lam="plug-in")),
     named("shared mean, TS", Policy("", Bias(), Thompson(0.5))),
-    named("M-TS, 7", meta_ts(forced_rounds=7)),
-    named("M-TS, 7 again", meta_ts(forced_rounds=7, scale=0.3)),
+    named("M-TS, 7", policy("meta_ts", forced_rounds=7)),
+    named("M-TS, 7 again", policy("meta_ts", forced_rounds=7, scale=0.3)),
     named("three directions", Policy("", Subspace(rank=3, warmup=2), Greedy())),
     named("blind", Policy("", Bias(lam=3.0), Uniform())),
 ]
@@ -172,14 +171,14 @@ def test_every_policy_decides_as_on_the_cpu():
 
 
 def test_a_policy_alone_decides_as_among_others():
-    assert_agree([meta_ts()], seeds=(5,), tasks=8)
+    assert_agree([policy("meta_ts")], seeds=(5,), tasks=8)
 
 
 def test_other_worlds_and_sizes():
-    policies = [lints(), POLICIES["projected_ts"]()]
+    policies = [policy("lints"), policy("projected_ts")]
     world = Synthetic(dim=5, arms=4, curve=1.0, noise=0.4, clusters=2)
     assert_agree(policies, world, seeds=(1, 2, 3), tasks=7, rounds=6, marks=(6,))
-    policies = [lints(), bias_oful()]
+    policies = [policy("lints"), policy("bias_oful")]
     assert_agree(policies, Synthetic(dim=1, rank=0, arms=1), tasks=3, rounds=1, marks=(1,))
     assert_agree(policies, tasks=1)
 
@@ -206,7 +205,7 @@ def test_forced_rounds_are_those_that_the_rule_forces(rule):
 
 def learner_of(policies, **options):
     populations = [WORLD.population(seed) for seed in SEEDS]
-    rules = gpu.rules_of(policies, WORLD.dim)
+    rules = gpu.rules_of(policies, populations)
     with gpu.wide_numbers():
         return gpu.Learner(policies, rules, populations, WORLD, **options)
 
@@ -249,7 +248,7 @@ def test_where_nothing_is_learned_nothing_is_compiled(monkeypatch):
         raise AssertionError("learned")
 
     monkeypatch.setattr(gpu.Learner, "learn", never)
-    assert_agree([linucb(), lints(), EVERYBODY[8]], tasks=3)
+    assert_agree([policy("linucb"), policy("lints"), EVERYBODY[8]], tasks=3)
 
 
 def test_the_last_task_is_not_learned_from(monkeypatch):
@@ -259,7 +258,7 @@ def test_the_last_task_is_not_learned_from(monkeypatch):
     monkeypatch.setattr(
         gpu.Learner, "learn", lambda self, *parts: [learned.append(1), original(self, *parts)]
     )
-    assert_agree([bias_oful()], tasks=4)
+    assert_agree([policy("bias_oful")], tasks=4)
     assert len(learned) == 3
 
 
@@ -268,7 +267,7 @@ def test_the_last_task_is_not_learned_from(monkeypatch):
 
 def test_priors_are_handed_out_in_the_kernels_precision_and_learned_in_double():
     for wide, real in ((True, np.float64), (False, np.float32)):
-        learner = learner_of([linucb(), bias_oful()], wide=wide)
+        learner = learner_of([policy("linucb"), policy("bias_oful")], wide=wide)
         assert {part.dtype for part in learner.priors} == {np.dtype(real)}
         x = np.random.default_rng(0).standard_normal((2, len(SEEDS), 30, WORLD.dim))
         with gpu.wide_numbers():
@@ -280,7 +279,7 @@ def test_priors_are_handed_out_in_the_kernels_precision_and_learned_in_double():
 
 def test_single_precision_costs_little():
     """The rounds are played with what float32 can tell: nearly all decisions are the same."""
-    policies = [linucb(), lints(), bias_oful()]
+    policies = [policy("linucb"), policy("lints"), policy("bias_oful")]
     sizes = (WORLD, policies, SEEDS, TASKS, ROUNDS, (ROUNDS,))
     wide, narrow = (gpu.simulate(*sizes, wide=wide) for wide in (True, False))
     for name, regret in wide.items():
@@ -291,7 +290,7 @@ def test_single_precision_costs_little():
 def test_jax_is_left_as_it_was():
     """Whoever else uses it in this process notices nothing, where it is said what to keep."""
     before = dict(jax.config.values)
-    gpu.simulate(WORLD, [bias_oful()], SEEDS, 2, 5, (5,), wide=True)
+    gpu.simulate(WORLD, [policy("bias_oful")], SEEDS, 2, 5, (5,), wide=True)
     assert dict(jax.config.values) == before
     assert jax.numpy.ones(1).dtype == (np.float64 if before["jax_enable_x64"] else np.float32)
 
@@ -301,7 +300,7 @@ def test_what_is_compiled_is_kept_where_nobody_says_where(monkeypatch, tmp_path)
     before = dict(jax.config.values)
     jax.config.update("jax_compilation_cache_dir", None)
     try:
-        gpu.simulate(WORLD, [linucb()], SEEDS, 1, 5, (5,))
+        gpu.simulate(WORLD, [policy("linucb")], SEEDS, 1, 5, (5,))
         after = dict(jax.config.values)
     finally:
         jax.config.update("jax_compilation_cache_dir", before["jax_compilation_cache_dir"])
@@ -314,16 +313,22 @@ def test_what_is_compiled_is_kept_where_nobody_says_where(monkeypatch, tmp_path)
 
 def test_progress_adds_up_to_all_policy_rounds():
     steps = []
-    gpu.simulate(WORLD, [linucb(), lints()], SEEDS, 4, 5, (5,), steps.append, wide=True)
+    gpu.simulate(
+        WORLD, [policy("linucb"), policy("lints")], SEEDS, 4, 5, (5,), steps.append, wide=True
+    )
     assert steps == [5 * len(SEEDS) * 2] * 4
 
 
 def test_the_kernel_is_told_the_rules_in_their_order():
-    policies = [meta_ts(forced_rounds=4, scale=0.5), linucb(radius=2.0), lints(scale=0.25)]
+    policies = [
+        policy("meta_ts", forced_rounds=4, scale=0.5),
+        policy("linucb", radius=2.0),
+        policy("lints", scale=0.25),
+    ]
     gpu.simulate(WORLD, policies, SEEDS, 1, 5, (5,))
     assert Table.made[-1].rules == [
-        PlainRule("thompson", 0.5, 4),
-        PlainRule("ucb", 2.0),
-        PlainRule("thompson", 0.25),
+        LoopForm("thompson", 0.5, 4),
+        LoopForm("ucb", 2.0),
+        LoopForm("thompson", 0.25),
     ]
     assert not Table.made[-1].wide, "single precision unless told otherwise"

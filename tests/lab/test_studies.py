@@ -14,31 +14,32 @@ import polars as pl
 import pytest
 
 import headstart as hs
-from headstart.lab import figures
+from headstart.algorithms import DEFAULT
+from headstart.lab import Execution, figures
 from headstart.lab.engine import simulate
-from headstart.lab.experiment import play_all
 from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.policies import DEFAULT, PAPER, parse
+from headstart.lab.jobs import play_jobs
+from headstart.lab.policies import PAPER, parse, split_options
 from headstart.lab.report.sections import VERDICTS
 from headstart.lab.studies import (
-    bench,
-    beyond,
     claims,
-    compare,
     comparison,
-    list_policies,
-    list_worlds,
+    extensions,
     movielens,
-    rebuild,
-    reproduce,
     reproduction,
+    runner,
     synthetic,
 )
+from headstart.lab.studies.comparison import compare, list_policies, list_worlds
+from headstart.lab.studies.outcome import Findings
+from headstart.lab.studies.reproduction import rebuild, reproduce
+from headstart.lab.studies.runner import Runner
 from headstart.worlds import MovieLens, Synthetic
 from headstart.worlds.ratings import GENRES
 
 ROUNDS = 32
-SMALL = dataclasses.replace(bench.QUICK, rounds=ROUNDS)
+ALONE = Execution(workers=1)
+SMALL = dataclasses.replace(runner.QUICK, rounds=ROUNDS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,9 +57,9 @@ def no_simulation(monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never)
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never)
     monkeypatch.setattr(
-        "headstart.lab.experiment.play_all", lambda jobs, *_: (never(job) for job in jobs)
+        "headstart.lab.experiment.play_jobs", lambda jobs, *_: (never(job) for job in jobs)
     )
 
 
@@ -100,7 +101,7 @@ def check_claims(made, page):
 @pytest.fixture(scope="module")
 def curves(tmp_path_factory):
     folder = tmp_path_factory.mktemp("curves")
-    made = reproduce("synthetic", folder, quick=True, seeds=3, tasks=8, workers=1)
+    made = reproduce("synthetic", folder, quick=True, seeds=3, tasks=8, execution=ALONE)
     return folder, made, (folder / "report.html").read_text()
 
 
@@ -223,9 +224,11 @@ def test_results_are_kept_with_their_manifests(curves):
 
 def test_a_full_study_tunes_and_shows_how_much_tuning_mattered(tmp_path):
     tiny = dataclasses.replace(
-        bench.FULL, seeds=2, tasks=2, rounds=5, tuning_seeds=1, tuning_tasks=2
+        runner.FULL, seeds=2, tasks=2, rounds=5, tuning_seeds=1, tuning_tasks=2
     )
-    results, sections = synthetic.comparison(bench.Bench(tmp_path, tiny, workers=1))
+    study = Runner(tmp_path, tiny, execution=ALONE)
+    results, tuning = synthetic.play_all(study)
+    sections = synthetic.comparison(study, results, tuning)
     (section,) = [section for section in sections if "tuning" in section.title]
     (figure,) = section.figures
     tried = pl.read_parquet(tmp_path / "synthetic-tuning" / "regret.parquet")
@@ -243,7 +246,7 @@ def test_a_full_study_tunes_and_shows_how_much_tuning_mattered(tmp_path):
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    return folder, reproduce("ranks", folder, quick=True, seeds=2, tasks=4, workers=1)
+    return folder, reproduce("ranks", folder, quick=True, seeds=2, tasks=4, execution=ALONE)
 
 
 def test_the_rank_sweep_draws_total_regret_against_q(ranks):
@@ -252,7 +255,7 @@ def test_the_rank_sweep_draws_total_regret_against_q(ranks):
     assert sorted(made.totals["q"].unique()) == [0, 5, 10, 15, 20, 25]
     each = totals_in(folder / "ranks")
     for row in made.totals.iter_rows(named=True):
-        own = each.filter(pl.col("policy") == f"{row['policy']}|{row['q']}")
+        own = each.filter(pl.col("policy") == f"{row['policy']}, q = {row['q']}")
         assert row["total"] == pytest.approx(own["total"].mean())
     check_claims(made, (folder / "report.html").read_text())
     least = {
@@ -275,7 +278,7 @@ def test_a_rebuilt_report_is_the_same_and_simulates_nothing(ranks, no_simulation
     before = (folder / "report.html").read_bytes()
     drawn = {file.name: file.read_bytes() for file in (folder / "figures").iterdir()}
     (folder / "report.html").unlink()
-    again = rebuild(folder, workers=1)
+    again = rebuild(folder, execution=ALONE)
     assert again.path.read_bytes() == before
     assert {file.name: file.read_bytes() for file in (folder / "figures").iterdir()} == drawn
     assert again.totals.equals(made.totals)
@@ -284,11 +287,11 @@ def test_a_rebuilt_report_is_the_same_and_simulates_nothing(ranks, no_simulation
 
 def test_a_report_is_rebuilt_on_a_machine_with_other_cores(ranks, no_simulation):
     folder, _ = ranks
-    rebuild(folder, workers=2)
+    rebuild(folder, execution=Execution(workers=2))
 
 
 def test_the_subspace_study_measures_the_distance_of_new_tasks(tmp_path):
-    made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=36, workers=1)
+    made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=36, execution=ALONE)
     assert figures_in(tmp_path) == {"subspace"}
     check_claims(made, (tmp_path / "report.html").read_text())
     assert {"B-OFUL", "P-LinUCB", "P-TS"} < set(made.totals["policy"])
@@ -304,7 +307,7 @@ def test_the_subspace_study_measures_the_distance_of_new_tasks(tmp_path):
 def test_too_few_tasks_to_learn_a_subspace_are_no_crash(tmp_path):
     """Nothing is learned before as many tasks as dimensions: say so, or report what there is."""
     try:
-        made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=8, workers=1)
+        made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=8, execution=ALONE)
     except hs.InputError:
         return
     assert made.path.exists()
@@ -312,7 +315,7 @@ def test_too_few_tasks_to_learn_a_subspace_are_no_crash(tmp_path):
 
 def test_the_claims_of_the_text_are_all_put_to_the_test(tmp_path):
     tiny = dataclasses.replace(SMALL, seeds=2, tasks=3)
-    found = claims.more_claims(bench.Bench(tmp_path, tiny, tune=False, workers=1))
+    found = claims.more_claims(Runner(tmp_path, tiny, tune=False, execution=ALONE))
     said = " ".join(claim.claim for claim in found)
     for words in ("2V", "initial phase", "eigengap", "smaller p", "λ₁ ≫ λ₂", "forced"):
         assert words in said
@@ -365,11 +368,19 @@ def farther(tmp_path_factory):
     """Everything beyond the paper, in two of its worlds."""
     data = write_movielens(tmp_path_factory.mktemp("data") / "ml-1m", users=24, past=6)
     folder = tmp_path_factory.mktemp("beyond")
-    worlds = {name: beyond.WORLDS[name] for name in ("mean off the plane", "no structure")}
+    worlds = {name: extensions.WORLDS[name] for name in ("mean off the plane", "no structure")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beyond, "WORLDS", worlds)
-        patch.setattr(beyond, "MovieLens", functools.partial(MovieLens, verify=False))
-        made = reproduce("beyond", folder, quick=True, seeds=2, tasks=6, workers=1, data=data)
+        patch.setattr(extensions, "WORLDS", worlds)
+        patch.setattr(extensions, "MovieLens", functools.partial(MovieLens, verify=False))
+        made = reproduce(
+            "beyond",
+            folder,
+            quick=True,
+            seeds=2,
+            tasks=6,
+            data=data,
+            execution=ALONE,
+        )
     return made, folder
 
 
@@ -403,10 +414,10 @@ def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
 
 def test_beyond_the_paper_a_report_is_made_again_without_simulating(farther, no_simulation):
     made, folder = farther
-    worlds = {name: beyond.WORLDS[name] for name in ("mean off the plane", "no structure")}
+    worlds = {name: extensions.WORLDS[name] for name in ("mean off the plane", "no structure")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beyond, "WORLDS", worlds)
-        patch.setattr(beyond, "MovieLens", functools.partial(MovieLens, verify=False))
+        patch.setattr(extensions, "WORLDS", worlds)
+        patch.setattr(extensions, "MovieLens", functools.partial(MovieLens, verify=False))
         again = rebuild(folder)
     assert again.totals.equals(made.totals)
 
@@ -415,7 +426,7 @@ def test_beyond_the_paper_a_report_is_made_again_without_simulating(farther, no_
 def films(tmp_path_factory, unverified):
     data = write_movielens(tmp_path_factory.mktemp("data") / "ml-1m")
     folder = tmp_path_factory.mktemp("movielens")
-    made = reproduce("movielens", folder, quick=True, seeds=3, workers=1, data=data)
+    made = reproduce("movielens", folder, quick=True, seeds=3, data=data, execution=ALONE)
     return folder, made, (folder / "report.html").read_text()
 
 
@@ -461,9 +472,7 @@ def test_movielens_settles_its_claims(films):
 def test_singular_users_are_counted(tmp_path, unverified):
     few = write_movielens(tmp_path / "few", genres=3)
     many = write_movielens(tmp_path / "many")
-    shares = [
-        movielens.singular_share(bench.Bench(tmp_path, SMALL, data=data)) for data in (few, many)
-    ]
+    shares = [movielens.singular_share(Runner(tmp_path, SMALL, data=data)) for data in (few, many)]
     assert shares[0] == 1.0
     population = MovieLens(data=many, verify=False).population(0)
     singular = [
@@ -477,12 +486,12 @@ def test_other_files_than_grouplens_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(movielens, "MovieLens", MovieLens)
     data = write_movielens(tmp_path / "ml-1m", users=3, movies=260)
     with pytest.raises(hs.FileError, match="GroupLens published"):
-        reproduce("movielens", tmp_path / "out", quick=True, workers=1, data=data)
+        reproduce("movielens", tmp_path / "out", quick=True, data=data, execution=ALONE)
 
 
 def test_a_data_folder_without_the_files_is_refused(tmp_path):
     with pytest.raises(hs.FileError, match=r"ratings\.dat"):
-        reproduce("movielens", tmp_path / "out", quick=True, workers=1, data=tmp_path)
+        reproduce("movielens", tmp_path / "out", quick=True, data=tmp_path, execution=ALONE)
 
 
 # --- Asking for what cannot be ------------------------------------------------------------------
@@ -499,21 +508,21 @@ def test_a_data_folder_without_the_files_is_refused(tmp_path):
 )
 def test_a_study_that_cannot_be_is_refused_by_name(tmp_path, options, word):
     with pytest.raises(hs.InputError, match=word):
-        reproduce(**options, out=tmp_path / "out", quick=True, workers=1)
+        reproduce(**options, out=tmp_path / "out", quick=True, execution=ALONE)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(hs.FileError, match="cannot be written"):
-        reproduce("ranks", tmp_path / "file", quick=True, workers=1)
+        reproduce("ranks", tmp_path / "file", quick=True, execution=ALONE)
     with pytest.raises(hs.FileError, match="cannot be written"):
-        compare(out=tmp_path / "file", seeds=2, tasks=1, rounds=2, workers=1)
+        compare(out=tmp_path / "file", seeds=2, tasks=1, rounds=2, execution=ALONE)
 
 
 def test_afresh_forgets_earlier_results_and_touches_nothing_else(tmp_path, monkeypatch):
-    collected = ([], [], {"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
-    monkeypatch.setattr(reproduction, "collect", lambda bench, study: collected)
+    collected = Findings(totals={"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
+    monkeypatch.setattr(reproduction, "collect", lambda runner, study: collected)
     out = tmp_path / "out"
     reproduce("ranks", out, quick=True)
     kept = out / "ranks" / "parts" / "old.npz"
@@ -528,8 +537,8 @@ def test_afresh_forgets_earlier_results_and_touches_nothing_else(tmp_path, monke
 
 
 def test_afresh_leaves_a_folder_alone_that_no_study_has_filled(tmp_path, monkeypatch):
-    collected = ([], [], {"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
-    monkeypatch.setattr(reproduction, "collect", lambda bench, study: collected)
+    collected = Findings(totals={"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
+    monkeypatch.setattr(reproduction, "collect", lambda runner, study: collected)
     (tmp_path / "notes.md").write_text("mine")
     reproduce("ranks", tmp_path, quick=True, resume=False)
     assert (tmp_path / "notes.md").read_text() == "mine"
@@ -556,18 +565,18 @@ def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
     tmp_path, pretend_gpu, no_gpu, no_simulation, no_figures, monkeypatch
 ):
     """What the GPU has played is found, and so is what it could not play."""
-    sizes = {"quick": True, "seeds": 2, "tasks": 3, "workers": 1}
+    sizes = {"quick": True, "seeds": 2, "tasks": 3}
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.gpu.missing", lambda: None)
-        there.setattr("headstart.lab.experiment.play_all", play_all)
-        there.setattr("headstart.lab.experiment.simulate", simulate)
+        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.jobs.simulate", simulate)
         with pytest.warns(UserWarning, match="runs on the CPU"):
-            made = reproduce("ranks", tmp_path, **sizes, engine="gpu")
+            made = reproduce("ranks", tmp_path, **sizes, execution=Execution(1, "gpu"))
     devices = {json.loads(file.read_text())["device"] for file in tmp_path.glob("*/manifest.json")}
     assert devices == {"cpu", "gpu"}
     assert pretend_gpu
-    assert json.loads((tmp_path / reproduction.NOTE).read_text())["engine"] == "gpu"
-    again = rebuild(tmp_path, workers=1)
+    assert json.loads((tmp_path / reproduction.ARGUMENTS).read_text())["engine"] == "gpu"
+    again = rebuild(tmp_path, execution=ALONE)
     assert again.totals.equals(made.totals)
     assert list(again.claims) == list(made.claims)
 
@@ -576,20 +585,20 @@ def test_a_study_made_before_there_were_engines_is_rebuilt(
     tmp_path, no_simulation, no_figures, monkeypatch
 ):
     with monkeypatch.context() as there:
-        there.setattr("headstart.lab.experiment.play_all", play_all)
-        there.setattr("headstart.lab.experiment.simulate", simulate)
-        made = reproduce("synthetic", tmp_path, quick=True, seeds=2, tasks=3, workers=1)
-    note = json.loads((tmp_path / reproduction.NOTE).read_text())
+        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.jobs.simulate", simulate)
+        made = reproduce("synthetic", tmp_path, quick=True, seeds=2, tasks=3, execution=ALONE)
+    note = json.loads((tmp_path / reproduction.ARGUMENTS).read_text())
     del note["engine"]
-    (tmp_path / reproduction.NOTE).write_text(json.dumps(note))
-    assert rebuild(tmp_path, workers=1).totals.equals(made.totals)
+    (tmp_path / reproduction.ARGUMENTS).write_text(json.dumps(note))
+    assert rebuild(tmp_path, execution=ALONE).totals.equals(made.totals)
 
 
 def test_the_command_that_does_the_same_names_the_engine(tmp_path, pretend_gpu, no_figures):
     """A GPU's tasks are others than the CPU's: without it, other numbers would come out."""
-    sizes = {"quick": True, "seeds": 2, "tasks": 3, "workers": 1}
+    sizes = {"quick": True, "seeds": 2, "tasks": 3}
     with pytest.warns(UserWarning, match="runs on the CPU"):
-        made = reproduce("ranks", tmp_path, **sizes, engine="gpu")
+        made = reproduce("ranks", tmp_path, **sizes, execution=Execution(1, "gpu"))
     page = made.path.read_text()
     assert "headstart reproduce ranks --quick" in page
     assert "--engine gpu" in page
@@ -597,13 +606,13 @@ def test_the_command_that_does_the_same_names_the_engine(tmp_path, pretend_gpu, 
 
 def test_a_bad_engine_costs_no_earlier_results(tmp_path, no_figures):
     """A slip of the pen must not throw a study away."""
-    sizes = {"quick": True, "seeds": 2, "tasks": 3, "workers": 1}
-    reproduce("synthetic", tmp_path, **sizes)
+    sizes = {"quick": True, "seeds": 2, "tasks": 3}
+    reproduce("synthetic", tmp_path, **sizes, execution=ALONE)
     before = sorted(tmp_path.rglob("*.npz"))
     with pytest.raises(hs.InputError, match="engine"):
-        reproduce("synthetic", tmp_path, **sizes, resume=False, engine="warp")
+        reproduce("synthetic", tmp_path, **sizes, resume=False, execution=Execution(1, "warp"))
     assert sorted(tmp_path.rglob("*.npz")) == before
-    rebuild(tmp_path, workers=1)
+    rebuild(tmp_path, execution=ALONE)
 
 
 # --- Comparisons of one's own -------------------------------------------------------------------
@@ -620,7 +629,7 @@ HERE = "synthetic:dim=5,rank=2,arms=4,mean=anywhere"
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compared")
-    return folder, compare(world=HERE, policies=TEXTS, **SIZES, out=folder, workers=1)
+    return folder, compare(world=HERE, policies=TEXTS, **SIZES, out=folder, execution=ALONE)
 
 
 def test_a_comparison_writes_figures_report_and_tables(compared):
@@ -644,7 +653,7 @@ def test_a_comparison_is_against_the_first_policy(compared):
 
 def test_the_plan_that_was_written_does_the_same_again(compared, tmp_path):
     folder, made = compared
-    again = compare(folder / "plan.toml", out=tmp_path, workers=1)
+    again = compare(folder / "plan.toml", out=tmp_path, execution=ALONE)
     assert again.totals.equals(made.totals)
     assert again.title == made.title
     assert (tmp_path / "plan.toml").read_text() == (folder / "plan.toml").read_text()
@@ -654,7 +663,7 @@ def test_the_plan_that_was_written_does_the_same_again(compared, tmp_path):
 def test_a_comparisons_report_is_rebuilt_without_simulating(compared, no_simulation):
     folder, made = compared
     before = made.path.read_bytes()
-    again = rebuild(folder, workers=1)
+    again = rebuild(folder, execution=ALONE)
     assert again.path.read_bytes() == before
     assert again.totals.equals(made.totals)
 
@@ -665,11 +674,13 @@ def test_a_comparison_of_a_gpu_is_rebuilt_where_there_is_none(
     """What ``headstart report`` is for: the results are all there."""
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.gpu.missing", lambda: None)
-        there.setattr("headstart.lab.experiment.play_all", play_all)
-        made = compare(world=HERE, policies=TEXTS, **SIZES, out=tmp_path, engine="gpu")
+        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
+        made = compare(
+            world=HERE, policies=TEXTS, **SIZES, out=tmp_path, execution=Execution(engine="gpu")
+        )
     assert len(pretend_gpu) == 1
     before = made.path.read_bytes()
-    again = rebuild(tmp_path, workers=1)
+    again = rebuild(tmp_path, execution=ALONE)
     assert again.totals.equals(made.totals)
     assert again.path.read_bytes() == before
 
@@ -677,9 +688,15 @@ def test_a_comparison_of_a_gpu_is_rebuilt_where_there_is_none(
 def test_a_report_made_again_is_that_of_the_last_run(tmp_path, pretend_gpu, no_figures):
     """Where a folder has a GPU's results and the CPU's, whichever came last."""
     for engine in ("gpu", "auto", "gpu"):
-        made = compare(world=HERE, policies=TEXTS, **SIZES, out=tmp_path, workers=1, engine=engine)
+        made = compare(
+            world=HERE,
+            policies=TEXTS,
+            **SIZES,
+            out=tmp_path,
+            execution=Execution(workers=1, engine=engine),
+        )
         before = pl.read_parquet(tmp_path / "regret.parquet")
-        again = rebuild(tmp_path, workers=1)
+        again = rebuild(tmp_path, execution=ALONE)
         assert again.totals.equals(made.totals), engine
         assert pl.read_parquet(tmp_path / "regret.parquet").equals(before)
 
@@ -688,13 +705,17 @@ def test_a_comparison_that_the_cpu_did_instead_is_rebuilt(
     tmp_path, no_gpu, no_simulation, monkeypatch
 ):
     with monkeypatch.context() as there:
-        there.setattr("headstart.lab.experiment.play_all", play_all)
-        there.setattr("headstart.lab.experiment.simulate", simulate)
+        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.jobs.simulate", simulate)
         with pytest.warns(UserWarning, match="there is no GPU"):
             made = compare(
-                world=HERE, policies=TEXTS, **SIZES, out=tmp_path, workers=1, engine="gpu"
+                world=HERE,
+                policies=TEXTS,
+                **SIZES,
+                out=tmp_path,
+                execution=Execution(workers=1, engine="gpu"),
             )
-    assert rebuild(tmp_path, workers=1).totals.equals(made.totals)
+    assert rebuild(tmp_path, execution=ALONE).totals.equals(made.totals)
 
 
 def test_a_file_says_the_same_as_text(tmp_path, compared):
@@ -729,7 +750,7 @@ def test_a_file_says_the_same_as_text(tmp_path, compared):
         warmup = 4
         """
     )
-    made = compare(plan, out=tmp_path / "out", workers=1)
+    made = compare(plan, out=tmp_path / "out", execution=ALONE)
     assert made.totals.equals(compared[1].totals)
 
 
@@ -750,7 +771,7 @@ def test_every_plan_survives_being_written(tmp_path, world, policies):
     (tmp_path / "plan.toml").write_text(text)
     sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml")
     assert sizes == SIZES
-    assert place == comparison.make_world(*comparison.split(world))
+    assert place == comparison.make_world(*split_options("world", world))
     assert chosen == tuple(parse(policy) for policy in policies)
     assert read == text
 
@@ -791,7 +812,7 @@ POLICY = '[[policy]]\nname = "linucb"\n'
 def test_a_plan_that_cannot_be_is_refused_in_one_line(tmp_path, text, words):
     (tmp_path / "plan.toml").write_text(text)
     with pytest.raises(hs.HeadstartError) as caught:
-        compare(tmp_path / "plan.toml", out=tmp_path / "out", workers=1)
+        compare(tmp_path / "plan.toml", out=tmp_path / "out", execution=ALONE)
     for word in words:
         assert word in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -807,14 +828,28 @@ def test_any_number_of_rounds_will_do(tmp_path, rounds, monkeypatch):
     """Totals are those of the last round, whatever the checkpoints."""
     monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
     made = compare(
-        world=HERE, policies=["linucb"], seeds=2, tasks=3, rounds=rounds, out=tmp_path, workers=1
+        world=HERE,
+        policies=["linucb"],
+        seeds=2,
+        tasks=3,
+        rounds=rounds,
+        out=tmp_path,
+        execution=ALONE,
     )
     assert made.totals["ratio"].to_list() == [1.0]
     assert pl.read_parquet(tmp_path / "regret.parquet")["round"].max() == rounds
 
 
 def test_two_seeds_will_do_however_wide_the_interval(tmp_path):
-    made = compare(world=HERE, policies=TEXTS, seeds=2, tasks=2, rounds=5, out=tmp_path, workers=1)
+    made = compare(
+        world=HERE,
+        policies=TEXTS,
+        seeds=2,
+        tasks=2,
+        rounds=5,
+        out=tmp_path,
+        execution=ALONE,
+    )
     assert made.totals["low"].min() < 0  # so wide that the logarithmic axis cannot show it
     assert made.path.exists()
 
@@ -828,7 +863,7 @@ def test_two_policies_of_one_name_need_labels(tmp_path):
             tasks=1,
             rounds=2,
             out=tmp_path,
-            workers=1,
+            execution=ALONE,
         )
 
 
@@ -848,11 +883,11 @@ def test_logged_data_is_a_world_too(tmp_path, monkeypatch):
         tasks=8,
         rounds=30,
         out=tmp_path / "out",
-        workers=1,
+        execution=ALONE,
     )
     ratios = dict(made.totals.select("policy", "ratio").rows())
     assert ratios["B-OFUL"] < 1  # all users have the same taste
-    again = compare(tmp_path / "out" / "plan.toml", out=tmp_path / "again", workers=1)
+    again = compare(tmp_path / "out" / "plan.toml", out=tmp_path / "again", execution=ALONE)
     assert again.totals.equals(made.totals)
 
 
@@ -864,16 +899,18 @@ def test_lists_are_plain_data_with_a_line_on_each(listed):
     rows = listed()
     assert json.loads(json.dumps(rows)) == rows
     for row in rows:
-        assert set(row) == {"name", "about", "options"}
+        assert {"name", "about", "options"} <= set(row)
         assert row["about"].strip().endswith(".")
 
 
 def test_every_listed_option_is_taken():
+    populations = [Synthetic().population(0)]
     for row in list_policies():
         options = ",".join(
             f"{name}={value}" for name, value in row["options"].items() if value is not None
         )
-        assert parse(f"{row['name']}:{options}") == parse(row["name"])
+        listed, usual = (parse(text) for text in (f"{row['name']}:{options}", row["name"]))
+        assert listed.for_populations(populations) == usual.for_populations(populations)
     worlds = {row["name"]: row["options"] for row in list_worlds()}
     assert set(worlds) == {"synthetic", "movielens", "logged"}
     assert comparison.make_world("synthetic", worlds["synthetic"]) == Synthetic()

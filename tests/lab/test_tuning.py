@@ -6,12 +6,14 @@ import json
 import polars as pl
 import pytest
 
-from headstart.lab.experiment import Plan, run
-from headstart.lab.policies import PAPER, POLICIES, make_policy
-from headstart.lab.studies.bench import FULL, QUICK, Bench, shipped
+from headstart.algorithms import ALGORITHMS
+from headstart.lab import Execution, Plan, run
+from headstart.lab.policies import PAPER, policy
+from headstart.lab.studies.runner import FULL, QUICK, Runner, tuned_options
 from headstart.lab.tuning import LAMBDAS, MULTIPLIERS, Tuning, grid, tune
 from headstart.worlds import Synthetic
 
+ALONE = Execution(workers=1)
 WORLD = Synthetic(dim=4, rank=2, arms=3)
 SEEDS, TASKS, ROUNDS = (70, 71), 6, 8
 TRIED = ("linucb", "bias_oful", "projected_ts", "bayes_oracle")
@@ -24,10 +26,10 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuning(folder):
-    return tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, workers=1)
+    return tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, execution=ALONE)
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_every_grid_has_the_same_multipliers(kind):
     tried = [options.get("radius", options.get("scale")) for options in grid(kind)]
     assert sorted(set(tried)) == sorted(MULTIPLIERS)
@@ -38,7 +40,7 @@ def test_every_grid_has_the_same_multipliers(kind):
 WITHOUT_LAMBDA = ("bayes_oracle", "empirical_bayes", "empirical_bayes_ts", "mixture")
 
 
-@pytest.mark.parametrize("kind", POLICIES)
+@pytest.mark.parametrize("kind", ALGORITHMS)
 def test_every_grid_has_the_same_lambdas(kind):
     settings = grid(kind)
     if kind in WITHOUT_LAMBDA:
@@ -53,11 +55,11 @@ def test_every_grid_has_the_same_lambdas(kind):
 
 
 def test_a_grid_is_every_combination_once():
-    for kind in POLICIES:
+    for kind in ALGORITHMS:
         settings = [tuple(sorted(options.items(), key=str)) for options in grid(kind)]
         assert len(set(settings)) == len(settings)
         for options in grid(kind):
-            make_policy(kind, options)  # every point of it is a policy
+            policy(kind, **options)  # every point of it is a policy
 
 
 def test_lambdas_from_data_are_one_more_point():
@@ -67,7 +69,7 @@ def test_lambdas_from_data_are_one_more_point():
 
 def test_the_table_has_every_setting_on_every_seed(tuning):
     assert set(tuning.table.columns) == {
-        "kind",
+        "algorithm",
         "policy",
         "multiplier",
         "lam",
@@ -79,8 +81,8 @@ def test_the_table_has_every_setting_on_every_seed(tuning):
     }
     assert len(tuning.table) == sum(len(grid(kind)) for kind in TRIED) * len(SEEDS)
     for kind in TRIED:
-        rows = tuning.table.filter(pl.col("kind") == kind)
-        assert set(rows["policy"]) == {make_policy(kind, {}).name}
+        rows = tuning.table.filter(pl.col("algorithm") == kind)
+        assert set(rows["policy"]) == {policy(kind).name}
         wanted = {
             tuple(
                 str(options[name]) if name in options else None for name in ("lam", "lam1", "lam2")
@@ -94,7 +96,7 @@ def test_the_table_has_every_setting_on_every_seed(tuning):
 
 def test_the_least_mean_total_wins(tuning):
     for kind in TRIED:
-        rows = tuning.table.filter(pl.col("kind") == kind)
+        rows = tuning.table.filter(pl.col("algorithm") == kind)
         means = {
             label: rows.filter(pl.col("label") == label)["total"].mean()
             for label in rows["label"].unique()
@@ -108,8 +110,8 @@ def test_the_least_mean_total_wins(tuning):
 def test_the_totals_are_those_of_a_run(tuning):
     options = {"radius": 0.5, "lam": 10.0}
     label = "linucb:radius=0.5,lam=10.0"
-    policy = make_policy("linucb", {**options, "label": label})
-    totals = run(Plan(WORLD, (policy,), SEEDS, TASKS, ROUNDS), workers=1).totals()
+    mine = policy("linucb", label, **options)
+    totals = run(Plan(WORLD, (mine,), SEEDS, TASKS, ROUNDS), execution=ALONE).totals()
     found = tuning.table.filter(pl.col("label") == label)
     assert dict(found.select("seed", "total").rows()) == dict(totals.select("seed", "total").rows())
 
@@ -121,7 +123,7 @@ def test_tuning_uses_the_given_seeds_and_no_others(tuning, folder):
 
 
 def test_the_tuned_policies_bear_their_usual_names(tuning):
-    assert tuning.policies() == tuple(make_policy(kind, tuning.best[kind]) for kind in TRIED)
+    assert tuning.policies() == tuple(policy(kind, **tuning.best[kind]) for kind in TRIED)
     assert [policy.name for policy in tuning.policies()] == [
         "LinUCB",
         "B-OFUL",
@@ -134,8 +136,8 @@ def test_tuning_again_takes_what_is_on_disk(tuning, folder, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiment.simulate", never)
-    again = tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, workers=1)
+    monkeypatch.setattr("headstart.lab.jobs.simulate", never)
+    again = tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, execution=ALONE)
     assert again.best == tuning.best
     order = ["label", "seed"]
     assert again.table.sort(order).equals(tuning.table.sort(order))
@@ -149,14 +151,22 @@ def test_fixed_options_are_set_and_not_tuned():
         2,
         5,
         fixed={"meta_ts": {"forced_rounds": 3, "estimate": "ridge"}},
-        workers=1,
+        execution=ALONE,
     )
     assert found.best["meta_ts"].items() >= {"forced_rounds": 3, "estimate": "ridge"}.items()
     assert len(found.table) == len(grid("meta_ts"))
 
 
 def test_a_knob_that_is_fixed_is_taken_out_of_the_grid():
-    found = tune(WORLD, ("linucb",), SEEDS[:1], 2, 5, fixed={"linucb": {"lam": 3.0}}, workers=1)
+    found = tune(
+        WORLD,
+        ("linucb",),
+        SEEDS[:1],
+        2,
+        5,
+        fixed={"linucb": {"lam": 3.0}},
+        execution=ALONE,
+    )
     assert found.best["linucb"]["lam"] == 3.0
     assert len(found.table) == len(MULTIPLIERS)
 
@@ -166,9 +176,9 @@ def test_a_knob_that_is_fixed_is_taken_out_of_the_grid():
 
 def test_no_seed_is_both_tuned_on_and_reported():
     for scale in (FULL, QUICK):
-        assert not set(scale.tuned_on) & set(scale.reported)
+        assert not set(scale.held_out) & set(scale.reported)
         assert len(scale.reported) == scale.seeds
-        assert len(scale.tuned_on) == scale.tuning_seeds
+        assert len(scale.held_out) == scale.tuning_seeds
     assert FULL.seeds >= 20
 
 
@@ -179,25 +189,27 @@ def test_the_full_size_is_the_papers():
 
 
 def test_settings_that_come_along_are_known_policies():
-    known = shipped()
+    known = tuned_options()
     assert set(known["synthetic"]) == set(PAPER)
     for study in known.values():
         for kind, options in study.items():
-            make_policy(kind, options)
+            policy(kind, **options)
 
 
 def test_a_bench_that_does_not_tune_takes_what_comes_along(tmp_path):
-    policies, tuning = Bench(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
+    policies, tuning = Runner(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
     assert tuning is None
-    known = shipped()["synthetic"]
-    assert policies == tuple(make_policy(kind, known[kind]) for kind in PAPER)
+    known = tuned_options()["synthetic"]
+    assert policies == tuple(policy(kind, **known[kind]) for kind in PAPER)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bench_that_tunes_keeps_the_best_on_disk(tmp_path):
     scale = dataclasses.replace(QUICK, rounds=5, tuning_seeds=1, tuning_tasks=2)
-    policies, tuning = Bench(tmp_path, scale, workers=1).tuned("mine", WORLD, ("linucb", "lints"))
+    policies, tuning = Runner(tmp_path, scale, execution=ALONE).tuned(
+        "mine", WORLD, ("linucb", "lints")
+    )
     assert isinstance(tuning, Tuning)
     assert policies == tuning.policies()
     assert json.loads((tmp_path / "mine-tuning" / "best.json").read_text()) == tuning.best
-    assert set(tuning.table["seed"]) == set(scale.tuned_on)
+    assert set(tuning.table["seed"]) == set(scale.held_out)

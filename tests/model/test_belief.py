@@ -60,11 +60,23 @@ def test_one_round_by_hand():
     np.testing.assert_allclose(belief.predict(np.array([[2.0, 7.0]])), [3.0])
 
 
+def test_covariance_and_noise_are_in_rewards_units_before_and_after():
+    """A prior and its belief mean the same by covariance, whatever R is."""
+    prior = hs.Prior.isotropic(2, lam=4.0, noise=0.5)
+    belief = prior.belief()
+    np.testing.assert_allclose(prior.covariance, np.eye(2) / 16)
+    np.testing.assert_array_equal(belief.covariance, prior.covariance)
+    after = belief.learn([2.0, 0.0], 1.0)  # precision 16 + 4/R² = 32
+    np.testing.assert_allclose(after.covariance, np.diag([1 / 32, 1 / 16]))
+    deviation = after.noise * after.width(np.eye(2))
+    np.testing.assert_allclose(deviation**2, np.diagonal(after.covariance))
+
+
 def test_before_any_reward_it_is_the_prior():
     prior = random_prior(np.random.default_rng(0), 3)
     for belief in (hs.Belief.start(prior), hs.Belief.of(prior, hs.Evidence.zero(3))):
         np.testing.assert_allclose(belief.mean, prior.mean)
-        np.testing.assert_allclose(belief.covariance, prior.root @ prior.root.T)
+        np.testing.assert_allclose(belief.covariance, prior.covariance)
         assert belief.log_det == pytest.approx(prior.log_det)
         assert (belief.rounds, belief.noise) == (0, 0.3)
 
@@ -78,7 +90,9 @@ def test_rank_one_updates_are_the_dense_solve(seed, dim, rounds):
     belief = learned(prior, contexts, rewards)
     mean, covariance, log_det = dense(prior, contexts, rewards)
     np.testing.assert_allclose(belief.mean, mean, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(belief.covariance, covariance, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(
+        belief.covariance, prior.noise**2 * covariance, rtol=1e-7, atol=1e-7 * prior.noise**2
+    )
     assert belief.log_det == pytest.approx(log_det, abs=1e-7)
 
 
@@ -124,7 +138,7 @@ def test_mean_covariance_and_predictive_deviation_are_those_of_bayesian_ridge():
     prior = hs.Prior.isotropic(5, lam=model.lambda_ / model.alpha_, noise=noise)
     belief = hs.Belief.of(prior, hs.Evidence.of(contexts, rewards))
     np.testing.assert_allclose(belief.mean, model.coef_, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(noise**2 * belief.covariance, model.sigma_, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(belief.covariance, model.sigma_, rtol=1e-5, atol=1e-9)
     arms = rng.standard_normal((7, 5))
     mean, deviation = model.predict(arms, return_std=True)
     np.testing.assert_allclose(belief.predict(arms), mean, rtol=1e-5)
@@ -144,7 +158,7 @@ def test_a_hundred_thousand_ill_conditioned_updates_stay_exact():
     lam = 1e-3  # as large as the smallest eigenvalue of the gram: the prior does not hide it
     belief = hs.Belief.start(hs.Prior.isotropic(dim, lam=lam))
     for x, r in zip(contexts, rewards, strict=True):
-        belief = belief.learn_unchecked(x, r)
+        belief = belief.update(x, r)
 
     b = gram + lam * np.eye(dim)
     assert np.linalg.eigvalsh(belief.covariance)[0] > 0
@@ -211,11 +225,10 @@ def test_draws_have_the_beliefs_mean_and_covariance():
     belief = learned(random_prior(rng, 3), *random_rounds(rng, 4, 3))
     draws = belief.draw(np.random.default_rng(9), 2.0, size=200_000)
     assert draws.shape == (200_000, 3)
-    spread = np.sqrt(np.diagonal(4.0 * belief.covariance))
+    covariance = 4.0 * belief.root @ belief.root.T
+    spread = np.sqrt(np.diagonal(covariance))
     np.testing.assert_allclose(draws.mean(0), belief.mean, atol=5 * spread.max() / 200_000**0.5)
-    np.testing.assert_allclose(
-        np.cov(draws.T), 4.0 * belief.covariance, atol=0.02 * spread.max() ** 2
-    )
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.02 * spread.max() ** 2)
     single = belief.draw(np.random.default_rng(9), 2.0)
     np.testing.assert_allclose(single, draws[0])  # the same generator, the same draw
 
@@ -313,3 +326,19 @@ def belief2():
 def test_bad_input_is_refused_by_name(call, argument):
     with pytest.raises(hs.InputError, match=rf"\b{argument}\b"):
         call()
+
+
+@on_random_instances
+@given(seeds, st.integers(1, 12))
+def test_a_task_that_alone_tells_its_noise_has_the_likeliest(seed, rounds):
+    """θ ~ N(θ̂₀, R² F₀F₀ᵀ), so rewards ~ N(Xθ̂₀, R² (I + X F₀F₀ᵀ Xᵀ)); R² at its maximum."""
+    rng = np.random.default_rng(seed)
+    prior = random_prior(rng, 4).replace(noise_freedom=0.0)
+    contexts, rewards = random_rounds(rng, rounds, 4)
+    marginal = np.eye(rounds) + contexts @ prior.root @ prior.root.T @ contexts.T
+    surprise = rewards - contexts @ prior.mean
+    expected = np.sqrt(surprise @ np.linalg.solve(marginal, surprise) / rounds)
+    found = hs.Belief.of(prior, hs.Evidence.of(contexts, rewards))
+    assert found.noise == pytest.approx(expected, rel=1e-5)
+    assert learned(prior, contexts, rewards).noise == pytest.approx(expected, rel=1e-5)
+    assert hs.Belief.of(prior, hs.Evidence.zero(4)).noise == prior.noise

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import headstart as hs
-from headstart.model.mixture import NEVER, MixtureBelief, MixturePrior, believe
+from headstart.model.mixture import NEVER, MixtureBelief, MixturePrior
 
 seeds = st.integers(0, 2**32 - 1)
 dims = st.integers(1, 5)
@@ -36,9 +36,9 @@ def random_rounds(rng, rounds, dim, batch=()):
 
 def learned(prior, contexts, rewards):
     """The belief by one update after another."""
-    belief = believe(prior)
+    belief = prior.belief()
     for k in range(rewards.shape[-1]):
-        belief = belief.learn_unchecked(contexts[..., k, :], rewards[..., k])
+        belief = belief.update(contexts[..., k, :], rewards[..., k])
     return belief
 
 
@@ -55,7 +55,7 @@ def moments_of(belief):
         belief.weights, belief.parts.mean, belief.parts.covariance, strict=True
     ):
         mean = mean + weight * centre
-        covariance = covariance + weight * (NOISE**2 * spread + np.outer(centre, centre))
+        covariance = covariance + weight * (spread + np.outer(centre, centre))
     return mean, covariance - np.outer(mean, mean)
 
 
@@ -80,8 +80,8 @@ class TestLearning:
         # R = 1, groups N(0, 1) and N(4, 1), x = 1, r = 0: both see the reward with variance 2, so
         # the weights are as 1 : exp(−4²/4), and the posterior means 0 and 2.
         parts = hs.Prior([[0.0], [4.0]], np.ones((2, 1, 1)), noise=np.ones(2))
-        belief = believe(MixturePrior(parts, np.log([0.5, 0.5])))
-        belief = belief.learn_unchecked(np.array([1.0]), 0.0)
+        belief = MixturePrior(parts, np.log([0.5, 0.5])).belief()
+        belief = belief.update(np.array([1.0]), 0.0)
         np.testing.assert_allclose(belief.weights[1] / belief.weights[0], np.exp(-4.0))
         np.testing.assert_allclose(belief.parts.mean, [[0.0], [2.0]])
         np.testing.assert_allclose(belief.mean, [2.0 * belief.weights[1]])
@@ -93,7 +93,7 @@ class TestLearning:
         rng = np.random.default_rng(seed)
         prior = random_mixture(rng, dim, groups)
         contexts, rewards = random_rounds(rng, rounds, dim)
-        at_once = believe(prior, hs.Evidence.of(contexts, rewards))
+        at_once = prior.belief(hs.Evidence.of(contexts, rewards))
         assert_agree(at_once, learned(prior, contexts, rewards))
 
     @on_random_instances
@@ -113,7 +113,7 @@ class TestLearning:
         weights /= weights.sum()
         for belief in (
             learned(prior, contexts, rewards),
-            believe(prior, hs.Evidence.of(contexts, rewards)),
+            prior.belief(hs.Evidence.of(contexts, rewards)),
         ):
             np.testing.assert_allclose(belief.weights, weights, rtol=1e-6, atol=1e-9)
             assert belief.weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -148,9 +148,9 @@ class TestLearning:
         rng = np.random.default_rng(1)
         prior = random_mixture(rng, 3, 3)
         contexts, rewards = random_rounds(rng, 12, 3)
-        belief = believe(prior, hs.Evidence.of(contexts[:7], rewards[:7]))
+        belief = prior.belief(hs.Evidence.of(contexts[:7], rewards[:7]))
         for x, r in zip(contexts[7:], rewards[7:], strict=True):
-            belief = belief.learn_unchecked(x, r)
+            belief = belief.update(x, r)
         assert_agree(belief, learned(prior, contexts, rewards))
 
     def test_rewards_that_no_group_expects_leave_it_finite(self):
@@ -159,7 +159,7 @@ class TestLearning:
         contexts, rewards = random_rounds(rng, 5, 3)
         for belief in (
             learned(prior, contexts, 1e4 * rewards),
-            believe(prior, hs.Evidence.of(contexts, 1e4 * rewards)),
+            prior.belief(hs.Evidence.of(contexts, 1e4 * rewards)),
         ):
             assert np.isfinite(belief.log_weights).all()
             assert belief.weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -170,12 +170,12 @@ class TestLearning:
         rng = np.random.default_rng(3)
         prior = hs.Prior(rng.standard_normal(3), np.eye(3), noise=NOISE)
         evidence = hs.Evidence.of(*random_rounds(rng, 6, 3))
-        assert believe(prior) == hs.Belief.start(prior)
-        assert believe(prior, evidence) == hs.Belief.of(prior, evidence)
+        assert prior.belief() == hs.Belief.start(prior)
+        assert prior.belief(evidence) == hs.Belief.of(prior, evidence)
 
     def test_no_evidence_changes_nothing(self):
         prior = random_mixture(np.random.default_rng(4), 3, 3)
-        for belief in (believe(prior), believe(prior, hs.Evidence.zero(3))):
+        for belief in (prior.belief(), prior.belief(hs.Evidence.zero(3))):
             np.testing.assert_allclose(belief.log_weights, prior.log_weights, atol=1e-12)
             np.testing.assert_allclose(belief.parts.mean, prior.parts.mean)
             np.testing.assert_allclose(
@@ -262,13 +262,13 @@ class TestMoments:
     @given(seeds, dims, numbers, st.sampled_from([(), (2,), (2, 3)]))
     def test_one_gaussian_can_stand_for_a_mixture(self, seed, dim, groups, batch):
         prior = random_mixture(np.random.default_rng(seed), dim, groups, batch)
-        whole = prior.gaussian()
+        whole = prior.as_gaussian()
         assert isinstance(whole, hs.Prior)
         assert whole.batch == prior.batch == batch
         assert whole.dim == prior.dim == dim
         np.testing.assert_allclose(whole.noise, NOISE)
         for at in np.ndindex(batch):
-            mean, covariance = moments_of(believe(one_of(prior, at)))
+            mean, covariance = moments_of(one_of(prior, at).belief())
             np.testing.assert_allclose(whole.mean[at], mean, atol=1e-10)
             np.testing.assert_allclose(whole.covariance[at], covariance, atol=1e-8)
 
@@ -280,7 +280,7 @@ class TestBatches:
         prior = random_mixture(rng, 4, 3, batch)
         contexts, rewards = random_rounds(rng, 7, 4, batch)
         stepwise = learned(prior, contexts, rewards)
-        direct = believe(prior, hs.Evidence.of(contexts, rewards))
+        direct = prior.belief(hs.Evidence.of(contexts, rewards))
         arms = rng.standard_normal((*batch, 5, 4))
         for together in (stepwise, direct):
             assert together.batch == together.rounds.shape == together.noise.shape == batch
@@ -317,8 +317,8 @@ class TestBatches:
             random_mixture(rng, 3, 2, noise=0.4),
             random_mixture(rng, 3, 4, noise=0.1),
         ]
-        together = believe(MixturePrior.stack(priors))
-        alone = [believe(prior) for prior in priors]
+        together = MixturePrior.stack(priors).belief()
+        alone = [prior.belief() for prior in priors]
         np.testing.assert_allclose(together.noise, [0.2, 0.4, 0.1])
         for _ in range(15):
             arms = rng.standard_normal((3, 6, 3))
@@ -329,8 +329,8 @@ class TestBatches:
             np.testing.assert_array_equal(picked.arm, [pick.arm for pick in single])
             np.testing.assert_allclose(picked.score, [pick.score for pick in single], atol=1e-9)
             x, r = arms[np.arange(3), picked.arm], rng.standard_normal(3)
-            together = together.learn_unchecked(x, r)
-            alone = [belief.learn_unchecked(x[at], r[at]) for at, belief in enumerate(alone)]
+            together = together.update(x, r)
+            alone = [belief.update(x[at], r[at]) for at, belief in enumerate(alone)]
         np.testing.assert_allclose(together.weights[0], [1.0, 0.0, 0.0, 0.0])
         for at in (1, 2):
             kept = len(alone[at].weights)
@@ -344,7 +344,7 @@ class TestBatches:
         assert padded.filled(5).log_weights.shape == (5,)
         for seed in range(200):
             plain, wide = (
-                believe(prior).draw(np.random.default_rng(seed), NOISE)
+                prior.belief().draw(np.random.default_rng(seed), NOISE)
                 for prior in (mixture, padded)
             )
             np.testing.assert_array_equal(plain, wide)
@@ -366,7 +366,7 @@ class TestBatches:
         rewards = rewards * 10.0 ** rng.uniform(-2, 3)
         for belief in (
             learned(padded, contexts, rewards),
-            believe(padded, hs.Evidence.of(contexts, rewards)),
+            padded.belief(hs.Evidence.of(contexts, rewards)),
         ):
             np.testing.assert_array_equal(belief.weights[groups:], 0.0)
             assert belief.weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -387,7 +387,7 @@ class TestMixtureOfOne:
         arms = rng.standard_normal((5, dim))
         for belief in (
             learned(MixturePrior.of(prior), contexts, rewards),
-            believe(MixturePrior.of(prior), hs.Evidence.of(contexts, rewards)),
+            MixturePrior.of(prior).belief(hs.Evidence.of(contexts, rewards)),
         ):
             np.testing.assert_array_equal(belief.weights, [1.0])
             np.testing.assert_allclose(belief.mean, plain.mean, atol=1e-8)
@@ -399,7 +399,7 @@ class TestMixtureOfOne:
                     rule.choose(one, arms, np.random.default_rng(0)) for one in (belief, plain)
                 ]
                 assert picks[0].arm == picks[1].arm
-        whole = MixturePrior.of(prior).gaussian()
+        whole = MixturePrior.of(prior).as_gaussian()
         np.testing.assert_allclose(whole.mean, prior.mean)
         np.testing.assert_allclose(whole.covariance, prior.covariance, atol=1e-10)
 
@@ -408,7 +408,7 @@ class TestMixtureOfOne:
         rngs = [np.random.default_rng(3) for _ in range(2)]
         rngs[1].random()  # the group
         np.testing.assert_allclose(
-            believe(MixturePrior.of(prior)).draw(rngs[0], 0.7),
+            MixturePrior.of(prior).belief().draw(rngs[0], 0.7),
             hs.Belief.start(prior).draw(rngs[1], 0.7),
         )
 
@@ -489,9 +489,9 @@ class TestRecords:
         prior = random_mixture(rng, 3, 2)
         x, r = rng.standard_normal(3), 0.5
         kept = x.copy(), prior.log_weights.copy(), prior.parts.mean.copy()
-        start = believe(prior)
-        after = start.learn_unchecked(x, r)
-        at_once = believe(prior, hs.Evidence.of(x[None], [r]))
+        start = prior.belief()
+        after = start.update(x, r)
+        at_once = prior.belief(hs.Evidence.of(x[None], [r]))
         stacked = MixturePrior.stack([prior, prior.filled(3)])
         for record in (prior, stacked, start, after, at_once):
             for array in (record.log_weights, record.parts.mean, record.parts.root):
@@ -504,11 +504,11 @@ class TestRecords:
 
     def test_they_are_compared_printed_and_copied_like_other_records(self):
         prior = random_mixture(np.random.default_rng(15), 2, 2)
-        for thing in (prior, believe(prior), some_belief()):
+        for thing in (prior, prior.belief(), some_belief()):
             for twin in (copy.copy(thing), copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))):
                 assert type(twin) is type(thing)
                 assert twin == thing
                 assert repr(twin) == repr(thing)
             assert thing != thing.replace(log_weights=thing.log_weights - 1.0)
-        assert isinstance(believe(prior), MixtureBelief)
+        assert isinstance(prior.belief(), MixtureBelief)
         assert repr(prior).startswith("MixturePrior(parts=Prior(")

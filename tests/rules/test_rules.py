@@ -133,8 +133,9 @@ def test_delta_is_one_over_the_horizon_unless_given(radius):
 @given(seeds, st.floats(0.01, 0.5))
 def test_radii_follow_their_formulas(seed, delta):
     belief = random_belief(seed)
-    start = belief.prior.root @ belief.prior.root.T
-    log_ratio = np.linalg.slogdet(start)[1] - np.linalg.slogdet(belief.covariance)[1]
+    log_ratio = (
+        np.linalg.slogdet(belief.prior.covariance)[1] - np.linalg.slogdet(belief.covariance)[1]
+    )
     certainty = log_ratio + 2 * math.log(1 / delta)
     theory = 0.5 * math.sqrt(certainty) + 0.4
     assert hs.UCB("theory", delta=delta).gamma(belief) == pytest.approx(theory, rel=1e-8)
@@ -154,7 +155,7 @@ def test_theory_interval_holds_the_truth():
         rewards = contexts @ theta + 0.3 * rng.standard_normal(30)
         belief = hs.Belief.of(prior, hs.Evidence.of(contexts, rewards))
         error = belief.mean - theta
-        distance = math.sqrt(error @ np.linalg.solve(belief.covariance, error))
+        distance = math.sqrt(error @ np.linalg.solve(belief.covariance / 0.3**2, error))
         misses += distance > rule.gamma(belief)
     assert misses <= 15
 
@@ -163,7 +164,7 @@ def test_theory_interval_holds_the_truth():
 @given(seeds)
 def test_indexed_rules_pick_the_largest_index(seed):
     belief, arms = random_belief(seed), random_arms(seed)
-    inverse = belief.covariance
+    inverse = belief.covariance / belief.noise**2
     mean = arms @ belief.mean
     width = np.sqrt(np.einsum("ki,ij,kj->k", arms, inverse, arms))
     rng = np.random.default_rng(0)
@@ -177,7 +178,7 @@ def test_thompson_scores_come_from_the_belief():
     belief, arms = random_belief(2), random_arms(2)
     rule, rng = hs.Thompson(1.5), np.random.default_rng(3)
     scores = np.array([rule.index(belief, arms, rng) for _ in range(40_000)])
-    spread = (1.5 * 0.5) ** 2 * arms @ belief.covariance @ arms.T
+    spread = 1.5**2 * arms @ belief.covariance @ arms.T
     deviation = np.sqrt(np.diagonal(spread).max())
     np.testing.assert_allclose(scores.mean(0), arms @ belief.mean, atol=5 * deviation / 200)
     np.testing.assert_allclose(np.cov(scores.T), spread, atol=0.04 * deviation**2)
@@ -305,7 +306,7 @@ def test_choices_come_as_often_as_their_exact_propensities_say(rule, allowed):
 def two_arm_probability(belief, arms, scale):
     """P(x₁ᵀθ̃ > x₂ᵀθ̃) in closed form."""
     difference = arms[0] - arms[1]
-    deviation = scale * math.sqrt(difference @ belief.covariance @ difference)
+    deviation = scale / belief.noise * math.sqrt(difference @ belief.covariance @ difference)
     return norm.cdf(difference @ belief.mean / deviation)
 
 

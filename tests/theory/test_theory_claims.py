@@ -62,7 +62,7 @@ def play(prior, theta, offers, rule, seed=0):
         x, error = arms[rows, arm], prior.noise * rng.standard_normal(len(theta))
         seen.width.append(belief.width(arms)[rows, arm])
         seen.regret.append(values.max(1) - values[rows, arm])
-        belief = belief.learn_unchecked(x, values[rows, arm] + error)
+        belief = belief.update(x, values[rows, arm] + error)
         eta = eta + x * error[:, None]
         look()
     return SimpleNamespace(
@@ -158,7 +158,7 @@ def teach(plane, contexts, *, lam1, lam2):
     information, widths = [], []
     for x in contexts:
         widths.append(belief.width(x[None, None])[0, 0] ** 2)
-        belief = belief.learn_unchecked(x[None], np.zeros(1))
+        belief = belief.update(x[None], np.zeros(1))
         information.append(belief.information[0])
     return np.array(information), np.array(widths)
 
@@ -756,7 +756,7 @@ def small_thompson(lam1, lam2, noise, *, runs=20000, n=4):
         arm = rule.choose(belief, arms, rng).arm
         x = arms[rows, arm]
         rewards = (x * theta).sum(1) + noise * rng.standard_normal(runs)
-        belief = belief.learn_unchecked(x, rewards)
+        belief = belief.update(x, rewards)
     return worst, task
 
 
@@ -863,7 +863,7 @@ def lucky_share(radius, scale, dim=3):
     belief = belief_after(7, dim)
     x = np.random.default_rng(22).standard_normal(dim)
     width = float(belief.width(x[None])[0])
-    theta = belief.mean + radius * belief.covariance @ x / width
+    theta = belief.mean + radius * belief.root @ belief.root.T @ x / width
     draws = belief.draw(np.random.default_rng(23), scale, size=100000)
     return np.mean(draws @ x >= x @ theta + radius * width)
 

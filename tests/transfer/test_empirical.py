@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer import empirical, fitting
+from headstart.transfer.empirical_bayes import fitting
+from headstart.transfer.empirical_bayes import transfer as empirical
 from headstart.transfer.empirical_bayes.fitting import log_likelihood
 from headstart.transfer.empirical_bayes.strength import strength_in_use
 from headstart.transfer.empirical_bayes.transfer import STRENGTHS, alone_is_better
@@ -367,6 +368,17 @@ class TestTakingOut:
             assert disturbed > 0.5
             assert undone < 0.1 * disturbed
 
+    @pytest.mark.parametrize("units", ["free", "given"])
+    @pytest.mark.parametrize("noise", [None, 0.1])
+    def test_taking_the_only_task_out_overflows_nowhere(self, units, noise):
+        transfer = hs.EmpiricalBayes(units=units)
+        task = hs.Evidence.of(np.eye(2), [1e6, -1e6])
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            state = transfer.fold(transfer.fold(transfer.init(2, noise), task), task, -1.0)
+            prior = transfer.prior(state)
+        assert np.isfinite(prior.mean).all()
+        assert np.isfinite(prior.root).all()
+
     def test_taking_everything_out_leaves_nothing_at_hand(self):
         told = draw(0, *population(0), tasks=6)
         state = folded(told)
@@ -385,7 +397,7 @@ class TestTakingOut:
     def test_a_task_that_was_forgotten_is_not_subtracted(self, memory, monkeypatch):
         """It is in no sum any more: there is nothing to take out."""
         monkeypatch.setattr(empirical, "KEPT", 16 if memory == 3.0 else 256)
-        transfer = hs.EmpiricalBayes(memory=memory)
+        transfer = hs.EmpiricalBayes(decay_tasks=memory)
         old, new = another(4)
         told = draw(0, *old, tasks=30)
         state = folded(told + draw(5, *new, tasks=40), transfer)
@@ -399,7 +411,7 @@ class TestForgetting:
     @pytest.mark.parametrize("memory", ["auto", 20.0])
     def test_after_an_abrupt_change_it_soon_follows_the_new_tasks(self, memory):
         """Sixty tasks of one kind, twenty of another: a new one starts nearer to the latter."""
-        transfer = hs.EmpiricalBayes(memory=memory)
+        transfer = hs.EmpiricalBayes(decay_tasks=memory)
         for seed in range(1, 6):
             old, new = another(seed)
             before = folded(draw(seed, *old, tasks=60), transfer)
@@ -424,7 +436,7 @@ class TestForgetting:
     @pytest.mark.parametrize("memory", ["auto", 20.0])
     def test_a_long_history_does_not_slow_it_down(self, memory):
         """As if thousands of tasks had come before: what counts now is renewed as often."""
-        transfer = hs.EmpiricalBayes(memory=memory)
+        transfer = hs.EmpiricalBayes(decay_tasks=memory)
         for seed in range(1, 4):
             old, new = another(seed)
             before = folded(draw(seed, *old, tasks=60), transfer)
@@ -499,8 +511,8 @@ class TestForgetting:
         told = draw(0, *population(0), tasks=12)
         fading = np.exp(-np.arange(12)[::-1] / 20.0)
         for state in (
-            folded(told, hs.EmpiricalBayes(memory=20)),
-            hs.EmpiricalBayes(memory=20).refit(told),
+            folded(told, hs.EmpiricalBayes(decay_tasks=20)),
+            hs.EmpiricalBayes(decay_tasks=20).refit(told),
         ):
             np.testing.assert_allclose(state.tasks.weight, fading, rtol=1e-12)
 
@@ -553,14 +565,14 @@ def explained(told):
 class TestRunningTasks:
     def test_joining_none_is_the_state_itself(self):
         state = folded(draw(0, *population(0), tasks=8))
-        assert TRANSFER.joined(state, []) is state
+        assert TRANSFER.with_running(state, []) is state
 
     def test_joined_tasks_count_and_the_state_is_left_alone(self):
         truth = population(0)
         told, running = draw(0, *truth, tasks=10), draw(1, *truth, tasks=30)
         state = folded(told)
         before = TRANSFER.prior(state)
-        joined = TRANSFER.joined(state, running)
+        joined = TRANSFER.with_running(state, running)
         assert len(joined.tasks) == 40
         assert apart(*truth, TRANSFER.prior(joined)) < 0.7 * apart(*truth, before)
         assert TRANSFER.prior(state) == before
@@ -569,14 +581,14 @@ class TestRunningTasks:
     def test_they_count_before_any_task_has_finished(self):
         truth = population(0)
         state = TRANSFER.init(DIM)
-        prior = TRANSFER.prior(TRANSFER.joined(state, draw(1, *truth, tasks=20)))
+        prior = TRANSFER.prior(TRANSFER.with_running(state, draw(1, *truth, tasks=20)))
         flat = hs.Prior.isotropic(DIM)
         assert apart(*truth, prior) < 0.5 * apart(*truth, flat)
         assert prior.noise == pytest.approx(NOISE, rel=0.15)
 
     def test_the_lone_prior_has_the_tasks_own_scale(self):
         (evidence,) = draw(0, *population(0), tasks=1, rounds=100)
-        prior = TRANSFER.alone(TRANSFER.init(DIM), evidence)
+        prior = TRANSFER.single_task_prior(TRANSFER.init(DIM), evidence)
         assert prior.noise == pytest.approx(NOISE, rel=0.2)
         np.testing.assert_array_equal(prior.mean, 0.0)
         theta = np.linalg.solve(evidence.gram, evidence.moment)

@@ -197,7 +197,7 @@ class TestFolding:
         thetas, errors, blanks = zip(*(dense(evidence, 0.1) for evidence in evidences), strict=True)
         np.testing.assert_allclose(state.mean, np.mean(thetas, axis=0), rtol=1e-9)
         np.testing.assert_allclose(state.errors, np.sum(errors, axis=0), rtol=1e-8, atol=1e-12)
-        np.testing.assert_allclose(state.blanks, np.sum(blanks, axis=0), rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(state.unseen, np.sum(blanks, axis=0), rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(
             state.moments.covariance, np.cov(np.array(thetas).T, bias=True), rtol=1e-8, atol=1e-12
         )
@@ -208,7 +208,7 @@ class TestFolding:
         once, *_ = Estimates.start(4, None, ()).fold(first, 1.0, ridge=0.1)
         twice, *_ = once.fold(second, 1.0, ridge=0.1)
         back, *_ = twice.fold(second, -1.0, ridge=0.1)
-        for name in ("errors", "blanks"):
+        for name in ("errors", "unseen"):
             size = float(np.abs(getattr(twice, name)).max())
             np.testing.assert_allclose(getattr(back, name), getattr(once, name), atol=1e-12 * size)
         np.testing.assert_allclose(back.mean, once.mean, rtol=1e-9)

@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import headstart as hs
 from headstart.model.prior import symmetric_root
-from headstart.transfer import fitting, task_noise
+from headstart.transfer.empirical_bayes import fitting, task_noise
 from headstart.transfer.empirical_bayes.fitting import (
     Fit,
     Past,
@@ -134,7 +134,7 @@ class TestPosteriors:
             belief = hs.Belief.of(prior, tasks.task(n))
             np.testing.assert_allclose(fit.mean + root @ z[n], belief.mean, atol=1e-9)
             np.testing.assert_allclose(
-                root @ (np.eye(3) - known[n]) @ root, NOISE**2 * belief.covariance, atol=1e-9
+                root @ (np.eye(3) - known[n]) @ root, belief.covariance, atol=1e-9
             )
 
     def test_a_task_without_rounds_knows_nothing(self):

@@ -41,7 +41,7 @@ STREAMS = [
 ]
 FITTED = [  # by iteration: close to all this, as test_empirical.py tells, but not exact
     hs.EmpiricalBayes(),
-    hs.EmpiricalBayes(memory=9.0, running=False),
+    hs.EmpiricalBayes(decay_tasks=9.0, running=False),
 ]
 each_sum = pytest.mark.parametrize("transfer", SUMS, ids=repr)
 each_transfer = pytest.mark.parametrize("transfer", SUMS + STREAMS + FITTED, ids=repr)

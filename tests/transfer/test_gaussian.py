@@ -117,7 +117,7 @@ def test_prior_and_posterior_from_first_principles(seed, kind):
     start = noise**2 * np.linalg.inv(sigma)
     b = start + now.gram
     belief = hs.Belief.of(prior, now)
-    np.testing.assert_allclose(belief.covariance, np.linalg.inv(b), atol=1e-7)
+    np.testing.assert_allclose(belief.covariance / noise**2, np.linalg.inv(b), atol=1e-7)
     mean = np.linalg.solve(b, start @ thetas.mean(0) + now.moment)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-6)
 

@@ -10,11 +10,11 @@ from scipy import special, stats
 
 import headstart as hs
 from headstart.lab import Policy, simulate
-from headstart.lab.policies import empirical_bayes, mixture
-from headstart.model.mixture import MixtureBelief, MixturePrior, believe
+from headstart.lab.policies import policy
+from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.records import flatten
-from headstart.transfer import groups
 from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
+from headstart.transfer.mixture import transfer as groups
 from headstart.worlds import Synthetic
 
 seeds = st.integers(0, 2**32 - 1)
@@ -55,7 +55,7 @@ def folded(transfer, evidences, noise=None, dim=3):
     return state
 
 
-def prior_of(evidences, noise=None, dim=3, units="given", **options):
+def prior_of(evidences, noise=None, dim=3, units="free", **options):
     transfer = hs.Mixture(units=units, **options)
     return transfer.prior(folded(transfer, evidences, noise, dim))
 
@@ -93,7 +93,7 @@ def density(prior, contexts, rewards):
 
 def purity(prior, evidences, owners):
     """The share of tasks that are in a group mostly of their own kind."""
-    found = np.array([believe(prior, evidence).weights.argmax() for evidence in evidences])
+    found = np.array([prior.belief(evidence).weights.argmax() for evidence in evidences])
     return sum(np.bincount(owners[found == one]).max() for one in set(found)) / len(owners)
 
 
@@ -196,16 +196,16 @@ class TestNewTasks:
     def test_a_few_rewards_tell_the_group(self, owner):
         prior = three_groups()
         wanted = np.abs(prior.parts.mean - THREE[owner]).sum(-1).argmin()
-        belief = believe(prior)
+        belief = prior.belief()
         contexts, rewards = evidence_of(THREE[owner], [9, owner], rounds=4)
         for x, r in zip(contexts, rewards, strict=True):
-            belief = belief.learn_unchecked(x, r)
+            belief = belief.update(x, r)
         assert belief.weights[wanted] > 0.99
         np.testing.assert_allclose(belief.mean, THREE[owner], atol=0.4)
 
     def test_before_any_reward_they_are_in_every_group_at_once(self):
         prior = three_groups()
-        belief = believe(prior)
+        belief = prior.belief()
         np.testing.assert_allclose(belief.weights, 1 / 3, atol=0.02)
         np.testing.assert_allclose(belief.mean, THREE.mean(0), atol=0.2)
         # As uncertain as the groups are apart.
@@ -253,11 +253,11 @@ class TestLikelihoods:
 
 def usable(prior, dim=3):
     """Whether a prior can be chosen by."""
-    belief = believe(prior)
+    belief = prior.belief()
     for _ in range(3):
         rng = np.random.default_rng(0)
         pick = hs.UCB().choose(belief, rng.standard_normal((4, dim)), rng)
-        belief = belief.learn_unchecked(rng.standard_normal(dim), 1.0)
+        belief = belief.update(rng.standard_normal(dim), 1.0)
         if not np.isfinite(pick.score):
             return False
     return bool(prior.noise > 0)
@@ -295,19 +295,21 @@ class TestOddTasks:
 
     @pytest.mark.parametrize(("dim", "rounds"), [(3, 1), (10, 1), (10, 3), (20, 2)])
     def test_tasks_shorter_than_they_have_dimensions_are_fitted(self, dim, rounds):
-        """No group may be less certain of θ than the tasks' own size, times ten."""
+        """No prior may expect rewards larger than the tasks' own mean square, times five."""
         for seed in range(2):
             centre = np.ones((1, dim)) / np.sqrt(dim)
             evidences = tasks_of(seed, centre, in_turn(1, 16), 0.2, rounds)
-            transfer = hs.Mixture(groups=3, units="given")  # one round tells of no units
+            transfer = hs.Mixture(groups=3)
             state = transfer.init(dim)
+            pooled = hs.Evidence.zero(dim)
             for evidence in evidences:
-                state = transfer.fold(state, evidence)
+                state, pooled = transfer.fold(state, evidence), pooled + evidence
                 prior = transfer.prior(state)
-                whole = prior if isinstance(prior, hs.Prior) else prior.gaussian()
-                square = whole.mean @ whole.mean + np.trace(whole.covariance)
+                whole = prior.as_gaussian()
+                spread = np.outer(whole.mean, whole.mean) + whole.covariance
+                square = np.trace(spread @ pooled.gram) / pooled.rounds
                 assert usable(prior, dim)
-                assert square < 10 * (1 + 0.04 * dim)
+                assert square < 5 * (1 + 0.04 * dim)
 
     def test_a_weight_counts_like_so_many_tasks(self):
         transfer = hs.Mixture(groups=2)
@@ -428,7 +430,7 @@ class TestInABandit:
         assert report.gain.low <= report.gain.saved <= report.gain.high
 
     def test_late_rewards_reopening_and_deleting_leave_the_prior_of_the_closed_tasks(self):
-        transfer = hs.Mixture(groups=2, units="given")
+        transfer = hs.Mixture(groups=2)
         bandit = hs.Bandit(3, transfer, noise=NOISE, seed=0, intercept=False)
         play(bandit, range(16))
         late = [bandit.task(2).choose(np.eye(3)), bandit.task(5).choose(np.eye(3))]
@@ -440,7 +442,7 @@ class TestInABandit:
         assert bandit.prior == expected
         without = prior_of([bandit.task(id).evidence for id in order[:-1]], NOISE, groups=2)
         belief = bandit.task(2).belief  # a closed task's prior does not hold its own evidence
-        alone = believe(without, bandit.task(2).evidence)
+        alone = without.belief(bandit.task(2).evidence)
         np.testing.assert_allclose(belief.mean, alone.mean)
 
     def test_forgetting_nothing_is_no_half_life(self):
@@ -488,14 +490,14 @@ class TestInTheLab:
             np.testing.assert_allclose(together[at], alone[0], rtol=1e-9, atol=1e-12)
 
     def test_groups_are_worth_finding(self):
-        policies = [empirical_bayes(), mixture(groups=3)]
+        policies = [policy("empirical_bayes"), policy("mixture", groups=3)]
         traces = simulate(CLUSTERS, policies, seeds=[0, 1, 2], tasks=80, rounds=25)
         late = {name: trace.regret[:, 40:].mean() for name, trace in traces.items()}
         assert late["mixture"] < 0.9 * late["headstart (default)"]
 
     def test_a_curve_is_followed_piece_by_piece(self):
         world = Synthetic(dim=8, curve=0.5, arms=6)
-        traces = simulate(world, [mixture()], seeds=[0, 1], tasks=30, rounds=15)
+        traces = simulate(world, [policy("mixture")], seeds=[0, 1], tasks=30, rounds=15)
         regret = traces["mixture"].regret
         assert np.isfinite(regret).all()
         assert regret[:, 15:].mean() < regret[:, :3].mean()

@@ -38,7 +38,7 @@ def test_prior_and_posterior_by_hand(make):
     task = bandit.task("a")
     task.learn(task.choose([[1.0, 0.0]]), 5.0)
     np.testing.assert_allclose(task.belief.mean, [1.0, 0.0])
-    np.testing.assert_allclose(task.belief.covariance, np.diag([1 / 5, 1 / 4]))
+    np.testing.assert_allclose(task.belief.covariance, np.diag([1 / 5, 1 / 4]) / 4)
     task.close()
     np.testing.assert_allclose(bandit.prior.root, np.eye(2) / 2)  # and the next starts the same
 
@@ -59,7 +59,7 @@ def test_prior_and_posterior_from_first_principles(seed, lam, noise):
     np.testing.assert_allclose(prior.covariance, noise**2 * np.linalg.inv(start))
     b = start + now.gram
     belief = hs.Belief.of(prior, now)
-    np.testing.assert_allclose(belief.covariance, np.linalg.inv(b), atol=1e-10)
+    np.testing.assert_allclose(belief.covariance / noise**2, np.linalg.inv(b), atol=1e-10)
     np.testing.assert_allclose(belief.mean, np.linalg.solve(b, now.moment), atol=1e-10)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.noise import LAMBDAS, NoiseScale, Spectrum, own_noise, own_scale
+from headstart.transfer.noise import LAMBDAS, NoiseScale, Spectrum, own_scale
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
@@ -140,25 +140,6 @@ def test_batch_axes_are_a_loop():
     for at in range(2):
         alone = estimate([hs.Evidence.of(contexts[k, at], rewards[k, at]) for k in range(3)])
         assert scale.value[at] == pytest.approx(alone)
-
-
-@on_random_instances
-@given(seeds, st.integers(1, 12))
-def test_a_running_tasks_own_noise_is_its_marginal_likelihoods(seed, rounds):
-    """θ ~ N(θ̂₀, R² F₀F₀ᵀ), so rewards ~ N(Xθ̂₀, R² (I + X F₀F₀ᵀ Xᵀ)); R² at its maximum."""
-    rng = np.random.default_rng(seed)
-    prior = hs.Prior(rng.standard_normal(4), rng.standard_normal((4, 4)))
-    contexts, rewards = rng.standard_normal((rounds, 4)), rng.standard_normal(rounds)
-    evidence = hs.Evidence.of(contexts, rewards)
-    marginal = np.eye(rounds) + contexts @ prior.root @ prior.root.T @ contexts.T
-    surprise = rewards - contexts @ prior.mean
-    expected = math.sqrt(surprise @ np.linalg.solve(marginal, surprise) / rounds)
-    mean = hs.Belief.of(prior, evidence).mean
-    assert own_noise(evidence, prior.mean, mean) == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_running_task_says_nothing_of_noise_before_its_first_round():
-    assert own_noise(hs.Evidence.zero(2), np.zeros(2), np.zeros(2)) == 0.0
 
 
 class TestOwnScale:

@@ -26,7 +26,7 @@ def assert_posterior(prior, start, centre, now):
     """Belief under the prior against B₀ inverted densely."""
     b = start + now.gram
     belief = hs.Belief.of(prior, now)
-    np.testing.assert_allclose(belief.covariance, np.linalg.inv(b), atol=1e-8)
+    np.testing.assert_allclose(belief.covariance / belief.noise**2, np.linalg.inv(b), atol=1e-8)
     mean = np.linalg.solve(b, start @ centre + now.moment)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-8)
 

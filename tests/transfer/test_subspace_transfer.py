@@ -83,7 +83,7 @@ def test_prior_and_posterior_from_first_principles(seed, rank, shrink):
     np.testing.assert_allclose(prior.covariance, noise**2 * np.linalg.inv(start), atol=1e-7)
     b = start + now.gram
     belief = hs.Belief.of(prior, now)
-    np.testing.assert_allclose(belief.covariance, np.linalg.inv(b), atol=1e-7)
+    np.testing.assert_allclose(belief.covariance / noise**2, np.linalg.inv(b), atol=1e-7)
     if shrink == "zero":  # the paper's closed form: (DᵀD + λ1P⊥ + λ2P)⁻¹ (Dᵀy + λ1 w)
         closed_form = np.linalg.solve(b, now.moment + lam1 * outside @ centre)
         np.testing.assert_allclose(belief.mean, closed_form, atol=1e-6)

@@ -55,7 +55,7 @@ DIM = 3
 KINDS = [
     lambda: (hs.EmpiricalBayes(), hs.UCB()),
     lambda: (hs.EmpiricalBayes(), hs.Thompson()),
-    lambda: (hs.EmpiricalBayes(running=False, memory=50.0), hs.Greedy()),
+    lambda: (hs.EmpiricalBayes(running=False, decay_tasks=50.0), hs.Greedy()),
     lambda: (hs.Mixture(), hs.UCB(0.5)),
     lambda: (hs.Mixture(groups=2), hs.Thompson()),
     lambda: (hs.Subspace(), hs.UCB(explore=0.1)),

@@ -19,11 +19,10 @@ from headstart.bandit.task import Task
 from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.features.contexts import Features
 from headstart.features.reader import ContextReader
-from headstart.model.mixture import MixturePrior
-from headstart.model.prior import Prior
+from headstart.model.base import BasePrior
 from headstart.random import entropy_of
 from headstart.records import Array
-from headstart.rules import UCB, Indexed, Rule, named_radius, stated_bias
+from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
@@ -114,23 +113,17 @@ class Bandit:
         scale = None if isinstance(noise, str) else checks.positive("noise", noise)
         if half_life is not None:
             half_life = checks.positive("half_life", half_life)
-        radius = named_radius(rule)
-        if radius is not None:
-            stated_bias(radius, transfer.prior(transfer.init(features.dim, scale)), transfer)
-        if radius == "theory" and scale is None:
-            raise checks.refuse("noise", "a number with the theory radius, which rests on R", noise)
-        if radius == "theory" and half_life is not None:
-            raise checks.refuse("half_life", "None with the theory radius", half_life)
-        if transfer.keeps_forced and isinstance(rule, Indexed):
+        choice_window = checks.integer("choice_window", choice_window, 1)
+        cache_size = checks.integer("cache_size", cache_size, 1)
+        ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
+        rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
+        if transfer.keeps_forced and not rule.forces:
             warnings.warn(
                 f"{transfer!r} learns from forced rounds alone, and {rule!r} has none: no prior "
                 f"will be learned. Use rule=headstart.Forced(rounds, {rule!r}).",
                 stacklevel=2,
             )
-        choice_window = checks.integer("choice_window", choice_window, 1)
         seed = entropy_of(seed)
-        cache_size = checks.integer("cache_size", cache_size, 1)
-        ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
         self._state = BanditState(ledger, rule, ContextReader(features), seed, os.urandom(16))
 
     @classmethod
@@ -204,9 +197,9 @@ class Bandit:
         return self._state.reader.features.names
 
     @property
-    def prior(self) -> Prior | MixturePrior:
+    def prior(self) -> BasePrior:
         """The prior of a new task."""
-        prior: Prior | MixturePrior = self._state.prior()
+        prior: BasePrior = self._state.prior()
         return prior
 
     @property

@@ -7,7 +7,6 @@ import dataclasses
 from headstart.bandit.gain import Gain, expected_gain
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixturePrior
 from headstart.records import Array, Record
 
 __all__ = ["Report", "make_report"]
@@ -118,7 +117,7 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         eigenvalues=explained.eigenvalues,
         explained=explained.explained,
         gain=expected_gain(
-            prior.gaussian() if isinstance(prior, MixturePrior) else prior,
+            prior.as_gaussian(),
             total.gram / max(total.rounds, 1.0),
             total.rounds / max(tasks, 1),
             tasks,

@@ -7,37 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from headstart import checks, rules, subspace, transfer
+from headstart import checks
 from headstart.errors import FileError
+from headstart.records import SETTINGS, full_name
 
 __all__ = ["decode", "encode", "is_known"]
-
-#: The kinds a file may name. Anything else has to be handed to ``load`` by the caller.
-KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        rules.UCB,
-        rules.Thompson,
-        rules.Greedy,
-        rules.Uniform,
-        rules.Forced,
-        subspace.ExactPCA,
-        subspace.CCIPCA,
-        transfer.Independent,
-        transfer.Bias,
-        transfer.Subspace,
-        transfer.Gaussian,
-        transfer.EmpiricalBayes,
-        transfer.Mixture,
-        transfer.Oracle,
-    )
-}
 
 
 def encode(value: Any) -> Any:
     """A rule, a transfer or one of their settings as JSON.
 
-    >>> encode(rules.UCB(radius=2.0))["radius"]
+    >>> import headstart as hs
+    >>> encode(hs.UCB(radius=2.0))["settings"]["radius"]
     2.0
     """
     if isinstance(value, np.ndarray):
@@ -46,11 +27,20 @@ def encode(value: Any) -> Any:
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    name = type(value).__name__
-    if KINDS.get(name) is not type(value):
-        return {"foreign": f"{type(value).__module__}.{type(value).__qualname__}"}
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item) for item in value]}
+    kind, name = type(value), full_name(type(value))
+    if SETTINGS.get(name) is not kind or not is_plain_dataclass(kind):
+        return {"kind": name, "settings": None}
     fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return {"kind": name, **fields}
+    return {"kind": name, "settings": fields}
+
+
+def is_plain_dataclass(kind: type) -> bool:
+    """Whether its fields are all there is: its own constructor takes them, and nothing else."""
+    known: dict[str, dataclasses.Field[Any]] = vars(kind).get("__dataclass_fields__", {})
+    own = "__dataclass_params__" in vars(kind) and kind.__dataclass_params__.init  # type: ignore[attr-defined]
+    return own and all(field.init for field in known.values())
 
 
 def decode(value: Any, argument: str) -> Any:
@@ -59,21 +49,17 @@ def decode(value: Any, argument: str) -> Any:
         return value
     if "array" in value:
         return checks.finite_array(argument, value["array"], "settings with arrays of numbers")
-    if "foreign" in value:
+    if "tuple" in value:
+        return tuple(decode(item, argument) for item in value["tuple"])
+    kind, fields = SETTINGS.get(str(value["kind"])), value["settings"]
+    if kind is None or fields is None:
         raise FileError(
-            f"the file was saved with a {argument} of your own, {value['foreign']}: "
-            f"pass it as load(path, {argument}=…)"
+            f"the file was saved with a {argument} of your own, {checks.describe(value['kind'])}: "
+            f"import it before loading, or pass it as load(path, {argument}=…)"
         )
-    fields = {name: decode(field, argument) for name, field in value.items() if name != "kind"}
-    kind = KINDS.get(str(value.get("kind")))
-    if kind is None:
-        raise FileError(
-            f"the file names a {argument} this headstart does not know: "
-            f"{checks.describe(value.get('kind'))}"
-        )
-    return kind(**fields)
+    return kind(**{name: decode(field, argument) for name, field in fields.items()})
 
 
 def is_known(value: Any) -> bool:
-    """Whether a rule or a transfer is one of headstart's, not of a user's own kind."""
-    return KINDS.get(type(value).__name__) is type(value)
+    """Whether a rule or a transfer is one of headstart's, whose states can be checked."""
+    return full_name(type(value)).startswith("headstart.")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import settings, validation
-from headstart.bandit.ledger.entries import AnyBelief, CachedTask, TaskEntry
+from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
 from headstart.bandit.state import BanditState
@@ -123,7 +123,7 @@ def pack_prior(prior_state: PriorState) -> tuple[Header, Tensors]:
 def pack_cache(ledger: Ledger) -> tuple[Header, Tensors]:
     """What is cached of tasks; priors that beliefs share are stored once."""
     tasks = [entry.cached for entry in ledger.cache.tasks.values() if entry.cached is not None]
-    split = [split_prior(task.belief) for task in tasks]
+    split = [task.belief.split_prior() for task in tasks]
     priors = {id(prior): prior for _, prior in split}
     places = {key: place for place, key in enumerate(priors)}
     header = {
@@ -183,8 +183,6 @@ def unpack_state(
         raise checks.refuse("transfer", "a Transfer", transfer)
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule", rule)
-    if transfer.mixes and isinstance(radius := getattr(rule, "radius", 0.0), str):
-        raise checks.refuse("radius", f"a number with {transfer!r}", radius)
     features = validation.parse_features(header["features"])
     validation.check_dimension(features.dim, transfer, tensors.values())
     noise, half_life = header["noise"], header["half_life"]
@@ -196,10 +194,14 @@ def unpack_state(
         checks.integer("choice_window", header["choice_window"], 1),
         None if half_life is None else checks.positive("half_life", half_life),
     )
+    prior_state = ledger.prior_state
+    rule.check_bandit(
+        transfer.prior(prior_state.state), transfer, prior_state.noise, ledger.half_life
+    )
     parts = group_by_part(tensors)
     unpack_entries(ledger, header, tensors["evidence"], parts["task"])
-    unpack_prior(ledger.prior_state, header, tensors["removals"], parts)
-    unpack_cache(ledger, header, parts)
+    templates = unpack_prior(prior_state, header, tensors["removals"], parts)
+    unpack_cache(ledger, header, parts, templates)
     sizes = validation.parse_sizes(tensors["sizes"], features.context_dim)
     offer_count = validation.check_count("offer_count", header["offer_count"])
     return BanditState(
@@ -245,8 +247,8 @@ def unpack_entries(ledger: Ledger, header: Header, rows: Any, columns: dict[str,
 
 def unpack_prior(
     prior_state: PriorState, header: Header, removals: Any, parts: dict[str, Any]
-) -> None:
-    """The transfer's state, and the cached prior."""
+) -> list[Any]:
+    """The transfer's state, and the cached prior; returns priors and beliefs of a user's own."""
     entries, first, transfer = prior_state.entries, prior_state.state, prior_state.transfer
     dim = entries.dim
     base = restore(header["base"], first, parts.get("base", {}), (*RECORDS, BaseFit))
@@ -260,8 +262,11 @@ def unpack_prior(
     validation.check_task_ids("unfolded", header["unfolded"], closed)
     names = validation.check_task_ids("removals", header["removals"])
     validation.check_evidence(removals, names, dim, entries.keeps_forced)
+    own = [] if settings.is_known(transfer) else [first, state]
+    templates: list[Any] = [transfer.prior(each) for each in own]
+    templates += [prior.belief() for prior in templates]
     kinds = (Prior, MixturePrior)
-    prior = restore(header["cached_prior"], None, parts.get("cached_prior", {}), kinds)
+    prior = restore(header["cached_prior"], templates, parts.get("cached_prior", {}), kinds)
     count = validation.check_count("cached_reward_count", header["cached_reward_count"])
     # Some of the tasks that it counts may be deleted by now.
     running = tuple(validation.check_task_ids("cached_running", header["cached_running"]))
@@ -280,18 +285,20 @@ def unpack_prior(
         removal_count=validation.check_count("removal_count", header["removal_count"]),
         cached=None if prior is None else CachedPrior(prior, count, running),
     )
+    return templates
 
 
-def unpack_cache(ledger: Ledger, header: Header, parts: dict[str, Any]) -> None:
+def unpack_cache(
+    ledger: Ledger, header: Header, parts: dict[str, Any], templates: list[Any]
+) -> None:
     """What is cached of tasks."""
     dim = ledger.entries.dim
     names = validation.check_task_ids("cached_tasks", header["cached_tasks"], ledger.entries)
     if len(names) > ledger.cache.size:
         raise checks.refuse("cached_tasks", f"up to {ledger.cache.size} tasks", names)
-    blank = Prior.isotropic(dim)
     outlines = header["prior_outlines"]
     priors = [
-        restore(shape, blank, parts.get(f"prior.{place}", {}))
+        restore(shape, templates, parts.get(f"prior.{place}", {}), (Prior,))
         for place, shape in enumerate(
             validation.check_list("prior_outlines", outlines, len(outlines))
         )
@@ -313,33 +320,18 @@ def unpack_cache(ledger: Ledger, header: Header, parts: dict[str, Any]) -> None:
         )
     ):
         arrays = parts.get(f"belief.{at}", {})
-        belief = restore(shape, Belief.start(blank), arrays, (MixtureBelief,))
+        belief = restore(shape, templates, arrays, (Belief, MixtureBelief))
         prior = priors[checks.integer("cached_prior_places", place, 0, len(priors) - 1)]
         validation.check_belief(f"belief of task {name!r}", belief, prior, dim)
         entry = ledger.entries[name]
         task = CachedTask(
             entry.evidence(dim),
             tuple(itertools.islice(pending, counts[at])),
-            with_prior(belief, prior),
+            belief.with_prior(prior),
             validation.check_flag("cached_alone", alone),
             validation.check_count("cached_other_rewards", others),
         )
         ledger.changes.commit(*ledger.cache.steps_to_store(name, task))
-
-
-def split_prior(belief: AnyBelief) -> tuple[AnyBelief, Prior]:
-    """A belief without its prior, and the prior, which several tasks may share."""
-    if isinstance(belief, MixtureBelief):
-        parts, prior = split_prior(belief.parts)
-        return belief.replace(parts=parts), prior
-    return belief.replace(prior=None), belief.prior
-
-
-def with_prior(belief: AnyBelief, prior: Prior) -> AnyBelief:
-    """The inverse of :func:`split_prior`."""
-    if isinstance(belief, MixtureBelief):
-        return belief.replace(parts=with_prior(belief.parts, prior))
-    return belief.replace(prior=prior)
 
 
 def group_by_part(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:

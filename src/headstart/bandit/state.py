@@ -13,20 +13,23 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.batch import Choices, choose_each, propensities_of
+from headstart.bandit.batch import Choices, propensities_of
 from headstart.bandit.choice import Choice, check_choice, choice_id
-from headstart.bandit.ledger.entries import AnyBelief, CachedTask
+from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.features.contexts import MAX_VALUE, Features, allowed_arms, check_reward
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, Offer
+from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
 from headstart.records import Array, frozen
 from headstart.rules import Rule
 
 __all__ = ["BanditState"]
+
+MAX_FITS = 4  # of a task that is closed, before other calls have to wait for the last one
 
 
 class BanditState:
@@ -64,6 +67,7 @@ class BanditState:
         self.seed = seed
         self.origin = origin
         self.is_frozen = is_frozen
+        self.ledger.set_usual_sizes(reader.usual_sizes)
         self.create_lock()
 
     def create_lock(self) -> None:
@@ -96,6 +100,7 @@ class BanditState:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
             self.reader = ContextReader(features)
+            self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
                 self.ledger.prior_state.start_from(fit)
             else:
@@ -154,14 +159,14 @@ class BanditState:
             with self.ledger.prior_state.preserved():
                 return self.ledger.prior_state.prior(keep=False)
 
-    def belief(self, name: str) -> AnyBelief:
+    def belief(self, name: str) -> BaseBelief:
         """The belief of a task."""
         with self.lock:
             self.ledger.entry(name)
             with self.ledger.prior_state.preserved():
                 return self.ledger.belief(name).sealed()
 
-    def belief_for(self, name: str, contexts: Any) -> tuple[AnyBelief, Array]:
+    def belief_for(self, name: str, contexts: Any) -> tuple[BaseBelief, Array]:
         """The belief of a task, were these contexts on offer, and the rows that the model sees."""
         with self.lock:
             self.ledger.entry(name)
@@ -180,19 +185,21 @@ class BanditState:
     def close(self, name: str) -> None:
         """Fold a task into the prior; other calls can proceed while the fit is computed."""
         prior_state = self.ledger.prior_state
-        with self.lock:
-            self.ledger.entry(name)
-            if self.is_frozen or name in prior_state.closed:
-                return
-            if name in prior_state.removals:
-                prior_state.update()
-            skip = prior_state.needs_refit or not self.ledger.entries.rounds(name)
-            compute = None if skip else prior_state.prepare_fold(name)
-        fold = None if compute is None else compute()
-        with self.lock:
-            self.ledger.entry(name)
-            if not self.is_frozen:
-                self.ledger.close(name, fold)
+        for last in (*[False] * (MAX_FITS - 1), True):
+            with self.lock:
+                self.ledger.entry(name)
+                if self.is_frozen or name in prior_state.closed:
+                    return
+                self.ledger.check_evidence(name, self.ledger.entries.evidence(name))
+                job = prior_state.fold_job(name)
+            state = None if job is None else job.run(prior_state.transfer)
+            with self.lock:
+                self.ledger.entry(name)
+                current = prior_state.is_current(name, job)
+                if not self.is_frozen and (job is None or current or last):
+                    self.ledger.close(name, state if current else None)
+                    return
+            # Another call has changed something meanwhile: once more.
 
     def choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
         """Choose an arm for a task."""
@@ -206,7 +213,8 @@ class BanditState:
             prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared[0], self.stream_key(name, cached)
             position = number - entry.first_number
-            arm, score, forced = rule.choose(belief, rows, self.stream(key, position), allowed)
+            rng: Any = Stream(self.streams, key, position)
+            arm, score, forced = rule.choose(belief, rows, rng, allowed)
             changed = entry.cached is not cached and entry.cached is not None
             if changed or entry.next_number != number:
                 raise TaskError(
@@ -215,7 +223,7 @@ class BanditState:
                 )
             # Nothing can be refused from here on.
             ledger.record_choice(name, *prepared, key, is_frozen=is_frozen)
-            self.reader.accept(offer, is_frozen=is_frozen)
+            self.accept(offer)
             epoch = ledger.entries.epoch
         propensities = partial(
             propensities_of, rule, belief, rows, self.seed, key, position, allowed
@@ -236,6 +244,10 @@ class BanditState:
             offer = self.reader.read_many(contexts, len(names))
             given, tables = offer[:2]
             for name in names:
+                entry = ledger.entries.get(name)
+                if entry is not None and entry.cached is None:
+                    ledger.check_evidence(name, ledger.entries.evidence(name))
+            for name in names:
                 ledger.entries.open(name)
             beliefs, streams, numbers = [], [], []
             # In order: a task that is used, or evicted, changes the prior of the others.
@@ -247,8 +259,9 @@ class BanditState:
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, *prepared, key, is_frozen=self.is_frozen)
-            arms, scores, forced = choose_each(rule, beliefs, tables, streams, self.stream)
-            self.reader.accept(offer, is_frozen=self.is_frozen)
+            arms, scores, forced = rule.choose_many(beliefs, tables, streams)
+            arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
+            self.accept(offer)
             epoch = ledger.entries.epoch
 
         def make(at: int) -> Choice:
@@ -265,17 +278,16 @@ class BanditState:
 
         return Choices(arms, scores, names, make)
 
+    def accept(self, offer: Offer) -> None:
+        """Remember contexts that a choice was made from."""
+        if self.reader.accept(offer, is_frozen=self.is_frozen):
+            self.ledger.set_usual_sizes(self.reader.usual_sizes)
+
     def stream_key(self, name: str, cached: CachedTask | None) -> Any:
         """The key of a task's random streams."""
         if cached is None or cached.stream_key is None:
             return self.streams.key(name)
         return cached.stream_key
-
-    def stream(self, key: Any, position: int) -> Any:
-        """The random numbers of a choice; the library's own rules mostly need none."""
-        if type(self.rule).__module__.startswith("headstart.rules"):
-            return Stream(self.streams, key, position)
-        return self.streams.at(key, position)
 
     def learn(self, choice: Any, reward: Any, task: str | None = None) -> bool:
         """Learn from one choice or several, of one task where it is given.

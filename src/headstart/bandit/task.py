@@ -11,8 +11,8 @@ from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.bandit.choice import Choice
-    from headstart.bandit.ledger.entries import AnyBelief
     from headstart.bandit.state import BanditState
+    from headstart.model.base import BaseBelief
     from headstart.model.evidence import Evidence
 
 __all__ = ["Prediction", "Task"]
@@ -76,7 +76,7 @@ class Task:
         return self._state.evidence(self._id)
 
     @property
-    def belief(self) -> AnyBelief:
+    def belief(self) -> BaseBelief:
         """The posterior: a prior without the task's own evidence, and its evidence."""
         return self._state.belief(self._id)
 

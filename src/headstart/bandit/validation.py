@@ -18,7 +18,6 @@ from headstart import checks
 from headstart.bandit import settings
 from headstart.bandit.ledger.entries import (
     MAX_EPOCHS,
-    AnyBelief,
     ChoiceWindow,
     Round,
     TaskEntry,
@@ -27,6 +26,7 @@ from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import InputError
 from headstart.features.contexts import Features
 from headstart.features.sizes import UsualSizes
+from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, fault_in, packed_size
 from headstart.model.mixture import MixtureBelief, MixturePrior
@@ -72,6 +72,19 @@ NON_NEGATIVE = {
     "tasks.squares",
     "tasks.weight",
     "tasks.noise",
+}
+#: Sums of outer products and covariances, by the last part of their names.
+SYMMETRIC = {
+    "gram",
+    "second",
+    "covariance",
+    "error",
+    "errors",
+    "blanks",
+    "scatter",
+    "squared",
+    "candidates",
+    "roots",
 }
 MAX_TASKS = 1e15
 MAX_TRIAL_DIM = 32  # in which a task is folded to try a state
@@ -283,6 +296,7 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     if not settings.is_known(transfer):
         return
     check_like(state, template)
+    check_symmetric(flatten(state))
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > MAX_NUMBER:
             raise InputError(f"state.{name} must be below {MAX_NUMBER:g}; got more")
@@ -308,6 +322,27 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
                 transfer.prior(transfer.fold(folded, task, -1.0))
 
 
+def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Refuse matrices of a state that differ from their transposes, or negative variances.
+
+    Sums from which all was subtracted are rounding: small beside the others, and not symmetric.
+    """
+    matrices = {
+        name: array
+        for name, array in arrays.items()
+        if name.rpartition(".")[2] in SYMMETRIC and array.ndim > 1 and np.isfinite(array).all()
+    }
+    sizes = {name: float(np.abs(array).max(initial=0.0)) for name, array in matrices.items()}
+    for name, array in matrices.items():
+        others = max((size for other, size in sizes.items() if other != name), default=0.0)
+        allowed = 1e-6 * np.maximum(np.abs(array).max((-1, -2), initial=0.0), others)
+        gap = np.abs(array - array.swapaxes(-1, -2)).max((-1, -2), initial=0.0)
+        if not (gap <= allowed).all():
+            raise InputError(f"state.{name} must be symmetric; got a matrix that is not")
+        if name.endswith("covariance") and float(array.diagonal(0, -2, -1).min(initial=0.0)) < 0:
+            raise InputError(f"state.{name} must hold variances of 0 or more; got less")
+
+
 def check_base(base: Any, dim: int) -> None:
     """Refuse tasks that a bandit cannot have begun with."""
     if base is None:
@@ -328,14 +363,26 @@ def check_base(base: Any, dim: int) -> None:
 def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -> None:
     """Refuse a prior that no task can start from."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
-    if not isinstance(parts, Prior):
+    if not isinstance(parts, BasePrior):
         raise checks.refuse(name, "a prior", prior)
+    if not isinstance(parts, Prior):
+        check_own(name, parts, dim)
+        return
     if isinstance(prior, MixturePrior):
         groups = check_weights(name, prior.log_weights)
     check_moderate(name, parts)
     anew = parts.replace()  # checked, as it is made anew
     if parts.mean.shape != (*groups, dim):
         raise checks.refuse(name, f"a prior whose mean has shape {(*groups, dim)}", anew.mean)
+
+
+def check_own(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
+    """Refuse a prior or a belief of a user's own class with impossible numbers or dimensions."""
+    check_moderate(name, own)
+    if own.dim != dim or own.batch != ():
+        raise checks.refuse(name, f"one task's, with {dim} features", own)
+    checks.positive(f"{name}.noise", own.noise)
+    checks.non_negative(f"{name}.rounds", getattr(own, "rounds", 0.0))
 
 
 def check_moderate(name: str, believed: Record) -> None:
@@ -357,7 +404,7 @@ def check_weights(name: str, logs: Any) -> tuple[int, ...]:
     return array.shape
 
 
-def check_belief(name: str, belief: AnyBelief, prior: Prior, dim: int) -> None:
+def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
     """Refuse a belief (without its prior) that cannot have come of a prior."""
     groups: tuple[int, ...] = ()
     parts: Any = belief
@@ -365,9 +412,12 @@ def check_belief(name: str, belief: AnyBelief, prior: Prior, dim: int) -> None:
         groups, parts = check_weights(name, belief.log_weights), belief.parts
         if check_weights(name, belief.log_start) != groups:
             raise checks.refuse(name, f"a belief with {groups[0]} groups", belief.log_start)
-    if not isinstance(parts, Belief):
+    if not isinstance(parts, BaseBelief):
         raise checks.refuse(name, "a belief", parts)
     check_prior(name, prior, dim, groups)
+    if not isinstance(parts, Belief):
+        check_own(name, parts.with_prior(prior), dim)
+        return
     check_moderate(name, parts.replace(prior=None))
     shapes = {"mean": (*groups, dim), "root": (*groups, dim, dim)}
     for field in ("mean", "root", "information", "rounds", "noise", "square", "scale"):

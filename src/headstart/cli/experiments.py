@@ -6,31 +6,30 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headstart.cli.options import Cluster, Json, Out, Workers
-from headstart.cli.screen import bars, list_out, tell
+from headstart.cli.screen import bars, print_entries, print_outcome
+from headstart.lab.studies import STUDIES
 
 if TYPE_CHECKING:
-    from headstart.lab.experiment import Spread
+    from headstart.lab.execution import Execution
 
 __all__ = ["compare", "policies", "report", "reproduce", "worlds"]
 
-STUDIES = ("synthetic", "ranks", "subspace", "movielens", "beyond", "all")
 
-
-def studies_like(incomplete: str) -> list[str]:
-    """Studies whose names start so, for the shell's completion."""
+def complete_study(incomplete: str) -> list[str]:
+    """The studies whose names start so, for the shell's completion."""
     return [name for name in STUDIES if name.startswith(incomplete)]
 
 
-def policies_like(incomplete: str) -> list[str]:
-    """Likewise policies."""
-    from headstart.lab.policies import POLICIES
+def complete_policy(incomplete: str) -> list[str]:
+    """The algorithms whose names start so."""
+    from headstart.algorithms import ALGORITHMS
 
-    return [name for name in POLICIES if name.startswith(incomplete)]
+    return [name for name in ALGORITHMS if name.startswith(incomplete)]
 
 
 Seeds = Annotated[int | None, typer.Option(min=2, help="How many seeds to report on.")]
@@ -46,7 +45,7 @@ Engine = Annotated[
 
 def reproduce(
     study: Annotated[
-        str, typer.Argument(help=f"One of {', '.join(STUDIES)}.", autocompletion=studies_like)
+        str, typer.Argument(help=f"One of {', '.join(STUDIES)}.", autocompletion=complete_study)
     ] = "all",
     quick: Annotated[
         bool, typer.Option("--quick", help="A look in under a minute: fewer seeds and tasks.")
@@ -64,25 +63,22 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Reproduce the paper: figures, tables, claims, and one HTML report."""
-    from headstart.lab.studies import reproduce as run
+    from headstart.lab.studies.reproduction import reproduce as run
 
     if study not in STUDIES:
         raise typer.BadParameter(f"one of {', '.join(STUDIES)}", param_hint="study")
-    with bars(quiet=as_json) as bar, elsewhere(cluster, workers, bar) as spread:
-        made = run(
+    with execution_of(workers, engine, cluster, quiet=as_json) as execution:
+        outcome = run(
             study,
             out,
             quick=quick,
             seeds=seeds,
             tasks=tasks,
             resume=resume,
-            workers=workers,
-            bar=bar,
             data=data,
-            engine=engine,
-            spread=spread,
+            execution=execution,
         )
-    tell(made, as_json)
+    print_outcome(outcome, as_json)
 
 
 def compare(
@@ -95,7 +91,8 @@ def compare(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="A policy and its options: bias_oful:lam=2. Repeat.", autocompletion=policies_like
+            help="A policy and its options: bias_oful:lam=2. Repeat.",
+            autocompletion=complete_policy,
         ),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=2, help="How many seeds; 8.")] = None,
@@ -109,11 +106,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare any policies on any world, on the same tasks, contexts and noise."""
-    from headstart.lab.studies import compare as run
     from headstart.lab.studies.comparison import DEFAULT_POLICIES
+    from headstart.lab.studies.comparison import compare as run
 
-    with bars(quiet=as_json) as bar, elsewhere(cluster, workers, bar) as spread:
-        made = run(
+    with execution_of(workers, engine, cluster, quiet=as_json) as execution:
+        outcome = run(
             plan,
             world=world,
             policies=policy or DEFAULT_POLICIES,
@@ -122,49 +119,54 @@ def compare(
             tasks=tasks,
             rounds=rounds,
             out=out,
-            workers=workers,
-            bar=bar,
-            engine=engine,
-            spread=spread,
+            execution=execution,
         )
-    tell(made, as_json)
+    print_outcome(outcome, as_json)
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder that reproduce or compare has filled.")],
     as_json: Json = False,
 ) -> None:
-    """Make figures and report anew from results on disk; nothing is simulated again."""
-    from headstart.lab.studies import rebuild
+    """Draw figures and write the report again from results on disk; nothing is simulated."""
+    from headstart.lab.studies.reproduction import rebuild
 
-    with bars(quiet=as_json) as bar:
-        made = rebuild(folder, bar=bar)
-    tell(made, as_json)
+    with execution_of(quiet=as_json) as execution:
+        outcome = rebuild(folder, execution)
+    print_outcome(outcome, as_json)
 
 
 @contextlib.contextmanager
-def elsewhere(cluster: str | None, workers: int | None, bar: Any) -> Iterator[Spread | None]:
-    """What runs seeds on a cluster, connected until the end; ``None`` if they run here."""
-    if cluster is None:
-        yield None
-        return
-    from headstart.fleet.cluster import connected, run_jobs
+def execution_of(
+    workers: int | None = None,
+    engine: str = "auto",
+    cluster: str | None = None,
+    *,
+    quiet: bool,
+) -> Iterator[Execution]:
+    """How to run experiments, with progress bars; connected to a cluster until the end."""
+    from headstart.lab.execution import Execution
 
-    with contextlib.ExitStack() as connection:
-        with bar("connecting to the cluster"):
-            connection.enter_context(connected(cluster, workers))
-        yield functools.partial(run_jobs, cluster=cluster, workers=workers)
+    with bars(quiet) as bar, contextlib.ExitStack() as connection:
+        executor = None
+        if cluster is not None:
+            from headstart.fleet.engines.cluster import connected, run_jobs
+
+            with bar("connecting to the cluster"):
+                connection.enter_context(connected(cluster, workers))
+            executor = functools.partial(run_jobs, cluster=cluster, workers=workers)
+        yield Execution(workers, engine, executor, bar)
 
 
 def worlds(as_json: Json = False) -> None:
     """List the worlds that compare knows, with their options."""
-    from headstart.lab.studies import list_worlds
+    from headstart.lab.studies.comparison import list_worlds
 
-    list_out(list_worlds(), "world", as_json)
+    print_entries(list_worlds(), "world", as_json)
 
 
 def policies(as_json: Json = False) -> None:
     """List the policies that compare knows, with their options."""
-    from headstart.lab.studies import list_policies
+    from headstart.lab.studies.comparison import list_policies
 
-    list_out(list_policies(), "policy", as_json)
+    print_entries(list_policies(), "policy", as_json)

@@ -119,7 +119,7 @@ def fit(
     from headstart.fleet import Columns, Logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
-    from headstart.fleet.kept import check_target, forget, kept_in
+    from headstart.fleet.summing.checkpoint import check_target, forget, kept_in
 
     local_path(out)
     how, room = transfer_from(transfer), bytes_from(memory)
@@ -212,8 +212,8 @@ def evaluate(
     """Does it help on my data? Learn from some tasks, predict the others, and say so."""
     from headstart.fleet import Columns, Logs
     from headstart.fleet import evaluate as run
+    from headstart.fleet.evaluation.page import check_place, write_page
     from headstart.fleet.fit import transfer_from
-    from headstart.fleet.page import check_place, write_page
 
     local_path(out)
     check_place(out)
@@ -307,7 +307,7 @@ def local_path(out: Path) -> None:
 @contextlib.contextmanager
 def keeping(folder: Path) -> Iterator[None]:
     """After Ctrl-C say what was kept; where nothing was, leave no folder behind."""
-    from headstart.fleet.kept import kept_in, tidy
+    from headstart.fleet.summing.checkpoint import kept_in, tidy
 
     try:
         yield

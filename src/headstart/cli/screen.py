@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 from headstart.errors import visible
 
 if TYPE_CHECKING:
-    from headstart.lab.studies import Made
+    from headstart.lab.studies.outcome import Outcome
 
 __all__ = [
     "Interrupted",
     "bars",
-    "list_out",
+    "print_entries",
     "print_json",
+    "print_outcome",
     "say",
     "show",
     "table",
-    "tell",
     "warn",
 ]
 
@@ -156,13 +156,13 @@ def lines(label: str, unit: str | None = None) -> Iterator[Callable[[float, floa
     yield show
 
 
-def tell(made: Made, as_json: bool) -> None:
-    """What a study has made: a table and where the report is, or JSON."""
+def print_outcome(outcome: Outcome, as_json: bool) -> None:
+    """Print a study's table and where its report is, or JSON."""
     if as_json:
-        print_json(made.summary())
+        print_json(outcome.summary())
         return
-    show(made.totals, made.title)
-    say(f"The report is in {made.path}, figures beside it.", bold=True)
+    show(outcome.totals, outcome.title)
+    say(f"The report is in {outcome.path}, figures beside it.", bold=True)
 
 
 def show(table: Any, title: str) -> None:
@@ -201,8 +201,8 @@ def table(facts: dict[str, Any]) -> None:
     Console().print(shown)
 
 
-def list_out(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
-    """Names with options and a line on each."""
+def print_entries(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
+    """Print names with a line on each, their options and references."""
     if as_json:
         print_json(rows)
         return
@@ -214,7 +214,8 @@ def list_out(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
         table.add_column(column)
     for row in rows:
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
-        table.add_row(row["name"], row["about"], options)
+        about = "\n".join(filter(None, (row["about"], row.get("reference"))))
+        table.add_row(row["name"], about, options)
     Console().print(table)
 
 

@@ -34,6 +34,7 @@ class ContextReader:
         """Set the usual sizes of the features."""
         self.sizes, self.limits = sizes, sizes.limits
         self.max_squares = float(self.limits.min()) ** 2  # no sum of squares is below its terms
+        self.usual_sizes = sizes.usual(self.features)
 
     def read(self, contexts: Any) -> Offer:
         """The contexts of one task, shape ``(K, context_dim)``."""
@@ -61,11 +62,16 @@ class ContextReader:
         updated = sizes.update(contexts, self.features)
         return updated if due else sizes
 
-    def accept(self, offer: Offer, *, is_frozen: bool) -> None:
-        """Remember an offer that a choice was made from; no sizes as long as learning is frozen."""
+    def accept(self, offer: Offer, *, is_frozen: bool) -> bool:
+        """Remember an offer that a choice was made from; returns whether the sizes have changed.
+
+        As long as learning is frozen, they do not.
+        """
         _, _, names, sizes = offer
         self.offer_count += 1
-        if sizes is not self.sizes and not is_frozen:
-            self.set_sizes(sizes)
         if names is not self.features.names:
             self.features = self.features._replace(names=names)
+        if sizes is self.sizes or is_frozen:
+            return False
+        self.set_sizes(sizes)
+        return True

@@ -13,6 +13,7 @@ from headstart.records import Array
 __all__ = ["UsualSizes"]
 
 MIN_COUNT = 8  # values that tell the usual size of a feature
+MIN_COUNT_TO_REFUSE = 3  # values before which none is refused
 MAX_RATIO = 1e6  # of a value and the usual size
 STEADY_RATIO = 10.0  # of sizes that hardly change
 
@@ -51,16 +52,18 @@ class UsualSizes(NamedTuple):
           ...
         headstart.errors.InputError: contexts must be within a million times the usual size ...
         """
-        origin = self.origin if self.counts.any() else contexts.mean(0)
-        size = np.abs(np.stack([contexts, contexts - origin], 1))
+        before = self.with_origin(contexts)
+        size = np.abs(np.stack([contexts, contexts - before.origin], 1))
         present = size > 0
-        log_sums = self.log_sums + np.log(np.where(present, size, 1.0)).sum(0)
-        counts = self.counts + present.sum(0)
-        # Features with few values so far are measured by these contexts as well.
-        known = self.counts >= MIN_COUNT
-        divisor = np.maximum(np.where(known, self.counts, counts), 1)
-        usual = np.exp(np.where(known, self.log_sums, log_sums) / divisor)
-        large, away = (size > MAX_RATIO * usual).swapaxes(0, 1)
+        log_sums = before.log_sums + np.log(np.where(present, size, 1.0)).sum(0)
+        counts = before.counts + present.sum(0)
+        # Features with few values so far are measured by these contexts as well. Of one or two
+        # values nothing tells whether they are large or the others are small.
+        known = before.counts >= MIN_COUNT
+        divisor = np.maximum(np.where(known, before.counts, counts), 1)
+        usual = np.exp(np.where(known, before.log_sums, log_sums) / divisor)
+        refusable = before.counts >= MIN_COUNT_TO_REFUSE
+        large, away = ((size > MAX_RATIO * usual) & refusable).swapaxes(0, 1)
         # A time stamp may move far from where it began, as long as its size hardly changes.
         far = large | (away & (size[:, 0] > STEADY_RATIO * usual[0]))
         if far.any():
@@ -71,7 +74,31 @@ class UsualSizes(NamedTuple):
                 f"{contexts[row, column]:g} at row {row}, column {label}, where "
                 f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
             )
-        return UsualSizes(counts, log_sums, origin)
+        return UsualSizes(counts, log_sums, before.origin)
+
+    def with_origin(self, contexts: Array) -> UsualSizes:
+        """The same with another origin, where there is none or it was far out itself."""
+        mean = contexts.mean(0)
+        if not self.counts.any():
+            return self._replace(origin=mean)
+        usual = np.exp(self.log_sums[0] / np.maximum(self.counts[0], 1))
+        astray = (self.counts[0] >= MIN_COUNT) & (np.abs(self.origin) > STEADY_RATIO * usual)
+        astray &= np.abs(mean) <= STEADY_RATIO * usual
+        if not astray.any():
+            return self
+        keep = np.stack([np.ones_like(astray), ~astray])
+        origin = np.where(astray, mean, self.origin)
+        return UsualSizes(self.counts * keep, self.log_sums * keep, origin)
+
+    def usual(self, features: Features) -> Array:
+        """The usual sizes of the features that the model sees; infinite where they are unknown."""
+        if features.scale is not None:
+            return np.ones(features.dim)
+        size = np.full(features.dim, np.inf)
+        known = self.counts[0] >= MIN_COUNT
+        mean = np.exp(self.log_sums[0] / np.maximum(self.counts[0], 1))
+        size[: features.context_dim] = np.where(known, mean, np.inf)
+        return size
 
     @property
     def limits(self) -> Array:

@@ -3,13 +3,13 @@
 It needs ``pip install 'headstart[fleet]'``.
 """
 
-from headstart.fleet.columns import Columns
-from headstart.fleet.evaluate import evaluate
-from headstart.fleet.evaluation import Evaluation
+from headstart.fleet.checking.profile import Profile, check
+from headstart.fleet.evaluation.evaluate import evaluate
+from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.fit import Fitted, fit
-from headstart.fleet.logs import Logs, Part
-from headstart.fleet.profile import Profile, check
-from headstart.fleet.rows import BadRows, Rows
+from headstart.fleet.reading.columns import Columns
+from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.rows import BadRows, Rows
 
 __all__ = [
     "BadRows",

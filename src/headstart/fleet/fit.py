@@ -19,16 +19,16 @@ from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.report import Report
 from headstart.errors import FileError, InputError
 from headstart.features.contexts import Features
-from headstart.fleet import local
-from headstart.fleet.buckets import Buckets
-from headstart.fleet.kept import Tally, check_target, forget
-from headstart.fleet.local import Progress
-from headstart.fleet.logs import Logs
-from headstart.fleet.passes import one_blas_thread
-from headstart.fleet.rows import BadRows
-from headstart.fleet.shelf import Portion
-from headstart.fleet.strays import oddities
-from headstart.fleet.units import Units
+from headstart.fleet.engines import threads
+from headstart.fleet.engines.threads import Progress
+from headstart.fleet.reading.logs import Logs
+from headstart.fleet.reading.rows import BadRows
+from headstart.fleet.summing.buckets import Buckets
+from headstart.fleet.summing.checkpoint import Tally, check_target, forget
+from headstart.fleet.summing.outliers import oddities
+from headstart.fleet.summing.passes import one_blas_thread
+from headstart.fleet.summing.shelf import Portion
+from headstart.fleet.summing.standardize import Units
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 from headstart.rules import Rule
@@ -42,7 +42,6 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
-from headstart.transfer.empirical_bayes.passes import STEPS
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -227,18 +226,18 @@ def fit(
     told = passes_told(transfer, progress)
     plan = Plan(logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize)
     if cluster is None:
-        gathered = local.gather(
+        gathered = threads.gather(
             plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
         )
         try:
-            portions = local.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
+            portions = threads.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
             portions.told = told
             fitted = learned(plan, portions, gathered.tally, keep_tasks)
         finally:
             gathered.shelf.remove()
     else:
-        from headstart.fleet.cluster import connected
-        from headstart.fleet.hand_out import gathered as spread_out
+        from headstart.fleet.engines.cluster import connected
+        from headstart.fleet.engines.hand_out import gathered as spread_out
 
         with (
             connected(cluster, workers) as ray,
@@ -277,7 +276,7 @@ def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fi
         portions.units = Units.of(every, constant=logs.dim if logs.intercept else None)
         every = portions.units.evidence(every)
     with one_blas_thread():
-        state = plan.transfer.refit_portions(portions, plan.noise)
+        state = plan.transfer.refit_partitions(portions, plan.noise)
     return Fitted(
         transfer=plan.transfer,
         noise=plan.noise,
@@ -306,7 +305,7 @@ def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
     """What to call after every pass over the tasks."""
     if progress is None:
         return None
-    many = 1 + (len(STEPS) if isinstance(transfer, (EmpiricalBayes, Mixture)) else 1)
+    many = 1 + transfer.partition_passes
     steps: Iterator[int] = iter(range(1, 1 << 30))
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
 

@@ -19,15 +19,14 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.lab.policies import Policy
-from headstart.lab.rounds import KINDS, PlainRule, plain_rule
+from headstart.lab.policies import AnyPolicy
 from headstart.lab.seedwise import SeedBySeed
+from headstart.model.base import BaseBelief
 from headstart.model.belief import LEAST, Belief
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixtureBelief, believe
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array
-from headstart.rules import Rule
+from headstart.rules import LoopForm, Rule
 from headstart.transfer import Transfer
 from headstart.worlds.base import Episode, Population, World
 
@@ -55,7 +54,7 @@ class Player(NamedTuple):
 
     transfer: Transfer
     rule: Rule
-    plain: PlainRule | None
+    form: LoopForm | None
     rng: SeedStack
     noise: float | None
     intercept: bool = False
@@ -67,10 +66,10 @@ class Draws:
     It hands them out round by round, by the methods that rules use.
     """
 
-    def __init__(self, stack: SeedStack, rule: PlainRule, rounds: int, dim: int) -> None:
+    def __init__(self, stack: SeedStack, form: LoopForm, rounds: int, dim: int) -> None:
         seeds = len(stack.generators)
         self.uniforms = stack.random((seeds, rounds))
-        size = rounds if rule.kind == "thompson" else 0
+        size = rounds if form.kind == "thompson" else 0
         self.normals = stack.standard_normal((seeds, size, dim))
         self.round = 0
 
@@ -105,7 +104,7 @@ class SeedStack:
 
 def simulate(
     world: World,
-    policies: Sequence[Policy],
+    policies: Sequence[AnyPolicy],
     seeds: Sequence[int],
     tasks: int,
     rounds: int,
@@ -137,21 +136,21 @@ def simulate(
     names = [policy.name for policy in policies]
     if len(set(names)) < len(names):
         raise InputError(f"policies must have different names; got {names}")
-    marks = check_plan(tasks, rounds, checkpoints)
+    marks = check_sizes(tasks, rounds, checkpoints)
     if not len(seeds):
         raise InputError("seeds must hold at least one seed; got none")
     populations = [world.population(seed) for seed in seeds]
     check_populations(populations, tasks)
     dim, noise, batch = populations[0].dim, populations[0].noise, (len(seeds),)
     players = {}
-    for policy in policies:
-        transfer = policy.prepared(populations).with_constant(policy.intercept)
+    for policy in (policy.for_populations(populations) for policy in policies):
+        transfer = policy.transfer.with_constant(policy.intercept)
         if not transfer.batched:
             transfer = SeedBySeed(transfer)
         rng = SeedStack(seeds, policy.name)
-        told = noise if policy.knows_noise else None
-        rule = policy.rule_for(dim)
-        players[policy.name] = Player(transfer, rule, plain_rule(rule), rng, told, policy.intercept)
+        known = noise if policy.knows_noise else None
+        form = policy.rule.loop_form()
+        players[policy.name] = Player(transfer, policy.rule, form, rng, known, policy.intercept)
     states = {
         name: player.transfer.init(dim + player.intercept, player.noise, batch)
         for name, player in players.items()
@@ -167,12 +166,14 @@ def simulate(
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
             if task == 0:
-                states[name] = player.transfer.offered(states[name], stacked.contexts[:, 0])
-            belief = believe(player.transfer.prior(states[name]))
+                states[name] = player.transfer.observe_contexts(
+                    states[name], stacked.contexts[:, 0]
+                )
+            belief = player.transfer.prior(states[name]).belief()
             alone = player.noise is None and task == 0
-            if loops is not None and player.plain and isinstance(belief, Belief) and not alone:
+            if loops is not None and player.form and belief.loop_form() and not alone:
                 arms = play_compiled(loops, player, belief, stacked)
-                first = player.plain.forced_of(rounds)
+                first = player.form.forced_of(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
                 arms, forced = play(player, belief, stacked, states[name] if alone else None)
@@ -237,9 +238,7 @@ def stack(parts: Sequence[Array]) -> Array:
     return np.ascontiguousarray(np.stack(parts), dtype=np.float64)
 
 
-def play(
-    player: Player, belief: Belief | MixtureBelief, stacked: Stacked, alone: Any
-) -> tuple[Arms, Any]:
+def play(player: Player, belief: BaseBelief, stacked: Stacked, alone: Any) -> tuple[Arms, Any]:
     """One task for one policy, by the library's own rule: arms ``(seeds, rounds)``, which forced.
 
     ``alone`` is the state, if nothing but this task can tell the noise, else ``None``.
@@ -249,29 +248,29 @@ def play(
     arms = np.empty((seeds, rounds), dtype=np.intp)
     forced = np.zeros((seeds, rounds), dtype=bool)
     rng: Any = player.rng
-    if player.plain and isinstance(belief, Belief):
-        rng = Draws(player.rng, player.plain, rounds, dim)
+    if player.form and belief.loop_form():
+        rng = Draws(player.rng, player.form, rounds, dim)
     for k in range(rounds):
         rng.round = k
         contexts = stacked.contexts[:, k]
         pick = player.rule.choose(belief, contexts, rng)
         arms[:, k], forced[:, k] = pick.arm, pick.forced
         reward = stacked.rewards[rows, k, pick.arm]
-        belief = belief.learn_unchecked(contexts[rows, pick.arm], reward)
+        belief = belief.update(contexts[rows, pick.arm], reward)
         if alone is not None and (k + 1) & k == 0:  # rounds 1, 2, 4, 8, …
             seen = stacked.evidence(arms[:, : k + 1])
             belief = on_its_own(player.transfer, alone, belief, seen)
         elif belief.outgrown:
-            belief = believe(belief.prior, stacked.evidence(arms[:, : k + 1]))
+            belief = belief.prior.belief(stacked.evidence(arms[:, : k + 1]))
     return arms, forced
 
 
-def play_compiled(loops: Any, player: Player, belief: Belief, stacked: Stacked) -> Arms:
+def play_compiled(loops: Any, player: Player, belief: BaseBelief, stacked: Stacked) -> Arms:
     """The same by a compiled loop, one seed after another."""
-    rule = player.plain
-    assert rule is not None
+    form = player.form
+    assert form is not None
     seeds, rounds, _, dim = stacked.contexts.shape
-    draws = Draws(player.rng, rule, rounds, dim)
+    draws = Draws(player.rng, form, rounds, dim)
     arms = np.empty((seeds, rounds), dtype=np.intp)
     for seed in range(seeds):
         prior = one_prior(belief.prior, seed)
@@ -282,9 +281,9 @@ def play_compiled(loops: Any, player: Player, belief: Belief, stacked: Stacked) 
                 stacked.rewards[seed],
                 own.mean.copy(),
                 own.root.copy(),
-                KINDS[rule.kind],
-                rule.amount,
-                rule.forced,
+                form.code,
+                form.multiplier,
+                form.forced,
                 draws.normals[seed],
                 draws.uniforms[seed],
                 own.noise,
@@ -331,11 +330,11 @@ def compiled_loops(engine: str) -> Any:
 
 def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> Any:
     """The belief of a task that alone tells the noise."""
-    prior = transfer.alone(state, seen)
-    return Belief.of(belief.prior.replace(noise_freedom=0.0) if prior is None else prior, seen)
+    prior = transfer.single_task_prior(state, seen) or belief.prior.with_unknown_noise()
+    return belief if prior is None else prior.belief(seen)
 
 
-def check_plan(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:
+def check_sizes(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:
     """The checkpoints, refused if they do not fit."""
     checks.integer("tasks", tasks, 1)
     checks.integer("rounds", rounds, 1)

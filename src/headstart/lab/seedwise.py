@@ -42,14 +42,17 @@ class SeedBySeed(Transfer):
             for seed, each in enumerate(state)
         )
 
-    def offered(self, state: Any, contexts: Array) -> Any:
+    def observe_contexts(self, state: Any, contexts: Array) -> Any:
         """As the transfer has it, for each seed."""
-        return tuple(self.transfer.offered(each, contexts[seed]) for seed, each in enumerate(state))
+        return tuple(
+            self.transfer.observe_contexts(each, contexts[seed]) for seed, each in enumerate(state)
+        )
 
-    def alone(self, state: Any, evidence: Evidence) -> Any:
+    def single_task_prior(self, state: Any, evidence: Evidence) -> Any:
         """As the transfer has it, for all seeds."""
         priors = [
-            self.transfer.alone(each, one_of(evidence, seed)) for seed, each in enumerate(state)
+            self.transfer.single_task_prior(each, one_of(evidence, seed))
+            for seed, each in enumerate(state)
         ]
         return None if priors[0] is None else stacked(priors)
 

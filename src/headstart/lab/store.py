@@ -10,15 +10,13 @@ import zipfile
 import zlib
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from headstart.errors import FileError
 from headstart.lab.engine import Trace
-
-if TYPE_CHECKING:
-    from headstart.lab.experiment import Plan, Results
+from headstart.lab.plan import Plan, Results
 
 __all__ = ["Store"]
 
@@ -73,7 +71,7 @@ class Store:
             return None  # cut short or damaged: run it again
         return traces
 
-    def keep(self, job: Plan, traces: dict[str, Trace]) -> None:
+    def save(self, job: Plan, traces: dict[str, Trace]) -> None:
         """Write a finished job's result, atomically."""
         arrays: dict[str, Any] = {}
         for at, policy in enumerate(job.policies):

@@ -27,24 +27,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
 from headstart.kernels.switch import loops
+from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.model.graded import HUGE, graded_posterior
-from headstart.model.prior import ONE_NOISE, Prior
-from headstart.records import Array, Record, frozen
+from headstart.model.prior import ONE_NOISE, Prior, covariance_of
+from headstart.records import Array
 
 __all__ = ["Belief"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Belief(Record):
+class Belief(BaseBelief):
     """A Gaussian belief over θ, or a batch of them along leading axes.
 
     Make one with :meth:`start` or :meth:`of`; :meth:`learn` gives the next one.
@@ -90,17 +91,17 @@ class Belief(Record):
     scale: Any
 
     @classmethod
-    def start(cls, prior: Prior) -> Belief:
+    def start(cls, prior: Prior) -> Self:
         """The belief before any reward."""
         if not isinstance(prior, Prior):
             raise checks.refuse("prior", "a Prior", prior)
         batch = prior.batch
         zero: Any = np.zeros(batch) if batch else 0.0
         one: Any = np.ones(batch) if batch else 1.0
-        return unchecked(prior.mean, prior.root, zero, zero, prior.noise, prior, zero, one).sealed()
+        return cls(prior.mean, prior.root, zero, zero, prior.noise, prior, zero, one).sealed()
 
     @classmethod
-    def of(cls, prior: Prior, evidence: Evidence) -> Belief:
+    def of(cls, prior: Prior, evidence: Evidence) -> Self:
         """Prior ⊕ evidence, directly: any prior, at any time.
 
         Equal in mean and covariance to learning the rounds one by one. With
@@ -122,7 +123,7 @@ class Belief(Record):
                 f"got {evidence.batch}"
             )
         noise = own_noise(prior, evidence)
-        return scaled_belief(prior, evidence, noise, fitting_scale(prior, noise)).sealed()
+        return cls(*posterior(prior, evidence, noise, fitting_scale(prior, noise))).sealed()
 
     @property
     def dim(self) -> int:
@@ -136,9 +137,8 @@ class Belief(Record):
 
     @property
     def covariance(self) -> Array:
-        """F Fᵀ = B⁻¹, the covariance in units of R²."""
-        covariance: Array = self.root @ self.root.swapaxes(-1, -2)
-        return covariance
+        """R² F Fᵀ = R² B⁻¹: the covariance of θ in rewards' own units."""
+        return covariance_of(self.root, self.noise)
 
     @property
     def log_det(self) -> Any:
@@ -161,23 +161,17 @@ class Belief(Record):
         each = np.asarray(self.rounds).astype(np.int64)
         return bool(((each >= self.dim + LEAST) & (each & (each - 1) == 0)).any())
 
-    def learn(self, context: npt.ArrayLike, reward: Any) -> Belief:
-        """The belief after one more round ``(x, r)``: the square-root update, O(d²)."""
-        x = checks.finite_array("context", context, f"an array of shape {self.mean.shape}")
-        if x.shape != self.mean.shape:
-            raise checks.refuse("context", f"an array of shape {self.mean.shape}", x)
-        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
-        if r.shape != self.batch:
-            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
-        return self.learn_unchecked(x, r if self.batch else float(r)).sealed()
+    def as_scaled(self, before: Self) -> Self:
+        """The same belief at the scale of ``before``."""
+        return self.replace(scale=before.scale)
 
-    def learn_unchecked(self, x: Array, r: Any) -> Belief:
-        """:meth:`learn` for arguments that were checked already.
+    def update(self, x: Array, r: Any) -> Self:
+        """The belief after one more round: the square-root update, O(d²).
 
-        The new arrays can be written to: whoever hands the belief out must seal it first.
+        The new arrays can be written to: :meth:`sealed` must come before the belief is handed out.
         """
         if self.mean.ndim == 1:
-            return self.learn_one(x, r)
+            return self.update_one(x, r)
         root = self.root
         u = (x[..., None, :] @ root)[..., 0, :]
         s = (u * u).sum(-1)
@@ -187,7 +181,7 @@ class Belief(Record):
         error = away / (1.0 + s)
         shrink = gain / (g * (1.0 + g))[..., None]
         square, rounds = self.square + away * error, self.rounds + 1.0
-        return unchecked(
+        return type(self)(
             self.mean + gain * error[..., None],
             root - shrink[..., :, None] * u[..., None, :],
             self.information + np.log1p(s),
@@ -198,7 +192,7 @@ class Belief(Record):
             self.scale,
         )
 
-    def learn_one(self, x: Array, r: float) -> Belief:
+    def update_one(self, x: Array, r: float) -> Self:
         """The update without batch axes, where plain floats are faster than arrays of one."""
         mean, root = self.mean, self.root
         compiled = loops()
@@ -224,15 +218,7 @@ class Belief(Record):
         if prior.noise_freedom == 0.0 and square > 0.0:
             noise = math.sqrt(square / rounds)
         scale = self.scale if s < HUGE else 0.0
-        return unchecked(mean, root, information, rounds, noise, prior, square, scale)
-
-    def sealed(self) -> Belief:
-        """The same belief, its arrays read-only."""
-        numbers = self.information, self.rounds, self.noise, self.square, self.scale
-        for array in (self.mean, self.root, *numbers):
-            if isinstance(array, np.ndarray):
-                frozen(array)
-        return self
+        return type(self)(mean, root, information, rounds, noise, prior, square, scale)
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
@@ -262,6 +248,22 @@ class Belief(Record):
         step = (self.root @ z[..., None])[..., 0]
         draws: Array = self.mean + np.asarray(scale)[..., None] * step
         return draws
+
+    @classmethod
+    def stack(cls, beliefs: Sequence[Belief]) -> Self:
+        """Beliefs side by side along a new first axis: their means, roots and noises."""
+        mean, root, noise = (
+            np.array([getattr(belief, name) for belief in beliefs])
+            for name in ("mean", "root", "noise")
+        )
+        return cls(mean, root, None, None, noise, beliefs[0].prior, None, None)
+
+    def loop_form(self) -> tuple[Array, Array] | None:
+        """θ̂ and F, where they are in double precision and contiguous."""
+        mean, root = self.mean, self.root
+        if not mean.dtype == root.dtype == np.float64:
+            return None
+        return (mean, root) if mean.flags.c_contiguous and root.flags.c_contiguous else None
 
 
 def einsum_vecdot(left: Array, right: Array) -> Array:
@@ -342,8 +344,8 @@ def fitting_scale(prior: Prior, noise: Any) -> Any:
     return scale if scale.ndim else float(scale)
 
 
-def scaled_belief(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> Belief:
-    """Prior ⊕ evidence, with a noise of the task's own and the prior's root over ``scale``."""
+def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple[Any, ...]:
+    """The fields of a belief, with the task's own noise and the prior's root over ``scale``."""
     start = prior.root
     if np.any(scale != 1.0):
         start = start / np.asarray(scale)[..., None, None]
@@ -371,7 +373,7 @@ def scaled_belief(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> B
     else:
         information, square = float(information), float(square)
     noise = lone_noise(prior, square, rounds, noise)
-    return unchecked(mean, root, information, rounds, noise, prior, square, scale)
+    return mean, root, information, rounds, noise, prior, square, scale
 
 
 def with_all_digits(
@@ -394,28 +396,4 @@ def with_all_digits(
     return mean, root, information, square
 
 
-def unchecked(
-    mean: Array,
-    root: Array,
-    information: Any,
-    rounds: Any,
-    noise: Any,
-    prior: Prior,
-    square: Any,
-    scale: Any,
-) -> Belief:
-    """A belief from fresh arrays that are known to be right."""
-    belief: Belief = object.__new__(Belief)
-    put(belief, "mean", mean)
-    put(belief, "root", root)
-    put(belief, "information", information)
-    put(belief, "rounds", rounds)
-    put(belief, "noise", noise)
-    put(belief, "prior", prior)
-    put(belief, "square", square)
-    put(belief, "scale", scale)
-    return belief
-
-
-put = object.__setattr__
 LEAST = 4  # degrees of freedom from which on residuals tell the noise

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array, Record, private, rebuild
+from headstart.records import Array, Record, private
 
 __all__ = ["Evidence"]
 
@@ -94,7 +94,7 @@ class Evidence(Record):
         """Nothing seen yet; ``forced=True`` keeps forced rounds apart from the start."""
         dim = checks.dimension(dim)
         forced = checks.flag("forced", forced)
-        return unchecked(
+        return Evidence.unchecked(
             np.zeros((*batch, dim, dim)),
             np.zeros((*batch, dim)),
             np.zeros(batch) if batch else 0.0,
@@ -157,7 +157,7 @@ class Evidence(Record):
         part = self.forced
         if part is not None and forced:
             part = part.add_unchecked(x, r)
-        return unchecked(
+        return Evidence.unchecked(
             self.gram + x[..., :, None] * x[..., None, :],
             self.moment + (r[..., None] * x if self.batch else r * x),
             self.rounds + 1.0,
@@ -171,7 +171,7 @@ class Evidence(Record):
         part = self.forced
         if part is not None and forced.any():
             part = part.add_many(contexts[forced], rewards[forced], forced[forced])
-        return unchecked(
+        return Evidence.unchecked(
             self.gram + gram,
             self.moment + rewards @ contexts,
             self.rounds + float(len(rewards)),
@@ -188,7 +188,7 @@ class Evidence(Record):
         if factor == 1.0:
             return self
         part = None if self.forced is None else self.forced.faded(factor)
-        return unchecked(
+        return Evidence.unchecked(
             self.gram * factor,
             self.moment * factor,
             self.rounds * factor,
@@ -211,7 +211,7 @@ class Evidence(Record):
             )
         if (self.forced is None) != (other.forced is None):
             raise InputError("evidence with its forced rounds apart cannot be added to one without")
-        return unchecked(
+        return Evidence.unchecked(
             self.gram + other.gram,
             self.moment + other.moment,
             self.rounds + other.rounds,
@@ -268,22 +268,13 @@ class Evidence(Record):
         gram[..., rows, columns] = packed[..., :split]
         gram[..., columns, rows] = packed[..., :split]
         rounds, squares = packed[..., split + dim], packed[..., split + dim + 1]
-        return unchecked(
+        return Evidence.unchecked(
             gram,
             packed[..., split : split + dim].copy(),
             rounds.copy() if batch else float(rounds),
             squares.copy() if batch else float(squares),
             forced,
         )
-
-
-def unchecked(
-    gram: Array, moment: Array, rounds: Scalar, squares: Scalar, forced: Evidence | None = None
-) -> Evidence:
-    """Evidence from fresh arrays that are known to be right."""
-    fields = {"gram": gram, "moment": moment, "rounds": rounds, "squares": squares}
-    evidence: Evidence = rebuild(Evidence, fields | {"forced": forced})
-    return evidence
 
 
 def fault_in(rows: Array, dim: int, limit: float = sys.float_info.max) -> tuple[int, str] | None:

@@ -14,10 +14,12 @@ import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["HUGE", "Graded", "graded_posterior"]
+__all__ = ["HUGE", "Graded", "graded_posterior", "sums_hold"]
 
 #: Information in one direction, in prior units, from which on products lose too many digits.
 HUGE = 1e11
+#: tr B⁻¹, with B scaled to a unit diagonal, from which on too many digits of it are rounding.
+LOST = 1e10
 
 
 class Graded(NamedTuple):
@@ -69,12 +71,37 @@ def graded_posterior(
     )
 
 
+def sums_hold(root: Array, gram: Array) -> bool:
+    """Whether a posterior can be found from a prior root and a task's Gram matrix.
+
+    It cannot where contexts are so large, beside the prior or beside each other, that their sum has
+    lost all digits of the smaller ones in a direction that matters.
+
+    >>> row = np.array([1e9, 1e9])
+    >>> sums_hold(np.eye(2), np.outer(row, row)), sums_hold(1e-9 * np.eye(2), np.outer(row, row))
+    (False, True)
+    """
+    inner = np.einsum("ij,ij->j", root, gram @ root)
+    if inner.max(initial=0.0) <= HUGE:
+        return True
+    free = (root != 0).any(-1)
+    precision = inverted(root[free] @ root[free].T)
+    if precision is None or precision.lost:
+        return False
+    posterior = inverted(precision.matrix + gram[np.ix_(free, free)])
+    return posterior is not None and not posterior.lost
+
+
 class Inverse(NamedTuple):
-    """The inverse of a matrix, a root of it, and the logarithm of its determinant."""
+    """The inverse of a matrix, a root of it, and the logarithm of its determinant.
+
+    It is ``lost`` if it is mostly rounding in some direction.
+    """
 
     matrix: Array
     root: Array
     log_det: float
+    lost: bool
 
 
 def inverted(matrix: Array) -> Inverse | None:
@@ -87,6 +114,7 @@ def inverted(matrix: Array) -> Inverse | None:
         lower = np.linalg.cholesky(matrix * scale[:, None] * scale)
     except np.linalg.LinAlgError:
         return None
-    half = np.linalg.solve(lower, np.diag(scale))
+    unscaled = np.linalg.solve(lower, np.eye(len(matrix)))
+    half = unscaled * scale
     log_det = 2.0 * float(np.log(scale).sum() - np.log(np.diagonal(lower)).sum())
-    return Inverse(half.T @ half, half.T, log_det)
+    return Inverse(half.T @ half, half.T, log_det, bool((unscaled**2).sum() > LOST))

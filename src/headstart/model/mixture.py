@@ -17,19 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
+from headstart.model.graded import sums_hold
 from headstart.model.prior import Prior, symmetric_root
-from headstart.records import Array, Record, private
+from headstart.records import Array, private
 
-__all__ = ["MixtureBelief", "MixturePrior", "believe"]
+__all__ = ["MixtureBelief", "MixturePrior"]
 
 
 SCALARS = ("noise", "bias", "printed_bias", "noise_freedom")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MixturePrior(Record):
+class MixturePrior(BasePrior):
     """Priors side by side along the last batch axis, and the logarithms of their weights."""
 
     parts: Prior
@@ -89,9 +91,25 @@ class MixturePrior(Record):
     @property
     def covariance(self) -> Array:
         """The covariance of θ, that of the groups' means included."""
-        return self.gaussian().covariance
+        return self.as_gaussian().covariance
 
-    def gaussian(self) -> Prior:
+    def belief(self, evidence: Evidence | None = None) -> MixtureBelief:
+        """The posterior given the evidence of a task; before any reward unless given."""
+        if evidence is None:
+            return MixtureBelief(Belief.start(self.parts), self.log_weights, self.log_weights)
+        wide = Evidence(
+            np.broadcast_to(evidence.gram[..., None, :, :], self.parts.root.shape),
+            np.broadcast_to(evidence.moment[..., None, :], self.parts.mean.shape),
+            np.broadcast_to(np.asarray(evidence.rounds)[..., None], self.parts.batch),
+            np.broadcast_to(np.asarray(evidence.squares)[..., None], self.parts.batch),
+        )
+        return mixed(Belief.of(self.parts, wide), self.log_weights)
+
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posteriors need."""
+        return all(sums_hold(root, evidence.gram) for root in self.parts.root)
+
+    def as_gaussian(self) -> Prior:
         """The Gaussian with the mixture's mean and covariance."""
         weights = np.exp(self.log_weights)
         mean = (weights[..., None] * self.parts.mean).sum(-2)
@@ -106,7 +124,7 @@ NEVER = -1e9  # the logarithm of no weight, but finite
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class MixtureBelief(Record):
+class MixtureBelief(BaseBelief):
     """What is believed of a task that belongs to one of several groups."""
 
     parts: Belief
@@ -168,12 +186,26 @@ class MixtureBelief(Record):
         self.parts.sealed()
         return self
 
-    def learn_unchecked(self, x: Array, r: Any) -> MixtureBelief:
+    def with_rounds(self, rounds: Any) -> MixtureBelief:
+        """The same belief, which has seen so many rewards."""
+        each = np.array(np.broadcast_to(np.asarray(rounds)[..., None], self.parts.batch))
+        return self.replace(parts=self.parts.with_rounds(each))
+
+    def split_prior(self) -> tuple[MixtureBelief, Prior]:
+        """The belief without the priors of its groups, and these."""
+        parts, prior = self.parts.split_prior()
+        return self.replace(parts=parts), prior
+
+    def with_prior(self, prior: Prior) -> MixtureBelief:
+        """The inverse of :meth:`split_prior`."""
+        return self.replace(parts=self.parts.with_prior(prior))
+
+    def update(self, x: Array, r: Any) -> MixtureBelief:
         """The belief after one more round."""
         parts = self.parts
         context = np.broadcast_to(x[..., None, :], parts.mean.shape)
         reward = np.broadcast_to(np.asarray(r)[..., None], parts.batch)
-        return mixed(parts.learn_unchecked(context, reward).sealed(), self.log_start)
+        return mixed(parts.update(context, reward).sealed(), self.log_start)
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward of each row."""
@@ -213,23 +245,6 @@ class MixtureBelief(Record):
         root = np.take_along_axis(root, at[..., None, None, None], -3)[..., 0, :, :]
         draws: Array = mean + np.asarray(scale)[..., None] * (root @ z[..., None])[..., 0]
         return draws
-
-
-def believe(
-    prior: Prior | MixturePrior, evidence: Evidence | None = None
-) -> Belief | MixtureBelief:
-    """What is believed from a prior, and from what a task has shown."""
-    if isinstance(prior, Prior):
-        return Belief.start(prior) if evidence is None else Belief.of(prior, evidence)
-    if evidence is None:
-        return MixtureBelief(Belief.start(prior.parts), prior.log_weights, prior.log_weights)
-    wide = Evidence(
-        np.broadcast_to(evidence.gram[..., None, :, :], prior.parts.root.shape),
-        np.broadcast_to(evidence.moment[..., None, :], prior.parts.mean.shape),
-        np.broadcast_to(np.asarray(evidence.rounds)[..., None], prior.parts.batch),
-        np.broadcast_to(np.asarray(evidence.squares)[..., None], prior.parts.batch),
-    )
-    return mixed(Belief.of(prior.parts, wide), prior.log_weights)
 
 
 def mixed(parts: Belief, log_start: Array) -> MixtureBelief:

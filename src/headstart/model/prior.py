@@ -10,14 +10,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array, Record, frozen, private
+from headstart.model.base import BasePrior
+from headstart.model.graded import sums_hold
+from headstart.records import Array, frozen, private
+
+if TYPE_CHECKING:
+    from headstart.model.belief import Belief
+    from headstart.model.evidence import Evidence
 
 __all__ = ["ONE_NOISE", "Prior"]
 
@@ -26,7 +32,7 @@ ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Prior(Record):
+class Prior(BasePrior):
     """A Gaussian prior, or a batch of them along leading axes.
 
     Parameters
@@ -136,12 +142,28 @@ class Prior(Record):
         """The leading axes: ``()`` for one prior."""
         return self.mean.shape[:-1]
 
+    def belief(self, evidence: Evidence | None = None) -> Belief:
+        """The posterior given the evidence of a task; before any reward unless given."""
+        from headstart.model.belief import Belief  # which builds on priors
+
+        return Belief.start(self) if evidence is None else Belief.of(self, evidence)
+
+    def as_gaussian(self) -> Prior:
+        """Itself."""
+        return self
+
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posterior needs."""
+        return sums_hold(self.root, evidence.gram)
+
+    def with_unknown_noise(self) -> Prior:
+        """The same prior with R left to the task's own rewards; itself if it is so already."""
+        return self.replace(noise_freedom=0.0) if np.any(self.noise_freedom) else self
+
     @property
     def covariance(self) -> Array:
         """R² F Fᵀ: the covariance of θ in rewards' own units."""
-        variance = np.asarray(self.noise)[..., None, None] ** 2
-        covariance: Array = variance * (self.root @ self.root.swapaxes(-1, -2))
-        return covariance
+        return covariance_of(self.root, self.noise)
 
     @property
     def log_det(self) -> Any:
@@ -180,6 +202,13 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
         raise InputError(f"covariance must be {want}; got one with a negative eigenvalue")
     return sigma
+
+
+def covariance_of(root: Array, noise: Any) -> Array:
+    """R² F Fᵀ."""
+    variance = np.asarray(noise)[..., None, None] ** 2
+    covariance: Array = variance * (root @ root.swapaxes(-1, -2))
+    return covariance
 
 
 def symmetric_root(matrix: Array) -> Array:

@@ -4,11 +4,11 @@ Ties, propensities and the protocol that a user's own rule follows are here; the
 rule looks at is in :mod:`headstart.model`, and the confidence radii are in :mod:`headstart.theory`.
 """
 
-from headstart.rules.base import BeliefLike, Indexed, Pick, Propensities, Rule
+from headstart.rules.base import BeliefLike, Indexed, LoopForm, Pick, Propensities, Rule
 from headstart.rules.forced import Forced, Uniform
 from headstart.rules.greedy import Greedy
 from headstart.rules.thompson import Thompson
-from headstart.rules.ucb import UCB, named_radius, stated_bias
+from headstart.rules.ucb import UCB
 
 __all__ = [
     "UCB",
@@ -16,11 +16,10 @@ __all__ = [
     "Forced",
     "Greedy",
     "Indexed",
+    "LoopForm",
     "Pick",
     "Propensities",
     "Rule",
     "Thompson",
     "Uniform",
-    "named_radius",
-    "stated_bias",
 ]

@@ -1,29 +1,36 @@
-"""What every rule is: a protocol of two methods, and the base of rules that give arms an index.
+"""The protocol of every rule, and the base of rules that give each arm an index.
 
-A rule sees a belief only through what every belief can tell (:class:`BeliefLike`): the expected
-reward of a context (``predict``), how uncertain that is (``width``), and a random draw of the
-parameter (``draw``). Every rule works on ``(..., K, d)`` contexts: one decision, or many along
-leading batch axes.
+A rule sees a belief through :class:`BeliefLike`: the expected reward of a context (``predict``),
+its uncertainty (``width``), and a random draw of the parameter (``draw``). Every rule works on
+``(..., K, d)`` contexts: one decision, or many along leading batch axes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from headstart import checks
-from headstart.model.belief import Belief
-from headstart.records import Array, Settings
+from headstart.kernels.switch import loops
+from headstart.random import CannotStack, StackedStreams
+from headstart.records import Array, Settings, restate
 from headstart.rules.ties import Mask, best_two, fall_on, leaders, open_arms, pick_among, slack
 
-__all__ = ["BeliefLike", "Indexed", "Pick", "Propensities", "Rule"]
+__all__ = ["BeliefLike", "Indexed", "LoopForm", "Pick", "Propensities", "Rule"]
+
+CHUNK = 128  # tasks whose roots are stacked at a time: they must fit into a processor's cache
 
 
 class BeliefLike(Protocol):
-    """What a rule needs to know of a belief."""
+    """What a rule needs to know of a belief.
+
+    The ``"theory"`` and ``"paper"`` radii of :class:`~headstart.rules.UCB` need more: the
+    ``prior`` and ``information`` of a :class:`~headstart.Belief`.
+    """
 
     @property
     def rounds(self) -> Any:
@@ -41,7 +48,7 @@ class BeliefLike(Protocol):
         """The expected reward of each row."""
 
     def width(self, contexts: Array) -> Array:
-        """The uncertainty of each row's expected reward, in units of R."""
+        """The standard deviation of each row's expected reward, divided by R."""
 
     def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
         """Random parameters, spread by ``scale``."""
@@ -66,8 +73,33 @@ class Propensities(NamedTuple):
     draws: int | None = None
 
 
+class LoopForm(NamedTuple):
+    """A rule as compiled loops know it (:func:`headstart.kernels.compiled.play`).
+
+    ``kind`` is "ucb", "thompson" or "uniform"; ``multiplier`` is γ/R or v/R; the first ``forced``
+    rounds of a task are uniformly random.
+    """
+
+    kind: str
+    multiplier: float
+    forced: int = 0
+
+    @property
+    def code(self) -> int:
+        """The number of the kind in compiled code."""
+        return ("ucb", "thompson", "uniform").index(self.kind)
+
+    def forced_of(self, rounds: int) -> int:
+        """How many of so many rounds are forced, from the first on: all, if it is uniform."""
+        return rounds if self.kind == "uniform" else min(self.forced, rounds)
+
+
 class Rule(Settings, ABC):
     """A way to choose. Rules hold settings, never state."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        restate(cls, Rule, ("loop_form",))
 
     @abstractmethod
     def choose(
@@ -89,6 +121,43 @@ class Rule(Settings, ABC):
     ) -> Propensities:
         """The probability with which :meth:`choose` picks each row."""
 
+    def choose_many(
+        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
+    ) -> Pick:
+        """One decision for each of several tasks, the same as by :meth:`choose` up to rounding.
+
+        ``contexts`` is ``(n, K, d)``; every task draws from a stream of its own.
+        """
+        picks = [
+            self.choose(belief, table, stream)
+            for belief, table, stream in zip(beliefs, contexts, streams, strict=True)
+        ]
+        return Pick(
+            np.array([pick.arm for pick in picks], dtype=np.intp),
+            np.array([float(pick.score) for pick in picks]),
+            np.array([bool(pick.forced) for pick in picks], dtype=bool),
+        )
+
+    def check_bandit(
+        self, prior: Any, transfer: object, noise: float | None, half_life: float | None
+    ) -> None:
+        """Refuse a bandit in which the rule cannot keep what it promises.
+
+        ``prior`` is what the transfer starts from, ``noise`` is R or ``None`` if it is estimated,
+        and ``half_life`` is ``None`` if no reward is forgotten.
+        """
+
+    @property
+    def forces(self) -> bool:
+        """Whether some of its choices may be forced: uniformly random, and marked so."""
+        return True
+
+    # A shortcut. It is not inherited by a subclass, which may override what it stands for.
+
+    def loop_form(self) -> LoopForm | None:
+        """The rule as compiled loops know it; ``None`` if they cannot follow it."""
+        return None
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Indexed(Rule):
@@ -100,6 +169,10 @@ class Indexed(Rule):
     """
 
     explore: float = dataclasses.field(default=0.0, kw_only=True)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        restate(cls, Indexed, ("compiled", "stackable"))
 
     def __post_init__(self) -> None:
         checks.fraction("explore", self.explore)
@@ -152,6 +225,58 @@ class Indexed(Rule):
             return Pick(arm, top)
         return Pick(arm, float(scores[arm]))
 
+    @property
+    def forces(self) -> bool:
+        """It has no forced choices: those drawn by ``explore`` are not marked."""
+        return False
+
+    def choose_many(
+        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
+    ) -> Pick:
+        """As :meth:`Rule.choose_many`, by the index of stacked beliefs where that is possible."""
+        arms, scores = np.empty(len(beliefs), dtype=np.intp), np.empty(len(beliefs))
+        for start in range(0, len(beliefs), CHUNK):
+            part = slice(start, start + CHUNK)
+            chunk = beliefs[part], contexts[part], streams[part]
+            pick = self.choose_stacked(*chunk) or super().choose_many(*chunk)
+            arms[part], scores[part] = pick.arm, pick.score
+        return Pick(arms, scores, np.zeros(len(beliefs), dtype=bool))
+
+    def choose_stacked(
+        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
+    ) -> Pick | None:
+        """One decision for each belief by one call of :meth:`index`; ``None`` if it cannot be."""
+        kind = type(beliefs[0])
+        if self.explore or not self.stackable or loops() is not None:
+            return None
+        if not hasattr(kind, "stack") or any(type(belief) is not kind for belief in beliefs):
+            return None
+        stacked: Any = kind.stack(beliefs)
+        if stacked is None:
+            return None
+        rng: Any = StackedStreams(streams)
+        try:
+            scores = self.index(stacked, contexts, rng)
+        except CannotStack:
+            return super().choose_many(beliefs, contexts, [stream.afresh() for stream in streams])
+        arms = scores.argmax(-1)
+        top = np.take_along_axis(scores, arms[:, None], -1)
+        tied = (scores >= top - slack(top, stacked.noise[:, None])).sum(-1) > 1
+        for row in np.flatnonzero(tied).tolist():
+            pick = self.choose(beliefs[row], contexts[row], streams[row].afresh())
+            arms[row], top[row] = pick.arm, pick.score
+        return Pick(arms, top[:, 0])
+
+    # Shortcuts. They are not inherited by a subclass, which may override what they stand for.
+
+    @property
+    def stackable(self) -> bool:
+        """Whether :meth:`index` works for a stack of beliefs, whose ``noise`` has shape ``(n,)``.
+
+        The stack can ``predict``, tell a ``width`` and ``draw``; nothing else is known of it.
+        """
+        return False
+
     def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
         """The best arm, the two largest indices and all of them, by compiled loops if they are on.
 
@@ -178,11 +303,11 @@ class Indexed(Rule):
         return mixed
 
 
-def is_plain(belief: object, contexts: Array) -> TypeGuard[Belief]:
-    """Whether a belief is one Gaussian, and everything in double precision, row after row."""
-    if type(belief) is not Belief or belief.mean.ndim != 1:
-        return False
-    mean, root = belief.mean, belief.root
-    wide = contexts.dtype == mean.dtype == root.dtype == np.float64
-    ordered = contexts.flags.c_contiguous and mean.flags.c_contiguous and root.flags.c_contiguous
-    return bool(wide and ordered)
+def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:
+    """θ̂ and F of one belief, if compiled loops are on and can be used."""
+    if loops() is None or not hasattr(belief, "loop_form"):
+        return None
+    arrays: tuple[Array, Array] | None = belief.loop_form()
+    if arrays is None or arrays[0].ndim != 1:
+        return None
+    return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None

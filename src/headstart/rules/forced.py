@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from headstart import checks
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Pick, Propensities, Rule
+from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
 from headstart.rules.ties import Mask, fall_on, open_arms, pick_among
 
 __all__ = ["Forced", "Uniform"]
@@ -45,6 +46,10 @@ class Uniform(Rule):
         """Exact: one over the number of open arms."""
         everyone = open_arms(contexts[..., 0], allowed)
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
+
+    def loop_form(self) -> LoopForm:
+        """Uniform in every round."""
+        return LoopForm("uniform", 0.0)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -94,3 +99,14 @@ class Forced(Rule):
             return uniform
         later = self.then.propensities(belief, contexts, rng, allowed)
         return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
+
+    def check_bandit(
+        self, prior: Any, transfer: object, noise: float | None, half_life: float | None
+    ) -> None:
+        """Refuse what ``then`` refuses."""
+        self.then.check_bandit(prior, transfer, noise, half_life)
+
+    def loop_form(self) -> LoopForm | None:
+        """That of ``then``, unless it has forced rounds of its own."""
+        later = self.then.loop_form()
+        return None if later is None or later.forced else later._replace(forced=self.rounds)

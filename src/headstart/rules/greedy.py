@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed
+from headstart.rules.base import BeliefLike, Indexed, LoopForm
 
 __all__ = ["Greedy"]
 
@@ -19,3 +19,12 @@ class Greedy(Indexed):
     def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
         """xᵀθ̂."""
         return belief.predict(contexts)
+
+    @property
+    def stackable(self) -> bool:
+        """It looks at expected rewards alone."""
+        return True
+
+    def loop_form(self) -> LoopForm | None:
+        """UCB with γ = 0."""
+        return None if self.explore else LoopForm("ucb", 0.0)

@@ -10,7 +10,13 @@ import numpy as np
 from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed, Propensities, is_plain
+from headstart.rules.base import (
+    BeliefLike,
+    Indexed,
+    LoopForm,
+    Propensities,
+    arrays_for_loops,
+)
 from headstart.rules.confidence import check_confidence, confidence
 from headstart.rules.ties import Mask, leaders, open_arms
 from headstart.theory import thompson_scale
@@ -62,15 +68,24 @@ class Thompson(Indexed):
         batched: Array = (contexts @ theta[..., None])[..., 0]
         return batched
 
+    @property
+    def stackable(self) -> bool:
+        """The draws of a stack are those of its beliefs, each from its own stream."""
+        return True
+
     def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
         """By compiled loops."""
-        compiled = loops()
-        if compiled is None or not is_plain(belief, contexts):
+        arrays = arrays_for_loops(belief, contexts)
+        if arrays is None:
             return None
         normals = rng.standard_normal(belief.dim)
         scale, scores = self.spread(belief), np.empty(len(contexts))
-        found = compiled.choose_thompson(contexts, belief.mean, belief.root, scale, normals, scores)
-        return *found, scores
+        return *loops().choose_thompson(contexts, *arrays, scale, normals, scores), scores
+
+    def loop_form(self) -> LoopForm | None:
+        """Draws of a width that is a multiple of R, unless some choices are uniformly random."""
+        named = isinstance(self.scale, str)
+        return None if named or self.explore else LoopForm("thompson", float(self.scale))
 
     def spread(self, belief: BeliefLike) -> Any:
         """V, in rewards' units."""

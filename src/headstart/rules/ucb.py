@@ -12,11 +12,10 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed, Rule, is_plain
+from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
 from headstart.rules.confidence import check_confidence, confidence
-from headstart.rules.forced import Forced
 
-__all__ = ["UCB", "named_radius", "stated_bias"]
+__all__ = ["UCB"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -72,14 +71,36 @@ class UCB(Indexed):
         index += belief.predict(contexts)
         return index
 
+    @property
+    def stackable(self) -> bool:
+        """The radii of an analysis need the belief's information and prior, which no stack has."""
+        return not isinstance(self.radius, str)
+
     def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
         """By compiled loops."""
-        compiled = loops()
-        if compiled is None or not is_plain(belief, contexts):
+        arrays = arrays_for_loops(belief, contexts)
+        if arrays is None:
             return None
-        scores = np.empty(len(contexts))
-        gamma = self.gamma(belief)
-        return *compiled.choose_ucb(contexts, belief.mean, belief.root, gamma, scores), scores
+        gamma, scores = self.gamma(belief), np.empty(len(contexts))
+        return *loops().choose_ucb(contexts, *arrays, gamma, scores), scores
+
+    def loop_form(self) -> LoopForm | None:
+        """A γ that is a multiple of R, unless some choices are uniformly random."""
+        named = isinstance(self.radius, str)
+        return None if named or self.explore else LoopForm("ucb", float(self.radius))
+
+    def check_bandit(
+        self, prior: Any, transfer: object, noise: float | None, half_life: float | None
+    ) -> None:
+        """A radius of an analysis needs a bound on the bias; that of the theory also needs R."""
+        if not isinstance(self.radius, str):
+            return
+        stated_bias(self.radius, prior, transfer)
+        if self.radius == "theory" and noise is None:
+            want = "a number with the theory radius, which rests on R"
+            raise checks.refuse("noise", want, "auto")
+        if self.radius == "theory" and half_life is not None:
+            raise checks.refuse("half_life", "None with the theory radius", half_life)
 
     def gamma(self, belief: BeliefLike) -> Any:
         """γ, in rewards' units."""
@@ -95,18 +116,6 @@ class UCB(Indexed):
         bias = stated_bias(self.radius, prior)
         certainty = information + 2.0 * math.log(1.0 / confidence(self.delta, self.horizon))
         return (certainty if self.radius == "paper" else belief.noise * np.sqrt(certainty)) + bias
-
-
-def named_radius(rule: Rule) -> str | None:
-    """The radius of a rule that takes it from an analysis; ``None`` for any other rule.
-
-    >>> named_radius(Forced(3, UCB("theory"))), named_radius(UCB(2.0))
-    ('theory', None)
-    """
-    while isinstance(rule, Forced):
-        rule = rule.then
-    named = isinstance(rule, UCB) and isinstance(rule.radius, str)
-    return rule.radius if named else None  # type: ignore[attr-defined]
 
 
 def stated_bias(radius: str, prior: Any, of: object = None) -> Any:

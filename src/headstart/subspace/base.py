@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace, transpose
 from headstart.records import Array, Settings
 
 __all__ = ["PCA", "Components"]
@@ -23,12 +24,14 @@ class Components(NamedTuple):
 
     def projection(self, rank: Any) -> Array:
         """P̂ = U Uᵀ onto the first ``rank`` components (one number, or one per batch element)."""
-        chosen = np.arange(self.values.shape[-1]) < np.asarray(rank)[..., None]
-        basis = self.vectors * chosen[..., None, :]
-        projection: Array = basis @ basis.swapaxes(-1, -2)
-        # All of them is the identity, to the last bit.
-        everything = np.asarray(chosen.all(-1))[..., None, None]
-        return np.where(everything, np.eye(self.values.shape[-1]), projection)
+        xp = array_namespace(self.vectors, rank)
+        dim = self.values.shape[-1]
+        kept = xp.arange(dim) < xp.asarray(rank)[..., None]
+        basis = self.vectors * kept[..., None, :]
+        # The projection onto all components is the identity, without rounding.
+        everything = xp.asarray(kept.all(-1))[..., None, None]
+        projection: Array = xp.where(everything, xp.eye(dim), basis @ transpose(basis))
+        return projection
 
 
 class PCA(Settings, ABC):
@@ -48,6 +51,13 @@ class PCA(Settings, ABC):
 
     #: Whether updating with a negative weight takes an earlier update back.
     reversible: ClassVar[bool] = False
+    #: Whether it computes with the arrays of any namespace, and never looks at their values. Not
+    #: inherited: a subclass may compute in another way.
+    traceable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.traceable = vars(cls).get("traceable", False)
 
     @abstractmethod
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> Any:
@@ -62,22 +72,24 @@ class PCA(Settings, ABC):
         """Mean, eigenvalues and eigenvectors of all vectors so far."""
 
 
-def checked_vector(vector: npt.ArrayLike, like: Array) -> Array:
-    """A finite vector of the state's shape."""
-    array = checks.finite_array("vector", vector, f"an array of shape {like.shape}")
-    if array.shape != like.shape:
-        raise checks.refuse("vector", f"an array of shape {like.shape}", array)
-    return array
+def check_update(mean: Array, vector: npt.ArrayLike, weight: Any) -> tuple[Array, Array]:
+    """A finite vector of the shape of a state's mean, and a finite weight (or one per element).
 
-
-def checked_weight(weight: Any) -> Array:
-    """A finite weight, or one per batch element."""
-    return checks.finite_array("weight", weight, "a finite number")
+    Where the state is another library's, so are they, and their values are not looked at.
+    """
+    xp = array_namespace(mean)
+    if xp is not np:
+        return xp.asarray(vector), xp.asarray(weight)
+    array = checks.finite_array("vector", vector, f"an array of shape {mean.shape}")
+    if array.shape != mean.shape:
+        raise checks.refuse("vector", f"an array of shape {mean.shape}", array)
+    return array, checks.finite_array("weight", weight, "a finite number")
 
 
 def with_fixed_signs(vectors: Array) -> Array:
     """Flip each column so that its largest entry (in absolute value) is positive."""
-    at = np.abs(vectors).argmax(-2)
-    signs = np.sign(np.take_along_axis(vectors, at[..., None, :], -2))
-    fixed: Array = vectors * np.where(signs == 0, 1.0, signs)
+    xp = array_namespace(vectors)
+    largest = xp.abs(vectors).argmax(-2)
+    signs = xp.sign(xp.take_along_axis(vectors, largest[..., None, :], -2))
+    fixed: Array = vectors * xp.where(signs == 0, 1.0, signs)
     return fixed

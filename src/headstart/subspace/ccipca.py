@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace.base import (
     PCA,
     Components,
-    checked_vector,
-    checked_weight,
+    check_update,
     with_fixed_signs,
 )
 from headstart.subspace.exact import Moments, eigen
@@ -93,8 +92,8 @@ class CCIPCA(PCA):
 
     def update(self, state: CCIPCAState, vector: npt.ArrayLike, weight: Any = 1.0) -> CCIPCAState:
         """The state after one more vector, which counts ``weight`` times."""
-        new = checked_vector(vector, state.moments.mean)
-        if (checked_weight(weight) < 0).any():
+        new, checked = check_update(state.moments.mean, vector, weight)
+        if (checked < 0).any():
             raise InputError("weight must be 0 or more: CCIPCA cannot take an update back")
         moments = state.moments.add(new, weight)
         scaled = np.array(state.scaled)
@@ -171,7 +170,4 @@ def orthonormal(scaled: Array) -> tuple[Array, Array]:
 
 def state_of(moments: Moments, scaled: Array, started: Any) -> CCIPCAState:
     """A state from fresh arrays."""
-    state: CCIPCAState = rebuild(
-        CCIPCAState, {"moments": moments, "scaled": scaled, "started": started}
-    )
-    return state
+    return CCIPCAState.unchecked(moments=moments, scaled=scaled, started=started)

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.records import Array, Record, rebuild
+from headstart.arrays import array_namespace, float_if_scalar
+from headstart.records import Array, Record
 from headstart.subspace.base import (
     PCA,
     Components,
-    checked_vector,
-    checked_weight,
+    check_update,
     with_fixed_signs,
 )
 
@@ -40,32 +40,32 @@ class Moments(Record):
         """No vector yet."""
         count = np.zeros(batch) if batch else 0.0
         fields = {"mean": np.zeros((*batch, dim)), "scatter": np.zeros((*batch, dim, dim))}
-        moments: Self = rebuild(cls, {"count": count, **fields})
-        return moments
+        return cls.unchecked(count=count, **fields)
 
     @property
     def covariance(self) -> Array:
         """Scatter / N; zero before the first vector."""
-        covariance: Array = self.scatter / np.maximum(self.count, 1e-300)[..., None, None]
+        xp = array_namespace(self.scatter)
+        covariance: Array = self.scatter / xp.maximum(self.count, 1e-300)[..., None, None]
         return covariance
 
     def add(self, vector: Array, weight: Any) -> Self:
         """The moments with one more vector."""
-        total = np.asarray(self.count + weight)
+        xp = array_namespace(self.mean, vector)
+        total = xp.asarray(self.count + weight)
         # A total that rounding leaves just off zero is the empty state again.
         empty = total <= 1e-9
-        share = np.where(empty, 0.0, weight / np.where(empty, 1.0, total))
+        share = xp.where(empty, 0.0, weight / xp.where(empty, 1.0, total))
         delta = vector - self.mean
         outer = delta[..., :, None] * delta[..., None, :]
-        keep = np.where(empty, 0.0, 1.0)
+        keep = xp.where(empty, 0.0, 1.0)
         fields = {
-            "count": np.where(empty, 0.0, total) if total.ndim else float(total * keep),
+            "count": float_if_scalar(xp.where(empty, 0.0, total)),
             "mean": (self.mean + share[..., None] * delta) * keep[..., None],
             "scatter": (self.scatter + (self.count * share)[..., None, None] * outer)
             * keep[..., None, None],
         }
-        moments: Self = rebuild(type(self), fields)
-        return moments
+        return type(self).unchecked(**fields)
 
     @classmethod
     def of(cls, vectors: Array, weights: Array) -> Moments:
@@ -81,8 +81,7 @@ class Moments(Record):
         mean = weights @ vectors / count
         away = vectors - mean
         fields = {"count": count, "mean": mean, "scatter": (away * weights[:, None]).T @ away}
-        moments: Moments = rebuild(cls, fields)
-        return moments
+        return cls.unchecked(**fields)
 
     def merge(self, other: Moments) -> Moments:
         """The moments of the vectors of both (Chan, Golub and LeVeque)."""
@@ -96,8 +95,7 @@ class Moments(Record):
             "mean": self.mean + (other.count / total) * away,
             "scatter": self.scatter + other.scatter + apart,
         }
-        moments: Moments = rebuild(Moments, fields)
-        return moments
+        return Moments.unchecked(**fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -109,6 +107,7 @@ class ExactPCA(PCA):
     """
 
     reversible: ClassVar[bool] = True
+    traceable: ClassVar[bool] = True
 
     def init(self, dim: int, batch: tuple[int, ...] = ()) -> Moments:
         """The state before any vector."""
@@ -116,8 +115,8 @@ class ExactPCA(PCA):
 
     def update(self, state: Moments, vector: npt.ArrayLike, weight: Any = 1.0) -> Moments:
         """The state after one more vector, which counts ``weight`` times."""
-        checked_weight(weight)
-        return state.add(checked_vector(vector, state.mean), weight)
+        new, _ = check_update(state.mean, vector, weight)
+        return state.add(new, weight)
 
     def components(self, state: Moments) -> Components:
         """Mean, eigenvalues and eigenvectors of all vectors so far."""
@@ -126,5 +125,6 @@ class ExactPCA(PCA):
 
 def eigen(covariance: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first and none negative, and eigenvectors with fixed signs."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.maximum(values[..., ::-1], 0.0), with_fixed_signs(vectors[..., ::-1])
+    xp = array_namespace(covariance)
+    values, vectors = xp.linalg.eigh(covariance)
+    return xp.maximum(values[..., ::-1], 0.0), with_fixed_signs(vectors[..., ::-1])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import array_namespace
 from headstart.records import Array
 
 __all__ = ["gated_log_gap", "log_gap", "raw_gap", "white_log_gap"]
@@ -33,7 +34,8 @@ def raw_gap(values: Array) -> Ranks:
         return np.ones(values.shape[:-1], dtype=np.intp)
     gaps = values[..., :-1] - values[..., 1:]
     # Where no variance was seen at all there is no gap, and nothing to project.
-    return np.asarray(np.where(values[..., 0] > 0.0, gaps.argmax(-1) + 1, dim))
+    rank: Ranks = array_namespace(values).where(values[..., 0] > 0.0, gaps.argmax(-1) + 1, dim)
+    return rank
 
 
 def log_gap(values: Array, count: Any) -> Ranks:
@@ -59,25 +61,27 @@ def gated_log_gap(values: Array, count: Any) -> Ranks:
     >>> gated_log_gap(np.array([1.3, 1.1, 0.9, 0.7]), 100)
     array(4)
     """
-    rank, gap = best_log_gap(values, count)
+    found, gap = best_log_gap(values, count)
     dim = values.shape[-1]
-    return np.asarray(np.where(gap > white_log_gap(dim, count), rank, dim))
+    xp = array_namespace(gap, count)
+    rank: Ranks = xp.where(gap > white_log_gap(dim, count), found, dim)
+    return rank
 
 
 def best_log_gap(values: Array, count: Any) -> tuple[Ranks, Array]:
     """The rank with the largest admissible log gap, and that gap; (d, 0) where none is."""
+    xp = array_namespace(values, count)
     dim = values.shape[-1]
     batch = np.broadcast_shapes(values.shape[:-1], np.shape(count))
-    top = np.floor(0.8 * np.minimum(dim, np.asarray(count) - 1))
+    top = xp.floor(0.8 * xp.minimum(dim, xp.asarray(count) - 1))
     if dim == 1:
         return np.full(batch, dim, dtype=np.intp), np.zeros(batch)
-    largest = np.maximum(values[..., :1], 1e-300)
-    logs = np.log(np.maximum(values, FLOOR * largest))
-    gaps = np.broadcast_to(logs[..., :-1] - logs[..., 1:], (*batch, dim - 1))
-    gaps = np.where(np.arange(1, dim) <= top[..., None], gaps, -1.0)
+    largest = xp.maximum(values[..., :1], 1e-300)
+    logs = xp.log(xp.maximum(values, FLOOR * largest))
+    gaps = xp.broadcast_to(logs[..., :-1] - logs[..., 1:], (*batch, dim - 1))
+    gaps = xp.where(xp.arange(1, dim) <= top[..., None], gaps, -1.0)
     best = gaps.max(-1)
-    rank = np.where(best > 0.0, gaps.argmax(-1) + 1, dim)
-    return np.asarray(rank), np.maximum(best, 0.0)
+    return xp.where(best > 0.0, gaps.argmax(-1) + 1, dim), xp.maximum(best, 0.0)
 
 
 def white_log_gap(dim: int, count: Any) -> Array:
@@ -88,23 +92,27 @@ def white_log_gap(dim: int, count: Any) -> Array:
     (count − 1)/dim. Beyond the largest count it falls like 1/√count; beyond the largest dimension
     that dimension's row is used, which errs on the side of no projection.
     """
+    xp = array_namespace(count)
     table = white_table()
     dims = np.array(sorted(table))
     at = float(np.interp(np.log(dim), np.log(dims), np.arange(len(dims))))
     low = int(at)
     high = min(low + 1, len(dims) - 1)
-    vectors = np.asarray(count, dtype=float)
+    vectors = xp.asarray(count, dtype=float)
     lower, upper = (
         row_gap(*table[row], 1.0 + (vectors - 1.0) * row / dim) for row in (dims[low], dims[high])
     )
-    return np.asarray(np.exp(lower + (at - low) * (upper - lower)))
+    gap: Array = xp.exp(lower + (at - low) * (upper - lower))
+    return gap
 
 
 def row_gap(counts: Array, logs: Array, count: Array) -> Array:
     """The logarithm of the tabulated gap at any count, for one dimension."""
-    inside = np.clip(count, counts[0], counts[-1])
-    beyond = np.maximum(count, counts[-1]) / counts[-1]
-    return np.asarray(np.interp(np.log(inside), np.log(counts), logs) - 0.5 * np.log(beyond))
+    xp = array_namespace(count)
+    inside = xp.clip(count, counts[0], counts[-1])
+    beyond = xp.maximum(count, counts[-1]) / counts[-1]
+    gap: Array = xp.interp(xp.log(inside), np.log(counts), logs) - 0.5 * xp.log(beyond)
+    return gap
 
 
 @functools.cache

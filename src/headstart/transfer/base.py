@@ -14,19 +14,9 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array, Settings
-from headstart.transfer.portions import Portions, chunks
+from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = ["Explanation", "Transfer"]
-
-
-def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
-    """Evidence whose moment has this shape."""
-    want = f"Evidence with a moment of shape {shape}"
-    if not isinstance(evidence, Evidence):
-        raise checks.refuse("evidence", want, evidence)
-    if evidence.moment.shape != shape:
-        raise checks.refuse("evidence", want, evidence.moment)
-    return evidence
 
 
 class Explanation(NamedTuple):
@@ -45,48 +35,44 @@ class Explanation(NamedTuple):
 class Transfer(Settings, ABC):
     """A way to turn the evidence of many tasks into the prior of the next.
 
-    A transfer holds settings, never state: the state goes in and comes out. To write one, implement
-    :meth:`init`, :meth:`fold` and :meth:`prior`. The state may be any nesting of dataclasses,
-    (named) tuples, dicts, arrays and numbers; it is saved and loaded as it is.
+    A transfer holds settings, never state: the state goes in and comes out. It may be any nesting
+    of dataclasses, (named) tuples, dicts, arrays and numbers, and is saved and loaded as it is.
+
+    Three methods make a transfer: :meth:`init`, :meth:`fold` and :meth:`prior`. Everything else has
+    a default that is right for all transfers, and is overridden for what it adds:
+
+    ==========================  ===================================================================
+    capability                  override
+    ==========================  ===================================================================
+    taking a task out again     :attr:`reversible` and :attr:`removes_exactly`: a task is left out
+                                of its own prior by a fold of negative weight, not by a refit
+    fitting many tasks          :meth:`refit`; :attr:`additive`, :meth:`summarize` and :meth:`merge`
+                                for tasks on many machines, or :meth:`refit_partitions`
+    batches                     :attr:`batched`: leading axes hold independent states
+    a GPU                       :attr:`traceable`: JAX can compile it
+    running tasks               :attr:`counts_running` and :meth:`with_running`
+    forced rounds               :attr:`keeps_forced`: their evidence is kept apart
+    unknown noise               :meth:`single_task_prior`, while only one task can tell it
+    units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
+                                :meth:`carry_contexts` and :meth:`unscaled_features`
+    nothing to learn            :meth:`fixed`
+    reports                     :meth:`explain`
+    ==========================  ===================================================================
+
+    See Also
+    --------
+    Bias : an example with most of these capabilities.
     """
 
-    @property
-    def reversible(self) -> bool:
-        """Whether folding with weight −w takes back a fold with weight w.
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A subclass may learn in another way than its base: what is promised of a class holds for
+        # that class alone.
+        for name in ("fixed", "traceable"):
+            if name not in vars(cls):
+                setattr(cls, name, vars(Transfer)[name])
 
-        If so, a finished task that changes is taken out and folded in again; otherwise the state is
-        folded anew from all finished tasks.
-        """
-        return False
-
-    @property
-    def drops(self) -> bool:
-        """Whether a task is taken back without losing digits, where it is taken back at all."""
-        return False
-
-    @property
-    def batched(self) -> bool:
-        """Whether all methods handle leading batch axes; experiments are faster if so."""
-        return False
-
-    @property
-    def keeps_forced(self) -> bool:
-        """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
-        return False
-
-    @property
-    def mixes(self) -> bool:
-        """Whether its priors are mixtures."""
-        return False
-
-    @property
-    def counts_running(self) -> bool:
-        """Whether running tasks count for what they know (:meth:`joined`)."""
-        return False
-
-    def fixed(self, noise: float | None) -> bool:
-        """Whether the prior stays the same whatever tasks show, given the noise (or not)."""
-        return False
+    # --- What a transfer must have --------------------------------------------------------------
 
     @abstractmethod
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
@@ -99,6 +85,57 @@ class Transfer(Settings, ABC):
     @abstractmethod
     def prior(self, state: Any) -> Any:
         """Where a new task starts: a Prior, or a MixturePrior."""
+
+    # --- What it may have -----------------------------------------------------------------------
+
+    @property
+    def reversible(self) -> bool:
+        """Whether folding with weight −w takes back a fold with weight w.
+
+        If so, a finished task that changes is taken out and folded in again; otherwise the state is
+        folded anew from all finished tasks.
+        """
+        return False
+
+    @property
+    def removes_exactly(self) -> bool:
+        """Whether a task is taken back without losing digits, where it is taken back at all."""
+        return False
+
+    @property
+    def batched(self) -> bool:
+        """Whether all methods handle leading batch axes; experiments are faster if so."""
+        return False
+
+    @property
+    def traceable(self) -> bool:
+        """Whether JAX can compile :meth:`fold` and :meth:`prior`, so that experiments run on a GPU.
+
+        Both must handle batch axes, compute with the arrays' own namespace
+        (:func:`headstart.arrays.array_namespace`), and not look at values. Not inherited.
+        """
+        return False
+
+    @property
+    def keeps_forced(self) -> bool:
+        """Whether the evidence of forced rounds must be kept apart (``evidence.forced``)."""
+        return False
+
+    @property
+    def counts_running(self) -> bool:
+        """Whether running tasks count for what they know (:meth:`with_running`)."""
+        return False
+
+    def with_running(self, state: Any, running: Sequence[Evidence]) -> Any:
+        """The state with running tasks counted too, to take a prior from and then throw away."""
+        return state
+
+    def fixed(self, noise: float | None) -> bool:
+        """Whether the prior stays the same whatever tasks show, given the noise (or not).
+
+        Not inherited.
+        """
+        return False
 
     def refit(
         self,
@@ -117,43 +154,44 @@ class Transfer(Settings, ABC):
             raise InputError("evidences must hold at least one task; got none")
         return state
 
-    def refit_portions(self, portions: Portions, noise: float | None = None) -> Any:
+    def refit_partitions(self, partitions: Partitions, noise: float | None = None) -> Any:
         """The state of very many tasks, none of which came before another.
 
-        Where :meth:`gathered` tells the state of several tasks at once and :meth:`merged` adds two
-        states up, every portion is gathered where it is; otherwise tasks are folded one by one.
+        Where the transfer is :attr:`additive`, every partition is summarized where it is; otherwise
+        tasks are folded one by one.
         """
-        if not len(portions):
-            raise InputError("portions must hold at least one task; got none")
-        state = self.init(portions.dim, noise)
+        if not len(partitions):
+            raise InputError("partitions must hold at least one task; got none")
+        state = self.init(partitions.dim, noise)
         if not self.additive:
-            for evidence in portions.each():
+            for evidence in partitions.each():
                 state = self.fold(state, evidence)
             return state
-        for found in portions.map(gathered_portion, self, noise):
-            state = self.merged(state, found)
+        for summary in partitions.map(summarize_partition, self, noise):
+            state = self.merge(state, summary)
         return state
+
+    @property
+    def partition_passes(self) -> int:
+        """How often :meth:`refit_partitions` goes over the partitions, at most."""
+        return 1
 
     @property
     def additive(self) -> bool:
-        """Whether states add up: :meth:`gathered` and :meth:`merged` are there."""
+        """Whether states add up: :meth:`summarize` and :meth:`merge` are there."""
         return False
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> Any:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> Any:
         """The state of the tasks along a batch axis, as if each had been folded."""
         raise NotImplementedError
 
-    def merged(self, left: Any, right: Any) -> Any:
+    def merge(self, left: Any, right: Any) -> Any:
         """The state of the tasks of two states."""
         raise NotImplementedError
 
-    def joined(self, state: Any, running: Sequence[Evidence]) -> Any:
-        """The state with running tasks counted too, to take a prior from and then throw away."""
-        return state
-
     @property
     def unit_free(self) -> bool:
-        """Whether it takes the units of features from data (:meth:`offered`).
+        """Whether it takes the units of features from data (:meth:`observe_contexts`).
 
         A bandit with such a transfer has an intercept unless it is told otherwise.
         """
@@ -163,22 +201,22 @@ class Transfer(Settings, ABC):
         """The same transfer, told whether the last feature is 1 in every context."""
         return self
 
-    def offered(self, state: Any, contexts: Array) -> Any:
+    def observe_contexts(self, state: Any, contexts: Array) -> Any:
         """The state after contexts were on offer, before rewards tell the features' units."""
         return state
 
-    def keep_offers(self, state: Any, earlier: Any) -> Any:
-        """A state, told of the contexts on offer that an earlier one was told of."""
+    def carry_contexts(self, state: Any, earlier: Any) -> Any:
+        """A state with the contexts on offer that an earlier state has observed."""
         return state
 
-    def blank(self, state: Any) -> npt.NDArray[np.bool_]:
-        """Which features have no unit yet, and so no say."""
+    def unscaled_features(self, state: Any) -> npt.NDArray[np.bool_]:
+        """Which features have no unit yet, and so do not count."""
         return np.zeros(0, dtype=bool)
 
-    def alone(self, state: Any, evidence: Evidence) -> Prior | None:
+    def single_task_prior(self, state: Any, evidence: Evidence) -> Prior | None:
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.
 
-        Asked for only while the noise is unknown and no other task can tell it.
+        Called only while the noise is unknown and no other task can tell it.
         """
         return None
 
@@ -187,9 +225,19 @@ class Transfer(Settings, ABC):
         return Explanation()
 
 
-def gathered_portion(rows: Array, dim: int, transfer: Transfer, noise: float | None) -> Any:
-    """The state of one portion's tasks."""
+def summarize_partition(rows: Array, dim: int, transfer: Transfer, noise: float | None) -> Any:
+    """The state of one partition's tasks."""
     state = transfer.init(dim, noise)
     for evidence in chunks(rows, dim):
-        state = transfer.merged(state, transfer.gathered(evidence, noise))
+        state = transfer.merge(state, transfer.summarize(evidence, noise))
     return state
+
+
+def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
+    """Evidence whose moment has this shape."""
+    want = f"Evidence with a moment of shape {shape}"
+    if not isinstance(evidence, Evidence):
+        raise checks.refuse("evidence", want, evidence)
+    if evidence.moment.shape != shape:
+        raise checks.refuse("evidence", want, evidence.moment)
+    return evidence

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.arrays import array_namespace, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Record, rebuild
-from headstart.transfer.algebra import norm
+from headstart.records import Array, Record
 from headstart.transfer.base import Explanation, Transfer
-from headstart.transfer.estimates import Estimates, isotropic_root, ratio
+from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
 
 __all__ = ["Bias"]
 
@@ -82,6 +82,11 @@ class Bias(Transfer):
         return True
 
     @property
+    def traceable(self) -> bool:
+        """On any array namespace."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True
@@ -96,7 +101,7 @@ class Bias(Transfer):
         estimates, _, used = state.estimates.fold(
             evidence, weight, ridge=self.ridge_used(), min_rounds=self.min_rounds
         )
-        share = np.asarray(used)
+        share = array_namespace(evidence.gram).asarray(used)
         gram = state.gram + share[..., None, None] * evidence.gram
         return state_of(estimates, gram, state.moment + share[..., None] * evidence.moment)
 
@@ -105,7 +110,7 @@ class Bias(Transfer):
         """Sums add up."""
         return True
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> BiasState:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> BiasState:
         """Many tasks at once."""
         estimates, _, used = Estimates.of(
             evidence, noise, ridge=self.ridge_used(), min_rounds=self.min_rounds
@@ -113,7 +118,7 @@ class Bias(Transfer):
         gram = np.einsum("n,nij->ij", used, evidence.gram)
         return state_of(estimates, gram, used @ evidence.moment)
 
-    def merged(self, left: BiasState, right: BiasState) -> BiasState:
+    def merge(self, left: BiasState, right: BiasState) -> BiasState:
         """The sums of both."""
         return state_of(
             left.estimates.merge(right.estimates),
@@ -124,25 +129,27 @@ class Bias(Transfer):
     def prior(self, state: BiasState) -> Prior:
         """N(h, (R²/λ) I); the bias is √λ (V + ‖h‖), the most that √λ ‖θ* − h‖ can be."""
         estimates, dim = state.estimates, state.estimates.dim
-        noise, eye = estimates.noise.value, np.eye(dim)
+        xp = array_namespace(state.gram)
+        noise, eye = estimates.noise.value, xp.eye(dim)
         # One task shows no spread: until there are two, only its size is used.
-        settled = np.asarray(estimates.count) >= (2 if isinstance(self.lam, str) else 1)
-        mean = np.where(settled[..., None], self.centre(state), 0.0)
-        variance = np.where(settled, estimates.variance(eye), estimates.second_moment(eye))
+        settled = xp.asarray(estimates.count) >= (2 if isinstance(self.lam, str) else 1)
+        mean = xp.where(settled[..., None], self.centre(state), 0.0)
+        variance = xp.where(settled, estimates.variance(eye), estimates.second_moment(eye))
         lam: Any = self.lam
         if self.lam == "plug-in":
             lam = ratio(noise, variance)
         elif self.lam == "theory":
             lam = ratio(noise, variance * dim * self.horizon)
         root = isotropic_root(lam, dim, estimates.batch)
-        return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * (self.bound + norm(mean)))
+        return prior_of(mean, root, noise, bias=xp.sqrt(lam) * (self.bound + norm(mean)))
 
     def centre(self, state: BiasState) -> Array:
         """h, by either method."""
         if self.method == "average":
             return state.estimates.mean
-        regularised = state.gram + self.ridge_used() * np.eye(state.estimates.dim)
-        pooled: Array = np.linalg.solve(regularised, state.moment[..., None])[..., 0]
+        xp = array_namespace(state.gram)
+        regularised = state.gram + self.ridge_used() * xp.eye(state.estimates.dim)
+        pooled: Array = xp.linalg.solve(regularised, state.moment[..., None])[..., 0]
         return pooled
 
     def ridge_used(self) -> float:
@@ -162,5 +169,4 @@ class Bias(Transfer):
 
 def state_of(estimates: Estimates, gram: Array, moment: Array) -> BiasState:
     """A state from fresh arrays."""
-    state: BiasState = rebuild(BiasState, {"estimates": estimates, "gram": gram, "moment": moment})
-    return state
+    return BiasState.unchecked(estimates=estimates, gram=gram, moment=moment)

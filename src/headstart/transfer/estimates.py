@@ -14,19 +14,28 @@ where it was seen), and s², the mean square of θ per dimension that was seen, 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart import checks
+from headstart.arrays import (
+    array_namespace,
+    float_if_scalar,
+    matvec,
+    stable_argsort,
+    trace,
+    transpose,
+)
 from headstart.model.evidence import Evidence
-from headstart.records import Array, Record, rebuild
+from headstart.model.prior import ONE_NOISE, Prior
+from headstart.records import Array, Record
 from headstart.subspace import Components, Moments, with_fixed_signs
-from headstart.transfer.algebra import times, trace, turned
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
-__all__ = ["Estimates", "isotropic_root", "one_over_root"]
+__all__ = ["Estimates", "isotropic_root", "one_over_root", "prior_of", "ratio"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -35,7 +44,7 @@ class Estimates(Record):
 
     moments: Moments
     errors: Array
-    blanks: Array
+    unseen: Array
     noise: NoiseScale
 
     @classmethod
@@ -65,15 +74,15 @@ class Estimates(Record):
         noise = self.noise
         if noise.given == 0:
             noise = noise.fold(evidence, Spectrum.of(evidence), weight)
-        theta, error, unseen = solved(source, ridge)
-        counts = np.asarray(source.rounds) >= max(min_rounds, 1)
-        used: Any = np.where(counts, weight, 0.0) if counts.ndim else weight * float(counts)
+        theta, error, left_out = solved(source, ridge)
+        xp = array_namespace(theta)
+        used = float_if_scalar(xp.where(source.rounds >= max(min_rounds, 1), weight, 0.0))
         moments = self.moments.add(theta, used)
-        share = np.asarray(used)[..., None, None]
-        left = (np.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing
+        share = xp.asarray(used)[..., None, None]
+        left = (xp.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing
         errors = (self.errors + share * error) * left
-        blanks = (self.blanks + share * unseen) * left
-        return state_of(moments, errors, blanks, noise), theta, used
+        unseen = (self.unseen + share * left_out) * left
+        return state_of(moments, errors, unseen, noise), theta, used
 
     @classmethod
     def of(
@@ -83,19 +92,19 @@ class Estimates(Record):
         scale = NoiseScale.start(noise, evidence.batch)
         if scale.given == 0:
             scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
-        theta, error, unseen = solved(evidence, ridge)
+        theta, error, left_out = solved(evidence, ridge)
         used = (np.asarray(evidence.rounds) >= max(min_rounds, 1)).astype(float)
-        flat = (used @ matrices.reshape(len(used), -1) for matrices in (error, unseen))
-        errors, blanks = (matrix.reshape(error.shape[1:]) for matrix in flat)
+        flat = (used @ matrices.reshape(len(used), -1) for matrices in (error, left_out))
+        errors, unseen = (matrix.reshape(error.shape[1:]) for matrix in flat)
         moments = Moments.of(theta, used)
-        return state_of(moments, errors, blanks, scale.total()), theta, used
+        return state_of(moments, errors, unseen, scale.total()), theta, used
 
     def merge(self, other: Estimates) -> Estimates:
         """The estimates of the tasks of both."""
         return state_of(
             self.moments.merge(other.moments),
             self.errors + other.errors,
-            self.blanks + other.blanks,
+            self.unseen + other.unseen,
             self.noise.merge(other.noise),
         )
 
@@ -119,35 +128,36 @@ class Estimates(Record):
         """θ̄, the mean estimate."""
         return self.moments.mean
 
-    @property
-    def error(self) -> Array:
-        """R² · mean N_i: the covariance of the estimates' own noise."""
-        variance = np.asarray(self.noise.value) ** 2 / np.maximum(self.count, 1e-300)
-        error: Array = variance[..., None, None] * self.errors
-        return error
+    def covariances(self) -> tuple[Array, Array, Array]:
+        """The covariance of the estimates, of their own noise, and of what they leave out.
 
-    @property
-    def unseen(self) -> Array:
-        """s² · mean U_i²: what the estimates leave out, taken to be like the rest."""
-        blank = self.blanks / np.maximum(self.count, 1e-300)[..., None, None]
-        square = trace(self.moments.covariance) + (self.mean**2).sum(-1) - trace(self.error)
-        size = np.maximum(square, 0.0) / np.maximum(self.dim - trace(blank), 1e-9)
-        unseen: Array = size[..., None, None] * blank
-        return unseen
+        The second is R² · mean N_i; the third s² · mean U_i², taken to be like the rest.
+        """
+        xp = array_namespace(self.errors)
+        count = xp.maximum(self.count, 1e-300)
+        sample = self.moments.covariance
+        variance = xp.asarray(self.noise.value) ** 2 / count
+        error = variance[..., None, None] * self.errors
+        unseen = self.unseen / count[..., None, None]
+        square = trace(sample) + (self.mean**2).sum(-1) - trace(error)
+        size = xp.maximum(square, 0.0) / xp.maximum(self.dim - trace(unseen), 1e-9)
+        return sample, error, size[..., None, None] * unseen
 
     def components(self) -> Components:
         """Principal components of the tasks, not of their estimates: noise is subtracted first.
 
         No variance is below what the subtraction itself is uncertain by, √(2/N) of what there was.
         """
-        raw = self.moments.covariance + self.unseen
-        values, vectors = np.linalg.eigh(raw - self.error)
+        sample, error, unseen = self.covariances()
+        raw = sample + unseen
+        xp = array_namespace(raw)
+        values, vectors = xp.linalg.eigh(raw - error)
         before = (vectors * (raw @ vectors)).sum(-2)
-        unsure = np.minimum(np.sqrt(2.0 / np.maximum(self.count, 1.0)), 1.0)[..., None]
-        values = np.maximum(np.maximum(values, unsure * before), 0.0)
-        order = np.argsort(-values, axis=-1, kind="stable")
-        vectors = np.take_along_axis(vectors, order[..., None, :], -1)
-        sorted_values = np.take_along_axis(values, order, -1)
+        uncertain = xp.minimum(xp.sqrt(2.0 / xp.maximum(self.count, 1.0)), 1.0)[..., None]
+        values = xp.maximum(xp.maximum(values, uncertain * before), 0.0)
+        order = stable_argsort(-values)
+        vectors = xp.take_along_axis(vectors, order[..., None, :], -1)
+        sorted_values = xp.take_along_axis(values, order, -1)
         return Components(self.mean, sorted_values, with_fixed_signs(vectors))
 
     def variance(self, projection: Array, fitted: Any = 0) -> Any:
@@ -157,24 +167,31 @@ class Estimates(Record):
         corrected for estimation noise, never below what the correction itself is uncertain by, and
         widened by what the mean and those directions are uncertain by.
         """
-        size = np.maximum(trace(projection), 1.0)
-        count = np.maximum(self.count, 1.0)
-        freedom = np.maximum(count - 1.0 - fitted, 1.0)
-        raw = within(projection, self.moments.covariance) * count / freedom / size
-        corrected = raw - within(projection, self.error) / size
-        least = raw * np.minimum(np.sqrt(2.0 / (size * freedom)), 1.0)
-        unseen = within(projection, self.unseen) / size
-        return np.maximum(corrected, least) + raw * (1.0 + fitted) / count + unseen
+        xp = array_namespace(projection, self.errors)
+        size = xp.maximum(trace(projection), 1.0)
+        count = xp.maximum(self.count, 1.0)
+        freedom = xp.maximum(count - 1.0 - fitted, 1.0)
+        sample, error, unseen = (within(projection, each) for each in self.covariances())
+        raw = sample * count / freedom / size
+        corrected = denoised(raw, error / size, size * freedom)
+        return corrected + raw * (1.0 + fitted) / count + unseen / size
 
     def second_moment(self, projection: Array) -> Any:
         """The mean square of a task's parameter, per dimension of the projection; likewise."""
-        size = np.maximum(trace(projection), 1.0)
-        count = np.maximum(self.count, 1.0)
+        xp = array_namespace(projection, self.errors)
+        size = xp.maximum(trace(projection), 1.0)
         outer = self.mean[..., :, None] * self.mean[..., None, :]
-        raw = within(projection, self.moments.covariance + outer) / size
-        corrected = raw - within(projection, self.error) / size
-        least = raw * np.minimum(np.sqrt(2.0 / (size * count)), 1.0)
-        return np.maximum(corrected, least) + within(projection, self.unseen) / size
+        sample, error, unseen = self.covariances()
+        raw = within(projection, sample + outer) / size
+        freedom = size * xp.maximum(self.count, 1.0)
+        corrected = denoised(raw, within(projection, error) / size, freedom)
+        return corrected + within(projection, unseen) / size
+
+
+def denoised(variance: Any, noise: Any, freedom: Any) -> Any:
+    """A variance less that of noise, and not below what it is uncertain by itself."""
+    xp = array_namespace(variance)
+    return xp.maximum(variance - noise, variance * xp.minimum(xp.sqrt(2.0 / freedom), 1.0))
 
 
 class Solved(NamedTuple):
@@ -206,46 +223,67 @@ def solved(evidence: Evidence, ridge: float) -> Solved:
             np.where(lost[..., None, None], slow.error, fast.error),
             np.where(lost[..., None, None], slow.unseen, fast.unseen),
         )
-    inverse = np.linalg.inv(evidence.gram + ridge * np.eye(evidence.dim))
-    inverse = (inverse + turned(inverse)) / 2
+    xp = array_namespace(evidence.gram)
+    inverse = xp.linalg.inv(evidence.gram + ridge * xp.eye(evidence.dim))
+    inverse = (inverse + transpose(inverse)) / 2
     left_out = ridge * inverse  # U = I − A⁻¹ gram = λ A⁻¹
     return Solved(
-        times(inverse, evidence.moment),
+        matvec(inverse, evidence.moment),
         inverse @ evidence.gram @ inverse,
         left_out @ left_out,
     )
 
 
 def lost_in_rounding(gram: Array, ridge: float) -> Any:
-    """Whether a ridge is too small to be added to each of these grams."""
-    return np.asarray(~(ridge > 1e-9 * np.asarray(trace(gram))))
+    """Whether a ridge is too small to be added to each of these grams.
+
+    The values of another library's arrays may not be there yet. For these a gram's trace is taken
+    to be 100,000 or less: contexts no longer than 1, and so many rounds.
+    """
+    size: Any = trace(gram) if array_namespace(gram) is np else 1e5
+    return np.asarray(~(ridge > 1e-9 * size))
 
 
-def state_of(moments: Moments, errors: Array, blanks: Array, noise: NoiseScale) -> Estimates:
+def state_of(moments: Moments, errors: Array, unseen: Array, noise: NoiseScale) -> Estimates:
     """Estimates from fresh arrays."""
-    fields = {"moments": moments, "errors": errors, "blanks": blanks, "noise": noise}
-    estimates: Estimates = rebuild(Estimates, fields)
-    return estimates
+    fields = {"moments": moments, "errors": errors, "unseen": unseen, "noise": noise}
+    return Estimates.unchecked(**fields)
 
 
 def within(projection: Array, matrix: Array) -> Any:
     """tr(P M), for symmetric matrices."""
-    return np.einsum("...ij,...ij->...", projection, matrix)
+    return array_namespace(projection, matrix).einsum("...ij,...ij->...", projection, matrix)
 
 
 def one_over_root(lam: Any) -> Array:
     """λ^-½ with two axes more, to scale matrices by."""
-    inverse: Array = 1.0 / np.sqrt(np.asarray(lam, dtype=float))[..., None, None]
+    xp = array_namespace(lam)
+    inverse: Array = 1.0 / xp.sqrt(xp.asarray(lam, dtype=float))[..., None, None]
     return inverse
 
 
 def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:
     """λ^-½ I for one λ, or one per batch element."""
-    return np.broadcast_to(one_over_root(lam) * np.eye(dim), (*batch, dim, dim))
+    root: Array = one_over_root(lam) * np.eye(dim)
+    return array_namespace(root).broadcast_to(root, (*batch, dim, dim))  # type: ignore[no-any-return]
 
 
 def ratio(noise: Any, variance: Any, default: float = 1.0) -> Any:
     """λ = R²/variance, or ``default`` where there is no variance to speak of."""
-    variance = np.asarray(variance)
-    known = variance > 1e-300
-    return np.where(known, np.asarray(noise) ** 2 / np.where(known, variance, 1.0), default)
+    xp = array_namespace(noise, variance)
+    known = xp.asarray(variance) > 1e-300
+    return xp.where(known, xp.asarray(noise) ** 2 / xp.where(known, variance, 1.0), default)
+
+
+def prior_of(
+    mean: Array, root: Array, noise: Any, bias: Any = math.inf, printed_bias: Any = None
+) -> Prior:
+    """A prior; its fields are checked if they are NumPy's.
+
+    The values of another library's arrays may not be there yet.
+    """
+    if array_namespace(mean, root) is np:
+        return Prior(mean, root, noise=noise, bias=bias, printed_bias=printed_bias)
+    fields = {"mean": mean, "root": root, "noise": noise, "bias": bias}
+    fields["printed_bias"] = bias if printed_bias is None else printed_bias
+    return Prior.unchecked(**fields, noise_freedom=ONE_NOISE)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from headstart import checks
+from headstart.arrays import array_namespace, trace, transpose
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
-from headstart.transfer.algebra import trace, turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
-from headstart.transfer.estimates import Estimates, isotropic_root
+from headstart.transfer.estimates import Estimates, isotropic_root, prior_of
 
 __all__ = ["Gaussian"]
 
@@ -73,6 +71,11 @@ class Gaussian(Transfer):
         return True
 
     @property
+    def traceable(self) -> bool:
+        """On any array namespace."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True
@@ -106,45 +109,46 @@ class Gaussian(Transfer):
         """Sums add up, where no rounds are kept apart."""
         return not self.forced
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> Estimates:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> Estimates:
         """Many tasks at once."""
         return Estimates.of(evidence, noise, ridge=self.ridge)[0]
 
-    def merged(self, left: Estimates, right: Estimates) -> Estimates:
+    def merge(self, left: Estimates, right: Estimates) -> Estimates:
         """The sums of both."""
         return left.merge(right)
 
     def prior(self, state: Estimates) -> Prior:
         """N(μ̂, Σ̂), which states no bound: estimates tell where θ may be, not where it must be."""
+        xp = array_namespace(state.mean)
         dim = state.dim
-        noise = np.asarray(state.noise.value)
+        noise = xp.asarray(state.noise.value)
         ready = self.ready(state)
         variances, vectors = self.spread(state)
-        scaled = vectors * (np.sqrt(variances) / noise[..., None])[..., None, :]
-        root = scaled @ turned(vectors)
+        scaled = vectors * (xp.sqrt(variances) / noise[..., None])[..., None, :]
+        root = scaled @ transpose(vectors)
         start = isotropic_root(self.lam, dim, state.batch)
-        return Prior(
-            np.where(ready[..., None], state.mean, 0.0),
-            np.where(ready[..., None, None], root, start),
-            noise=noise,
-        )
+        mean = xp.where(ready[..., None], state.mean, 0.0)
+        return prior_of(mean, xp.where(ready[..., None, None], root, start), noise)
 
     def ready(self, state: Estimates) -> Array:
         """Whether the warm-up is over, and the tasks have shown any spread at all."""
         need = max(state.dim, 2) if self.warmup is None else self.warmup
         spread = trace(state.moments.scatter) > 1e-300
-        return np.asarray((np.asarray(state.count) >= need) & spread)
+        ready: Array = (array_namespace(spread).asarray(state.count) >= need) & spread
+        return ready
 
     def spread(self, state: Estimates) -> tuple[Array, Array]:
         """Σ̂ (corrected, floored, widened) as its eigenvalues, rising, and eigenvectors."""
         dim = state.dim
-        count = np.maximum(state.count, 2.0)
-        sample = state.moments.covariance * (count / (count - 1.0))[..., None, None]
-        values, vectors = np.linalg.eigh(sample - state.error + state.unseen)
+        xp = array_namespace(state.mean)
+        count = xp.maximum(state.count, 2.0)
+        sample, error, unseen = state.covariances()
+        sample = sample * (count / (count - 1.0))[..., None, None]
+        values, vectors = xp.linalg.eigh(sample - error + unseen)
         # Where the correction ate everything, a sliver of the raw variance is left.
-        mean = np.maximum(values.mean(-1), self.floor * trace(sample) / dim)
-        floored = np.maximum(values, np.maximum(self.floor * mean, 1e-300)[..., None])
-        widened = floored + (self.widen * floored.mean(-1) * np.sqrt(dim / count))[..., None]
+        mean = xp.maximum(values.mean(-1), self.floor * trace(sample) / dim)
+        floored = xp.maximum(values, xp.maximum(self.floor * mean, 1e-300)[..., None])
+        widened = floored + (self.widen * floored.mean(-1) * xp.sqrt(dim / count))[..., None]
         return widened, vectors
 
     def explain(self, state: Estimates) -> Explanation:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from headstart import checks
+from headstart.arrays import array_namespace
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.transfer.base import Transfer
-from headstart.transfer.estimates import Estimates, isotropic_root, ratio
+from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
 
 __all__ = ["Independent"]
 
@@ -56,13 +55,18 @@ class Independent(Transfer):
         return True
 
     @property
+    def traceable(self) -> bool:
+        """On any array namespace."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True
 
     def fixed(self, noise: float | None) -> bool:
-        """With the noise and λ given, nothing is left to learn (what builds on this may)."""
-        return type(self) is Independent and noise is not None and self.lam != "plug-in"
+        """With the noise and λ given, nothing is left to learn."""
+        return noise is not None and self.lam != "plug-in"
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Estimates:
         """The state before any task."""
@@ -77,22 +81,23 @@ class Independent(Transfer):
         """Sums add up."""
         return True
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> Estimates:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> Estimates:
         """Many tasks at once."""
         return Estimates.of(evidence, noise, ridge=self.ridge, min_rounds=evidence.dim)[0]
 
-    def merged(self, left: Estimates, right: Estimates) -> Estimates:
+    def merge(self, left: Estimates, right: Estimates) -> Estimates:
         """The sums of both."""
         return left.merge(right)
 
     def prior(self, state: Estimates) -> Prior:
         """N(0, (R²/λ) I); the bias is √λ V."""
+        xp = array_namespace(state.mean)
         noise = state.noise.value
         lam: Any = self.lam
         if self.lam == "theory":
-            lam = np.asarray(noise) ** 2 / self.bound**2
+            lam = xp.asarray(noise) ** 2 / self.bound**2
         elif self.lam == "plug-in":
-            lam = ratio(noise, state.second_moment(np.eye(state.dim)))
-        mean = np.zeros((*state.batch, state.dim))
+            lam = ratio(noise, state.second_moment(xp.eye(state.dim)))
+        mean = xp.zeros((*state.batch, state.dim))
         root = isotropic_root(lam, state.dim, state.batch)
-        return Prior(mean, root, noise=noise, bias=np.sqrt(lam) * self.bound)
+        return prior_of(mean, root, noise, bias=xp.sqrt(lam) * self.bound)

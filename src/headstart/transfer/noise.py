@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
-from headstart.records import Array, Record, rebuild
-from headstart.transfer.algebra import turned
+from headstart.records import Array, Record
 
-__all__ = ["NoiseScale", "Spectrum", "own_noise", "own_scale"]
+__all__ = ["NoiseScale", "Spectrum", "own_scale"]
 
 ENOUGH = 20.0  # residual degrees of freedom at which least squares is trusted
 FLOOR = 1e-6  # the least R², as a share of the marginal estimate
@@ -45,37 +45,41 @@ class Spectrum(Record):
     @classmethod
     def of(cls, evidence: Evidence) -> Spectrum:
         """Decompose, O(d³)."""
-        values, vectors = np.linalg.eigh(evidence.gram)
-        moment = (vectors.swapaxes(-1, -2) @ evidence.moment[..., None])[..., 0]
-        return cls(np.maximum(values, 0.0), vectors, moment)
+        xp = array_namespace(evidence.gram)
+        values, vectors = xp.linalg.eigh(evidence.gram)
+        moment = matvec(transpose(vectors), evidence.moment)
+        return cls(xp.maximum(values, 0.0), vectors, moment)
 
     def present(self) -> Any:
         """Which directions were seen at all."""
-        return self.values > RANK * np.maximum(self.values.max(-1, keepdims=True), 1e-300)
+        xp = array_namespace(self.values)
+        return self.values > RANK * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
 
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
         if lam > 0:
             inverse: Array = 1.0 / (self.values + lam)
             return inverse
+        xp = array_namespace(self.values)
         seen = self.present()
-        return np.where(seen, 1.0 / np.where(seen, self.values, 1.0), 0.0)
+        inverse = xp.where(seen, 1.0 / xp.where(seen, self.values, 1.0), 0.0)
+        return inverse
 
     def estimate(self, lam: float) -> Array:
         """The ridge (λ > 0) or least-squares (λ = 0) estimate of θ."""
-        theta: Array = (self.vectors @ (self.moment * self.inverse(lam))[..., None])[..., 0]
+        theta: Array = matvec(self.vectors, self.moment * self.inverse(lam))
         return theta
 
     def unseen(self, lam: float) -> Array:
         """U² with U = I − A⁻¹ gram: how much of θ the estimate leaves out, squared."""
         left_out = 1.0 - self.values * self.inverse(lam)
-        unseen: Array = (self.vectors * (left_out**2)[..., None, :]) @ turned(self.vectors)
+        unseen: Array = (self.vectors * (left_out**2)[..., None, :]) @ transpose(self.vectors)
         return unseen
 
     def error(self, lam: float) -> Array:
         """The covariance of that estimate's noise in units of R²: A⁻¹ gram A⁻¹, A = gram + λI."""
         scaled = self.vectors * (self.values * self.inverse(lam) ** 2)[..., None, :]
-        error: Array = scaled @ turned(self.vectors)
+        error: Array = scaled @ transpose(self.vectors)
         return error
 
 
@@ -99,79 +103,58 @@ class NoiseScale(Record):
         """Before any task."""
         given = 0.0 if noise is None else checks.positive("noise", noise)
         sums = {name: np.zeros(batch) if batch else 0.0 for name in SUMS}
-        scale: NoiseScale = rebuild(cls, {"given": given, **sums})
-        return scale
+        return cls.unchecked(given=given, **sums)
 
     def fold(self, evidence: Evidence, spectrum: Spectrum, weight: Any) -> NoiseScale:
         """Add (or with a negative weight take out) one task."""
+        xp = array_namespace(evidence.gram)
         fitted = (spectrum.moment**2 * spectrum.inverse(0.0)).sum(-1)
         shrunk = (spectrum.moment**2 * spectrum.inverse(1.0)).sum(-1)
-        freedom = np.maximum(evidence.rounds - spectrum.present().sum(-1), 0.0)
+        freedom = xp.maximum(evidence.rounds - spectrum.present().sum(-1), 0.0)
         # Where a task leaves no freedom its residual is rounding: it must not count either.
-        residual = np.where(freedom > 0, np.maximum(evidence.squares - fitted, 0.0), 0.0)
+        residual = xp.where(freedom > 0, xp.maximum(evidence.squares - fitted, 0.0), 0.0)
         added = {
             "residual": residual,
             "freedom": freedom,
-            "marginal": np.maximum(evidence.squares - shrunk, 0.0),
+            "marginal": xp.maximum(evidence.squares - shrunk, 0.0),
             "rounds": evidence.rounds,
         }
-        sums: dict[str, Any] = {}
-        for name, value in added.items():
-            total = np.asarray(getattr(self, name) + weight * value)
-            sums[name] = total if total.ndim else float(total)
-        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
-        return scale
+        sums = {
+            name: float_if_scalar(getattr(self, name) + weight * value)
+            for name, value in added.items()
+        }
+        return NoiseScale.unchecked(given=self.given, **sums)
 
     def merge(self, other: NoiseScale) -> NoiseScale:
         """What the tasks of both say."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
-        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
-        return scale
+        return NoiseScale.unchecked(given=self.given, **sums)
 
     def total(self) -> NoiseScale:
         """What all elements of a batch say together."""
         sums = {name: float(np.sum(getattr(self, name))) for name in SUMS}
-        scale: NoiseScale = rebuild(NoiseScale, {"given": self.given, **sums})
-        return scale
+        return NoiseScale.unchecked(given=self.given, **sums)
 
     @property
     def known(self) -> Any:
         """Whether there is anything to tell R from."""
-        return (self.given > 0) | (np.asarray(self.rounds) >= 0.5)
+        return (self.given > 0) | (array_namespace(self.rounds).asarray(self.rounds) >= 0.5)
 
     @property
     def value(self) -> Any:
         """R: given, estimated, or 1 while nothing is known (then no decision depends on it)."""
         if self.given > 0:
             return self.given
-        clean = np.asarray(self.freedom) >= ENOUGH
-        residual = self.residual / np.maximum(self.freedom, 1.0)
-        marginal = self.marginal / np.maximum(self.rounds, 1.0)
-        variance = np.where(clean, np.maximum(residual, FLOOR * marginal), marginal)
+        xp = array_namespace(self.rounds)
+        clean = xp.asarray(self.freedom) >= ENOUGH
+        residual = self.residual / xp.maximum(self.freedom, 1.0)
+        marginal = self.marginal / xp.maximum(self.rounds, 1.0)
+        variance = xp.where(clean, xp.maximum(residual, FLOOR * marginal), marginal)
         # Sums from which the last task was taken out leave rounding behind, not knowledge.
-        noise = np.sqrt(np.where((variance > 0) & self.known, variance, 1.0))
-        return noise if noise.ndim else float(noise)
+        return float_if_scalar(xp.sqrt(xp.where((variance > 0) & self.known, variance, 1.0)))
 
 
 SUMS = ("residual", "freedom", "marginal", "rounds")
-
-
-def own_noise(evidence: Evidence, prior_mean: Array, mean: Array) -> Any:
-    """R of one running task by its marginal likelihood under the prior it started from.
-
-    With θ ~ N(θ̂₀, R² F₀F₀ᵀ) and the posterior mean θ̂, the residuals' quadratic form is ::
-
-        n R² = Σ(r − xᵀθ̂₀)² − (θ̂ − θ̂₀)ᵀ (moment − gram θ̂₀)
-
-    Zero before the first round. O(d²).
-    """
-    pulled = (evidence.gram @ prior_mean[..., None])[..., 0]
-    raw = evidence.squares - (prior_mean * (2.0 * evidence.moment - pulled)).sum(-1)
-    explained = ((mean - prior_mean) * (evidence.moment - pulled)).sum(-1)
-    # Below this share of the rewards' energy the difference is rounding.
-    square = np.maximum(raw - explained, 1e-12 * np.asarray(evidence.squares))
-    noise = np.sqrt(square / np.maximum(evidence.rounds, 1.0))
-    return noise if noise.ndim else float(noise)
 
 
 def own_scale(evidence: Evidence) -> tuple[Any, Any]:
@@ -197,7 +180,7 @@ def own_scale(evidence: Evidence) -> tuple[Any, Any]:
         np.asarray(evidence.rounds)[..., None],
     )
     values, moment = spectrum.values[..., None, :], spectrum.moment[..., None, :]
-    size = np.trace(evidence.gram, axis1=-2, axis2=-1)[..., None] / np.maximum(rounds, 1e-300)
+    size = trace(evidence.gram)[..., None] / np.maximum(rounds, 1e-300)
     lambdas = LAMBDAS * np.where(size > 0, size, 1.0)
     grid = lambdas[..., None]
     left = squares - (moment**2 / (values + grid)).sum(-1)
@@ -210,7 +193,7 @@ def own_scale(evidence: Evidence) -> tuple[Any, Any]:
     square = np.take_along_axis(variance, best[..., None], -1)[..., 0]
     noise = np.sqrt(np.where(known, square, 1.0))
     lam = np.where(known, np.take_along_axis(lambdas, best[..., None], -1)[..., 0], 1.0)
-    return (noise, lam) if noise.ndim else (float(noise), float(lam))
+    return float_if_scalar(noise), float_if_scalar(lam)
 
 
 LAMBDAS = np.logspace(-3.0, 3.0, 31)

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace, matvec, norm, transpose
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import private, same_fields
-from headstart.transfer.algebra import norm, times, turned
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
+from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import NoiseScale, Spectrum
 
 __all__ = ["Oracle"]
@@ -61,7 +62,7 @@ class Oracle(Transfer):
             basis = checks.finite_array("basis", self.basis, want)
             fits = basis.ndim == mean.ndim + 1 and basis.shape[:-1] == mean.shape
             if not fits or not np.allclose(
-                turned(basis) @ basis, np.eye(basis.shape[-1]), atol=1e-8
+                transpose(basis) @ basis, np.eye(basis.shape[-1]), atol=1e-8
             ):
                 raise checks.refuse("basis", want, basis)
             object.__setattr__(self, "basis", private(basis))
@@ -117,13 +118,18 @@ class Oracle(Transfer):
         return True
 
     @property
+    def traceable(self) -> bool:
+        """On any array namespace."""
+        return True
+
+    @property
     def reversible(self) -> bool:
         """Sums can be taken back."""
         return True
 
     def fixed(self, noise: float | None) -> bool:
-        """With the noise given, nothing is left to learn (what builds on this may)."""
-        return type(self) is Oracle and noise is not None
+        """With the noise given, nothing is left to learn."""
+        return noise is not None
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> NoiseScale:
         """The state before any task."""
@@ -139,7 +145,8 @@ class Oracle(Transfer):
 
     def prior(self, state: NoiseScale) -> Prior:
         """The truth."""
-        noise = np.asarray(state.value)
+        xp = array_namespace(state.rounds)
+        noise = xp.asarray(state.value)
         mean = np.asarray(self.mean)
         dim = mean.shape[-1]
         if self.basis is None:
@@ -149,10 +156,10 @@ class Oracle(Transfer):
         else:
             basis = np.asarray(self.basis)
             rank = basis.shape[-1]
-            inside = basis @ turned(basis)
+            inside = basis @ transpose(basis)
             outside = np.eye(dim) - inside
             root = self.lam1**-0.5 * outside + self.lam2**-0.5 * inside
-            mean = times(outside, mean)
+            mean = matvec(outside, mean)
             v, some_outside = self.bound * (rank > 0), float(rank < dim)
             away = self.bound + norm(mean) if self.residual is None else self.residual
             bias = np.sqrt(self.lam1 * (some_outside * away) ** 2 + self.lam2 * v**2)
@@ -160,10 +167,10 @@ class Oracle(Transfer):
             w = 2.0 * self.bound if self.residual is None else self.residual
             printed = np.sqrt(self.lam2) * v + loose * some_outside * w
         batch = np.broadcast_shapes(mean.shape[:-1], np.shape(state.rounds))
-        return Prior(
-            np.broadcast_to(mean, (*batch, dim)),
-            np.broadcast_to(root, (*batch, dim, dim)),
-            noise=noise,
+        return prior_of(
+            xp.broadcast_to(mean, (*batch, dim)),
+            xp.broadcast_to(root, (*batch, dim, dim)),
+            noise,
             bias=bias,
             printed_bias=printed,
         )

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.arrays import array_namespace, float_if_scalar, matvec, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Record, rebuild
+from headstart.records import Array, Record
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
 from headstart.theory import projection_error
-from headstart.transfer.algebra import norm, times
 from headstart.transfer.base import Explanation, Transfer
-from headstart.transfer.estimates import Estimates, one_over_root, ratio
+from headstart.transfer.estimates import Estimates, one_over_root, prior_of, ratio
 
 __all__ = ["Subspace"]
 
@@ -144,6 +144,11 @@ class Subspace(Transfer):
         return True
 
     @property
+    def traceable(self) -> bool:
+        """With a PCA that is; the bound Y is computed task by task."""
+        return self.method().traceable and not self.uses_bound
+
+    @property
     def reversible(self) -> bool:
         """Exact PCA can take a task back; CCIPCA and a running minimum cannot."""
         return self.method().reversible and not self.uses_bound
@@ -181,8 +186,8 @@ class Subspace(Transfer):
         smallest = state.smallest
         if self.uses_bound:
             lowest = np.linalg.eigvalsh(evidence.gram)[..., 0] + ridge
-            smallest = np.where(np.asarray(used) > 0, np.minimum(smallest, lowest), smallest)
-            smallest = smallest if smallest.ndim else float(smallest)
+            lower = np.where(np.asarray(used) > 0, np.minimum(smallest, lowest), smallest)
+            smallest = float_if_scalar(lower)
         return state_of(estimates, pca, smallest)
 
     @property
@@ -190,7 +195,7 @@ class Subspace(Transfer):
         """With exact PCA, sums add up."""
         return isinstance(self.method(), ExactPCA)
 
-    def gathered(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
+    def summarize(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
         """Many tasks at once."""
         least = evidence.dim if self.min_rounds is None else self.min_rounds
         ridge = self.ridge_used()
@@ -201,7 +206,7 @@ class Subspace(Transfer):
         # Exact PCA keeps the very moments that the estimates have.
         return state_of(estimates, estimates.moments, smallest)
 
-    def merged(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
+    def merge(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
         """The sums of both."""
         return state_of(
             left.estimates.merge(right.estimates),
@@ -215,37 +220,39 @@ class Subspace(Transfer):
         Where tasks are shrunk to the mean inside the plane too, V + ‖P̂θ̄‖ takes the place of V.
         """
         estimates, dim = state.estimates, state.estimates.dim
+        xp = array_namespace(estimates.mean)
         noise = estimates.noise.value
         found, rank, learning = self.structure(state)
         inside = found.projection(rank)
-        outside = np.eye(dim) - inside
+        outside = xp.eye(dim) - inside
         lam1, lam2 = self.lambdas(state, found, rank, inside, outside)
         towards = outside
         if self.shrink == "mean":
-            towards = np.where(learning[..., None, None], np.eye(dim), outside)
-        mean = times(towards, estimates.mean)
+            towards = xp.where(learning[..., None, None], xp.eye(dim), outside)
+        mean = matvec(towards, estimates.mean)
         root = one_over_root(lam1) * outside + one_over_root(lam2) * inside
         some_outside, some_inside = rank < dim, rank > 0
-        away = self.bound + norm(times(outside, mean)) if self.residual is None else self.residual
+        away = self.bound + norm(matvec(outside, mean)) if self.residual is None else self.residual
         w, v = some_outside * away, some_inside * self.bound
-        off = some_inside * (self.bound + norm(times(inside, mean)))
+        off = some_inside * (self.bound + norm(matvec(inside, mean)))
         # The printed form needs λ₂ even where nothing lies inside; √λ₁ W is what it tends to.
-        loose = np.where(some_inside, lam1 / np.sqrt(lam2), np.sqrt(lam1))
-        return Prior(
+        loose = xp.where(some_inside, lam1 / xp.sqrt(lam2), xp.sqrt(lam1))
+        return prior_of(
             mean,
             root,
-            noise=noise,
-            bias=np.sqrt(lam1 * w**2 + lam2 * off**2),
-            printed_bias=np.sqrt(lam2) * v + loose * some_outside * 2.0 * self.bound,
+            noise,
+            bias=xp.sqrt(lam1 * w**2 + lam2 * off**2),
+            printed_bias=xp.sqrt(lam2) * v + loose * some_outside * 2.0 * self.bound,
         )
 
     def structure(self, state: SubspaceState) -> tuple[Components, Any, Any]:
         """The components, the rank (per batch element), and whether the warm-up is over."""
-        count, dim = np.asarray(state.estimates.count), state.estimates.dim
+        xp = array_namespace(state.estimates.mean)
+        count, dim = xp.asarray(state.estimates.count), state.estimates.dim
         corrected = self.pca == "corrected"
         found = state.estimates.components() if corrected else self.method().components(state.pca)
         if not isinstance(self.rank, str):
-            rank = np.full(count.shape, int(self.rank))
+            rank = xp.full(count.shape, int(self.rank))
         elif self.rank == "paper":
             rank = raw_gap(found.values)
         elif self.rank == "ungated":
@@ -253,29 +260,30 @@ class Subspace(Transfer):
         else:
             rank = gated_log_gap(found.values, count)
         learning = count >= (dim if self.warmup is None else self.warmup)
-        return found, np.where(learning, rank, dim), learning
+        return found, xp.where(learning, rank, dim), learning
 
     def lambdas(
         self, state: SubspaceState, found: Components, rank: Any, inside: Array, outside: Array
     ) -> tuple[Any, Any]:
         """λ₁ and λ₂."""
         estimates = state.estimates
+        xp = array_namespace(estimates.mean)
         noise = estimates.noise.value
         lam1: Any = self.lam1
         lam2: Any = self.lam2
         if lam2 == "plug-in":
             to_mean = self.shrink == "mean"
             spread = estimates.variance(inside) if to_mean else estimates.second_moment(inside)
-            early = np.asarray(estimates.count) < 2
-            spread = np.where(early, estimates.second_moment(inside), spread)
+            early = xp.asarray(estimates.count) < 2
+            spread = xp.where(early, estimates.second_moment(inside), spread)
             lam2 = ratio(noise, spread)
         elif isinstance(lam2, str):
-            lam2 = (np.asarray(noise) ** 2 if lam2 == "theory" else 1.0) / self.bound**2
+            lam2 = (xp.asarray(noise) ** 2 if lam2 == "theory" else 1.0) / self.bound**2
         if lam1 == "plug-in":
             lam1 = ratio(noise, estimates.variance(outside, fitted=rank))
         elif isinstance(lam1, str):
             worst = self.worst_case(state, found, rank, outside)
-            lam1 = np.asarray(noise) ** 2 / worst if lam1 == "theory" else 1.0 / np.sqrt(worst)
+            lam1 = xp.asarray(noise) ** 2 / worst if lam1 == "theory" else 1.0 / xp.sqrt(worst)
         return lam1, lam2
 
     def worst_case(
@@ -328,7 +336,4 @@ class Subspace(Transfer):
 
 def state_of(estimates: Estimates, pca: Any, smallest: Any) -> SubspaceState:
     """A state from fresh arrays."""
-    state: SubspaceState = rebuild(
-        SubspaceState, {"estimates": estimates, "pca": pca, "smallest": smallest}
-    )
-    return state
+    return SubspaceState.unchecked(estimates=estimates, pca=pca, smallest=smallest)

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.model.belief import Belief
+from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, packed_size
-from headstart.model.mixture import MixtureBelief
 from headstart.records import Array
 
-__all__ = ["AnyBelief", "CachedTask", "ChoiceWindow", "Round", "TaskEntries", "TaskEntry"]
+__all__ = ["CachedTask", "ChoiceWindow", "Round", "TaskEntries", "TaskEntry"]
 
-AnyBelief = Belief | MixtureBelief
 Round = tuple[Array, float, bool]  # context, reward, forced
 
 BLOCK_ROUNDS = 32  # pending rounds that are added to the evidence at a time
@@ -69,7 +67,7 @@ class CachedTask(NamedTuple):
 
     evidence: Evidence
     pending: tuple[Round, ...]
-    belief: AnyBelief
+    belief: BaseBelief
     alone: bool  # no other task tells the noise
     other_rewards: int  # rewards of the other tasks when the prior was computed
     stream_key: npt.NDArray[np.uint64] | None = None

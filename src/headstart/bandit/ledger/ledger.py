@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,24 +10,18 @@ import numpy as np
 
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
-from headstart.bandit.ledger.entries import (
-    AnyBelief,
-    CachedTask,
-    TaskEntries,
-    TaskEntry,
-    add_rounds,
-)
-from headstart.bandit.ledger.prior_state import Fold, PriorState, has_grown
+from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry, add_rounds
+from headstart.bandit.ledger.prior_state import PriorState, has_grown
 from headstart.errors import HeadstartError, TaskError
-from headstart.model.belief import Belief
+from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixtureBelief, believe
 from headstart.records import Array
 from headstart.transfer import Transfer
 
 __all__ = ["Ledger", "RewardedChoice"]
 
 MAX_FAILURES = 3  # of a batch of rewards, before the rest of it is dropped
+MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its usual size
 
 
 #: A task, the epoch and the number of a choice, its context as the model sees it, its reward, and
@@ -70,6 +65,7 @@ class Ledger:
         self.cache = BeliefCache(self.entries, cache_size)
         self.changes = Changes()
         self.prior_state = PriorState(self.entries, self.cache, self.changes, transfer, noise)
+        self.usual_sizes: Array | None = None  # of the features, infinite where they are unknown
         self.batch: Sequence[RewardedChoice] = ()  # being learned from, all or none
         self.batch_done = 0  # how many of them are learned from
         self.batch_failures = 0
@@ -106,12 +102,12 @@ class Ledger:
             raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
         return entry
 
-    def belief(self, name: str) -> AnyBelief:
+    def belief(self, name: str) -> BaseBelief:
         """The belief of a task, computed if it is not cached; nothing is cached by this."""
         cached = self.entries[name].cached
         return self.compute_belief(name, keep=False)[0] if cached is None else cached.belief
 
-    def belief_for(self, name: str, contexts: Array) -> AnyBelief:
+    def belief_for(self, name: str, contexts: Array) -> BaseBelief:
         """The belief of a task, were these contexts on offer; nothing is changed by this."""
         if self.prior_state.lacks_units:
             offered, new_units = self.prior_state.with_offer(contexts, update=False)
@@ -121,7 +117,7 @@ class Ledger:
 
     def compute_belief(
         self, name: str, prior_state: PriorState | None = None, *, keep: bool = True
-    ) -> tuple[AnyBelief, bool]:
+    ) -> tuple[BaseBelief, bool]:
         """The belief from the newest prior, and whether only the task itself tells the noise.
 
         The prior does not hold the task's own evidence; with ``keep`` it is cached.
@@ -129,9 +125,10 @@ class Ledger:
         prior_state = prior_state or self.prior_state
         prior = prior_state.prior_without(name, keep=keep)
         evidence, count = self.entries.evidence(name), self.entries[name].reward_count
-        belief = believe(prior, evidence if evidence.rounds else None)
+        self.check_evidence(name, evidence, prior)
+        belief: BaseBelief = prior.belief(evidence if evidence.rounds else None)
         if self.decay < 1.0:
-            belief = with_round_count(belief, count)
+            belief = belief.with_rounds(float(count))
         alone = not prior_state.has_noise_from_others(name)
         if alone:
             belief = self.with_own_scale(belief, evidence, count, prior_state)
@@ -139,27 +136,63 @@ class Ledger:
 
     def with_own_scale(
         self,
-        belief: AnyBelief,
+        belief: BaseBelief,
         evidence: Evidence,
         reward_count: int,
         prior_state: PriorState | None = None,
-    ) -> AnyBelief:
+    ) -> BaseBelief:
         """The belief of a task that alone tells the noise.
 
         It takes O(d³), and is called after 1, 2, 4, … rewards. In between, the update of the belief
         estimates the noise, because the prior says nothing of it.
         """
-        prior_state = prior_state or self.prior_state
-        prior = prior_state.transfer.alone(prior_state.state, evidence) if reward_count else None
+        transfer, state = self.prior_state.transfer, (prior_state or self.prior_state).state
+        prior = transfer.single_task_prior(state, evidence) if reward_count else None
         if prior is None:
-            if not isinstance(belief, Belief) or belief.prior.noise_freedom == 0.0:
+            prior = belief.prior.with_unknown_noise()
+            if prior is None or prior == belief.prior:
                 return belief
-            prior = belief.prior.replace(noise_freedom=0.0)
-        belief = believe(prior, evidence if reward_count else None)
-        return belief if self.decay == 1.0 else with_round_count(belief, reward_count)
+        if not prior.determined_by(evidence):
+            return belief
+        belief = prior.belief(evidence if reward_count else None)
+        return belief if self.decay == 1.0 else belief.with_rounds(float(reward_count))
+
+    def check_evidence(self, name: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
+        """Refuse a task whose contexts differ so much in size that its sums cannot hold them.
+
+        A context far out of the range of its features is refused when it is passed. The first ones
+        are not, because nothing tells the range yet. If the usual ones turn out to be so much
+        smaller that their digits are lost, nothing can be inferred from the sums of the task.
+        """
+        if self.usual_sizes is None or not evidence.rounds:
+            return
+        size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
+        far = size > MAX_SIZE_RATIO * self.usual_sizes
+        if not far.any():
+            return
+        if prior is None:
+            cached = self.entries[name].cached
+            with self.prior_state.preserved():
+                prior = (
+                    self.prior_state.prior_without(name, keep=False)
+                    if cached is None
+                    else cached.belief.prior
+                )
+        if prior is not None and not prior.determined_by(evidence):
+            at = int(np.flatnonzero(far)[0])
+            raise TaskError(
+                f"task {name!r} has learned from contexts so far apart in size that its sums "
+                f"cannot hold them (feature {at} is {size[at]:.3g} in the root mean square, and "
+                f"usually about {self.usual_sizes[at]:.3g}): delete the task; contexts like the "
+                f"largest must be scaled or left out"
+            )
+
+    def set_usual_sizes(self, sizes: Array) -> None:
+        """Set how large the features usually are, as the model sees them."""
+        self.usual_sizes = sizes
 
     def cache_belief(
-        self, name: str, belief: AnyBelief, alone: bool, stream_key: Any = None
+        self, name: str, belief: BaseBelief, alone: bool, stream_key: Any = None
     ) -> None:
         """Cache the belief of a task, as the one used last, and the key of its random streams."""
         entry = self.entries[name]
@@ -178,7 +211,7 @@ class Ledger:
 
     def prepare_choice(
         self, name: str, contexts: Array, *, learn_units: bool
-    ) -> tuple[AnyBelief, bool, tuple[PriorState, bool] | None]:
+    ) -> tuple[BaseBelief, bool, tuple[PriorState, bool] | None]:
         """The belief to choose from, were these contexts on offer; no task is changed by this.
 
         With it come whether the task alone tells the noise, and with ``learn_units`` what the
@@ -196,7 +229,7 @@ class Ledger:
     def record_choice(
         self,
         name: str,
-        belief: AnyBelief,
+        belief: BaseBelief,
         alone: bool,
         offered: tuple[PriorState, bool] | None,
         stream_key: Any,
@@ -282,7 +315,8 @@ class Ledger:
         if cached is not None and is_refresh_time(entry.next_number - entry.first_number):
             grown = has_grown(total - count, cached.other_rewards)
             if grown and self.prior_state.transfer.counts_running:
-                self.cache_belief(name, *self.compute_belief(name))
+                with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
+                    self.cache_belief(name, *self.compute_belief(name))
 
     def updated(
         self, task: CachedTask, context: Array, reward: float, forced: bool, reward_count: int
@@ -292,25 +326,27 @@ class Ledger:
         if self.decay < 1.0:
             evidence = add_rounds(evidence, pending).faded(self.decay)
             evidence, pending = evidence.add_unchecked(context, reward, forced), ()
-            belief = with_round_count(believe(belief.prior, evidence), reward_count)
+            belief = belief.prior.belief(evidence).with_rounds(float(reward_count))
         else:
             evidence, pending = task.with_round(context, reward, forced)
-            belief = belief.learn_unchecked(context, reward)
+            belief = belief.update(context, reward)
             if belief.outgrown:
-                belief = believe(belief.prior, add_rounds(evidence, pending))
+                belief = recomputed(belief, task.belief, add_rounds(evidence, pending))
         if alone and reward_count & (reward_count - 1) == 0:
             belief = self.with_own_scale(belief, add_rounds(evidence, pending), reward_count)
         updated = evidence, pending, belief, alone, other_rewards, key
         return tuple.__new__(CachedTask, updated)  # three times as fast as a call of the class
 
-    def close(self, name: str, fold: Fold | None = None) -> None:
-        """Fold a task into the prior, once however often it is called."""
+    def close(self, name: str, state: Any = None) -> None:
+        """Fold a task into the prior, once however often it is called.
+
+        ``state`` is the transfer's state with the task, if it was computed before.
+        """
         if name in self.prior_state.closed:
             return
-        if name in self.prior_state.removals:
-            self.prior_state.update()
-        steps = self.prior_state.steps_to_close(name, fold)
-        if not self.prior_state.transfer.drops:
+        steps = self.prior_state.steps_to_close(name, state)
+        # A returning task finds its belief cached, where that is as good as a new one.
+        if not self.prior_state.transfer.removes_exactly:
             steps += self.cache.steps_to_evict(name)
         self.changes.commit(*steps)
 
@@ -333,12 +369,13 @@ class Ledger:
             self.cache_belief(name, *self.compute_belief(name))
 
 
-def with_round_count(belief: AnyBelief, count: int) -> AnyBelief:
-    """The belief with so many rounds: where rewards decay, its evidence counts fewer."""
-    if isinstance(belief, MixtureBelief):
-        rounds = np.full(belief.parts.batch, float(count))
-        return belief.replace(parts=belief.parts.replace(rounds=rounds))
-    return belief.replace(rounds=float(count))
+def recomputed(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseBelief:
+    """A belief from prior and evidence; the belief itself where the latter has lost digits.
+
+    ``before`` is the belief without the latest reward.
+    """
+    prior: BasePrior = before.prior
+    return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
 
 
 def is_refresh_time(choice_count: int) -> bool:

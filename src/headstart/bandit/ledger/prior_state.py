@@ -18,7 +18,7 @@ import contextlib
 import copy
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -26,12 +26,12 @@ import numpy.typing as npt
 
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes, Step
-from headstart.bandit.ledger.entries import TaskEntries
+from headstart.bandit.ledger.entries import TaskEntries, TaskEntry
 from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
-__all__ = ["BaseFit", "CachedPrior", "Fold", "PriorState", "has_grown"]
+__all__ = ["BaseFit", "CachedPrior", "FoldJob", "PriorState", "has_grown"]
 
 MAX_RUNNING = 64  # running tasks that count, at most
 MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
@@ -55,12 +55,21 @@ class CachedPrior(NamedTuple):
     running: tuple[str, ...]
 
 
-class Fold(NamedTuple):
-    """The state before and after a task with so many rewards was folded in."""
+class FoldJob(NamedTuple):
+    """What is needed to fold a task: it takes long, changes nothing and needs no lock."""
 
-    before: Any
+    state: Any
+    evidence: Evidence
+    removal: Evidence | None  # what the state still holds of the task
+    entry: TaskEntry
     reward_count: int
-    after: Any
+
+    def run(self, transfer: Transfer) -> Any:
+        """The state with the task."""
+        state = self.state
+        if self.removal is not None:
+            state = transfer.fold(state, self.removal, -1.0)
+        return transfer.fold(state, self.evidence, 1.0)
 
 
 class PriorState:
@@ -118,7 +127,7 @@ class PriorState:
 
     def keep_units(self, state: Any) -> Any:
         """A new state, with what the present one knows of the contexts on offer."""
-        return self.transfer.keep_offers(state, self.state) if self.transfer.unit_free else state
+        return self.transfer.carry_contexts(state, self.state) if self.transfer.unit_free else state
 
     def steps_to_forget_prior(self) -> list[Step]:
         """How to have the next prior computed anew."""
@@ -149,12 +158,18 @@ class PriorState:
         Units of features come from the contexts on offer where no reward has told them. With
         ``update`` the state can be used to compute a prior.
         """
-        unknown = self.transfer.blank(self.state)
-        offered = self.transfer.offered(self.state, contexts) if unknown.any() else self.state
-        new_units = bool((self.transfer.blank(offered) != unknown).any())
+        unknown = self.transfer.unscaled_features(self.state)
+        offered = (
+            self.transfer.observe_contexts(self.state, contexts) if unknown.any() else self.state
+        )
+        new_units = bool((self.transfer.unscaled_features(offered) != unknown).any())
         if update or new_units:  # of this one, because the new one shares what is to be folded
             self.update()
-            offered = self.transfer.offered(self.state, contexts) if unknown.any() else self.state
+            offered = (
+                self.transfer.observe_contexts(self.state, contexts)
+                if unknown.any()
+                else self.state
+            )
         twin = copy.copy(self)
         twin.state, twin.lacks_units = offered, bool(unknown.any())
         twin.cached = None if new_units else self.cached
@@ -203,7 +218,7 @@ class PriorState:
     def with_running(self, state: Any, but: str | None) -> Any:
         """A state joined by the running tasks that count, without one of them."""
         running = [self.entries.evidence(name) for name in self.running_tasks(but)]
-        return self.transfer.joined(state, running) if running else state
+        return self.transfer.with_running(state, running) if running else state
 
     def update(self) -> None:
         """Bring the state up to date with the closed tasks."""
@@ -253,7 +268,7 @@ class PriorState:
     def state_without(self, name: str) -> Any:
         """The state with a folded task removed; ``None`` if too many digits would be lost."""
         state = self.transfer.fold(self.state, self.entries.evidence(name), -1.0)
-        if self.transfer.drops:
+        if self.transfer.removes_exactly:
             return state
         before, after = flatten(self.state), flatten(state)
         for part, array in after.items():
@@ -270,24 +285,40 @@ class PriorState:
         others = (other for other in itertools.chain(self.closed, running) if other != name)
         return any(self.entries.has_rewards(other) for other in others)
 
-    def prepare_fold(self, name: str) -> Callable[[], Fold]:
-        """A function that folds a task. It takes long, changes nothing and needs no lock."""
-        state, count = self.state, self.entries[name].reward_count
-        evidence = self.entries.evidence(name)
-        return lambda: Fold(state, count, self.transfer.fold(state, evidence, 1.0))
+    def fold_job(self, name: str) -> FoldJob | None:
+        """What is needed to fold a task; ``None`` where nothing is to be folded."""
+        entry, evidence = self.entries[name], self.entries.evidence(name)
+        if self.needs_refit or not evidence.rounds:
+            return None
+        return FoldJob(self.state, evidence, self.removals.get(name), entry, entry.reward_count)
 
-    def steps_to_close(self, name: str, fold: Fold | None) -> list[Step]:
-        """How to add a task to the closed ones; ``fold`` is used if nothing has changed since."""
+    def is_current(self, name: str, job: FoldJob | None) -> bool:
+        """Whether nothing has changed since a job was made."""
+        entry = self.entries.get(name)
+        return (
+            job is not None
+            and job.entry is entry
+            and job.reward_count == entry.reward_count
+            and job.state is self.state
+            and job.removal is self.removals.get(name)
+        )
+
+    def steps_to_close(self, name: str, state: Any = None) -> list[Step]:
+        """How to add a task to the closed ones.
+
+        ``state`` is the one with the task, if it was computed before (:class:`FoldJob`).
+        """
         steps: list[Step] = [(operator.setitem, self.closed, name, None)]
         if not self.entries.rounds(name):
             return [*steps, (operator.setitem, self.unfolded, name, None)]
         if name not in self.reopened:  # whose evidence hardly changes the cached prior
             steps += self.steps_to_forget_prior()
         if not self.needs_refit:
-            count = self.entries[name].reward_count
-            if fold is None or fold.before is not self.state or fold.reward_count != count:
-                fold = self.prepare_fold(name)()
-            steps.append((setattr, self, "state", fold.after))
+            if state is None:
+                if name in self.removals:
+                    self.update()
+                state = self.transfer.fold(self.state, self.entries.evidence(name), 1.0)
+            steps += [(setattr, self, "state", state), (self.removals.pop, name, None)]
         return steps
 
     def steps_to_reopen(self, name: str) -> list[Step]:
@@ -327,7 +358,7 @@ class PriorState:
         count = self.removal_count + 1
         steps: list[Step] = [(setattr, self, "removal_count", count)]
         allowed = max(MIN_REMOVALS, len(self.closed))
-        if self.transfer.drops:
+        if self.transfer.removes_exactly:
             if count > EXACT_REMOVALS * allowed:
                 return [*steps, refit]
             steps.append((operator.setitem, self.removals, name, self.entries.evidence(name)))

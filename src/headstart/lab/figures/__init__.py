@@ -9,7 +9,12 @@ from headstart.lab.figures.base import Figure
 from headstart.lab.figures.bound import with_bound
 from headstart.lab.figures.looks import Look, looks
 from headstart.lab.figures.ratios import totals
-from headstart.lab.figures.regret import cumulative_regret, per_task_regret, transfer_regret
+from headstart.lab.figures.regret import (
+    cumulative_regret,
+    mean_transfer_regret,
+    per_task_regret,
+    transfer_regret,
+)
 from headstart.lab.figures.scatter import scatter
 from headstart.lab.figures.spectrum import spectrum
 from headstart.lab.figures.subspace import rank_sweep, subspace_error
@@ -20,6 +25,7 @@ __all__ = [
     "Look",
     "cumulative_regret",
     "looks",
+    "mean_transfer_regret",
     "per_task_regret",
     "rank_sweep",
     "scatter",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
-from headstart.lab.policies import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headstart.lab.policies import DEFAULT
+from headstart.algorithms import DEFAULT
 
 __all__ = ["KNOWN", "Look", "in_order", "looks"]
 

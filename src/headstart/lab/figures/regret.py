@@ -15,7 +15,7 @@ from headstart.lab.figures.text import count
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["cumulative_regret", "per_task_regret", "transfer_regret"]
+__all__ = ["cumulative_regret", "mean_transfer_regret", "per_task_regret", "transfer_regret"]
 
 COLUMNS = ("seed", "policy", "task", "round", "regret")
 KEY = COLUMNS[:-1]
@@ -32,18 +32,23 @@ def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figu
     name
         The stem of its files.
     """
+    table = mean_transfer_regret(regret)
+    tasks = regret["task"].n_unique()
+    title = "expected transfer regret (reward)"
+    panel = Panel(table, "round", "round in the task", title, zero=True)
+    what = f"Regret in a task so far, averaged over {count(tasks, 'task')}"
+    return curves(name, "Expected transfer regret against rounds", what, panel)
+
+
+def mean_transfer_regret(regret: pl.DataFrame) -> pl.DataFrame:
+    """The table behind :func:`transfer_regret`: mean and interval by policy and round."""
     import polars as pl
 
     need(regret, "regret", COLUMNS, KEY)
     each = regret.group_by("policy", "round", "seed", maintain_order=True).agg(
         pl.col("regret").mean()
     )
-    table = over_seeds(each, ["policy", "round"], "regret")
-    tasks = regret["task"].n_unique()
-    title = "expected transfer regret (reward)"
-    panel = Panel(table, "round", "round in the task", title, zero=True)
-    what = f"Regret in a task so far, averaged over {count(tasks, 'task')}"
-    return curves(name, "Expected transfer regret against rounds", what, panel)
+    return over_seeds(each, ["policy", "round"], "regret")
 
 
 def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> Figure:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart import checks
+from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
 from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
 from headstart.lab.figures.looks import KNOWN
 from headstart.lab.figures.text import count, number
-from headstart.lab.policies import DEFAULT
 from headstart.records import Array
 from headstart.worlds.base import World
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart import checks
+from headstart.algorithms import DEFAULT
 from headstart.bandit.report import Report
 from headstart.errors import InputError
 from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
@@ -16,7 +17,6 @@ from headstart.lab.figures.curves import GREY, Mark
 from headstart.lab.figures.looks import KNOWN
 from headstart.lab.figures.ratios import log_ticks
 from headstart.lab.figures.text import count, for_matplotlib, for_plotly, number, with_interval
-from headstart.lab.policies import DEFAULT
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,7 +1,7 @@
 """Experiments on a GPU: all seeds and policies at once, a task's rounds in one fused kernel.
 
 The rounds are a CUDA kernel (``rounds.cu``), compiled when first used; the transfers are the
-library's own, compiled by JAX (:mod:`~headstart.lab.gpu.mirror`).
+library's own, compiled by JAX. How they learn is in :mod:`headstart.transfer`, not here.
 """
 
 from __future__ import annotations
@@ -9,25 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.lab.policies import Policy
-from headstart.lab.rounds import plain_rule
-from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
+from headstart.lab.policies import AnyPolicy
 from headstart.worlds import Synthetic
 from headstart.worlds.base import World
 
 __all__ = ["why_not"]
 
-COMPILED = (Bias, Gaussian, Independent, Oracle, Subspace)
-PCAS = ("corrected", "exact")
 LARGEST_DIM = 63
 ON_CHIP = 48 * 1024  # bytes of shared memory that a block can have without asking
 
 
-def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str | None:
+def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> str | None:
     """Why an experiment cannot run on a GPU here; ``None`` if it can.
 
-    >>> from headstart.lab.policies import POLICIES
-    >>> why_not(Synthetic(), [POLICIES["empirical_bayes"]()])
+    >>> from headstart.lab.policies import policy
+    >>> why_not(Synthetic(), [policy("empirical_bayes")])
     'headstart (default) must be told the noise'
     """
     if probe is not None:
@@ -38,15 +34,13 @@ def why_not(world: World, policies: Sequence[Policy], probe: Any = None) -> str 
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
     if 2 * world.arms * (world.dim + 8) * 4 > ON_CHIP - 8192:
         return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
-    for policy in policies:
+    for policy in (policy.for_populations([world.population(0)]) for policy in policies):
         if world.logistic or not policy.knows_noise:
             return f"{policy.name} must be told the noise"
-        transfer = policy.prepared([world.population(0)])
-        if type(transfer) not in COMPILED or getattr(transfer, "pca", "exact") not in PCAS:
+        transfer = policy.transfer
+        if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
-        if getattr(transfer, "uses_bound", False):
-            return f"{policy.name} takes λ from a bound, which is not compiled for it"
-        if plain_rule(policy.rule_for(world.dim)) is None:
+        if policy.rule.loop_form() is None:
             return f"{policy.name} chooses by {policy.rule!r}, which is not compiled for it"
     return missing()
 

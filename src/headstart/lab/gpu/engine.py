@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headstart.lab.policies import Policy
-from headstart.lab.rounds import PlainRule, plain_rule
+from headstart.lab.policies import AnyPolicy
+from headstart.rules import LoopForm
 from headstart.transfer import Transfer
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
@@ -22,14 +22,14 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 
-from headstart.lab.gpu.mirror import Mirror
+from headstart.lab.gpu.pytrees import evidence_of, register
 
 __all__ = ["Learner", "simulate"]
 
 
 def simulate(
     world: World,
-    policies: Sequence[Policy],
+    policies: Sequence[AnyPolicy],
     seeds: Sequence[int],
     tasks: int,
     rounds: int,
@@ -46,8 +46,8 @@ def simulate(
 
     assert isinstance(world, Synthetic)
     names = [policy.name for policy in policies]
-    rules = rules_of(policies, world.dim)
     populations = [world.population(seed) for seed in seeds]
+    rules = rules_of(policies, populations)
     with kept_compiled(), wide_numbers():
         learner = Learner(policies, rules, populations, world, wide=wide)
         table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide)
@@ -96,8 +96,8 @@ class Learner:
 
     def __init__(
         self,
-        policies: Sequence[Policy],
-        rules: Sequence[PlainRule],
+        policies: Sequence[AnyPolicy],
+        rules: Sequence[LoopForm],
         populations: Sequence[Any],
         world: Synthetic,
         *,
@@ -105,28 +105,28 @@ class Learner:
     ) -> None:
         self.real = jnp.float64 if wide else jnp.float32
         self.rules = rules
-        self.mirror = Mirror()
         noise, dim, seeds = world.noise, world.dim, len(populations)
         means, roots = [], []
         found: dict[str, list[int]] = {}
         transfers: dict[str, Transfer] = {}
         for at, policy in enumerate(policies):
-            transfer = policy.prepared(populations)
+            transfer = policy.for_populations(populations).transfer
             prior = transfer.prior(transfer.init(dim, noise, (seeds,)))
             means.append(prior.mean)
             roots.append(prior.root)
             if not transfer.fixed(noise):
                 # A rule with forced rounds leaves other evidence than one without.
-                apart = rules[at]._replace(amount=0.0) if transfer.keeps_forced else ""
+                apart = rules[at]._replace(multiplier=0.0) if transfer.keeps_forced else ""
                 key = f"{transfer!r} {apart}"
                 found.setdefault(key, []).append(at)
                 transfers[key] = transfer
         self.groups = list(found.values())
-        self.twins = [self.mirror.transfer(transfer) for transfer in transfers.values()]
+        self.transfers = list(transfers.values())
         states = tuple(
-            twin.init(dim, noise, (len(group) * seeds,))
-            for twin, group in zip(self.twins, self.groups, strict=True)
+            transfer.init(dim, noise, (len(group) * seeds,))
+            for transfer, group in zip(self.transfers, self.groups, strict=True)
         )
+        register(states)
         # On the device from the start, or the step would be compiled twice.
         device = jax.devices()[0]
         self.states = jax.device_put(states, device)
@@ -142,15 +142,15 @@ class Learner:
         """The step that is compiled."""
         means, roots = list(priors[0]), list(priors[1])
         after = []
-        for twin, group, state in zip(self.twins, self.groups, states, strict=True):
+        for transfer, group, state in zip(self.transfers, self.groups, states, strict=True):
             x = jnp.concatenate([picked[at] for at in group]).astype(jnp.float64)
             r = jnp.concatenate([earned[at] for at in group]).astype(jnp.float64)
             apart = None
-            if twin.keeps_forced:
+            if transfer.keeps_forced:
                 first = self.rules[group[0]].forced_of(r.shape[-1])
-                apart = self.mirror.evidence(x[:, :first], r[:, :first])
-            state = twin.fold(state, self.mirror.evidence(x, r, apart))
-            prior = twin.prior(state)
+                apart = evidence_of(x[:, :first], r[:, :first])
+            state = transfer.fold(state, evidence_of(x, r, apart))
+            prior = transfer.prior(state)
             after.append(state)
             parts = len(group)
             for at, mean, root in zip(
@@ -160,9 +160,9 @@ class Learner:
         return tuple(after), (jnp.stack(means), jnp.stack(roots))
 
 
-def rules_of(policies: Sequence[Policy], dim: int) -> list[PlainRule]:
+def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[LoopForm]:
     """The policies' rules, as the kernel knows them."""
-    rules = [plain_rule(policy.rule_for(dim)) for policy in policies]
+    rules = [policy.for_populations(populations).rule.loop_form() for policy in policies]
     return [rule for rule in rules if rule is not None]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from headstart.lab.rounds import KINDS, PlainRule
+from headstart.rules import LoopForm
 from headstart.worlds.synthetic import Synthetic, SyntheticPopulation
 
 __all__ = ["Rounds"]
@@ -31,7 +31,7 @@ class Rounds:
         self,
         world: Synthetic,
         populations: Sequence[SyntheticPopulation],
-        rules: Sequence[PlainRule],
+        rules: Sequence[LoopForm],
         names: Sequence[str],
         tasks: int,
         rounds: int,
@@ -45,12 +45,12 @@ class Rounds:
         self.kernel = kernel(world.dim, world.arms, policies, wide)
         self.shape = (policies, seeds, rounds)
         noise = float(world.noise)
-        amounts = np.repeat([[rule.amount * noise] for rule in rules], seeds, 1)
+        amounts = np.repeat([[rule.multiplier * noise] for rule in rules], seeds, 1)
         thetas = np.stack([one.draw_tasks(tasks, rng_of(one.seed)) for one in populations], 1)
         order = sorted(range(policies), key=lambda at: HEAVY_FIRST[rules[at].kind])
         self.settings = [
             cp.asarray(amounts, self.real),
-            cp.asarray([KINDS[rule.kind] for rule in rules], cp.int32),
+            cp.asarray([rule.code for rule in rules], cp.int32),
             cp.asarray([rule.forced for rule in rules], cp.int32),
             cp.asarray(order, cp.int32),
         ]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
-from scipy.stats import chi2
 
 from headstart import theory
 from headstart.lab import figures
-from headstart.lab.experiment import Results
+from headstart.lab.plan import Results
 from headstart.lab.report import Section
 from headstart.lab.studies.synthetic import WORLD
 from headstart.records import Array
@@ -18,7 +16,10 @@ __all__ = ["section"]
 
 def section(results: Results) -> Section:
     """How loose the bounds are at the paper's setting."""
-    curve = figures.transfer_regret(results.regret).table
+    import polars as pl
+    from scipy.stats import chi2
+
+    curve = figures.mean_transfer_regret(results.regret)
     oracle = curve.filter(pl.col("policy") == "projection oracle")
     # V must bound ‖θ*‖: all but one task in a thousand are shorter than this.
     norm = WORLD.offset + WORLD.inside * np.sqrt(chi2.ppf(0.999, WORLD.rank))

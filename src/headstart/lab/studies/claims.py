@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headstart.lab import probes
-from headstart.lab.experiment import Results
 from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.policies import Policy, linucb, meta_ts, meta_ts_unforced, projected_linucb
+from headstart.lab.plan import Results
+from headstart.lab.policies import AnyPolicy, Policy, policy
 from headstart.lab.report import Claim
-from headstart.lab.studies.bench import Bench
+from headstart.lab.studies.runner import Runner
 from headstart.lab.studies.synthetic import DATA, FIXED, WORLD, task_variance
 from headstart.rules import UCB
 from headstart.transfer import Subspace
@@ -43,9 +44,9 @@ class Ratios:
     def say(self, *policies: str) -> str:
         """The ratios in words."""
         parts = []
-        for policy in policies:
-            row = self.rows[policy]
-            parts.append(f"{policy} {row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]")
+        for name in policies:
+            row = self.rows[name]
+            parts.append(f"{name} {row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]")
         return f"÷ {self.baseline}: " + ", ".join(parts)
 
 
@@ -207,38 +208,35 @@ def movielens_claims(results: dict[str, Results], singular: float) -> list[Claim
     return claims
 
 
-def named(policy: Policy, name: str) -> Policy:
-    """The policy under another name."""
-    return dataclasses.replace(policy, name=name)
+#: P-LinUCB under a label, with options.
+projected = functools.partial(policy, "projected_linucb")
 
 
-def more_claims(bench: Bench) -> list[Claim]:
+def more_claims(runner: Runner) -> list[Claim]:
     """Claims of the text that need experiments of their own."""
-    plain = linucb()
     fixed: dict[str, Any] = {"lam1": 100.0, "lam2": 1.0}
-    seeds = bench.scale.reported[: max(4, bench.scale.seeds // 2)]
+    seeds = runner.scale.reported[: max(4, runner.scale.seeds // 2)]
     few = {"checkpoints": (), "seeds": seeds}
     rank = WORLD.rank
     usual = float(WORLD.outside * np.sqrt(WORLD.dim - rank))  # the root mean square of W
     known = Subspace(rank=rank, lam1=100.0, lam2=1.0, residual=usual)
     bounded = Subspace(rank=rank, lam1=100.0, lam2=1.0, residual=2.0)
-    raw = projected_linucb(rank="paper", **fixed)
-    policies = [
-        plain,
-        named(projected_linucb(rank=rank, **fixed), "p known"),
+    policies: list[AnyPolicy] = [
+        policy("linucb"),
+        projected("p known", rank=rank, **fixed),
         Policy("W known", known, UCB("theory")),
         Policy("W ≤ 2V", bounded, UCB("theory")),
-        named(raw, "raw gap"),
-        named(projected_linucb(rank="paper", warmup=2, **fixed), "raw gap, no initial phase"),
-        named(projected_linucb(), "gated"),
-        named(projected_linucb(warmup=2), "gated, no initial phase"),
-        named(projected_linucb(rank=rank, lam1=1.0, lam2=1.0), "λ₁ = λ₂"),
-        named(projected_linucb(rank=rank, lam1=10.0, lam2=1.0), "λ₁ = 10 λ₂"),
-        named(projected_linucb(rank=rank, lam1=0.1, lam2=1.0), "λ₁ = λ₂/10"),
-        meta_ts(scale=0.5),
-        meta_ts_unforced(scale=0.5),
+        projected("raw gap", rank="paper", **fixed),
+        projected("raw gap, no initial phase", rank="paper", warmup=2, **fixed),
+        projected("gated"),
+        projected("gated, no initial phase", warmup=2),
+        projected("λ₁ = λ₂", rank=rank, lam1=1.0, lam2=1.0),
+        projected("λ₁ = 10 λ₂", rank=rank, lam1=10.0, lam2=1.0),
+        projected("λ₁ = λ₂/10", rank=rank, lam1=0.1, lam2=1.0),
+        policy("meta_ts", scale=0.5),
+        policy("meta_ts_unforced", scale=0.5),
     ]
-    results = bench.run("claims", WORLD, policies, **few)
+    results = runner.run("claims", WORLD, policies, **few)
     ratios = Ratios(results.totals())
     worst_raw = float(ratios.rows["raw gap"]["worst"])
     claims = [
@@ -280,7 +278,7 @@ def more_claims(bench: Bench) -> list[Claim]:
             "The control learns the same prior from all rounds, unforced.",
         ),
     ]
-    return claims + sweep_claims(bench, seeds)
+    return claims + sweep_claims(runner, seeds)
 
 
 def late_error(results: Results) -> float:
@@ -297,19 +295,19 @@ def late_error(results: Results) -> float:
     return float(late["value"].to_numpy().mean()) / task_variance()
 
 
-def sweep_claims(bench: Bench, seeds: tuple[int, ...]) -> list[Claim]:
+def sweep_claims(runner: Runner, seeds: tuple[int, ...]) -> list[Claim]:
     """Whether a smaller p and a larger eigengap help, in other worlds."""
     few = {"checkpoints": (), "seeds": seeds}
     by_rank, by_gap, errors = {}, {}, []
     for rank in (3, 8, 15, 22):
         world = dataclasses.replace(WORLD, rank=rank)
-        policies = [linucb(), named(projected_linucb(rank=rank), "p known")]
-        by_rank[rank] = Ratios(bench.run(f"claims-p{rank}", world, policies, **few).totals())
+        policies = [policy("linucb"), projected("p known", rank=rank)]
+        by_rank[rank] = Ratios(runner.run(f"claims-p{rank}", world, policies, **few).totals())
     for inside in (0.05, 0.125, 0.25, 0.5):
         world = dataclasses.replace(WORLD, inside=inside)
-        policies = [linucb(), named(projected_linucb(), "gated")]
+        policies = [policy("linucb"), projected("gated")]
         name = f"claims-gap{int(1000 * inside)}"
-        results = bench.run(name, world, policies, probe=probes.residual, **few)
+        results = runner.run(name, world, policies, probe=probes.residual, **few)
         by_gap[inside] = Ratios(results.totals())
         errors.append(late_error(results))
     ranks = [by_rank[rank]["p known"] for rank in by_rank]

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from headstart import checks
+from headstart.algorithms import ALGORITHMS
 from headstart.errors import FileError, InputError
 from headstart.lab import figures
-from headstart.lab.experiment import Plan, Spread, run
-from headstart.lab.policies import POLICIES, make_policy, number_or_text, parse
+from headstart.lab.execution import Execution
+from headstart.lab.experiment import run
+from headstart.lab.plan import Plan
+from headstart.lab.policies import NamedPolicy, parse, policy, split_options
 from headstart.lab.report import Section, write_report
-from headstart.lab.studies.bench import evenly, no_bar
-from headstart.lab.studies.reproduction import Made, ratios
+from headstart.lab.studies.outcome import Outcome, ratios
+from headstart.lab.studies.runner import even_checkpoints
 from headstart.worlds import Logged, MovieLens, Synthetic, World
 
 __all__ = ["PLAN", "compare", "list_policies", "list_worlds"]
@@ -46,18 +49,12 @@ def compare(
     tasks: int | None = None,
     rounds: int | None = None,
     out: str | os.PathLike[str] = "results/comparison",
-    workers: int | None = None,
-    bar: Any = no_bar,
-    stored: bool = False,
-    engine: str = "auto",
-    spread: Spread | None = None,
-) -> Made:
+    execution: Execution | None = None,
+) -> Outcome:
     """Play policies on a world, given as text or in a TOML file, and write a report.
 
-    Sizes that are given win over the file's; with ``stored`` nothing is simulated; ``engine`` is
-    what plays the rounds, and ``spread`` runs seeds elsewhere, on a cluster say
-    (:func:`~headstart.lab.experiment.run`). A file looks so (sizes, labels and options may be left
-    out)::
+    Sizes given as arguments replace the file's. Sizes, labels and options may be left out of a
+    file::
 
         tasks = 200
         [world]
@@ -72,7 +69,8 @@ def compare(
     given = {name: value for name, value in asked.items() if value is not None}
     if plan is None:
         sizes = {**SIZES, **given}
-        place, chosen = make_world(*split(world)), tuple(parse(text) for text in policies)
+        place = make_world(*split_options("world", world))
+        chosen = tuple(parse(text) for text in policies)
         text = toml(sizes, world, policies)
     else:
         sizes, place, chosen, text = read_plan(Path(plan))
@@ -84,19 +82,10 @@ def compare(
         tuple(range(first, first + checks.integer("seeds", sizes["seeds"], 2))),
         sizes["tasks"],
         sizes["rounds"],
-        evenly(sizes["rounds"]),
+        even_checkpoints(sizes["rounds"]),
     )
     folder = Path(out)
-    with bar(place.name) as progress:
-        results = run(
-            full,
-            folder,
-            workers=workers,
-            progress=progress,
-            stored=stored,
-            engine=engine,
-            spread=spread,
-        )
+    results = run(full, folder, execution)
     (folder / PLAN).write_text(text)
     baseline = chosen[0].name
     drawn = [
@@ -117,10 +106,10 @@ def compare(
     }
     path = write_report(folder / "report.html", title, sections, manifest)
     table = ratios(results, baseline)
-    return Made(f"{title}: total regret ÷ {baseline}'s", path, table)
+    return Outcome(f"{title}: total regret ÷ {baseline}'s", path, table)
 
 
-def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[Any, ...], str]:
+def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[NamedPolicy, ...], str]:
     """Sizes, world and policies of a TOML file."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -141,24 +130,12 @@ def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[Any, ...], str]:
     chosen = []
     for row in rows:
         options = {key: value for key, value in row.items() if key != "name"}
-        chosen.append(make_policy(row["name"], options))
+        chosen.append(policy(row["name"], **options))
     sizes = {
         name: checks.integer(name, given.get(name, usual), 0 if name == "first_seed" else 1)
         for name, usual in SIZES.items()
     }
     return sizes, make_world(place.pop("name", "synthetic"), place), tuple(chosen), text
-
-
-def split(text: str) -> tuple[str, dict[str, Any]]:
-    """A name and its options from ``name:option=value,option=value``."""
-    name, _, rest = text.partition(":")
-    options = {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise checks.refuse("world", "name:option=value,option=value", text)
-        options[key.strip()] = number_or_text(value.strip())
-    return name.strip(), options
 
 
 def make_world(name: str, options: dict[str, Any]) -> World:
@@ -174,50 +151,46 @@ def make_world(name: str, options: dict[str, Any]) -> World:
     ]
     if missing:
         raise InputError(f"world {name!r} needs the options {', '.join(missing)}")
-    return make(**{key: truth(value) for key, value in options.items()})
-
-
-def truth(value: Any) -> Any:
-    """``true`` and ``false`` as a command line spells them."""
-    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    return make(**options)
 
 
 def toml(sizes: dict[str, int], world: str, policies: Sequence[str]) -> str:
     """The plan of a command line as a file, to be run again."""
 
-    def table(text: str) -> list[str]:
-        name, options = split(text)
-        lines = [f"name = {json.dumps(name)}"]
-        for key, value in options.items():
-            quoted = isinstance(value, str) and value not in ("true", "false")
-            lines.append(f"{key} = {json.dumps(value) if quoted else value}")
-        return lines
+    def table(what: str, text: str) -> list[str]:
+        name, options = split_options(what, text)
+        return [f"{key} = {json.dumps(value)}" for key, value in {"name": name, **options}.items()]
 
     lines = [f"{name} = {value}" for name, value in sizes.items()]
-    lines += ["", "[world]", *table(world)]
-    for policy in policies:
-        lines += ["", "[[policy]]", *table(policy)]
+    lines += ["", "[world]", *table("world", world)]
+    for text in policies:
+        lines += ["", "[[policy]]", *table("policy", text)]
     return "\n".join(lines) + "\n"
 
 
 def list_policies() -> list[dict[str, Any]]:
-    """What ``--policy`` takes: names, options with their defaults, and a line on each."""
-    return [described(name, make) for name, make in POLICIES.items()]
+    """What ``--policy`` takes: names, options with their defaults, a line on each, references."""
+    return [
+        {
+            "name": algorithm.name,
+            "about": algorithm.summary,
+            "options": algorithm.options,
+            "reference": algorithm.reference,
+        }
+        for algorithm in ALGORITHMS.values()
+    ]
 
 
 def list_worlds() -> list[dict[str, Any]]:
-    """What ``--world`` takes, likewise."""
-    return [described(name, make) for name, make in WORLDS.items()]
-
-
-def described(name: str, make: Callable[..., Any]) -> dict[str, Any]:
-    """Name, options and first line of the documentation."""
-    parameters = inspect.signature(make).parameters.values()
-    options = {
-        parameter.name: "required"
-        if parameter.default is inspect.Parameter.empty
-        else parameter.default
-        for parameter in parameters
-    }
-    about = (inspect.getdoc(make) or "").splitlines()[0]
-    return {"name": name, "about": about, "options": options}
+    """What ``--world`` takes: names, options with their defaults, and a line on each."""
+    return [
+        {
+            "name": name,
+            "about": (inspect.getdoc(world) or "").splitlines()[0],
+            "options": {
+                option: "required" if parameter.default is parameter.empty else parameter.default
+                for option, parameter in inspect.signature(world).parameters.items()
+            },
+        }
+        for name, world in WORLDS.items()
+    ]

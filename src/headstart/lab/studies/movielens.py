@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from headstart.lab import figures
-from headstart.lab.experiment import Results
-from headstart.lab.policies import Policy, meta_ts
+from headstart.lab.plan import Results
+from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies import synthetic
-from headstart.lab.studies.bench import Bench
+from headstart.lab.studies.runner import Runner
 from headstart.worlds.movielens import MovieLens
 
 __all__ = ["comparison", "singular_share"]
 
-KINDS = (
+ALGORITHMS = (
     "linucb",
     "lints",
     "bias_oful",
@@ -28,32 +26,32 @@ KINDS = (
 GENRES = 18
 
 
-def world_of(bench: Bench, group: str | int) -> MovieLens:
+def world_of(runner: Runner, group: str | int) -> MovieLens:
     """Users of a group with 250 ratings or more."""
-    return MovieLens(group=group, data=bench.data)
+    return MovieLens(group=group, data=runner.data)
 
 
-def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
+def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     """Regret curves for each group of users."""
     # Users with fewer ratings than any that is reported on.
-    others = MovieLens(min_ratings=150, max_ratings=249, data=bench.data)
-    tuned, tuning = bench.tuned("movielens", others, KINDS)
-    rule = next(policy for policy in tuned if policy.name == "M-TS").rule
-    ridge = dataclasses.replace(meta_ts(estimate="ridge"), name="M-TS, ridge", rule=rule)
+    others = MovieLens(min_ratings=150, max_ratings=249, data=runner.data)
+    tuned, tuning = runner.tuned("movielens", others, ALGORITHMS)
+    scale = next(each.options["scale"] for each in tuned if each.algorithm == "meta_ts")
+    ridge = policy("meta_ts", "M-TS, ridge", estimate="ridge", scale=scale)
     policies = (*tuned, ridge)
-    occupations = list(world_of(bench, "everybody").groups("occupation"))
-    groups: list[str] = ["men", "women", *occupations[: 1 if not bench.tune else 3]]
+    occupations = list(world_of(runner, "everybody").groups("occupation"))
+    groups: list[str] = ["men", "women", *occupations[: 1 if not runner.tune else 3]]
     results, sections = {}, []
     for group in groups:
-        world = world_of(bench, group)
-        users = world.population(0).tasks or bench.scale.tasks
-        tasks = min(bench.scale.tasks, users)
-        seeds = bench.scale.reported[:5]
+        world = world_of(runner, group)
+        users = world.population(0).tasks or runner.scale.tasks
+        tasks = min(runner.scale.tasks, users)
+        seeds = runner.scale.reported[:5]
         slug = "".join(letter if letter.isalnum() else "-" for letter in group)
-        found = bench.run(f"movielens-{slug}", world, policies, tasks=tasks, seeds=seeds)
+        found = runner.run(f"movielens-{slug}", world, policies, tasks=tasks, seeds=seeds)
         results[group] = found
         about = f"{tasks} of {users} users with 250 ratings or more, 10 rated movies a round"
-        printed = bench.run(
+        printed = runner.run(
             f"movielens-{slug}-printed", world, printed_policies(), tasks=tasks, seeds=seeds
         )
         sections += [
@@ -88,7 +86,7 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
             ),
         ]
     if tuning is not None:
-        table = tuning.table.drop("kind", "label")
+        table = tuning.table.drop("algorithm", "label")
         sections.append(
             Section(
                 "MovieLens: how much tuning mattered",
@@ -99,16 +97,14 @@ def comparison(bench: Bench) -> tuple[dict[str, Results], list[Section]]:
     return results, sections
 
 
-def printed_policies() -> tuple[Policy, ...]:
-    """Every policy as the paper prints it, but for the oracles: no truth is known of users."""
-    return tuple(
-        policy for policy in synthetic.printed_policies(GENRES) if "oracle" not in policy.name
-    )
+def printed_policies() -> tuple[NamedPolicy, ...]:
+    """The paper's algorithms as printed, without the oracles: no truth is known of users."""
+    return tuple(each for each in synthetic.printed_policies() if not each.entry.truth)
 
 
-def singular_share(bench: Bench, rounds: int = 2 * GENRES, users: int = 400) -> float:
+def singular_share(runner: Runner, rounds: int = 2 * GENRES, users: int = 400) -> float:
     """The share of users whose DᵀD is singular after so many random rounds."""
-    population = world_of(bench, "everybody").population(0)
+    population = world_of(runner, "everybody").population(0)
     users = min(users, population.tasks or users)
     singular = 0
     for user in range(users):

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.algorithms import ALGORITHMS, DEFAULT
 from headstart.lab import figures, probes
-from headstart.lab.experiment import Results
-from headstart.lab.policies import (
-    DEFAULT,
-    Policy,
-    Told,
-    bayes_oracle,
-    empirical_bayes,
-    projected_linucb,
-)
+from headstart.lab.plan import Results
+from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
-from headstart.lab.studies.bench import Bench
-from headstart.rules import UCB, Forced, Thompson
-from headstart.transfer import Bias, Gaussian, Independent, Subspace
+from headstart.lab.studies.runner import Runner
 from headstart.worlds.synthetic import Synthetic
 
 if TYPE_CHECKING:
@@ -28,23 +19,21 @@ if TYPE_CHECKING:
 
     from headstart.lab.tuning import Tuning
 
-__all__ = ["WORLD", "comparison", "printed", "rank_sweep", "subspace"]
+__all__ = ["WORLD", "comparison", "play_all", "printed", "rank_sweep", "subspace"]
 
 WORLD = Synthetic()
-PRINTED = {"radius": "paper"}
-DATA, FIXED = "λ's from data", "λ₁ = 100, λ₂ = 1"  # the styles of the rank sweep
+DATA, FIXED = "λ's from data", "λ₁ = 100, λ₂ = 1"  # the forms of the rank sweep
 
 
-def everybody(bench: Bench) -> tuple[Results, Tuning | None]:
-    """The default, which is told nothing, and the paper's policies, tuned."""
-    policies, tuning = bench.tuned("synthetic", WORLD)
-    policies = (empirical_bayes(), *policies)
-    return bench.run("synthetic", WORLD, policies, probe=probes.residual), tuning
+def play_all(runner: Runner) -> tuple[Results, Tuning | None]:
+    """The default, with nothing given or tuned, and the paper's algorithms, tuned."""
+    policies, tuning = runner.tuned("synthetic", WORLD)
+    policies = (policy("empirical_bayes"), *policies)
+    return runner.run("synthetic", WORLD, policies, probe=probes.residual), tuning
 
 
-def comparison(bench: Bench) -> tuple[Results, list[Section]]:
+def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[Section]:
     """Figures (a) and (b): every policy against rounds and against tasks."""
-    results, tuning = everybody(bench)
     flat = Synthetic(dim=3, rank=2, inside=0.4, outside=0.04, offset=0.6)
     sections = [
         Section(
@@ -56,14 +45,14 @@ def comparison(bench: Bench) -> tuple[Results, list[Section]]:
         Section(
             "Expected transfer regret",
             f"The synthetic setting of the paper: d = {WORLD.dim}, p = {WORLD.rank}, "
-            f"{bench.scale.rounds} rounds, {bench.scale.tasks} tasks, K = {WORLD.arms} arms, noise "
-            f"R = {WORLD.noise:g}. All policies see the same tasks, contexts and noise. {DEFAULT} "
-            "is what hs.Bandit(dim) does: it is told nothing and tuned nowhere. "
+            f"{runner.scale.rounds} rounds, {runner.scale.tasks} tasks, K = {WORLD.arms} arms, "
+            f"noise R = {WORLD.noise:g}. All policies see the same tasks, contexts and noise. "
+            f"{DEFAULT} is what hs.Bandit(dim) does: it is told nothing and tuned nowhere. "
             + (
                 "The other policies' settings come with headstart (a quick look does not tune)."
                 if tuning is None
                 else "Each other policy's exploration multiplier and λ's were tuned on "
-                f"{bench.scale.tuning_seeds} other seeds, over the same grids."
+                f"{runner.scale.tuning_seeds} other seeds, over the same grids."
             ),
             figures.transfer_regret(results.regret, "synthetic-rounds"),
         ),
@@ -85,7 +74,7 @@ def comparison(bench: Bench) -> tuple[Results, list[Section]]:
         ),
     ]
     if tuning is not None:
-        table = tuning.table.drop("kind", "label")
+        table = tuning.table.drop("algorithm", "label")
         sections.append(
             Section(
                 "How much tuning mattered",
@@ -94,13 +83,12 @@ def comparison(bench: Bench) -> tuple[Results, list[Section]]:
                 figures.tuning(table, name="synthetic-tuning"),
             )
         )
-    return results, sections
+    return sections
 
 
-def printed(bench: Bench) -> tuple[Results, list[Section]]:
+def printed(runner: Runner) -> tuple[Results, list[Section]]:
     """The same figures with the constants that the paper prints."""
-    policies = printed_policies(WORLD.dim)
-    results = bench.run("synthetic-printed", WORLD, policies, probe=probes.residual)
+    results = runner.run("synthetic-printed", WORLD, printed_policies(), probe=probes.residual)
     return results, [
         Section(
             "Expected transfer regret, the paper's printed constants",
@@ -127,77 +115,75 @@ def printed(bench: Bench) -> tuple[Results, list[Section]]:
     ]
 
 
-def printed_policies(dim: int) -> tuple[Policy, ...]:
-    """Every policy as the paper prints it, with V = 1."""
-    printed: dict[str, Any] = {"rank": "paper", "pca": "paper", "lam1": 100.0, "lam2": "paper"}
-    raw = Subspace(**printed, warmup=max(dim - 1, 1), min_rounds=1)
-    return (
-        Policy("LinUCB", Independent(), UCB("paper")),
-        Policy("LinTS", Independent(), Thompson("paper")),
-        Policy("B-OFUL", Bias(lam="theory"), UCB("theory")),
-        Policy("P-LinUCB", raw, UCB("paper")),
-        Policy("P-TS", raw, Thompson("paper")),
-        Policy("M-TS", Gaussian(), Forced(2 * dim, Thompson())),
-        Policy("projection oracle", Told("projection"), UCB("paper")),
-        bayes_oracle(),
+def printed_policies() -> tuple[NamedPolicy, ...]:
+    """The paper's algorithms as printed, with V = 1, and the Bayes oracle."""
+    forms = {name: ALGORITHMS[name].printed is not None for name in PAPER}
+    return tuple(
+        policy(name, paper=True) if printed else policy(name) for name, printed in forms.items()
     )
 
 
-def rank_sweep(bench: Bench) -> tuple[pl.DataFrame, list[Section]]:
+def rank_sweep(runner: Runner) -> tuple[pl.DataFrame, list[Section]]:
     """Figure (c): total regret of P-LinUCB against q = rank P̂⊥."""
     import polars as pl
 
-    dim = WORLD.dim
-    ranks = sorted({dim - q for q in range(0, dim, bench.scale.sweep)} | {WORLD.rank})
+    dim, true = WORLD.dim, WORLD.dim - WORLD.rank
+    ranks = sorted({dim - q for q in range(0, dim, runner.scale.rank_step)} | {WORLD.rank})
     fixed = {"lam1": 100.0, "lam2": 1.0}
-    styles: dict[str, dict[str, Any]] = {DATA: {}, FIXED: fixed}
-    totals = sweep(bench, "ranks", ranks, styles)
+    totals = sweep(runner, "ranks", ranks, {DATA: {}, FIXED: fixed})
     printed = sweep(
-        bench, "ranks-printed", ranks, {"printed radius, λ₁ = 100, λ₂ = 1": fixed | PRINTED}
+        runner,
+        "ranks-printed",
+        ranks,
+        {"printed radius, λ₁ = 100, λ₂ = 1": {**fixed, "radius": "paper"}},
     )
-    section = Section(
-        "Total regret against the rank of the projection",
-        f"P-LinUCB with a fixed number of projected dimensions q = rank P̂⊥; the tasks have "
-        f"{dim - WORLD.rank}. At q = 0 it is LinUCB with λ₂. With λ's fixed, projecting away a "
-        "direction that tasks do differ in is costly; with λ's from data, λ₁ falls where the "
-        "projection is wrong, and the mistake costs little.",
-        [
-            figures.rank_sweep(
-                totals.filter(pl.col("policy") == style), true=dim - WORLD.rank, name=name
-            )
-            for style, name in ((DATA, "ranks"), (FIXED, "ranks-fixed"))
-        ],
-    )
-    as_printed = Section(
-        "Total regret against the rank of the projection, the paper's printed constants",
-        "The same with the radius as printed.",
-        figures.rank_sweep(printed, true=dim - WORLD.rank, name="printed-ranks"),
-    )
-    return totals, [section, as_printed]
+    drawn = [
+        figures.rank_sweep(totals.filter(pl.col("policy") == form), true=true, name=name)
+        for form, name in ((DATA, "ranks"), (FIXED, "ranks-fixed"))
+    ]
+    return totals, [
+        Section(
+            "Total regret against the rank of the projection",
+            f"P-LinUCB with a fixed number of projected dimensions q = rank P̂⊥; the tasks have "
+            f"{true}. At q = 0 it is LinUCB with λ₂. With λ's fixed, projecting away a "
+            "direction that tasks do differ in is costly; with λ's from data, λ₁ falls where the "
+            "projection is wrong, and the mistake costs little.",
+            drawn,
+        ),
+        Section(
+            "Total regret against the rank of the projection, the paper's printed constants",
+            "The same with the radius as printed.",
+            figures.rank_sweep(printed, true=true, name="printed-ranks"),
+        ),
+    ]
 
 
 def sweep(
-    bench: Bench, name: str, ranks: list[int], styles: dict[str, dict[str, Any]]
+    runner: Runner, name: str, ranks: list[int], forms: dict[str, dict[str, Any]]
 ) -> pl.DataFrame:
-    """Total regret of P-LinUCB by style, seed and q."""
+    """Total regret of P-LinUCB by form (in the column policy), q and seed."""
     import polars as pl
 
-    dim = WORLD.dim
+    points = [(form, WORLD.dim - rank, rank) for form in forms for rank in ranks]
     policies = [
-        dataclasses.replace(projected_linucb(rank=rank, **options), name=f"{style}|{dim - rank}")
-        for style, options in styles.items()
-        for rank in ranks
+        policy("projected_linucb", f"{form}, q = {q}", rank=rank, **forms[form])
+        for form, q, rank in points
     ]
-    results = bench.run(name, WORLD, policies, checkpoints=())
-    parts = pl.col("policy").str.split("|")
-    return results.totals().select(
-        policy=parts.list.get(0), q=parts.list.get(1).cast(pl.Int64), seed="seed", total="total"
+    totals = runner.run(name, WORLD, policies, checkpoints=()).totals()
+    index = pl.DataFrame(
+        {
+            "label": [each.name for each in policies],
+            "form": [form for form, *_ in points],
+            "q": [q for _, q, _ in points],
+        }
+    )
+    return totals.join(index, left_on="policy", right_on="label", maintain_order="left").select(
+        policy="form", q="q", seed="seed", total="total"
     )
 
 
-def subspace(bench: Bench) -> tuple[Results, list[Section]]:
+def subspace(results: Results) -> list[Section]:
     """Figure (d): how far a new task is from the learned subspace, against tasks."""
-    results, _ = everybody(bench)
     section = Section(
         "Error of the learned subspace",
         "W is a new task's distance from the learned affine subspace, and Var_ρ its variance "
@@ -205,7 +191,7 @@ def subspace(bench: Bench) -> tuple[Results, list[Section]]:
         "is drawn beside it. B-OFUL projects nothing: its P⊥ is I.",
         subspace_figure(results, "subspace"),
     )
-    return results, [section]
+    return [section]
 
 
 def subspace_figure(results: Results, name: str) -> figures.Figure:

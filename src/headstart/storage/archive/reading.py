@@ -14,7 +14,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.checks import task_name
 from headstart.errors import FileError, InputError, TaskError
-from headstart.model.evidence import Evidence, fault_in, unchecked
+from headstart.model.evidence import Evidence, fault_in
 from headstart.storage import atomic
 from headstart.storage.archive.layout import (
     CLOSING,
@@ -320,7 +320,7 @@ class EvidenceFile:
 
 def one_of_many(evidence: Evidence, place: int) -> Evidence:
     """One task's evidence, with a memory of its own."""
-    return unchecked(
+    return Evidence.unchecked(
         evidence.gram[place].copy(),
         evidence.moment[place].copy(),
         float(evidence.rounds[place]),

@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.model.graded import HUGE, Graded, graded_posterior
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.algebra import plain, times, trace, turned
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
+from headstart.transfer.empirical_bayes.many import Fit, Tasks
 from headstart.transfer.empirical_bayes.task_noise import (
     expected_logs,
     population_noise,
@@ -77,37 +77,37 @@ class Past(Record):
     def nothing(cls, dim: int, batch: tuple[int, ...] = ()) -> Past:
         """No task."""
         flat: Any = np.zeros(batch) if batch else 0.0
-        return record(cls, flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat)
+        return cls.unchecked(
+            flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat
+        )
 
     def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0, constant: bool = False) -> Past:
         """Replace tasks by their posteriors under a fit (or take them out again)."""
         root = symmetric_root(fit.covariance)
         known, z = posteriors(fit, root, tasks)
-        mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+        mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
         weight = sign * tasks.weight
         left = np.eye(known.shape[-1]) - known
         spread = root @ np.einsum("...n,...nij->...ij", weight, left) @ root
         found = usable(tasks, *residuals(tasks, mean, known), constant, fit.noise)
         precision, logs = expected_logs(fit.noise, fit.freedom, found)
-        return record(
-            Past,
-            plain(self.count + weight.sum(-1)),
+        return Past.unchecked(
+            float_if_scalar(self.count + weight.sum(-1)),
             self.first + (weight[..., None] * mean).sum(-2),
-            self.second + spread + turned(mean) @ (weight[..., None] * mean),
-            plain(self.precision + (weight * precision).sum(-1)),
-            plain(self.logs + (weight * logs).sum(-1)),
+            self.second + spread + transpose(mean) @ (weight[..., None] * mean),
+            float_if_scalar(self.precision + (weight * precision).sum(-1)),
+            float_if_scalar(self.logs + (weight * logs).sum(-1)),
         )
 
     def scaled(self, factor: Any) -> Past:
         """The same, counting less."""
         share = np.asarray(factor)
-        return record(
-            Past,
-            plain(self.count * share),
+        return Past.unchecked(
+            float_if_scalar(self.count * share),
             self.first * share[..., None],
             self.second * share[..., None, None],
-            plain(self.precision * share),
-            plain(self.logs * share),
+            float_if_scalar(self.precision * share),
+            float_if_scalar(self.logs * share),
         )
 
 
@@ -130,10 +130,10 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     if huge.any():
         inner = np.where(huge[..., None, None], 0.0, inner)
     left = np.linalg.inv(np.eye(root.shape[-1]) + inner)
-    surprise = (tasks.moment - times(tasks.gram, fit.mean[..., None, :])) / variance
+    surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
     if huge.any():  # unless its posterior is found below, such a task tells nothing
         surprise = np.where(huge[..., None], 0.0, surprise)
-    z = times(left, times(around, surprise))
+    z = matvec(left, matvec(around, surprise))
     for at, graded in graded_tasks(fit, root, tasks, huge):
         whiten = np.linalg.inv(root[at[:-1]])
         half = np.sqrt(variance[at][0]) * (whiten @ graded.root)
@@ -174,7 +174,7 @@ def variances(fit: Fit, tasks: Tasks) -> Array:
 
 def residuals(tasks: Tasks, mean: Array, known: Array) -> tuple[Array, Array]:
     """Squared residuals at the posterior means, and their degrees of freedom."""
-    fitted = (mean * (2.0 * tasks.moment - times(tasks.gram, mean))).sum(-1)
+    fitted = (mean * (2.0 * tasks.moment - matvec(tasks.gram, mean))).sum(-1)
     residual = np.maximum(tasks.squares - fitted, 0.0)
     return residual, np.maximum(tasks.rounds - trace(known), 0.0)
 
@@ -184,7 +184,7 @@ def with_own_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
     root = symmetric_root(fit.covariance)
     for _ in range(OWN):
         known, z = posteriors(fit, root, tasks)
-        mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+        mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
         square, freedom, *_ = usable(tasks, *residuals(tasks, mean, known), constant, fit.noise)
         tasks = tasks.replace(noise=task_variance(fit.noise, fit.freedom, square, freedom))
     return tasks
@@ -219,26 +219,26 @@ def improve(
         part = tasks[at : at + CHUNK]
         k, z = posteriors(fit, root, part)
         weight = part.weight
-        found.append(residuals(part, fit.mean[..., None, :] + times(root[..., None, :, :], z), k))
+        found.append(residuals(part, fit.mean[..., None, :] + matvec(root[..., None, :, :], z), k))
         total = total + (weight[..., None] * z).sum(-2)
         weighted = weight[..., None, None] * k
         known = known + weighted.sum(-3)
-        squared = squared + side_by_side(weighted) @ turned(side_by_side(k))
+        squared = squared + side_by_side(weighted) @ transpose(side_by_side(k))
         kept.append((k, weighted, z, weight))
     # Tasks long past count as if they had been observed whole.
     count = np.asarray(past.count)[..., None, None]
     gone = past.first - np.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
-    total = total + times(inverse, gone)
+    total = total + matvec(inverse, gone)
     own, shift = recentred(fit, root, known, total)
-    mean = fit.mean + times(root, shift)
+    mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
     for k, weighted, z, weight in kept:
-        z = z - times(k, shift[..., None, :])
-        outer = outer + turned(z) @ (weight[..., None] * z)
-        pull = pull + side_by_side(weighted @ own[..., None, :, :]) @ turned(side_by_side(k))
+        z = z - matvec(k, shift[..., None, :])
+        outer = outer + transpose(z) @ (weight[..., None] * z)
+        pull = pull + side_by_side(weighted @ own[..., None, :, :]) @ transpose(side_by_side(k))
     away = past.first[..., :, None] * mean[..., None, :]
-    scatter = past.second - away - turned(away) + count * mean[..., :, None] * mean[..., None, :]
+    scatter = past.second - away - transpose(away) + count * mean[..., :, None] * mean[..., None, :]
     outer = outer + inverse @ scatter @ inverse
     taken = Pass(
         root,
@@ -249,7 +249,7 @@ def improve(
     )
     variance, freedom = fit.noise, fit.freedom
     if noise:
-        variance = plain(np.full(fit.mean.shape[:-1], noise**2))
+        variance = float_if_scalar(np.full(fit.mean.shape[:-1], noise**2))
     elif found:
         square, free = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
         residual = usable(tasks, square, free, constant, fit.noise)
@@ -258,7 +258,7 @@ def improve(
         own_variance = task_variance(variance, freedom, residual.square, residual.freedom)
         tasks = tasks.replace(noise=own_variance)
     covariance = shrunk(taken, strength)
-    return record(Fit, mean, covariance, root @ own @ root, variance, freedom), taken, tasks
+    return Fit.unchecked(mean, covariance, root @ own @ root, variance, freedom), taken, tasks
 
 
 def regularising(
@@ -297,13 +297,14 @@ def recentred(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     dim = root.shape[-1]
     raw = np.linalg.inv(known + 0.1 * np.eye(dim))
     seen = np.maximum(trace(raw @ known), 1.0)
-    centre = fit.mean + times(root @ raw, total)
+    centre = fit.mean + matvec(root @ raw, total)
     doubt = trace(root @ raw @ known @ raw @ root) / seen
     square = (centre**2).sum(-1) / seen
     tau = np.maximum(square - doubt, doubt * np.sqrt(2.0 / dim))
-    tau = np.maximum(tau, 1e-300)[..., None]
-    own = np.linalg.inv(known + root @ root / tau[..., None])
-    return own, times(own, total - times(root, fit.mean) / tau)
+    spread = root @ root
+    tau = np.maximum(tau, np.maximum(1e-30 * trace(spread), 1e-300))[..., None]
+    own = np.linalg.inv(known + spread / tau[..., None])
+    return own, matvec(own, total - matvec(root, fit.mean) / tau)
 
 
 def shrunk(taken: Pass, strength: Any) -> Array:
@@ -320,13 +321,13 @@ def scored_step(root: Array, curvature: Array, excess: Array) -> Array:
     """Σ = F (I + D^-½ X D^-½) F from its root F, the curvature D and the gradient X."""
     eye = np.eye(root.shape[-1])
     values, vectors = np.linalg.eigh(curvature)
-    whiten = (vectors / np.sqrt(np.maximum(values, 1e-300))[..., None, :]) @ turned(vectors)
+    whiten = (vectors / np.sqrt(np.maximum(values, 1e-300))[..., None, :]) @ transpose(vectors)
     change = whiten @ excess @ whiten
-    values, vectors = np.linalg.eigh((change + turned(change)) / 2)
+    values, vectors = np.linalg.eigh((change + transpose(change)) / 2)
     factor = 1.0 + np.clip(values, 0.0, STEP)
     factor = factor / (1.0 - np.minimum(values, 0.0))
     half = root @ (vectors * np.sqrt(factor)[..., None, :])
-    sigma: Array = half @ turned(half)
+    sigma: Array = half @ transpose(half)
     # No direction is ever quite certain, or nothing could change it again.
     least = 1e-12 * trace(sigma) / len(eye)
     sigma = sigma + np.maximum(least, 1e-300)[..., None, None] * eye
@@ -352,7 +353,7 @@ def left_out(
     curvature = squared - weight[..., None] * (k @ k) + many * target
     excess = weight[..., None] * (k - z[..., :, None] * z[..., None, :])
     return fit.replace(
-        mean=fit.mean - times(root, weight * times(own, z)),
+        mean=fit.mean - matvec(root, weight * matvec(own, z)),
         covariance=scored_step(root, curvature, excess),
         error=root @ own @ root,
     )
@@ -366,10 +367,10 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     root = symmetric_root(fit.covariance) if root is None else root
     around, mean = root[..., None, :, :], fit.mean[..., None, :]
     variance = variances(fit, tasks)
-    pulled = times(tasks.gram, mean)
+    pulled = matvec(tasks.gram, mean)
     offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
     inner = around @ (tasks.gram / variance[..., None, None]) @ around
-    surprise = times(around, (tasks.moment - pulled) / variance[..., None])
+    surprise = matvec(around, (tasks.moment - pulled) / variance[..., None])
     huge = too_large(inner)
     if huge.any():
         inner = np.where(huge[..., None, None], 0.0, inner)
@@ -399,7 +400,7 @@ def explained(inner: Array, surprise: Array) -> Array:
     except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
         values, vectors = np.linalg.eigh(inner)
         values = 1.0 + np.maximum(values, 0.0)
-        square = (times(turned(vectors), surprise) ** 2 / values).sum(-1)
+        square = (matvec(transpose(vectors), surprise) ** 2 / values).sum(-1)
         return np.asarray(square - np.log(values).sum(-1))
     square = (lower[..., dim, :dim] ** 2).sum(-1) * length[..., 0] ** 2
     diagonal = np.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
@@ -419,7 +420,7 @@ def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidenc
     ``covariance`` may have one axis more than ``mean``: several priors with the same mean.
     """
     variance = np.asarray(noise)
-    pulled = times(evidence.gram, mean)
+    pulled = matvec(evidence.gram, mean)
     surprise = (evidence.moment - pulled) / variance[..., None]
     offset = (mean * (evidence.moment + (evidence.moment - pulled))).sum(-1) / (2.0 * variance)
     gram = evidence.gram / variance[..., None, None]
@@ -427,14 +428,14 @@ def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidenc
         gram, surprise, offset = gram[..., None, :, :], surprise[..., None, :], offset[..., None]
     try:
         half = np.linalg.cholesky(covariance)
-        lower = np.linalg.cholesky(np.eye(covariance.shape[-1]) + turned(half) @ gram @ half)
-        u = np.linalg.solve(lower, times(turned(half), surprise)[..., None])[..., 0]
+        lower = np.linalg.cholesky(np.eye(covariance.shape[-1]) + transpose(half) @ gram @ half)
+        u = np.linalg.solve(lower, matvec(transpose(half), surprise)[..., None])[..., 0]
         log_det = np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
     except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
         half = symmetric_root(covariance)
         values, vectors = np.linalg.eigh(half @ gram @ half)
         values = 1.0 + np.maximum(values, 0.0)
-        u = times(turned(vectors), times(half, surprise)) / np.sqrt(values)
+        u = matvec(transpose(vectors), matvec(half, surprise)) / np.sqrt(values)
         log_det = 0.5 * np.log(values).sum(-1)
     gain: Array = offset + 0.5 * (u**2).sum(-1) - log_det
     return gain

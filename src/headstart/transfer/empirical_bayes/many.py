@@ -8,14 +8,14 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import float_if_scalar, trace
 from headstart.model.belief import residual_of
-from headstart.model.evidence import Evidence, unchecked
+from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
-from headstart.records import Array, Record, rebuild
-from headstart.transfer.algebra import plain, trace
+from headstart.records import Array, Record
 from headstart.transfer.noise import own_scale
 
-__all__ = ["Fit", "Tasks", "chosen", "fixed_order", "mean_square", "record", "started_from"]
+__all__ = ["Fit", "Tasks", "chosen", "fixed_order", "mean_square", "started_from"]
 
 Kind = TypeVar("Kind")
 
@@ -43,8 +43,8 @@ class Fit(Record):
         """The same variance everywhere."""
         dim = mean.shape[-1]
         covariance = np.asarray(variance)[..., None, None] * np.eye(dim)
-        freedom = plain(np.full(mean.shape[:-1], START_FREEDOM))
-        return record(cls, mean, covariance, np.zeros_like(covariance), noise, freedom)
+        freedom = float_if_scalar(np.full(mean.shape[:-1], START_FREEDOM))
+        return cls.unchecked(mean, covariance, np.zeros_like(covariance), noise, freedom)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -69,8 +69,8 @@ class Tasks(Record):
     def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
         """No task."""
         flat = np.zeros((*batch, 0))
-        return record(
-            cls, np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), *[flat] * len(FLAT)
+        return cls.unchecked(
+            np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim)), *[flat] * len(FLAT)
         )
 
     @classmethod
@@ -86,15 +86,14 @@ class Tasks(Record):
             np.full(batch, -1.0),
         )
         flat = [np.asarray(value, dtype=float)[..., None] for value in scalars]
-        return record(cls, evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
+        return cls.unchecked(evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
 
     def __len__(self) -> int:
         return int(self.weight.shape[-1])
 
     def __getitem__(self, at: Any) -> Tasks:
         """Some of the tasks: a slice, or their numbers."""
-        return record(
-            Tasks,
+        return Tasks.unchecked(
             self.gram[..., at, :, :],
             self.moment[..., at, :],
             *(getattr(self, name)[..., at] for name in FLAT),
@@ -102,8 +101,7 @@ class Tasks(Record):
 
     def taken(self, order: npt.NDArray[np.intp]) -> Tasks:
         """The tasks with these numbers, along the last axis, for every batch element."""
-        return record(
-            Tasks,
+        return Tasks.unchecked(
             np.take_along_axis(self.gram, order[..., None, None], -3),
             np.take_along_axis(self.moment, order[..., None], -2),
             *(np.take_along_axis(getattr(self, name), order, -1) for name in FLAT),
@@ -118,7 +116,7 @@ class Tasks(Record):
 
     def task(self, at: int) -> Evidence:
         """One of them."""
-        return unchecked(
+        return Evidence.unchecked(
             self.gram[..., at, :, :],
             self.moment[..., at, :],
             self.rounds[..., at],
@@ -129,8 +127,7 @@ class Tasks(Record):
         """These and others."""
         axes = {"gram": -3, "moment": -2} | dict.fromkeys(FLAT, -1)
         parts = (self, *others)
-        return record(
-            Tasks,
+        return Tasks.unchecked(
             *(np.concatenate([getattr(part, name) for part in parts], axes[name]) for name in axes),
         )
 
@@ -151,7 +148,7 @@ def started_from(tasks: Tasks, given: float) -> tuple[Fit, npt.NDArray[np.bool_]
     telling = (tasks.squares > 0) & (tasks.weight > 0)
     order = np.argsort(~telling, axis=-1, kind="stable")[..., :FIRST]
     few = tasks.taken(order)
-    noise, lam = own_scale(unchecked(few.gram, few.moment, few.rounds, few.squares))
+    noise, lam = own_scale(Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None))
     counts = (few.squares > 0) & (few.weight > 0)
     share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
     variance = np.exp((share * np.log(np.asarray(noise) ** 2)).sum(-1))
@@ -159,18 +156,19 @@ def started_from(tasks: Tasks, given: float) -> tuple[Fit, npt.NDArray[np.bool_]
     if given:
         variance = given**2 * np.ones_like(spread)
     mean = np.zeros_like(few.moment[..., 0, :])
-    return Fit.isotropic(mean, plain(spread), plain(variance)), np.asarray(counts.any(-1))
+    return Fit.isotropic(mean, float_if_scalar(spread), float_if_scalar(variance)), np.asarray(
+        counts.any(-1)
+    )
 
 
 def chosen(which: npt.NDArray[np.bool_], yes: Fit, no: Fit) -> Fit:
     """One fit or the other, per batch element."""
-    return record(
-        Fit,
+    return Fit.unchecked(
         np.where(which[..., None], yes.mean, no.mean),
         np.where(which[..., None, None], yes.covariance, no.covariance),
         np.where(which[..., None, None], yes.error, no.error),
-        plain(np.where(which, yes.noise, no.noise)),
-        plain(np.where(which, yes.freedom, no.freedom)),
+        float_if_scalar(np.where(which, yes.noise, no.noise)),
+        float_if_scalar(np.where(which, yes.freedom, no.freedom)),
     )
 
 
@@ -184,10 +182,3 @@ def fixed_order(tasks: Tasks) -> npt.NDArray[np.intp]:
     content = np.hstack([tasks.moment, tasks.gram.reshape(size, dim * dim)])
     mark = (content * np.sin(1.0 + np.arange(content.shape[1]))).sum(1)
     return np.asarray(np.lexsort((mark, tasks.rounds, tasks.squares)))
-
-
-def record(kind: type[Kind], *values: Any) -> Kind:
-    """A record from fresh arrays, in the order of its fields."""
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    made: Kind = rebuild(kind, dict(zip(names, values, strict=True)))
-    return made

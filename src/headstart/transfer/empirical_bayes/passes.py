@@ -1,4 +1,4 @@
-"""Fitting a population to very many tasks, wherever they are: each step is one pass over portions.
+"""Fitting a population to very many tasks: each step is one pass over partitions.
 
 ``improve`` in :mod:`~headstart.transfer.empirical_bayes.fitting` takes a step after looking at
 every task twice, first for the mean and then around it. Here a task is looked at once: the
@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
-from headstart.transfer.algebra import plain, times, trace, turned
 from headstart.transfer.empirical_bayes.fitting import (
     Pass,
     Past,
@@ -38,7 +38,7 @@ from headstart.transfer.empirical_bayes.fitting import (
     side_by_side,
 )
 from headstart.transfer.empirical_bayes.gamma import digamma
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
+from headstart.transfer.empirical_bayes.many import Fit, Tasks
 from headstart.transfer.empirical_bayes.task_noise import (
     DOUBT,
     ENOUGH,
@@ -46,7 +46,7 @@ from headstart.transfer.empirical_bayes.task_noise import (
     SHARE,
     task_variance,
 )
-from headstart.transfer.portions import Portions, chunks
+from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = [
     "SAMPLE",
@@ -121,8 +121,8 @@ def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
     return Totals(
         weight.sum(-1),
         weighted.sum(-3),
-        side_by_side(weighted) @ turned(side_by_side(k)),
-        turned(z) @ (weight[..., None] * z),
+        side_by_side(weighted) @ transpose(side_by_side(k)),
+        transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
         (usual * freedom).sum(-1),
@@ -134,12 +134,12 @@ def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
 def looked_at(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array, Array, Array]:
     """K, z, the residual sum of squares and its degrees of freedom of every task."""
     k, z = posteriors(fit, root, tasks)
-    mean = fit.mean[..., None, :] + times(root[..., None, :, :], z)
+    mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
     return k, z, *residuals(tasks, mean, k)
 
 
 def totals_of(rows: Array, dim: int, fit: Fit) -> Totals | None:
-    """The sums over a portion's tasks."""
+    """The sums over a partition's tasks."""
     return added(totals_of_tasks(fit, as_tasks(some)) for some in chunks(rows, dim))
 
 
@@ -160,20 +160,20 @@ def everything(parts: Iterable[Totals | None]) -> Totals:
 
 
 class Passes:
-    """Sums over all tasks, from passes over all or over the first few portions.
+    """Sums over all tasks, from passes over all or over the first few partitions.
 
     ``complete`` tells whether the latest sums stand for all tasks.
     """
 
-    def __init__(self, portions: Portions) -> None:
-        self.portions = portions
-        self.few = min(int(np.searchsorted(np.cumsum(portions.sizes), SOME)) + 1, self.many)
+    def __init__(self, partitions: Partitions) -> None:
+        self.partitions = partitions
+        self.few = min(int(np.searchsorted(np.cumsum(partitions.sizes), SOME)) + 1, self.many)
         self.latest: tuple[Totals, Totals] | None = None  # of all, and of the few among them
 
     @property
     def many(self) -> int:
-        """How many portions there are."""
-        return len(self.portions.sizes)
+        """How many partitions there are."""
+        return len(self.partitions.sizes)
 
     @property
     def complete(self) -> bool:
@@ -181,12 +181,12 @@ class Passes:
         return self.latest is not None or self.few == self.many
 
     def over(self, whole: bool, function: Callable[..., Totals | None], fit: Any) -> Totals:
-        """The sums ``function(rows, dim, fit)`` of every portion, or what they are about."""
+        """The sums ``function(rows, dim, fit)`` of every partition, or what they are about."""
         if whole:
-            parts = self.portions.map(function, fit)
+            parts = self.partitions.map(function, fit)
             self.latest = everything(parts), everything(parts[: self.few])
             return self.latest[0]
-        few = everything(self.portions.map(function, fit, first=self.few))
+        few = everything(self.partitions.map(function, fit, first=self.few))
         return few if self.latest is None else self.latest[0].corrected(few, self.latest[1])
 
 
@@ -204,13 +204,13 @@ def stepped(
         root,
         totals.known,
         totals.squared,
-        totals.outer + (pull + turned(pull)) / 2 - totals.known,
+        totals.outer + (pull + transpose(pull)) / 2 - totals.known,
         np.asarray(even)[..., None, None] * (inverse @ inverse),
     )
-    mean = fit.mean + times(root, shift)
+    mean = fit.mean + matvec(root, shift)
     variance = noise_found(fit, totals, noise)
     sigma = shrunk(taken, strength)
-    return record(Fit, mean, sigma, root @ own @ root, variance, fit.freedom), taken
+    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.freedom), taken
 
 
 def noise_found(fit: Fit, totals: Totals, given: float) -> Any:
@@ -221,7 +221,7 @@ def noise_found(fit: Fit, totals: Totals, given: float) -> Any:
         doubt = DOUBT * (ENOUGH / (ENOUGH + totals.freedom)) ** 2
         found = (totals.residual + doubt * SHARE * usual) / (totals.freedom + doubt)
         variance = np.where(usual > 0, np.maximum(found, LEAST_NOISE * usual), fit.noise)
-    return plain(variance * np.ones_like(np.asarray(totals.energy)))
+    return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
 
 
 def past_from(fit: Fit, totals: Totals) -> Past:
@@ -231,22 +231,27 @@ def past_from(fit: Fit, totals: Totals) -> Past:
     """
     root = symmetric_root(fit.covariance)
     count = np.asarray(totals.count)
-    away = times(root, totals.total)
+    away = matvec(root, totals.total)
     first = count[..., None] * fit.mean + away
     eye = count[..., None, None] * np.eye(root.shape[-1])
     spread = root @ (eye - totals.known + totals.outer) @ root
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
-    second = spread + cross + turned(cross) + count[..., None, None] * square
+    second = spread + cross + transpose(cross) + count[..., None, None] * square
     freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise)
     logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
-    return record(Past, plain(count), first, second, plain(count / noise), plain(count * logs))
+    return Past.unchecked(
+        float_if_scalar(count),
+        first,
+        second,
+        float_if_scalar(count / noise),
+        float_if_scalar(count * logs),
+    )
 
 
 def as_tasks(evidence: Evidence) -> Tasks:
     """Tasks side by side, from evidence along a batch axis; each counts once."""
-    return record(
-        Tasks,
+    return Tasks.unchecked(
         evidence.gram,
         evidence.moment,
         evidence.rounds,

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.arrays import float_if_scalar
 from headstart.model.belief import LEAST
 from headstart.records import Array
-from headstart.transfer.algebra import plain
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.many import Tasks
 
@@ -146,7 +146,7 @@ def population_noise(
     chance = chance / chance.sum(-1, keepdims=True)
     noise = unit * np.exp((chance * log_scale).sum(-1))
     noise = np.where(usual > 0, np.maximum(noise, LEAST_NOISE * usual), np.asarray(before))
-    return plain(noise), plain(np.exp((chance * np.log(many)).sum(-1)))
+    return float_if_scalar(noise), float_if_scalar(np.exp((chance * np.log(many)).sum(-1)))
 
 
 def expected_logs(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:

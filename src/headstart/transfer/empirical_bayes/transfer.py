@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar, matvec, trace
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.graded import HUGE
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.empirical_bayes.fitting import (
     Pass,
@@ -33,7 +33,6 @@ from headstart.transfer.empirical_bayes.many import (
     chosen,
     fixed_order,
     mean_square,
-    record,
     started_from,
 )
 from headstart.transfer.empirical_bayes.passes import (
@@ -62,7 +61,7 @@ from headstart.transfer.empirical_bayes.units import (
     far_apart,
 )
 from headstart.transfer.noise import own_scale
-from headstart.transfer.portions import Portions
+from headstart.transfer.partitions import Partitions
 
 __all__ = ["EmpiricalBayes"]
 
@@ -126,7 +125,7 @@ class EmpiricalBayes(Transfer):
 
     Parameters
     ----------
-    memory
+    decay_tasks
         ``"auto"``: everything counts until the latest tasks clearly contradict it, then only they
         do. A number: besides, a task's weight falls by a factor e for every so many tasks that
         came after it.
@@ -157,7 +156,7 @@ class EmpiricalBayes(Transfer):
     (array([0.8, 2. ]), array([1.3, 0. ]), 0.1)
     """
 
-    memory: float | str = "auto"
+    decay_tasks: float | str = "auto"
     running: bool = True
     units: str = "free"
     constant: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
@@ -167,10 +166,10 @@ class EmpiricalBayes(Transfer):
             if not isinstance(getattr(self, name), bool):
                 raise checks.refuse(name, "True or False", getattr(self, name))
         checks.one_of("units", self.units, ("free", "given"))
-        if isinstance(self.memory, str):
-            checks.one_of("memory", self.memory, ("auto",))
-        elif checks.positive("memory", self.memory) < 1.0:
-            raise checks.refuse("memory", "'auto', or 1 task or more", self.memory)
+        if isinstance(self.decay_tasks, str):
+            checks.one_of("decay_tasks", self.decay_tasks, ("auto",))
+        elif checks.positive("decay_tasks", self.decay_tasks) < 1.0:
+            raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
 
     @property
     def batched(self) -> bool:
@@ -183,7 +182,7 @@ class EmpiricalBayes(Transfer):
         return True
 
     @property
-    def drops(self) -> bool:
+    def removes_exactly(self) -> bool:
         """A task is taken back without loss."""
         return True
 
@@ -207,13 +206,12 @@ class EmpiricalBayes(Transfer):
         """The state before any task."""
         dim = checks.integer("dim", dim, 1)
         given = 0.0 if noise is None else checks.positive("noise", noise)
-        ones, zeros = plain(np.ones(batch)), plain(np.zeros(batch))
+        ones, zeros = float_if_scalar(np.ones(batch)), float_if_scalar(np.zeros(batch))
         size = given or 1.0
         fit = Fit.isotropic(np.zeros((*batch, dim)), size**2 * ones, size**2 * ones)
         scores = np.append(first_scores(STRENGTHS), 0.0)  # the last knows only a size
         several = np.repeat(fit.covariance[..., None, :, :], len(STRENGTHS), -3)
-        return record(
-            EmpiricalBayesState,
+        return EmpiricalBayesState.unchecked(
             given,
             Tasks.none(dim, batch),
             Past.nothing(dim, batch),
@@ -238,17 +236,17 @@ class EmpiricalBayes(Transfer):
             return Units.given(tasks.moment.shape[-1], tasks.weight.shape[:-1])
         return Units.of(tasks, offers, self.constant)
 
-    def offered(self, state: EmpiricalBayesState, contexts: Array) -> EmpiricalBayesState:
+    def observe_contexts(self, state: EmpiricalBayesState, contexts: Array) -> EmpiricalBayesState:
         """Take the units of features from contexts on offer, where no reward has told them."""
         return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
 
-    def keep_offers(
+    def carry_contexts(
         self, state: EmpiricalBayesState, earlier: EmpiricalBayesState
     ) -> EmpiricalBayesState:
         """A state, told of the contexts on offer that an earlier one was told of."""
         return self.in_new_units(state.replace(offers=earlier.offers))
 
-    def blank(self, state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
+    def unscaled_features(self, state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
         """Which features have not varied yet."""
         return np.asarray(state.units.inverse == 0.0)
 
@@ -263,9 +261,11 @@ class EmpiricalBayes(Transfer):
         past = state.past
         lost = far_apart(state.units, units)
         return state.replace(
-            ready=plain(np.where(lost, 0.0, state.ready)),
+            ready=float_if_scalar(np.where(lost, 0.0, state.ready)),
             fit=changed_fit(state.fit, matrix),
-            past=past.replace(first=times(matrix, past.first), second=changed(past.second, matrix)),
+            past=past.replace(
+                first=matvec(matrix, past.first), second=changed(past.second, matrix)
+            ),
             candidates=changed(state.candidates, matrix[..., None, :, :]),
             units=units,
         )
@@ -314,7 +314,7 @@ class EmpiricalBayes(Transfer):
     def forgotten(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
         """Older tasks count less, or not at all if the latest ones contradict them."""
         changed = np.asarray((state.against < -CHANGED) & (np.asarray(state.since) >= 3))
-        fade = 1.0 if isinstance(self.memory, str) else float(np.exp(-1.0 / self.memory))
+        fade = 1.0 if isinstance(self.decay_tasks, str) else float(np.exp(-1.0 / self.decay_tasks))
         if fade == 1.0 and not changed.any():
             return state
         age = np.arange(len(state.tasks))[::-1]
@@ -324,11 +324,11 @@ class EmpiricalBayes(Transfer):
         fresh = self.init(dim, state.given or None, np.shape(state.against))
         return state.replace(
             tasks=state.tasks.replace(weight=state.tasks.weight * keep),
-            past=state.past.scaled(plain(np.where(changed, 0.0, fade))),
+            past=state.past.scaled(float_if_scalar(np.where(changed, 0.0, fade))),
             scores=np.where(changed[..., None], fresh.scores, state.scores),
-            ready=plain(np.where(changed, 0.0, state.ready)),
-            against=plain(np.where(changed, 0.0, state.against)),
-            since=plain(np.where(changed, 0.0, state.since)),
+            ready=float_if_scalar(np.where(changed, 0.0, state.ready)),
+            against=float_if_scalar(np.where(changed, 0.0, state.against)),
+            since=float_if_scalar(np.where(changed, 0.0, state.since)),
             renewed=0.0 if changed.any() else state.renewed,
         )
 
@@ -398,13 +398,14 @@ class EmpiricalBayes(Transfer):
             past = self.aged(state, past, task, sign=-1.0)
         finished = max(state.finished - 1.0, 0.0)
         state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
+        steps = 8 if evidence.dim <= WIDE else 1
         if len(tasks) <= FEW:
-            return self.renewed(state, steps=8)
+            return self.renewed(state, steps=steps)
         local, even = state.units.tasks(task), not self.unit_free
         fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
         if moved_far(state.fit, fit):  # further than one step can tell: from the beginning
-            fresh = plain(np.zeros_like(np.asarray(state.ready)))
-            return self.renewed(state.replace(ready=fresh), steps=8)
+            fresh = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
+            return self.renewed(state.replace(ready=fresh), steps=steps)
         return state.replace(fit=fit)
 
     def refit(
@@ -425,9 +426,11 @@ class EmpiricalBayes(Transfer):
             evidence = checked_evidence(evidence, state.fit.mean.shape)
             parts.append(Tasks.of(evidence, weight))
         everything = Tasks.join(*parts)
-        if not isinstance(self.memory, str):
+        if not isinstance(self.decay_tasks, str):
             age = np.arange(len(found))[::-1]
-            everything = everything.replace(weight=everything.weight * np.exp(-age / self.memory))
+            everything = everything.replace(
+                weight=everything.weight * np.exp(-age / self.decay_tasks)
+            )
         order = fixed_order(everything)
         arranged = everything[order]
         scores, support = cross_validated(self, state, arranged)
@@ -447,27 +450,34 @@ class EmpiricalBayes(Transfer):
             state = state.replace(past=self.aged(state, state.past, everything[:over]))
         return state.replace(tasks=everything[over:], finished=count, renewed=count)
 
-    def refit_portions(self, portions: Portions, noise: float | None = None) -> EmpiricalBayesState:
+    @property
+    def partition_passes(self) -> int:
+        """One for each step."""
+        return len(STEPS)
+
+    def refit_partitions(
+        self, partitions: Partitions, noise: float | None = None
+    ) -> EmpiricalBayesState:
         """Fit very many tasks: some of them together, then in a few passes over all.
 
         Now and then the priors of all strengths predict the last tasks, which are left out of
         the fit for that; those that do well decide on the strength of the next, and whether tasks
-        share anything at all. None counts less for being older, whatever ``memory`` says.
+        share anything at all. None counts less for being older, whatever ``decay_tasks`` says.
         """
-        count, dim = len(portions), portions.dim
+        count, dim = len(partitions), partitions.dim
         if count <= SAMPLE:
-            return dataclasses.replace(self, memory="auto").refit(portions.each(), noise)
+            return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
         if self.unit_free:  # whoever has so many tasks has standardized them
-            return dataclasses.replace(self, units="given").refit_portions(portions, noise)
+            return dataclasses.replace(self, units="given").refit_partitions(partitions, noise)
         start = self.init(dim, noise)
-        first = as_tasks(Evidence.unpack(portions.slice(0, SAMPLE), dim))
+        first = as_tasks(Evidence.unpack(partitions.slice(0, SAMPLE), dim))
         state = self.renewed(start.replace(tasks=first), steps=6)
         if not state.ready:  # no reward at all
             return state.replace(finished=float(count), renewed=float(count))
-        last = portions.slice(count - min(capacity(dim), count // 4), count)
+        last = partitions.slice(count - min(capacity(dim), count // 4), count)
         held = as_tasks(Evidence.unpack(last, dim))
         fit, scores, support = state.fit, state.scores, state.support
-        passes = Passes(portions)
+        passes = Passes(partitions)
         for step, whole in enumerate(STEPS):
             totals = others = passes.over(whole, totals_of, fit)
             if passes.complete:
@@ -507,7 +517,7 @@ class EmpiricalBayes(Transfer):
         freedom = ONE_NOISE if state.given else fit.freedom
         return Prior(mean, root, noise=noise, noise_freedom=freedom)
 
-    def joined(
+    def with_running(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]
     ) -> EmpiricalBayesState:
         """Fit the running tasks too."""
@@ -516,7 +526,7 @@ class EmpiricalBayes(Transfer):
         tasks = state.tasks.join(*(Tasks.of(evidence) for evidence in running))
         return self.renewed(state.replace(tasks=tasks), survey=False)
 
-    def alone(self, state: EmpiricalBayesState, evidence: Evidence) -> Prior:
+    def single_task_prior(self, state: EmpiricalBayesState, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
         units = self.units_of(Tasks.of(evidence), state.offers)
         noise, lam = own_scale(units.evidence(evidence))
@@ -538,8 +548,8 @@ class EmpiricalBayes(Transfer):
             notes.append("a prior that knows only the size of θ predicts as well: it is used")
         if state.finished < 1:
             notes.append("no task has finished yet: all of this is from running ones")
-        if self.unit_free and bool(self.blank(state).any()):
-            many = int(self.blank(state).sum())
+        if self.unit_free and bool(self.unscaled_features(state).any()):
+            many = int(self.unscaled_features(state).sum())
             notes.append(f"{many} features have not varied yet, and have no say")
         return Explanation(
             eigenvalues=values,
@@ -623,9 +633,9 @@ def scored(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalB
     since = np.where(against < 0, np.asarray(state.since) + (counts > 0), 0.0)
     return state.replace(
         scores=scores,
-        support=plain(state.support + counts * gain),
-        against=plain(against),
-        since=plain(since),
+        support=float_if_scalar(state.support + counts * gain),
+        against=float_if_scalar(against),
+        since=float_if_scalar(since),
     )
 
 
@@ -635,7 +645,7 @@ def started(state: EmpiricalBayesState, tasks: Tasks) -> tuple[Fit, Any]:
     if begun.all() or not len(tasks):
         return state.fit, state.ready
     fresh, known = started_from(tasks, state.given)
-    return chosen(begun, state.fit, fresh), plain(np.where(begun | known, 1.0, 0.0))
+    return chosen(begun, state.fit, fresh), float_if_scalar(np.where(begun | known, 1.0, 0.0))
 
 
 def judged(
@@ -648,11 +658,11 @@ def judged(
     """
     dim, none = fit.mean.shape[-1], np.zeros_like(fit.error)
     populations = [
-        record(Fit, fit.mean, sigma, none, fit.noise, fit.freedom)
+        Fit.unchecked(fit.mean, sigma, none, fit.noise, fit.freedom)
         for sigma in candidates + fit.error
     ]
     alone = mean_square(fit) * np.eye(dim)
-    populations.append(record(Fit, np.zeros_like(fit.mean), alone, none, fit.noise, fit.freedom))
+    populations.append(Fit.unchecked(np.zeros_like(fit.mean), alone, none, fit.noise, fit.freedom))
     counts = (tasks.rounds > 0) * tasks.weight
     # One by one: all at once would take memory that is not at hand.
     found = np.stack([task_likelihoods(each, tasks) for each in populations])
@@ -688,4 +698,4 @@ def cross_validated(
                 total += judged.scores
                 support = support + judged.support
         scores = state.scores + total * (recent / count)
-    return scores, plain(support * (len(tasks) / count))
+    return scores, float_if_scalar(support * (len(tasks) / count))

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import matvec, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
-from headstart.transfer.algebra import times, turned
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record
+from headstart.transfer.empirical_bayes.many import Fit, Tasks
 
 __all__ = ["Offers", "Units", "converted", "far_apart"]
 
@@ -44,14 +44,13 @@ class Offers(Record):
     def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Offers:
         """Nothing was offered yet."""
         count: Any = np.zeros(batch) if batch else 0.0
-        return record(cls, count, np.zeros((*batch, dim)), np.zeros((*batch, dim)))
+        return cls.unchecked(count, np.zeros((*batch, dim)), np.zeros((*batch, dim)))
 
     def add(self, contexts: Array) -> Offers:
         """More contexts, of shape ``(..., arms, d)``."""
         count = np.asarray(self.count) + contexts.shape[-2]
         share = (contexts.shape[-2] / count)[..., None]
-        return record(
-            Offers,
+        return Offers.unchecked(
             count if count.ndim else float(count),
             self.first + share * (contexts.mean(-2) - self.first),
             self.second + share * ((contexts**2).mean(-2) - self.second),
@@ -78,7 +77,7 @@ class Units(Record):
     @classmethod
     def given(cls, dim: int, batch: tuple[int, ...] = ()) -> Units:
         """Features as they come."""
-        return record(cls, np.zeros((*batch, dim)), np.ones((*batch, dim)))
+        return cls.unchecked(np.zeros((*batch, dim)), np.ones((*batch, dim)))
 
     @classmethod
     def of(cls, tasks: Tasks, offers: Offers, constant: bool) -> Units:
@@ -91,7 +90,7 @@ class Units(Record):
             inverse = np.where(unknown, other, inverse)
         if constant:
             shift[..., -1], inverse[..., -1] = 0.0, 1.0
-        return record(cls, shift, inverse)
+        return cls.unchecked(shift, inverse)
 
     @property
     def plain(self) -> bool:
@@ -105,7 +104,7 @@ class Units(Record):
             across = gram[..., -1]
             product = across[..., :, None] * shift[..., None, :]
             square = shift[..., :, None] * shift[..., None, :]
-            gram = gram - product - turned(product) + across[..., -1, None, None] * square
+            gram = gram - product - transpose(product) + across[..., -1, None, None] * square
         scaled: Array = gram * (inverse[..., :, None] * inverse[..., None, :])
         return scaled
 
@@ -207,9 +206,8 @@ def far_apart(before: Units, after: Units) -> npt.NDArray[np.bool_]:
 
 def changed_fit(fit: Fit, matrix: Array) -> Fit:
     """A population in other units."""
-    return record(
-        Fit,
-        times(matrix, fit.mean),
+    return Fit.unchecked(
+        matvec(matrix, fit.mean),
         changed(fit.covariance, matrix),
         changed(fit.error, matrix),
         fit.noise,
@@ -219,6 +217,6 @@ def changed_fit(fit: Fit, matrix: Array) -> Fit:
 
 def changed(square: Array, matrix: Array) -> Array:
     """M S Mᵀ, symmetric."""
-    product = matrix @ square @ turned(matrix)
-    symmetric: Array = (product + turned(product)) / 2
+    product = matrix @ square @ transpose(matrix)
+    symmetric: Array = (product + transpose(product)) / 2
     return symmetric

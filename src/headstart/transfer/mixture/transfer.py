@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar, matvec, trace
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior, normalised
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.algebra import plain, times, trace
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.empirical_bayes.fitting import (
     Pass,
@@ -23,7 +23,7 @@ from headstart.transfer.empirical_bayes.fitting import (
     shrunk,
     task_likelihoods,
 )
-from headstart.transfer.empirical_bayes.many import Fit, Tasks, record, started_from
+from headstart.transfer.empirical_bayes.many import Fit, Tasks, started_from
 from headstart.transfer.empirical_bayes.passes import (
     SAMPLE,
     STEPS,
@@ -50,7 +50,7 @@ from headstart.transfer.empirical_bayes.units import (
     converted,
     far_apart,
 )
-from headstart.transfer.portions import Portions, chunks
+from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = ["Mixture"]
 
@@ -138,11 +138,6 @@ class Mixture(Transfer):
             raise checks.refuse("constant", "True or False", self.constant)
 
     @property
-    def mixes(self) -> bool:
-        """Its priors are mixtures."""
-        return True
-
-    @property
     def unit_free(self) -> bool:
         """As set."""
         return self.units == "free"
@@ -170,11 +165,13 @@ class Mixture(Transfer):
             fit = Fit.isotropic(np.zeros((number, dim)), flat, flat)
             roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
             weights = np.full(number, -np.log(number))
-            options.append(record(Option, fit, weights, Past.nothing(dim, (number,)), roots))
+            options.append(Option.unchecked(fit, weights, Past.nothing(dim, (number,)), roots))
         scores = np.repeat(first_scores(STRENGTHS)[None], len(options), 0)
         nothing, offers = Tasks.none(dim), Offers.none(dim)
         units = self.units_of(nothing, offers)
-        return record(MixtureState, given, nothing, tuple(options), scores, 0.0, 0.0, units, offers)
+        return MixtureState.unchecked(
+            given, nothing, tuple(options), scores, 0.0, 0.0, units, offers
+        )
 
     def units_of(self, tasks: Tasks, offers: Offers) -> Units:
         """The units to fit in."""
@@ -182,15 +179,15 @@ class Mixture(Transfer):
             return Units.given(tasks.moment.shape[-1])
         return Units.of(tasks, offers, self.constant)
 
-    def offered(self, state: MixtureState, contexts: Array) -> MixtureState:
+    def observe_contexts(self, state: MixtureState, contexts: Array) -> MixtureState:
         """Take the units of features from contexts on offer, where no reward has told them."""
         return self.in_new_units(state.replace(offers=state.offers.add(contexts)))
 
-    def keep_offers(self, state: MixtureState, earlier: MixtureState) -> MixtureState:
+    def carry_contexts(self, state: MixtureState, earlier: MixtureState) -> MixtureState:
         """A state, told of the contexts on offer that an earlier one was told of."""
         return self.in_new_units(state.replace(offers=earlier.offers))
 
-    def blank(self, state: MixtureState) -> npt.NDArray[np.bool_]:
+    def unscaled_features(self, state: MixtureState) -> npt.NDArray[np.bool_]:
         """Which features have not varied yet."""
         return np.asarray(state.units.inverse == 0.0)
 
@@ -204,7 +201,7 @@ class Mixture(Transfer):
             option.replace(
                 fit=changed_fit(option.fit, matrix),
                 past=option.past.replace(
-                    first=times(matrix, option.past.first),
+                    first=matvec(matrix, option.past.first),
                     second=changed(option.past.second, matrix),
                 ),
                 roots=matrix @ option.roots,
@@ -296,15 +293,20 @@ class Mixture(Transfer):
         assert taken is not None
         return with_roots(option, taken)
 
-    def refit_portions(self, portions: Portions, noise: float | None = None) -> MixtureState:
+    @property
+    def partition_passes(self) -> int:
+        """One for each step."""
+        return len(STEPS)
+
+    def refit_partitions(self, partitions: Partitions, noise: float | None = None) -> MixtureState:
         """Fit very many tasks: the first of them one by one, then a few passes over all.
 
         The first decide how many groups there are; the passes fit the mixture of so many.
         """
-        count, dim = len(portions), portions.dim
+        count, dim = len(partitions), partitions.dim
         if self.unit_free and count > SAMPLE:  # whoever has so many tasks has standardized them
-            return dataclasses.replace(self, units="given").refit_portions(portions, noise)
-        first = [Evidence.unpack(row, dim) for row in portions.slice(0, min(count, SAMPLE))]
+            return dataclasses.replace(self, units="given").refit_partitions(partitions, noise)
+        first = [Evidence.unpack(row, dim) for row in partitions.slice(0, min(count, SAMPLE))]
         state: MixtureState = self.refit(first, noise)
         if count <= SAMPLE or not state.renewed:
             return state.replace(finished=float(count), renewed=float(count))
@@ -312,7 +314,7 @@ class Mixture(Transfer):
         option = before = state.options[place]
         groups = len(option.log_weights)
         strength = np.full(groups, dim * float(strength_in_use(state.scores[place], STRENGTHS)))
-        passes = Passes(portions)
+        passes = Passes(partitions)
         for whole in STEPS:
             totals = passes.over(whole, shared_totals, option)
             size = (totals.count * trace(option.fit.covariance)).sum() / totals.count.sum() / dim
@@ -336,17 +338,17 @@ class Mixture(Transfer):
         parts = Prior(mean, root, noise=noise, noise_freedom=freedom)
         return MixturePrior(parts, option.log_weights)
 
-    def alone(self, state: MixtureState, evidence: Evidence) -> Prior:
+    def single_task_prior(self, state: MixtureState, evidence: Evidence) -> Prior:
         """As for one population."""
         one = EmpiricalBayes(units=self.units, constant=self.constant)
-        return one.alone(one.init(evidence.dim).replace(offers=state.offers), evidence)
+        return one.single_task_prior(one.init(evidence.dim).replace(offers=state.offers), evidence)
 
     def explain(self, state: MixtureState) -> Explanation:
         """How many groups there are, and how large."""
         if state.finished < 1:
             return Explanation(note="no task has finished yet")
         option = state.options[best_option(state)]
-        values = np.linalg.eigvalsh(self.prior(state).gaussian().covariance)[::-1]
+        values = np.linalg.eigvalsh(self.prior(state).as_gaussian().covariance)[::-1]
         shares = np.sort(np.exp(option.log_weights))[::-1]
         groups = ", ".join(f"{share:.0%}" for share in shares)
         note = (
@@ -397,7 +399,7 @@ def with_roots(option: Option, taken: Pass) -> Option:
 
 
 def shared_totals(rows: Array, dim: int, option: Option) -> Totals | None:
-    """The sums of a pass over a portion's tasks, shared out among the groups."""
+    """The sums of a pass over a partition's tasks, shared out among the groups."""
     parts = (shared_out(option, as_tasks(some)) for some in chunks(rows, dim))
     return added(totals_of_tasks(option.fit, part) for part in parts)
 
@@ -419,13 +421,12 @@ def scored(state: MixtureState, task: Tasks, weight: float) -> MixtureState:
 
 def repeated(fit: Fit, number: int) -> Fit:
     """The same population, several times."""
-    return record(
-        Fit,
+    return Fit.unchecked(
         np.repeat(fit.mean[None], number, 0),
         np.repeat(fit.covariance[None], number, 0),
         np.repeat(fit.error[None], number, 0),
-        np.repeat(np.atleast_1d(plain(fit.noise)), number, 0),
-        np.repeat(np.atleast_1d(plain(fit.freedom)), number, 0),
+        np.repeat(np.atleast_1d(float_if_scalar(fit.noise)), number, 0),
+        np.repeat(np.atleast_1d(float_if_scalar(fit.freedom)), number, 0),
     )
 
 
@@ -434,7 +435,7 @@ def spread_out(whole: Option, option: Option, tasks: Tasks) -> Option:
     number = len(option.log_weights)
     fit, (root,) = whole.fit, symmetric_root(whole.fit.covariance)
     _, (z,) = posteriors(fit, root[None], tasks)
-    points = times(root, z)
+    points = matvec(root, z)
     owner = nearest_centres(points, number)
     held = np.array([owner == group for group in range(number)], dtype=float)
     count = np.maximum(held.sum(-1), 1.0)
@@ -444,8 +445,7 @@ def spread_out(whole: Option, option: Option, tasks: Tasks) -> Option:
     # A little in every direction: what tasks of one group share is found by EM.
     size = max(float(np.trace(within)), 1e-6 * float(np.trace(fit.covariance[0]))) / len(within)
     covariance = 0.5 * within + 0.5 * size * np.eye(len(within))
-    start = record(
-        Fit,
+    start = Fit.unchecked(
         fit.mean[0] + centres,
         np.repeat(covariance[None], number, 0),
         np.zeros_like(option.fit.error),

@@ -1,0 +1,91 @@
+"""The array namespace: one implementation of a formula for NumPy and for JAX.
+
+Functions that must run on both begin with ``xp = array_namespace(...)`` and call ``xp.where``,
+``xp.linalg.eigh`` and so on, as the Python array API standard has it. Such functions never write
+into an array, and never branch on an array's values: while JAX compiles a function there are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "array_namespace",
+    "float_if_scalar",
+    "matvec",
+    "norm",
+    "stable_argsort",
+    "trace",
+    "transpose",
+]
+
+
+def array_namespace(*arrays: Any) -> Any:
+    """The module whose functions compute with these arrays.
+
+    Parameters
+    ----------
+    *arrays
+        Arrays, or numbers and ``None``, which any library computes with.
+
+    Returns
+    -------
+    module
+        The namespace of the first array that is not NumPy's (``jax.numpy`` for JAX), or ``numpy``.
+
+    Examples
+    --------
+    >>> array_namespace(np.ones(2), 1.0) is np
+    True
+    """
+    for array in arrays:
+        if isinstance(array, (np.ndarray, np.generic, float, int)):
+            continue
+        namespace = getattr(array, "__array_namespace__", None)
+        if namespace is not None:
+            return namespace()
+    return np
+
+
+def float_if_scalar(value: Any) -> Any:
+    """A NumPy array without axes as a float; any other array as it is.
+
+    >>> float_if_scalar(np.float64(2.0)), float_if_scalar(np.ones(1))
+    (2.0, array([1.]))
+    """
+    xp = array_namespace(value)
+    array = xp.asarray(value, dtype=float)
+    return array if array.ndim or xp is not np else float(array)
+
+
+def stable_argsort(values: Any) -> Any:
+    """The order that sorts the last axis; equal values stay in theirs.
+
+    >>> stable_argsort(np.array([2.0, 1.0, 2.0, 1.0]))
+    array([1, 3, 0, 2])
+    """
+    xp = array_namespace(values)
+    # JAX's sort is stable by default, and NumPy 1 has another name for the option.
+    return np.argsort(values, axis=-1, kind="stable") if xp is np else xp.argsort(values, axis=-1)
+
+
+def matvec(matrix: Any, vector: Any) -> Any:
+    """Matrix times vector, over the last axes."""
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def transpose(matrix: Any) -> Any:
+    """The transpose of matrices in the last two axes."""
+    return matrix.swapaxes(-1, -2)
+
+
+def trace(matrix: Any) -> Any:
+    """The trace of matrices in the last two axes."""
+    return matrix.trace(axis1=-2, axis2=-1)
+
+
+def norm(vector: Any) -> Any:
+    """The Euclidean norm of vectors in the last axis."""
+    return array_namespace(vector).sqrt((vector**2).sum(-1))

@@ -1,0 +1,4 @@
+"""What is in a log and what to fix in it.
+
+Nothing is fitted here.
+"""

@@ -1,0 +1,276 @@
+"""What to fix in a log, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headstart.errors import visible
+from headstart.fleet.summing.outliers import ADVICE
+from headstart.fleet.summing.standardize import STEADY
+
+if TYPE_CHECKING:
+    from headstart.fleet.checking.collinear import Dependence
+    from headstart.fleet.checking.profile import Profile
+    from headstart.fleet.reading.logs import Logs
+
+__all__ = ["Finding", "counted", "look_for", "to_know"]
+
+FAR_APART = 1e3  # how much one feature may vary more than another before it is told
+NAMED = 5
+
+
+class Finding(NamedTuple):
+    """One thing to fix: ``level`` is "stop" where nothing can be learned before, or "fix"."""
+
+    level: str
+    text: str
+
+
+def look_for(profile: Profile, logs: Logs) -> list[Finding]:
+    """Everything there is to fix, the worst first."""
+    found = [*about_rows(profile, logs), *about_features(profile), *about_rounds(profile, logs)]
+    return sorted(found, key=lambda finding: finding.level != "stop")
+
+
+def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
+    """Bad rows, too few of them, rewards."""
+    if profile.bad:
+        text = (
+            f"{profile.bad.count:,} of {profile.bad.count + profile.rows + profile.weightless:,} "
+            f"rows cannot be used (see above)"
+        )
+        flag = logs.flag
+        if logs.columns.chosen is None and 2 * profile.missing.get("reward", 0) > profile.bad.count:
+            text += (
+                f"; if those without a reward are arms that were not shown, name the column that "
+                f"says which was (--chosen {flag or 'COLUMN'})"
+            )
+        if profile.too_large:
+            text += (
+                f"; squares of {listed(list(profile.too_large))} are beyond what a sum can hold, "
+                f"so divide by a constant"
+            )
+        if logs.on_bad_rows == "error":
+            yield Finding("stop", f"{text}: repair them, or leave them out with --on-bad-rows skip")
+        else:
+            yield Finding("fix", f"{text}: they are left out; find out why they are there")
+    if not profile.rows:
+        yield Finding("stop", "there is no row that can be used")
+        return
+    if not profile.shown:
+        yield Finding("stop", "no row was chosen, so that no reward was seen: is --chosen right?")
+        return
+    if profile.tasks < 2:
+        yield Finding("stop", "there is one task only: what tasks share cannot be learned from one")
+    least, greatest, _, _ = profile.rewards
+    if least == greatest:
+        yield Finding("stop", f"every reward is {least:g}: there is nothing to learn")
+    if profile.shown > 2 and profile.heaviest > 0.5:
+        share = 100.0 * profile.heaviest
+        yield Finding(
+            "fix", f"one row has {share:.3g} % of all weight, more than all others together"
+        )
+    if profile.single > profile.tasks / 2:
+        yield Finding(
+            "fix",
+            f"{profile.single:,} of {profile.tasks:,} tasks have one row only: they say little "
+            f"about what tasks share; is the task column the right one?",
+        )
+
+
+def about_features(profile: Profile) -> Iterator[Finding]:
+    """Features that do not vary, and values far out of a column's range."""
+    if not profile.shown:
+        return
+    steady = profile.lowest == profile.highest
+    if steady.all():
+        what = "0 everywhere" if not profile.lowest.any() else "constant"
+        yield Finding("stop", f"every feature is {what}: there is nothing to learn from")
+    for stray in profile.strays:
+        place = [*(f"feature {name}" for name in profile.features), "reward"].index(stray.name)
+        where = f" (task {label(profile.extremes[place])})" if profile.extremes[place] else ""
+        # What the sums say of the largest value is an estimate; here it is known.
+        reach = (
+            max(abs(profile.lowest[place]), abs(profile.highest[place]))
+            if place < len(profile.features)
+            else max(map(abs, profile.rewards[:2]))
+        )
+        text = label(str(stray._replace(reach=float(reach)))) + where
+        if stray.drowned:
+            yield Finding(
+                "stop", f"{text}: all other rows are lost in rounding. Repair or remove such rows"
+            )
+        else:
+            yield Finding(
+                "fix",
+                f"{text}: {ADVICE}",
+            )
+    for place in np.flatnonzero(hardly_varies(profile)).tolist():
+        yield Finding(
+            "fix",
+            f"{label(profile.features[place])} varies by less than a millionth of its mean "
+            f"({profile.means[place]:.6g} ± {profile.deviations[place]:.2g}): fit takes it for "
+            f"constant. Subtract a constant from it first",
+        )
+
+
+def hardly_varies(profile: Profile) -> Any:
+    """Features that vary, but so little beside their means that sums of squares do not show it."""
+    moving = profile.lowest < profile.highest
+    return moving & (profile.deviations**2 <= STEADY * profile.means**2)
+
+
+def to_know(profile: Profile) -> Iterator[str]:
+    """What is true of the features, and what fit and evaluate do about it."""
+    if not profile.shown:
+        return
+    steady = profile.lowest == profile.highest
+    names = np.array(profile.features)
+    zeros = names[steady & (profile.lowest == 0)].tolist()
+    levels = names[steady & (profile.lowest != 0)].tolist()
+    if zeros and not steady.all():
+        yield f"{listed(zeros)} {plural(zeros)} 0 everywhere, and {does(zeros)} nothing"
+    if levels:
+        which = "is constant" if len(levels) == 1 else "are constant"
+        yield (
+            f"{listed(levels)} {which}, as is the intercept that fit and evaluate add "
+            f"(--no-intercept leaves it out): predictions are the same without"
+        )
+    else:
+        yield (
+            "no feature is constant: fit and evaluate add an intercept (--no-intercept leaves it "
+            "out)"
+        )
+    for one in profile.dependences[:NAMED]:
+        yield relation(one, profile)
+    if len(profile.dependences) > NAMED:
+        more = [profile.features[one.feature] for one in profile.dependences[NAMED:]]
+        verb = "is a linear combination" if len(more) == 1 else "are linear combinations"
+        yield f"{listed(more)} {verb} of others, too"
+    scales, moving = profile.deviations[~steady], names[~steady]
+    if len(scales) and scales.max() > FAR_APART * scales.min() > 0:
+        much = scales.max() / scales.min()
+        times = f"{much:,.0f}" if much < 1e6 else f"{much:.0e}"
+        yield (
+            f"{label(moving[scales.argmax()])} varies {times} times as much as "
+            f"{label(moving[scales.argmin()])}: fit and evaluate standardize features "
+            f"(--standardize)"
+        )
+
+
+def relation(one: Dependence, profile: Profile) -> str:
+    """That a feature is made up of others, and what follows from it."""
+    places = [one.feature, *(place for place, _ in one.terms)]
+    flags = all(profile.lowest[place] == 0 and profile.highest[place] == 1 for place in places)
+    whole = one.exact and abs(one.constant - 1.0) < 1e-6
+    if len(places) > 1 and flags and whole and all(abs(f + 1.0) < 1e-6 for _, f in one.terms):
+        names = listed([profile.features[place] for place in sorted(places)])
+        return (
+            f"{names} are a full set of groups: they add up to 1, as the intercept is. Predictions "
+            f"do not suffer, but effects are divided between them and the intercept"
+        )
+    how = "is" if one.exact else "is nearly"
+    name = label(profile.features[one.feature])
+    return (
+        f"{name} {how} {formula(one, profile)}. Predictions do not suffer, but its effect is "
+        f"divided between it and what it is made up of"
+    )
+
+
+def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
+    """Rounds that appear twice, arms that were chosen, propensities."""
+    turns, columns = profile.turns, logs.columns
+    if turns is None:
+        if columns.chosen is not None:
+            yield Finding(
+                "fix",
+                "there is a chosen column and no round column: name it, so that the arms that were "
+                "on offer together can be told",
+            )
+        return
+    part = "" if turns.share == 1 else f" (of 1 in {round(1 / turns.share)} that was looked at)"
+    if columns.chosen is None:
+        if turns.repeated:
+            yield Finding(
+                "fix",
+                f"{counted(turns.repeated, 'round')}{part} with more than one row: are rows logged "
+                f"twice? If they are arms that were on offer together, say with --chosen "
+                f"which one was shown",
+            )
+        return
+    if turns.unchosen:
+        yield Finding("fix", f"{counted(turns.unchosen, 'round')}{part} without a chosen arm")
+    if turns.overchosen:
+        yield Finding(
+            "fix", f"{counted(turns.overchosen, 'round')}{part} with more than one chosen arm"
+        )
+    if turns.rounds and turns.arms < 1 + 1e-9:
+        yield Finding(
+            "fix",
+            "every round has one arm: only the arm that was shown was logged, which is not enough "
+            "to tell what another policy would have earned",
+        )
+    if columns.propensity is not None and turns.off:
+        yield Finding(
+            "fix",
+            f"the propensities of {turns.off:,} of {turns.summed:,} rounds{part} do not add up to "
+            f"1: is an arm not logged, or are they scores?",
+        )
+
+
+def counted(count: float, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2.5, "row")
+    ('1 row', '1,200 rows', '2.5 rows')
+    """
+    text = f"{round(count):,}" if count == round(count) else f"{count:.3g}"
+    return f"{text} {what}" + ("" if text == "1" else "s")
+
+
+def label(name: str) -> str:
+    """A name from elsewhere, safe to print in a line."""
+    return visible(str(name), line=True)
+
+
+def listed(names: list[str]) -> str:
+    """Some names, not too many.
+
+    >>> listed(["a", "b", "c", "d", "e", "f", "g"])
+    'a, b, c, d, e and 2 more'
+    """
+    shown = [label(name) for name in names[: NAMED + 1]]
+    if len(names) <= NAMED:
+        return ", ".join(shown[:-1]) + (" and " if len(names) > 1 else "") + shown[-1]
+    return f"{', '.join(shown[:NAMED])} and {len(names) - NAMED} more"
+
+
+def plural(names: list[str]) -> str:
+    """The verb for some names."""
+    return "is" if len(names) == 1 else "are"
+
+
+def does(names: list[str]) -> str:
+    """What some names do."""
+    return "changes" if len(names) == 1 else "change"
+
+
+def formula(one: Dependence, profile: Profile) -> str:
+    """A linear combination as people write it: 1 + 2·x1 − x2."""
+    pieces = (
+        [] if one.constant == 0 else [f"{'−' if one.constant < 0 else '+'} {digits(one.constant)}"]
+    )
+    for place, factor in one.terms[:NAMED]:
+        size = "" if digits(factor) == "1" else f"{digits(factor)}·"
+        sign = "−" if factor < 0 else "+"
+        pieces.append(f"{sign} {size}{label(profile.features[place])}")
+    text = " ".join(pieces).removeprefix("+ ")
+    return text + (" + …" if len(one.terms) > NAMED else "")
+
+
+def digits(value: float) -> str:
+    """The size of a coefficient."""
+    return f"{abs(value):.4g}"

@@ -1,0 +1,257 @@
+"""What a policy would have earned, from logs that another policy left.
+
+Of every round the log must hold all arms on offer, which one was shown, and with what probability
+p. With π the evaluated policy's probability of the arm that was shown, w = π/p and q̂ a model of
+rewards, every estimate is a ratio of two sums over rounds::
+
+    ips      Σ w r / n
+    snips    Σ w r / Σ w
+    dr       Σ (Σ_a π(a) q̂(a) + w (r − q̂)) / n
+    replay   Σ r / m                     over the m rounds in which the policy picks the logged arm
+                                         and which survive a coin of probability min(p)/p
+    weighted Σ (r/p) / Σ (1/p)           over all rounds in which it picks the logged arm
+
+They answer two questions. *ips*, *snips* and *dr* follow the log: the policy's belief of a task is
+built from what was **logged** of it so far, and they estimate the mean reward of taking its choice
+once at each of these histories. *replay* follows the policy: it learns from the rounds that it
+agrees with and from no others, as it would alone, so that it estimates the value of running it from
+a task's start; because every pick survives with the same probability, the rounds that are kept are
+what it would have met itself. *weighted* keeps the rounds that the coin would have wasted; where
+the log is not uniform, its histories then lean to arms that were logged often.
+
+The model q̂ is the mean of the task's belief, the round's own reward not included: whatever it says,
+dr has no bias where the propensities are right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.fleet.evaluation.bootstrap import Draws, Estimate
+from headstart.fleet.evaluation.gathering import Offers, Whole
+from headstart.fleet.evaluation.rollout import Policy, follow, replay
+from headstart.fleet.reading.columns import Columns
+from headstart.lab.figures.text import number
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
+from headstart.records import Array
+
+__all__ = [
+    "Followed",
+    "Policy",
+    "Terms",
+    "Value",
+    "doubts",
+    "estimate",
+    "follow_terms",
+    "missing",
+    "replay_terms",
+]
+
+#: What each estimator is called in tables and figures.
+NAMES = {
+    "logged": "as logged",
+    "replay": "replay",
+    "weighted": "weighted replay",
+    "ips": "IPS",
+    "snips": "SNIPS",
+    "dr": "doubly robust",
+}
+
+#: By how much the propensities of a round may miss 1, and in which share of the rounds they may.
+CLOSE = 1e-3
+FEW = 0.01
+
+
+class Terms(NamedTuple):
+    """An estimate's two sums, round by round; whose each round is; and how many count in effect."""
+
+    above: Array
+    below: Array
+    tasks: Whole
+    effective: float
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return float(self.above.sum() / self.below.sum())
+
+    def with_interval(self, draws: Draws) -> Estimate:
+        """The estimate with an interval over tasks."""
+        size = draws.counts.shape[1]
+        above, below = np.zeros(size), np.zeros(size)
+        np.add.at(above, self.tasks, self.above)
+        np.add.at(below, self.tasks, self.below)
+        return draws.ratio(above, below)
+
+
+class Value(NamedTuple):
+    """What a policy is estimated to earn per round, by one estimator.
+
+    Of ``rounds`` rounds in the log the estimate is a mean over ``used``, which belong to ``tasks``
+    tasks; ``effective`` is its effective sample size (Σw)²/Σw².
+    """
+
+    policy: str
+    estimator: str
+    value: Estimate
+    rounds: int
+    effective: float
+    used: int
+    tasks: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Followed:
+    """What a policy would have done in each logged round, at the histories that were logged.
+
+    ``targets`` is π of the arm shown, ``shown`` its modelled reward q̂, ``expected`` Σ_a π(a) q̂(a).
+    """
+
+    rewards: Array
+    chances: Array
+    targets: Array
+    shown: Array
+    expected: Array
+    tasks: Whole
+
+
+def follow_terms(found: Followed, clip: float | None = None) -> dict[str, Terms]:
+    """The terms of ips, snips and dr; no weight is above ``clip``, if it is given.
+
+    >>> one = Followed(*np.array([[1.0, 0.0], [0.5, 0.5], [1.0, 0.5], [0, 0], [0, 0]]), np.zeros(2))
+    >>> {name: terms.value for name, terms in follow_terms(one).items()}
+    {'ips': 1.0, 'snips': 0.6666666666666666, 'dr': 1.0}
+    """
+    weights = found.targets / found.chances
+    if clip is not None:
+        weights = np.minimum(weights, checks.positive("clip", clip))
+    ones = np.ones_like(weights)
+    square = float((weights**2).sum())
+    effective = float(weights.sum()) ** 2 / square if square > 0 else 0.0
+    corrected = found.expected + weights * (found.rewards - found.shown)
+    return {
+        "ips": Terms(weights * found.rewards, ones, found.tasks, effective),
+        "snips": Terms(weights * found.rewards, weights, found.tasks, effective),
+        "dr": Terms(corrected, ones, found.tasks, effective),
+    }
+
+
+def replay_terms(
+    policy: Policy, offers: Offers, rng: np.random.Generator, weighted: bool = False
+) -> Terms:
+    """The terms of replay, or of its weighted form."""
+    kept = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
+    weights = 1.0 / offers.propensities[kept] if weighted else np.ones(len(kept))
+    square = float((weights**2).sum())
+    effective = float(weights.sum()) ** 2 / square if square > 0 else 0.0
+    return Terms(weights * offers.rewards[kept], weights, offers.owner[kept], effective)
+
+
+def estimate(
+    offers: Offers,
+    policies: Sequence[Policy],
+    model: Prior | MixturePrior,
+    draws: Draws,
+    *,
+    seed: int = 0,
+    clip: float | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[Value]:
+    """Every policy by every estimator, with intervals over tasks; the logged policy first.
+
+    Parameters
+    ----------
+    offers
+        The logged rounds of tasks that no prior has seen.
+    policies
+        What to evaluate.
+    model
+        The prior whose beliefs model rewards for dr.
+    draws
+        The bootstrap's draws of tasks.
+    seed
+        Of the policies' own randomness.
+    clip
+        The largest weight π/p that counts; larger ones count as this. Less variance, some bias.
+    progress
+        Called with the share of policies that are done.
+    """
+    ones = np.ones(len(offers.rewards))
+    logged = Terms(offers.rewards, ones, offers.owner, float(len(ones)))
+    values = [value_of("logged policy", "logged", logged, len(ones), draws)]
+    for place, policy in enumerate(policies):
+        rng = np.random.default_rng([seed, 0x0FF, place])
+        terms = {
+            "replay": replay_terms(policy, offers, rng),
+            "weighted": replay_terms(policy, offers, rng, weighted=True),
+        }
+        found = Followed(
+            offers.rewards, offers.propensities, *follow(policy, offers, model, rng), offers.owner
+        )
+        terms |= follow_terms(found, clip)
+        values += [
+            value_of(policy.name, name, found_terms, len(ones), draws)
+            for name, found_terms in terms.items()
+        ]
+        if progress is not None:
+            progress((place + 1) / len(policies))
+    return values
+
+
+def value_of(policy: str, estimator: str, terms: Terms, rounds: int, draws: Draws) -> Value:
+    """An estimate with its interval, under the names that readers see."""
+    value = terms.with_interval(draws)
+    used, tasks = len(terms.below), len(np.unique(terms.tasks))
+    return Value(policy, NAMES[estimator], value, rounds, terms.effective, used, tasks)
+
+
+def missing(columns: Columns) -> str:
+    """What would have to be logged to estimate what policies earn; empty where nothing is missing.
+
+    >>> print(missing(Columns("user", "click", "x*", round="request", chosen="shown")))
+    To estimate what a policy would earn, the log must also hold the probability with which the
+    shown arm was chosen (propensity).
+    """
+    wanted = {
+        "round": "an id of the round, the same for all arms on offer in it (round)",
+        "chosen": "one row for every arm on offer, marked if it was the one shown (chosen)",
+        "propensity": "the probability with which the shown arm was chosen (propensity)",
+    }
+    lacking = [text for role, text in wanted.items() if getattr(columns, role) is None]
+    if not lacking:
+        return ""
+    listed = ", ".join(lacking[:-1]) + (" and " if len(lacking) > 1 else "") + lacking[-1]
+    return f"To estimate what a policy would earn, the log must also hold {listed}."
+
+
+def doubts(offers: Offers) -> str:
+    """Why estimates from these rounds could not be right, and what to log; empty where they can.
+
+    Where only the arm shown has a propensity there is nothing to add up, and nothing to doubt.
+    """
+    if not len(offers.rewards):
+        return "Off-policy estimates need rounds with exactly one chosen arm; the log has none."
+    if int(offers.arms.max()) < 2:
+        return (
+            "Off-policy values are withheld: every round has one arm only, so that nobody knows "
+            "what else was on offer. To estimate what a policy would earn, log one row for every "
+            "arm on offer in a round, and mark the one that was shown (chosen)."
+        )
+    totals = np.zeros(0) if offers.totals is None else offers.totals
+    known = totals[np.isfinite(totals)]
+    off = int((np.abs(known - 1.0) > CLOSE).sum())
+    if off > FEW * len(known):
+        return (
+            f"Off-policy values are withheld: in {off:,} of {len(known):,} rounds the "
+            "propensities of the arms do not add up to 1 (the median of all sums is "
+            f"{number(float(np.median(known)))}). Log every arm on offer in a round, and for each "
+            "the probability with which it would be chosen (propensity); or give it for the arm "
+            "that was shown and leave it empty for the others."
+        )
+    return ""

@@ -1,0 +1,315 @@
+"""An evaluation as one HTML page that asks nothing of the network."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import headstart
+from headstart.errors import FileError, visible
+from headstart.fleet.evaluation import plots
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.offpolicy import NAMES
+from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
+from headstart.lab.figures.text import count, number, with_interval
+from headstart.lab.report import Section, write_report
+from headstart.storage.atomic import checked_path, replaceable
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headstart.fleet.evaluation.result import Evaluation
+
+__all__ = ["check_place", "sections", "write_page"]
+
+ROOM = 16 * 2**20  # bytes that a page and its figures need at most
+
+ANSWERS = {"yes": "✓ yes", "no": "✗ no", "open": "? open"}
+
+TITLES = {
+    "transfer": "✓ Learn a prior",
+    "pooling": "= Use one pooled model",
+    "offset": "= Use one pooled model, with an offset for each task",
+    "independence": "✗ Let each task learn alone",
+    "unknown": "? No verdict",
+}
+
+ABOUT = {
+    LEARNED: "each task starts from what past tasks share, and learns",
+    POOLED: "all tasks are taken for one and the same",
+    OFFSET: "one pooled model, and an offset of its own for each task (a mixed model)",
+    AVERAGE: "each task learns alone, and knows the average reward of past tasks",
+    ALONE: "each task learns alone and from nothing",
+}
+
+
+def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = "") -> Path:
+    """Write ``report.html`` into a folder, and the figures beside it: all of them, or nothing.
+
+    Parameters
+    ----------
+    found
+        What :func:`~headstart.fleet.evaluation.evaluate` gave.
+    folder
+        Where to write; made if need be.
+    source
+        What was evaluated, for the page's title.
+    """
+    target = checked_path(folder)
+    check_place(target)
+    parts = sections(found)
+    about = f" ({visible(source, line=True)})" if source else ""
+    with drafted(target) as draft:
+        for part in parts:
+            for figure in part.figures:
+                figure.save(draft / "figures")
+        write_report(
+            draft / "report.html",
+            f"Does a learned prior help?{about}",
+            parts,
+            manifest(found),
+            f"> **{TITLES[found.verdict.kind]}**\n>\n> {found.verdict.sentence}\n\n{found.basis}",
+        )
+    return target / "report.html"
+
+
+def check_place(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that a page cannot be written into, before the work of making one.
+
+    Nothing is left behind, and the folder is not made.
+    """
+    target = checked_path(folder)
+    there = target
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    with telling_of(target):
+        if there == target and target.is_dir():
+            replaceable(target / "report.html")
+        if not there.is_dir():
+            what = "it is a file" if there == target else f"{str(there)!r} is a file"
+            raise FileError(f"out {str(target)!r} must be a folder; {what}")
+        with tempfile.TemporaryDirectory(prefix=".headstart-", dir=there):
+            room = shutil.disk_usage(there).free
+        if room < ROOM:
+            raise FileError(
+                f"out {str(target)!r} has room for {room / 2**20:.1f} MiB; a page needs "
+                f"{ROOM // 2**20} MiB"
+            )
+
+
+@contextlib.contextmanager
+def drafted(target: Path) -> Iterator[Path]:
+    """A folder inside the target whose files go where they belong when all is written.
+
+    Inside, because what lies beside it may be on another disk, or not be ours to write to.
+    """
+    made = [folder for folder in (target, *target.parents) if not folder.exists()]
+    draft: Path | None = None
+    try:
+        with telling_of(target):
+            target.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=".headstart-", dir=target))
+            yield draft
+            figures = target / "figures"
+            figures.mkdir(exist_ok=True)
+            for old in figures.glob("values.*"):  # the one figure that is not always there
+                old.unlink()
+            for path in sorted(draft.glob("figures/*")):
+                path.replace(figures / path.name)
+            (draft / "report.html").replace(target / "report.html")
+    except BaseException:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+    shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def telling_of(target: Path) -> Iterator[None]:
+    """Say of a folder why it could not be written."""
+    try:
+        yield
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error, FileError) else error
+        if not isinstance(cause, OSError):
+            raise
+        reason = cause.strerror or str(cause)
+        raise FileError(f"out {str(target)!r} could not be written ({reason})") from cause
+
+
+def sections(found: Evaluation) -> list[Section]:
+    """The page's parts."""
+    parts = [
+        Section(
+            "Possible answers",
+            "Models are compared by the squared error of rewards that they predicted before they "
+            "saw them, and by the regret that is expected of them. An answer is given where the "
+            "intervals of both support it. The table has the share of the other model's squared "
+            f"error that is saved; + speaks for the answer, − against it.\n\n{answers(found)}",
+        ),
+        Section("Models", models_in_words(found), table=found.frame),
+        Section("Error by position", "", plots.errors(found)),
+        Section("Differences", "", plots.gains(found)),
+        Section("Expected gain", gain_in_words(found), plots.regret(found)),
+        Section("Calibration", "", plots.calibration(found)),
+        Section("Tasks", bad_in_words(found), plots.rounds_per_task(found.rounds)),
+    ]
+    if found.values:
+        text = values_in_words(found)
+        parts.append(Section("Off-policy values", text, plots.values(found), value_table(found)))
+    else:
+        parts.append(Section("Off-policy values", found.advice))
+    parts.append(Section("What was done", DONE))
+    return parts
+
+
+def gain_in_words(found: Evaluation) -> str:
+    """What the learned prior is expected to save."""
+    gain = found.gain
+    return (
+        f"A learned prior is expected to save **{gain}**. It is the share of regret saved, beside "
+        f"the better of one pooled model and a task that learns alone; an offset of its own for "
+        f"each task changes none of a pooled model's choices. `headstart fit` and "
+        f"`bandit.report()` give the same figure. It is simulated from the prior learned from all "
+        f"{count(int(gain.tasks), 'task')} and holds as far as that prior does; its interval "
+        f"tells how uncertain the prior is."
+    )
+
+
+EFFECTIVE = (
+    "The *effective rounds* of an estimate say how many rounds would tell as much had the policy "
+    "chosen the arms itself; where they are few, its interval is wide, and may be too narrow still."
+)
+
+
+def values_in_words(found: Evaluation) -> str:
+    """On what the estimates rest, and why they need not agree."""
+    logged = found.values[0]
+    replayed = [value for value in found.values if value.estimator == NAMES["replay"]]
+    shares = [value.used / max(1, value.tasks) for value in replayed]
+    low, high = (number(share, 2) for share in (min(shares), max(shares)))
+    each = low if low == high else f"{low} to {high}"
+    every = number(logged.used / max(1, logged.tasks), 2)
+    return f"""
+The estimators answer two questions and rest on different rounds, so that their numbers need not
+agree: compare policies by one estimator, not estimators with each other.
+
+- *{NAMES["replay"]}* and *{NAMES["weighted"]}*: what a policy earns that starts with a new task
+  and learns from its own choices only. They rest on the rounds in which it picks what was logged,
+  when it still knows little of a task ({NAMES["replay"]}: per task {each} rounds of {every}).
+- *{NAMES["ips"]}*, *{NAMES["snips"]}* and *{NAMES["dr"]}*: what its choice earns after all that
+  was logged of a task until then. They rest on all {count(logged.used, "logged round")} of
+  {count(logged.tasks, "task")}, late ones too.
+
+{EFFECTIVE}
+"""
+
+
+DONE = f"""
+Tasks were divided into past and future; whole tasks, so that nothing of a future task is known
+beforehand. All models are Gaussian priors with a noise scale, fitted to the past: the learned prior
+by the transfer below; the pooled model is one regression over all past rows, whose posterior is the
+prior of a new task; the random intercept adds to it an offset of each task's own, whose variance is
+chosen by likelihood; tasks alone have a variance for the intercept and one for all features, chosen
+by the marginal likelihood of the past tasks. Each future task is then gone through in order: a
+reward is predicted, the prediction judged, the reward learned.
+
+Without timestamps tasks are divided several times, so that the answer does not hang on one
+division: the tasks in the order of a hash, a part of them that moves on being the future. Tasks are
+what was drawn at random, so intervals come from drawing whole tasks anew, two thousand times; the
+same draws for all models, so that differences are paired. Where there are several splits, intervals
+are as wide as if only the past tasks had been drawn.
+
+A learned prior is the answer if its squared error is below that of every simpler model, no interval
+of a difference holding 0, and if it is expected to save {WORTH:.0%} of the regret or more, the
+interval above 0. Something simpler is the answer if no other model clearly predicts better (the
+interval excludes 0, and the difference is at least {RELEVANT:.0%} of the squared error), if none
+can be better by more than {TOLERATED:.0%}, and if the learned prior cannot save more than
+{MISSED["pooling"]:.0%} of its regret ({MISSED["independence"]:.0%} of that of tasks alone, which
+catch up in time), or clearly predicts worse and may save less than {WORTH:.0%}. Tasks are called
+alike, or alike but for an offset, only if pooled slopes cannot lose more than {ALIKE:.0%} of what
+choosing at random loses. Otherwise there is too little data.
+"""
+
+
+COLUMNS = (
+    "*log-likelihood* is per reward, in nats, and more is better; *in 95 %* is the share of "
+    "rewards inside their predictive intervals of 95 %; *regret* is what choosing by it is "
+    "[expected](#expected-gain) to lose, of what choosing at random loses."
+)
+
+
+def models_in_words(found: Evaluation) -> str:
+    """What each model is."""
+    lines = [f"- **{name}**: {ABOUT[name]}" for name in found.priors]
+    lines.append(f"\nIntercept: {found.settings['intercept']}. {COLUMNS}")
+    return "\n".join(lines)
+
+
+def bad_in_words(found: Evaluation) -> str:
+    """What was left out."""
+    notes = "".join(f"\n\nNote: {visible(note, line=True)}." for note in found.notes)
+    if not found.bad:
+        return f"Every row could be used.{notes}"
+    counts = found.bad.reasons.items()
+    reasons = ", ".join(f"{visible(reason, line=True)} ({rows:,})" for reason, rows in counts)
+    return f"{count(found.bad.count, 'row')} could not be used: {reasons}.{notes}"
+
+
+def answers(found: Evaluation) -> str:
+    """The possible answers with what is for and against them, as a table in Markdown."""
+    rows = [
+        f"| {finding.statement} | {ANSWERS[finding.holds]} | {finding.evidence} |"
+        for finding in found.verdict.findings
+    ]
+    return "\n".join(
+        [
+            "| answer | holds | its model against the others |",
+            "|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def value_table(found: Evaluation) -> pl.DataFrame:
+    """One row per policy and estimator."""
+    import polars as pl
+
+    return pl.DataFrame(
+        [
+            {
+                "policy": value.policy,
+                "estimator": value.estimator,
+                "reward per round": with_interval(*value.value),
+                "rounds": number(value.used),
+                "of tasks": number(value.tasks),
+                "effective rounds": number(value.effective),
+            }
+            for value in found.values
+        ]
+    )
+
+
+def manifest(found: Evaluation) -> dict[str, Any]:
+    """How it was made."""
+    now = datetime.datetime.now(datetime.UTC)
+    return {
+        "logs": [visible(file, line=True) for file in found.origin.files],
+        "command": visible(found.origin.command),
+        "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
+        "written": f"{now:%Y-%m-%d %H:%M} UTC",
+        "order within a task": visible(found.origin.order),
+        "past tasks": found.past,
+        "future tasks": found.future,
+        **{name: visible(str(value)) for name, value in found.settings.items()},
+    }

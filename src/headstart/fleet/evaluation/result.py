@@ -1,0 +1,264 @@
+"""What an evaluation found, for people and for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.bandit.gain import Gain
+from headstart.errors import visible
+from headstart.fleet.evaluation.bootstrap import Estimate
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Measures
+from headstart.fleet.evaluation.offpolicy import NAMES, Value
+from headstart.fleet.evaluation.provenance import Origin
+from headstart.fleet.evaluation.verdict import Verdict
+from headstart.fleet.reading.rows import BadRows
+from headstart.lab.figures.text import with_interval
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Evaluation"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What an evaluation found. Print it, read its fields, or write its page.
+
+    Attributes
+    ----------
+    verdict
+        The answer, with evidence.
+    measures
+        Errors, likelihoods and calibration on the first rewards of future tasks.
+    gain
+        What a prior learned from all these tasks is expected to save: the same figure as that of
+        ``headstart fit`` and ``bandit.report()``.
+    values
+        What policies are estimated to earn; empty where the log does not tell.
+    advice
+        Why the log does not tell, and what would have to be logged; empty where it does.
+    splits
+        How often tasks were divided into past and future.
+    past, future
+        How many tasks each time.
+    past_rows, future_rows
+        How many rows of them, on average: those that were learned from, and those predicted.
+    judged
+        How many tasks were predicted in all, each in one split or more.
+    rewards
+        How many rewards of theirs were predicted.
+    first
+        How many of each task, at most.
+    rounds
+        How many rewards each task of the log has.
+    bad
+        Rows that cannot be used.
+    priors
+        The models, by name, of the first split.
+    settings
+        What was asked for.
+    notes
+        What is odd about the log's columns.
+    origin
+        The log, and the command that gives the same.
+    seconds
+        How long it took.
+    """
+
+    verdict: Verdict
+    measures: Measures
+    gain: Gain
+    values: list[Value]
+    advice: str
+    splits: int
+    past: int
+    future: int
+    past_rows: float
+    future_rows: float
+    judged: int
+    rewards: int
+    first: int
+    rounds: npt.NDArray[np.int64]
+    bad: BadRows
+    priors: dict[str, Prior | MixturePrior]
+    settings: dict[str, Any]
+    notes: tuple[str, ...]
+    origin: Origin
+    seconds: float
+
+    @property
+    def table(self) -> list[dict[str, str]]:
+        """One row per model, for people."""
+        shown = []
+        pooled, alone = self.gain.pooled, self.gain.alone
+        regret = {LEARNED: self.gain.learned, POOLED: pooled, OFFSET: pooled, AVERAGE: alone}
+        regret[ALONE] = alone
+        for name in self.priors:
+            covered = self.measures.coverage[name][0.95].value
+            shown.append(
+                {
+                    "model": name,
+                    "squared error": brief(self.measures.errors[name]),
+                    "log-likelihood": brief(self.measures.scores[name]),
+                    "in 95 %": f"{covered:.1%}".replace("%", " %"),
+                    "regret": f"{100.0 * regret[name]:.1f} %",
+                }
+            )
+        return shown
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The same as a Polars table."""
+        import polars as pl
+
+        return pl.DataFrame(self.table)
+
+    @property
+    def value_table(self) -> list[dict[str, str]]:
+        """What policies are estimated to earn per round: one row per estimator, for people."""
+        rows: dict[str, dict[str, str]] = {}
+        for value in self.values:
+            if value.estimator != NAMES["logged"]:
+                row = rows.setdefault(value.estimator, {"estimator": value.estimator})
+                row[value.policy] = brief(value.value)
+        return list(rows.values())
+
+    @property
+    def value_frame(self) -> pl.DataFrame:
+        """The same as a Polars table."""
+        import polars as pl
+
+        return pl.DataFrame(self.value_table)
+
+    @property
+    def value_note(self) -> str:
+        """What was earned as logged, and on how many rounds each estimate rests."""
+        if not self.values:
+            return ""
+        by_name: dict[str, list[Value]] = {}
+        for value in self.values:
+            by_name.setdefault(value.estimator, []).append(value)
+        logged = by_name[NAMES["logged"]][0]
+        parts = [
+            f"{NAMES[name]} on {between([value.used for value in by_name[NAMES[name]]])} of "
+            f"{between([value.tasks for value in by_name[NAMES[name]]])} tasks"
+            for name in ("replay", "weighted")
+        ]
+        return (
+            f"As logged, a round earned {brief(logged.value)}. Estimates rest on different rounds: "
+            f"{' and '.join(parts)}, while the policy is new to them; {NAMES['ips']}, "
+            f"{NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of {logged.tasks:,} tasks. "
+            "They answer different questions: compare policies by one estimator."
+        )
+
+    @property
+    def basis(self) -> str:
+        """What the verdict rests on, in words."""
+        which = "the first reward" if self.first == 1 else f"the first {self.first} rewards"
+        text = (
+            f"Learned from {self.past:,} past tasks ({self.past_rows:,.0f} rows); judged on "
+            f"{which} of {self.future:,} future tasks ({self.future_rows:,.0f} rows)"
+        )
+        if self.splits == 1:
+            return f"{text} that no model had seen."
+        often = self.splits * self.future / max(self.judged, 1)
+        return (
+            f"{text} that no model had seen, in each of {self.splits} random splits: "
+            f"{self.judged:,} tasks, each predicted {often:.2g} times on average."
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Everything as plain numbers and text, for programs."""
+        found = self.measures
+        return {
+            "verdict": self.verdict.kind,
+            "sentence": self.verdict.sentence,
+            "findings": [finding._asdict() for finding in self.verdict.findings],
+            "gain": self.gain.summary(),
+            "splits": self.splits,
+            "past_tasks": self.past,
+            "past_rows": self.past_rows,
+            "future_tasks": self.future,
+            "future_rows": self.future_rows,
+            "tasks_predicted": self.judged,
+            "rewards": self.rewards,
+            "bad_rows": self.bad.count,
+            "models": {
+                name: {
+                    "squared_error": plain(found.errors[name]),
+                    "log_likelihood": plain(found.scores[name]),
+                    "squared_error_by_position": [plain(e) for e in found.by_position[name]],
+                    "coverage": {str(level): plain(e) for level, e in found.coverage[name].items()},
+                }
+                for name in self.priors
+            },
+            "gains": [
+                {
+                    "model": one,
+                    "against": other,
+                    "squared_error_saved": plain(found.savings[one, other]),
+                    "nats_per_reward": plain(gain),
+                }
+                for (one, other), gain in found.gains.items()
+            ],
+            "off_policy": [
+                value._asdict() | {"value": plain(value.value)} for value in self.values
+            ],
+            "off_policy_needs": self.advice,
+            "notes": list(self.notes),
+            "settings": self.settings,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def __str__(self) -> str:
+        lines = [*aligned(self.table), "", self.verdict.sentence, "", self.basis]
+        if self.values:
+            lines += ["", "What policies would earn per round", *aligned(self.value_table)]
+            lines += ["", self.value_note]
+        elif self.advice:
+            lines += ["", self.advice]
+        lines += [line for note in self.notes for line in ("", f"Note: {note}")]
+        return visible("\n".join(lines))
+
+
+def aligned(table: list[dict[str, str]]) -> list[str]:
+    """A table as lines of text.
+
+    >>> aligned([{"model": "none", "error": "1.2"}, {"model": "pooled", "error": "0.9"}])
+    ['model   error', 'none    1.2', 'pooled  0.9']
+    """
+    titles = list(table[0])
+    rows = [titles, *(list(row.values()) for row in table)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def between(counts: list[int]) -> str:
+    """Several counts as one, or as a range.
+
+    >>> between([24, 24]), between([1300, 74, 130])
+    ('24', '74 to 1,300')
+    """
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def brief(found: Estimate) -> str:
+    """An estimate for a table: intervals of means are about symmetric."""
+    half = (found.high - found.low) / 2.0
+    return with_interval(found.value, found.value - half, found.value + half)
+
+
+def plain(found: Estimate) -> dict[str, float | None]:
+    """An estimate for JSON, which knows no infinity."""
+    return {name: part if math.isfinite(part) else None for name, part in found._asdict().items()}

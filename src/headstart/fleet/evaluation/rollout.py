@@ -1,0 +1,135 @@
+"""Policies walking through logged rounds, task beside task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.fleet.evaluation.forecasts import start_of
+from headstart.fleet.evaluation.gathering import Offers, Whole
+from headstart.model.base import BaseBelief
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
+from headstart.records import Array
+from headstart.rules import Rule
+
+__all__ = ["Policy", "follow", "replay"]
+
+CHUNK = 256  # tasks side by side
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Where each task starts, and how to choose."""
+
+    name: str
+    prior: Prior | MixturePrior
+    rule: Rule
+
+
+class Step(NamedTuple):
+    """The next round of several tasks: arms padded with zeros, those on offer marked."""
+
+    rounds: Whole  # which logged rounds; meaningless where not ``here``
+    here: npt.NDArray[np.bool_]  # whether the task has such a round
+    chosen: Whole  # the arm that was shown, likewise
+    contexts: Array
+    allowed: npt.NDArray[np.bool_]
+
+
+def follow(
+    policy: Policy, offers: Offers, model: Prior | MixturePrior, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """Go along the logs and learn all that was logged.
+
+    Gives, for every logged round, the policy's probability of the arm shown, the model's reward of
+    that arm, and the model's expectation of the policy's reward; before the round's own reward.
+    """
+    targets, shown, expected = (np.zeros(len(offers.rewards)) for _ in range(3))
+    same = policy.prior is model
+    for tasks in chunks(offers):
+        belief = start_of(policy.prior, len(tasks))
+        modelled = belief if same else start_of(model, len(tasks))
+        for step in steps(offers, tasks):
+            rule = policy.rule.propensities(belief, step.contexts, rng, step.allowed)
+            rewards = modelled.predict(step.contexts)
+            at, here = step.rounds[step.here], step.here
+            arm = step.chosen[:, None]
+            targets[at] = np.take_along_axis(rule.values, arm, 1)[here, 0]
+            shown[at] = np.take_along_axis(rewards, arm, 1)[here, 0]
+            expected[at] = (rule.values * rewards).sum(1)[here]
+            x = np.take_along_axis(step.contexts, arm[..., None], 1)[:, 0]
+            belief = learned(belief, x, offers.rewards[step.rounds], here)
+            # Where both start alike they stay alike.
+            rewards = offers.rewards[step.rounds]
+            modelled = belief if same else learned(modelled, x, rewards, here)
+    return targets, shown, expected
+
+
+def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: float | None) -> Whole:
+    """Go along the logs and learn only where the policy picks the arm that was logged.
+
+    Parameters
+    ----------
+    policy, offers
+        Who walks, and through what.
+    rng
+        For the policy's picks, and the coins.
+    least
+        The least propensity p of all: a round in which they agree is kept with probability
+        least/p, so that every pick is kept equally often. ``None`` keeps all of them.
+
+    Returns
+    -------
+    Whole
+        The numbers of the rounds that were kept.
+    """
+    kept = np.zeros(len(offers.rewards), dtype=bool)
+    for tasks in chunks(offers):
+        belief = start_of(policy.prior, len(tasks))
+        for step in steps(offers, tasks):
+            picked = policy.rule.choose(belief, step.contexts, rng, step.allowed).arm
+            agree = (picked == step.chosen) & step.here
+            if least is not None:
+                chance = least / offers.propensities[step.rounds]
+                agree &= rng.random(len(agree)) < chance
+            x = step.contexts[np.arange(len(tasks)), picked]
+            kept[step.rounds[agree]] = True
+            belief = learned(belief, x, offers.rewards[step.rounds], agree)
+    return np.flatnonzero(kept)
+
+
+def chunks(offers: Offers) -> Iterator[Whole]:
+    """Tasks of about the same length together, the longest first."""
+    order = np.argsort(-np.diff(offers.tasks), kind="stable")
+    for at in range(0, len(order), CHUNK):
+        yield order[at : at + CHUNK]
+
+
+def steps(offers: Offers, tasks: Whole) -> Iterator[Step]:
+    """The first round of these tasks, the second, and so on."""
+    begins, ends = offers.tasks[tasks], offers.tasks[tasks + 1]
+    arms = offers.arms
+    for at in range(int((ends - begins).max(initial=0))):
+        here = begins + at < ends
+        rounds = np.where(here, begins + at, 0)
+        widest = int(arms[rounds[here]].max())
+        place = np.arange(widest)
+        many = np.where(here, arms[rounds], 1)[:, None]
+        allowed = place < many
+        rows = offers.starts[rounds][:, None] + np.minimum(place, many - 1)
+        contexts = offers.features[rows].astype(np.float64)
+        contexts *= (allowed & here[:, None])[..., None]
+        yield Step(rounds, here, np.where(here, offers.chosen[rounds], 0), contexts, allowed)
+
+
+def learned(
+    belief: BaseBelief, x: Array, rewards: Array, where: npt.NDArray[np.bool_]
+) -> BaseBelief:
+    """The belief after one more round of some of the tasks; x = 0 teaches the others nothing."""
+    after = belief.update(x * where[:, None], rewards * where)
+    return after.with_rounds(np.asarray(belief.rounds) + where)

@@ -1,0 +1,304 @@
+"""Does a learned prior help? Plain answers, each with its evidence, or: too little data.
+
+Two things are looked at. How well models predict rewards that none of them had seen, by squared
+error, which is what choices depend on; and what a learned prior is expected to save of the regret
+of the best simpler way to choose, by simulation from what was learned
+(:func:`headstart.bandit.gain.expected_gain`). An answer is given only if the intervals of both
+support it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headstart.bandit.gain import Gain
+from headstart.fleet.evaluation.bootstrap import Estimate
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+
+__all__ = ["Basis", "Finding", "Verdict", "decide"]
+
+#: The share of squared error below which a difference does not matter.
+RELEVANT = 0.01
+#: The share of squared error that a rival may yet save when a model is said to do as well.
+TOLERATED = 0.05
+#: Nats per reward by which a prior may lose to every special case of itself.
+HOPELESS = 0.05
+#: The share of regret that is worth a learned prior.
+WORTH = 0.05
+#: The share of regret that it may yet save when something simpler is said to do as well. Less where
+#: slopes are pooled: a task alone catches up in time, pooled slopes never do.
+MISSED = {"pooling": 0.05, "offset": 0.05, "independence": 0.1}
+#: The share of what choosing at random loses that pooled slopes may lose when tasks are said to be
+#: alike, or to differ by an offset only.
+ALIKE = 0.1
+#: What differences are in.
+UNIT = "of the squared error"
+#: Tasks of each kind without which intervals cannot be trusted.
+FEWEST = 10
+
+
+Savings = Mapping[tuple[str, str], Estimate]
+
+
+class Finding(NamedTuple):
+    """One of the possible answers: whether it holds, and what says so.
+
+    ``holds`` is ``"yes"``, ``"no"`` or ``"open"``.
+    """
+
+    kind: str
+    statement: str
+    holds: str
+    evidence: str
+
+
+class Verdict(NamedTuple):
+    """The answer.
+
+    Attributes
+    ----------
+    kind
+        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"`` or ``"unknown"``.
+    sentence
+        The same in plain words.
+    findings
+        The evidence for and against each of the first four.
+    """
+
+    kind: str
+    sentence: str
+    findings: tuple[Finding, ...]
+
+
+class Basis(NamedTuple):
+    """What a verdict rests on.
+
+    Attributes
+    ----------
+    past, judged
+        How many tasks a prior was learned from, and how many were predicted.
+    telling
+        How many tasks have a reward other than the usual one, where most are the same.
+    usual
+        That reward.
+    several
+        How many tasks have more than one reward.
+    """
+
+    past: int
+    judged: int
+    telling: int
+    usual: float
+    several: int
+
+
+def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: int) -> Verdict:
+    """The verdict.
+
+    Parameters
+    ----------
+    savings
+        Which share of the squared error of the second model of a pair the first one saves.
+    scores
+        Nats per reward by which the first model of a pair is above the second.
+    gain
+        What the learned prior is expected to save.
+    basis
+        How much data there is.
+    first
+        How many rewards of each future task were predicted.
+    """
+    single = AVERAGE if (LEARNED, AVERAGE) in savings else ALONE
+    models = {"pooling": POOLED, "offset": OFFSET, "independence": single, "transfer": LEARNED}
+    if (LEARNED, OFFSET) not in savings:
+        del models["offset"]
+    doubt = too_little(basis) or misfit(scores, models)
+    kind = "unknown"
+    if not doubt:
+        kind = next((name for name in models if supported(name, models, savings, gain)), "unknown")
+    findings = tuple(
+        Finding(name, STATEMENTS[name], holds(name, kind), evidence(name, models, savings))
+        for name in ("transfer", *(name for name in models if name != "transfer"))
+    )
+    words = f"Too little data to tell: {doubt}." if doubt else ""
+    words = words or sentence(kind, models, savings, gain, first)
+    return Verdict(kind, words, findings)
+
+
+STATEMENTS = {
+    "transfer": "Tasks share structure: a learned prior helps",
+    "pooling": "Tasks are all alike: one pooled model does at least as well",
+    "offset": "Tasks differ by an offset only: pooled slopes choose at least as well",
+    "independence": "Tasks share nothing: each learns at least as well alone",
+}
+
+
+def too_little(basis: Basis) -> str:
+    """Why so few tasks or rewards say nothing; empty if they may."""
+    if basis.telling == 0:
+        return f"every reward is {basis.usual:g}, and nothing can be learned from that"
+    few = min(basis.past, basis.judged)
+    if few < FEWEST:
+        side = "past" if basis.past <= basis.judged else "future"
+        return f"only {few} {side} tasks, and fewer than {FEWEST} say nothing of how tasks differ"
+    if basis.telling < FEWEST:
+        tasks = "task has" if basis.telling == 1 else "tasks have"
+        return f"only {basis.telling} {tasks} a reward other than {basis.usual:g}"
+    if basis.several < FEWEST:
+        tasks = "task has" if basis.several == 1 else "tasks have"
+        return (
+            f"only {basis.several} {tasks} more than one reward, and a single one does not tell "
+            "how a task differs from noise"
+        )
+    return ""
+
+
+def misfit(scores: Savings, models: Mapping[str, str]) -> str:
+    """Why the learned prior cannot be right; empty if it may be.
+
+    The simpler models are special cases of it: it may lose a little to each, but not much to all.
+    """
+    rivals = [scores[model, LEARNED] for model in models.values() if model != LEARNED]
+    if all(rival.low > HOPELESS for rival in rivals):
+        return (
+            f"the learned prior predicts worse than every simpler model, by at least "
+            f"{min(rivals).value:.3g} nats of log-likelihood per reward, so that its fit cannot be "
+            f"trusted"
+        )
+    return ""
+
+
+def supported(
+    name: str,
+    models: Mapping[str, str],
+    savings: Savings,
+    gain: Gain,
+) -> bool:
+    """Whether the intervals support an answer."""
+    model = models[name]
+    others = [other for other in models.values() if other != model]
+    if name == "transfer":
+        ahead = all(savings[model, other].low > 0.0 for other in others)
+        return ahead and gain.low > 0.0 and gain.saved >= WORTH
+    if any(clearly_better(savings[other, model]) for other in others):
+        return False
+    if any(not savings[other, model].high <= TOLERATED for other in others):
+        return False
+    if name != "independence" and gain.pooled_high > ALIKE:
+        return False
+    if clearly_better(savings[model, LEARNED]) and gain.low < WORTH:
+        return True
+    # The gain is that over the better of the two ways to choose; this model's may be the other.
+    regret = gain.alone if name == "independence" else gain.pooled
+    return gain.high <= MISSED[name] and gain.over_rival(regret) <= MISSED[name]
+
+
+def clearly_better(saved: Estimate) -> bool:
+    """Whether a difference is certain, and large enough to matter.
+
+    >>> clearly_better(Estimate(0.02, 0.01, 0.03)), clearly_better(Estimate(0.02, -0.01, 0.05))
+    (True, False)
+    >>> clearly_better(Estimate(0.002, 0.001, 0.003))
+    False
+    """
+    return saved.low > 0.0 and saved.value >= RELEVANT
+
+
+def holds(name: str, kind: str) -> str:
+    """Whether one of the answers is the answer."""
+    return "open" if kind == "unknown" else "yes" if name == kind else "no"
+
+
+def evidence(name: str, models: Mapping[str, str], savings: Savings) -> str:
+    """What is for or against an answer: its model against the others."""
+    model = models[name]
+    parts = [
+        f"{signed(savings[model, other])} against {OTHERS[other]}"
+        for other in models.values()
+        if other != model
+    ]
+    return "; ".join(parts)
+
+
+OTHERS = {
+    LEARNED: "the learned prior",
+    POOLED: "the pooled model",
+    OFFSET: "pooled slopes with a random intercept",
+    ALONE: "tasks alone",
+    AVERAGE: "tasks alone around the average reward",
+}
+
+
+def signed(saved: Estimate) -> str:
+    """A difference in per cent, with its sign and interval.
+
+    >>> signed(Estimate(0.0154, 0.011, 0.02))
+    '+1.54 % [+1.10, +2.00]'
+    """
+    value, low, high = (
+        f"{round(100.0 * part, 2) + 0.0:+.2f}".replace("-", "−") if math.isfinite(part) else "?"
+        for part in saved
+    )
+    return f"{value} % [{low}, {high}]"
+
+
+def compared(saved: Estimate) -> tuple[str, str]:
+    """How a model does beside another, and the word that goes before the other.
+
+    >>> compared(Estimate(0.01, -0.01, 0.03)), compared(Estimate(0.48, 0.4, 0.57))
+    (('as well', 'as'), ('better', 'than'))
+    """
+    return ("better", "than") if clearly_better(saved) else ("as well", "as")
+
+
+def sentence(
+    kind: str,
+    models: Mapping[str, str],
+    savings: Savings,
+    gain: Gain,
+    first: int,
+) -> str:
+    """The verdict in plain words."""
+    single = models["independence"]
+    rewards = "first reward" if first == 1 else f"first {first} rewards"
+    rivals = [model for model in models.values() if model != LEARNED]
+    nearest = min(rivals, key=lambda rival: savings[LEARNED, rival])
+    if kind == "transfer":
+        return (
+            f"Tasks share structure: a learned prior is expected to save {gain}. It predicts a new "
+            f"task's {rewards} better than every simpler model, by "
+            f"{signed(savings[LEARNED, nearest])} {UNIT} of {OTHERS[nearest]} or more."
+        )
+    if kind != "unknown":
+        found = savings[models[kind], LEARNED]
+        well, than = compared(found)
+        beyond = " beyond their average reward" if single == AVERAGE else ""
+        what = {
+            "pooling": f"Tasks are all alike: one pooled model predicts a new task's {rewards} "
+            f"{well} {than} a learned prior",
+            "offset": f"Tasks differ by an offset only: pooled slopes with a random intercept "
+            f"predict a new task's {rewards} {well} {than} a learned prior, and choose as one "
+            f"pooled model does",
+            "independence": f"Tasks share nothing{beyond}: each learns {well} alone {than} from a "
+            f"learned prior",
+        }[kind]
+        return f"{what} ({signed(found)} {UNIT}; + is better)."
+    found = savings[LEARNED, nearest]
+    return (
+        f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
+        f"{signed(found)} {UNIT} of {OTHERS[nearest]}, and at choosing it is expected to save "
+        f"{gain}.{more_tasks(found)}"
+    )
+
+
+def more_tasks(found: Estimate) -> str:
+    """How many more tasks would tell a difference from 0, if it is as large as it seems."""
+    half = (found.high - found.low) / 2.0
+    if not math.isfinite(half) or half <= 0.0:
+        return ""
+    times = (half / max(abs(found.value), RELEVANT)) ** 2
+    if times <= 1.0:
+        return ""
+    return f" About {max(2, math.ceil(times))} times as many tasks would settle it."

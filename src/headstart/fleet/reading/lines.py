@@ -1,0 +1,118 @@
+"""Files of lines, CSV and JSON: cut into ranges of bytes, and read in pieces of whole lines."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from headstart.errors import InputError
+from headstart.fleet.reading.sources import packing
+
+__all__ = ["RANGE", "byte_ranges", "sample", "whole_lines"]
+
+RANGE = 64 * 2**20  # bytes of a part, and of what is read at a time
+SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
+
+
+def byte_ranges(source: pa.NativeFile, path: str) -> list[tuple[int, int]]:
+    """The parts of a file: ranges of bytes, or all of it where it is compressed."""
+    size = source.size()
+    if packing(path) or size <= RANGE:
+        return [(0, size)] if size else []
+    count = -(-size // RANGE)
+    edges = [size * number // count for number in range(count + 1)]
+    return list(itertools.pairwise(edges))
+
+
+class Lent:
+    """A file that stays open when a stream that reads from it is closed."""
+
+    closed = False
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        self.source = source
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        data: bytes = self.source.read(size)
+        return data
+
+    def close(self) -> None:
+        """Nothing: whoever lent it closes it."""
+
+
+def unpacked(source: pa.NativeFile, path: str) -> pa.NativeFile:
+    """A file's content from its beginning, uncompressed."""
+    source.seek(0)
+    packed = packing(path)
+    if packed is None:
+        return source
+    return pa.CompressedInputStream(pa.PythonFile(Lent(source), mode="r"), packed)
+
+
+def sample(source: pa.NativeFile, path: str) -> bytes:
+    """Whole lines from the beginning of a file, without a byte order mark."""
+    stream = unpacked(source, path)
+    text: bytes = stream.read(SAMPLE)
+    if len(text) == SAMPLE:
+        while b"\n" not in text:
+            more = stream.read(SAMPLE)
+            if not more:
+                break
+            text += more
+        text = text[: text.rfind(b"\n") + 1] or text
+    return text.removeprefix(b"\xef\xbb\xbf")
+
+
+def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
+    """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
+    if packing(path):
+        yield from cut(unpacked(source, path), None, path)
+        return
+    start, stop = span
+    if start:
+        # A line belongs to the range in which it begins.
+        source.seek(start - 1)
+        start = start - 1 + len(rest_of_line(source, path))
+    if start < stop:
+        source.seek(start)
+        yield from cut(source, stop - start, path)
+
+
+def cut(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
+    """A stream in pieces of whole lines; the last line may go on beyond ``length``."""
+    rest = b""
+    while length is None or length > 0:
+        data = stream.read(RANGE if length is None else min(RANGE, length))
+        if not data:
+            break
+        length = None if length is None else length - len(data)
+        text = rest + data if rest else data
+        end = text.rfind(b"\n") + 1
+        rest = text[end:]
+        if len(rest) > RANGE:
+            raise endless(path)
+        if end:
+            yield text[:end]
+    if rest:
+        yield rest + (rest_of_line(stream, path) if length == 0 else b"")
+
+
+def endless(path: str) -> InputError:
+    """The error for a file without ends of lines."""
+    return InputError(f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?")
+
+
+def rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
+    """What comes up to the next end of a line, that included."""
+    pieces: list[bytes] = []
+    while data := stream.read(1 << 16):
+        end = data.find(b"\n") + 1
+        if end:
+            return b"".join([*pieces, data[:end]])
+        pieces.append(data)
+        if sum(map(len, pieces)) > RANGE:
+            raise endless(path)
+    return b"".join(pieces)

@@ -1,0 +1,208 @@
+"""Blocks of log rows, and the account of the rows that cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headstart.errors import visible
+from headstart.fleet.reading.arrays import as_arrow
+from headstart.fleet.reading.transpose import Upright
+
+__all__ = ["BadRows", "Example", "Rows"]
+
+EXAMPLES = 5  # of each reason; more are only counted
+
+Floats = npt.NDArray[np.float64]
+
+
+class Example(NamedTuple):
+    """One row that cannot be used: where it is (the first row is 0), why, and what it holds."""
+
+    file: str
+    row: int
+    reason: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BadRows:
+    """How many rows cannot be used, and why.
+
+    Accounts add up, in any order: of each reason the first examples are kept, by file and row.
+
+    Attributes
+    ----------
+    count
+        The number of rows.
+    reasons
+        How many rows there are for each reason; a row may be bad for several.
+    examples
+        Up to five for each reason.
+
+    Examples
+    --------
+    >>> one = BadRows(1, {"reward is missing": 1}, [Example("a", 7, "reward is missing", "null")])
+    >>> (one + one).reasons
+    {'reward is missing': 2}
+    >>> print(one)
+    reward is missing: 1 row, such as row 7 of a (null)
+    """
+
+    count: int = 0
+    reasons: dict[str, int] = dataclasses.field(default_factory=dict)
+    examples: list[Example] = dataclasses.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __add__(self, other: BadRows) -> BadRows:
+        if not isinstance(other, BadRows):
+            return NotImplemented
+        if not other:
+            return self
+        if not self:
+            return other
+        reasons = dict(self.reasons)
+        for reason, count in other.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+        return BadRows(
+            self.count + other.count,
+            dict(sorted(reasons.items())),
+            first_examples([*self.examples, *other.examples]),
+        )
+
+    def __radd__(self, other: object) -> BadRows:
+        """So that ``sum(accounts)`` works."""
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def __str__(self) -> str:
+        lines = []
+        for reason, count in sorted(self.reasons.items(), key=lambda item: (-item[1], item[0])):
+            shown = [
+                f"row {example.row} of {example.file} ({example.text})"
+                for example in self.examples
+                if example.reason == reason
+            ]
+            rows = f"{count:,} row" + ("s" if count != 1 else "")
+            text = f"{reason}: {rows}, such as {'; '.join(shown[:3])}"
+            lines.append(visible(text, line=True))
+        return "\n".join(lines)
+
+
+def first_examples(examples: Iterable[Example]) -> list[Example]:
+    """The first few of each reason, by file and row: the same whatever order they came in."""
+    kept: list[Example] = []
+    counts: dict[str, int] = {}
+    for example in sorted(set(examples), key=lambda one: (one.reason, one.file, one.row, one.text)):
+        counts[example.reason] = counts.get(example.reason, 0) + 1
+        if counts[example.reason] <= EXAMPLES:
+            kept.append(example)
+    return kept
+
+
+class Rows(NamedTuple):
+    """A block of log rows, as arrays.
+
+    Attributes
+    ----------
+    codes
+        Which task each row belongs to: an index into ``ids``.
+    ids
+        The ids of the tasks in this block, an Arrow array of text or whole numbers; every one has
+        a row.
+    rewards
+        The rewards; NaN where an arm that was not chosen has none.
+    features
+        One row for each row, C-contiguous, finite everywhere; or column by column, where that was
+        asked for (:meth:`Logs.read`).
+    weights
+        How often each row counts, above 0; ``None`` for once.
+    timestamps
+        When: microseconds since 1970 (UTC) for times and dates, whole numbers as they are.
+    rounds
+        Which round of its task a row belongs to. The same round has the same number in every block
+        and every file; rounds of different tasks may share a number.
+    chosen
+        Whether each row is the arm that was shown.
+    propensities
+        The probability with which each arm was chosen; NaN where an arm that was not has none.
+    bad
+        The rows that were left out because they cannot be used.
+    weightless
+        How many rows were left out because their weight is 0.
+    """
+
+    codes: npt.NDArray[np.int32]
+    ids: pa.Array
+    rewards: Floats
+    features: npt.NDArray[np.float32] | npt.NDArray[np.float64] | Upright
+    weights: Floats | None = None
+    timestamps: npt.NDArray[np.int64] | None = None
+    rounds: npt.NDArray[np.int64] | None = None
+    chosen: npt.NDArray[np.bool_] | None = None
+    propensities: Floats | None = None
+    bad: BadRows = BadRows()
+    weightless: int = 0
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # a tuple's count is no use here
+        """How many rows there are (``len`` of a tuple is its number of fields)."""
+        return len(self.codes)
+
+    @property
+    def names(self) -> list[str]:
+        """The ids as Python's own text, which takes many times as long to look up as Arrow's."""
+        names: list[str] = self.ids.cast(pa.string()).to_pylist()
+        return names
+
+    def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Rows:
+        """Some of the rows, by a mask or by their places; ``ids`` is kept to what they need."""
+        codes, ids = compact(self.codes[index], self.ids)
+
+        def picked(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+            return None if array is None else array[index]
+
+        return self._replace(
+            codes=codes,
+            ids=ids,
+            rewards=self.rewards[index],
+            features=self.features[index],
+            weights=picked(self.weights),
+            timestamps=picked(self.timestamps),
+            rounds=picked(self.rounds),
+            chosen=picked(self.chosen),
+            propensities=picked(self.propensities),
+        )
+
+    def with_constant(self) -> Rows:
+        """The same rows with a feature after the others that is 1 everywhere."""
+        features: Any = self.features
+        if isinstance(features, Upright):
+            ones = np.broadcast_to(features.dtype.type(1.0), self.count)
+            return self._replace(features=Upright([*features.columns, ones], features.dtype.type))
+        ones = np.ones((self.count, 1), dtype=features.dtype)
+        return self._replace(features=np.hstack([features, ones]))
+
+    def shown(self) -> Rows:
+        """Only the rows that were chosen, which are the evidence; all where nothing says so."""
+        if self.chosen is None or self.chosen.all():
+            return self
+        return self.take(self.chosen)
+
+
+def compact(codes: npt.NDArray[np.int32], ids: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """The same tasks without ids that no row has."""
+    used = np.zeros(len(ids), dtype=bool)
+    used[codes] = True
+    if used.all():
+        return codes, ids
+    place = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return place[codes], ids.filter(as_arrow(used))

@@ -1,0 +1,43 @@
+"""The buckets of all tasks as the portions that a transfer fits, wherever they are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+from headstart.fleet.summing.shelf import BUCKETS, Portion
+from headstart.fleet.summing.standardize import Units
+from headstart.records import Array
+from headstart.transfer.partitions import Partitions
+
+__all__ = ["Buckets"]
+
+
+class Buckets(Partitions):
+    """Buckets of tasks.
+
+    ``units`` are what features are counted in, once that is known; ``told`` is called after every
+    pass over the buckets.
+    """
+
+    def __init__(self, dim: int, sizes: Sequence[int]) -> None:
+        self.dim, self.sizes = dim, sizes
+        self.units: Units | None = None
+        self.told: Callable[[], None] | None = None
+
+    @abstractmethod
+    def raw(self, bucket: int) -> Portion:
+        """A copy of the tasks of one bucket, of features as they are in the logs."""
+
+    def portion(self, bucket: int) -> Portion:
+        """The tasks of one bucket."""
+        names, rows = self.raw(bucket)
+        return Portion(names, rows if self.units is None else self.units.packed(rows))
+
+    def each_portion(self) -> Iterator[Portion]:
+        """All of them, in order."""
+        return (self.portion(bucket) for bucket in range(BUCKETS))
+
+    def rows(self, portion: int) -> Array:
+        """The packed evidence of one bucket."""
+        return self.portion(portion).rows

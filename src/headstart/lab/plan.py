@@ -1,0 +1,174 @@
+"""What an experiment is: a plan, the jobs it is split into, and the tables of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.lab.engine import Probe, Trace, check_sizes
+from headstart.lab.fingerprint import fingerprint
+from headstart.lab.policies import AnyPolicy
+from headstart.records import Settings
+from headstart.worlds.base import World
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Plan", "Results"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan(Settings):
+    """Which policies play how many tasks of which world.
+
+    Parameters
+    ----------
+    world
+        Where tasks come from.
+    policies
+        Who plays. All see the same tasks, contexts and noise.
+    seeds
+        One population each.
+    tasks, rounds
+        How many tasks, and rounds in each.
+    checkpoints
+        Rounds at which regret is recorded; the last one unless given.
+    probe
+        A function of the library or of a module of yours that measures something at each task's
+        start.
+    device
+        ``"cpu"``, or ``"gpu"``: the same populations, but other tasks, contexts and noise, and
+        single precision. What one of them has computed is not taken for the other's.
+    """
+
+    world: World
+    policies: tuple[AnyPolicy, ...]
+    seeds: tuple[int, ...]
+    tasks: int = 400
+    rounds: int = 250
+    checkpoints: tuple[int, ...] = ()
+    probe: Probe | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        checks.one_of("device", self.device, ("cpu", "gpu"))
+        if not self.policies or not self.seeds:
+            raise InputError("a plan needs at least one policy and one seed")
+        names = [policy.name for policy in self.policies]
+        for what, given in (
+            ("policies with different names", names),
+            ("different seeds", self.seeds),
+        ):
+            if len(set(given)) < len(given):
+                raise InputError(f"a plan needs {what}; got {list(given)}")
+        check_sizes(self.tasks, self.rounds, self.checkpoints or None)
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The rounds at which regret is recorded."""
+        return self.checkpoints or (self.rounds,)
+
+    @property
+    def work(self) -> int:
+        """How many policy-rounds it takes."""
+        return len(self.policies) * len(self.seeds) * self.tasks * self.rounds
+
+    @property
+    def key(self) -> str:
+        """A name that follows from everything that decides the result."""
+        return fingerprint((version("headstart"), self))
+
+    def jobs(self) -> list[Plan]:
+        """The plan in parts: by seeds, and by policies where there are many.
+
+        The parts do not depend on how many processes there are, so that a run can be resumed with
+        another number of them. Several seeds a batch make good use of a core; every job repeats
+        the drawing of contexts, so policies are split only in large sweeps, or where there are too
+        few seeds to keep several cores busy. A GPU takes many seeds at once, and eight policies.
+        """
+        if self.device == "gpu":
+            return self.split(2048, 8)
+        parts = math.ceil(len(self.seeds) / 5)
+        size = min(16, max(4, math.ceil(len(self.policies) * parts / 4)))
+        return self.split(5, size)
+
+    def split(self, seeds: int, policies: int) -> list[Plan]:
+        """Parts of at most so many seeds and policies."""
+        parts = [self.seeds[at : at + seeds] for at in range(0, len(self.seeds), seeds)]
+        groups = [
+            self.policies[at : at + policies] for at in range(0, len(self.policies), policies)
+        ]
+        return [
+            dataclasses.replace(self, seeds=part, policies=group)
+            for part in parts
+            for group in groups
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a plan measured, as tidy tables.
+
+    ``regret`` has the columns seed, policy, task, round and regret (since the task's start);
+    ``probes`` has seed, policy, task, name and value.
+    """
+
+    plan: Plan
+    regret: pl.DataFrame
+    probes: pl.DataFrame
+
+    def totals(self) -> pl.DataFrame:
+        """Total regret of every seed and policy."""
+        import polars as pl
+
+        last = self.regret.filter(pl.col("round") == self.plan.rounds)
+        sums = last.group_by("policy", "seed", maintain_order=True).agg(
+            total=pl.col("regret").sum()
+        )
+        return sums.sort("policy", "seed")
+
+
+def gather(plan: Plan, parts: Sequence[tuple[Plan, dict[str, Trace]]]) -> Results:
+    """All jobs' results as two tidy tables."""
+    import polars as pl
+
+    marks = np.asarray(plan.marks)
+    regrets, probes = [empty_regret()], [empty_probes()]
+    for job, traces in parts:
+        seeds = np.asarray(job.seeds)
+        tasks = np.arange(job.tasks)
+        for name, trace in traces.items():
+            seed, task, mark = np.meshgrid(seeds, tasks, marks, indexing="ij")
+            columns = {"seed": seed, "task": task, "round": mark, "regret": trace.regret}
+            frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
+            regrets.append(frame.with_columns(policy=pl.lit(name)).select(regrets[0].columns))
+            for key, values in trace.probed.items():
+                seed, task = np.meshgrid(seeds, tasks, indexing="ij")
+                columns = {"seed": seed, "task": task, "value": values}
+                frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
+                frame = frame.with_columns(policy=pl.lit(name), name=pl.lit(key))
+                probes.append(frame.select(probes[0].columns))
+    return Results(plan, pl.concat(regrets), pl.concat(probes))
+
+
+def empty_regret() -> pl.DataFrame:
+    """The regret table without rows."""
+    import polars as pl
+
+    whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64, "round": pl.Int64}
+    return pl.DataFrame(schema={**whole, "regret": pl.Float64})
+
+
+def empty_probes() -> pl.DataFrame:
+    """The table of probes without rows."""
+    import polars as pl
+
+    whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64}
+    return pl.DataFrame(schema={**whole, "name": pl.String, "value": pl.Float64})

@@ -1,0 +1,175 @@
+"""What every prior and every belief must offer; the protocols that a user's own kinds follow.
+
+A transfer gives a prior; the prior gives the belief of a task, from its evidence; rules look at the
+belief, and every reward updates it. Nothing else in the library depends on which kind it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.records import Array, Record, restate
+
+if TYPE_CHECKING:
+    from headstart.model.evidence import Evidence
+    from headstart.model.prior import Prior
+
+__all__ = ["BaseBelief", "BasePrior"]
+
+
+class BasePrior(Record, ABC):
+    """What a new task starts from: a frozen dataclass that has a ``noise`` (R).
+
+    A subclass defines :attr:`dim`, :meth:`belief` and :meth:`as_gaussian`.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def noise(self) -> Any:
+            """R, the scale of the rewards' noise."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """The number of features d."""
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes: ``()`` for one prior."""
+        return ()
+
+    @abstractmethod
+    def belief(self, evidence: Evidence | None = None) -> BaseBelief:
+        """The posterior given the evidence of a task; before any reward unless given."""
+
+    @abstractmethod
+    def as_gaussian(self) -> Prior:
+        """The Gaussian prior with the same mean and covariance, for reports."""
+
+    def determined_by(self, evidence: Evidence) -> bool:
+        """Whether the sums of the evidence have kept the digits that the posterior needs."""
+        return True
+
+    def with_unknown_noise(self) -> BasePrior | None:
+        """The same prior with R left to the task's own rewards; ``None`` if it cannot be."""
+        return None
+
+
+class BaseBelief(Record, ABC):
+    """The posterior of one task, or of a batch of them along leading axes.
+
+    A subclass is a frozen dataclass with fields or properties ``rounds`` (how many rewards it has
+    seen), ``noise`` (R) and ``prior`` (where it started, a :class:`BasePrior`). It defines
+    :meth:`predict`, :meth:`width`, :meth:`draw`, which rules use, and :meth:`update`. It must
+    depend on the rounds through their sums alone: learning them one by one and
+    ``prior.belief(evidence)`` give the same posterior.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def rounds(self) -> Any:
+            """How many rewards it has seen."""
+
+        @property
+        def noise(self) -> Any:
+            """R, the scale of the rewards' noise."""
+
+        @property
+        def prior(self) -> Any:
+            """Where it started."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        restate(cls, BaseBelief, ("loop_form", "stack"))
+
+    @property
+    def dim(self) -> int:
+        """The number of features d."""
+        return int(self.prior.dim)
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes: ``()`` for one belief."""
+        batch: tuple[int, ...] = self.prior.batch
+        return batch
+
+    @abstractmethod
+    def predict(self, contexts: Array) -> Array:
+        """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
+
+    @abstractmethod
+    def width(self, contexts: Array) -> Array:
+        """The standard deviation of each row's expected reward, divided by R: ``(..., K)``."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
+        """A random θ, ``(..., d)``, or ``size`` of them along a new first axis.
+
+        ``scale`` is in rewards' units: the posterior itself is drawn from with ``scale = R``, and
+        the deviations from the mean are in proportion to it.
+        """
+
+    @abstractmethod
+    def update(self, x: Array, r: Any) -> Self:
+        """The belief after one more round ``(x, r)``; the arguments were checked already."""
+
+    def learn(self, context: npt.ArrayLike, reward: Any) -> Self:
+        """The belief after one more round ``(x, r)``."""
+        shape = (*self.batch, self.dim)
+        x = checks.finite_array("context", context, f"an array of shape {shape}")
+        if x.shape != shape:
+            raise checks.refuse("context", f"an array of shape {shape}", x)
+        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
+        if r.shape != self.batch:
+            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        return self.update(x, r if self.batch else float(r)).sealed()
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether it must be computed anew from prior and evidence."""
+        return False
+
+    def as_scaled(self, before: Self) -> Self:
+        """The same belief, no longer outgrown, with the scale that ``before`` was computed at."""
+        return self
+
+    def with_rounds(self, rounds: Any) -> Self:
+        """The same belief, which has seen so many rewards."""
+        return self.replace(rounds=rounds)
+
+    def split_prior(self) -> tuple[Self, Any]:
+        """The belief without its prior, which many tasks may share, and the prior."""
+        return self.replace(prior=None), self.prior
+
+    def with_prior(self, prior: Any) -> Self:
+        """The inverse of :meth:`split_prior`."""
+        return self.replace(prior=prior)
+
+    # Shortcuts. They are not inherited by a subclass, which may override what they stand for.
+
+    @classmethod
+    def stack(cls, beliefs: Sequence[Any]) -> Any:
+        """Beliefs of this class side by side along a new first axis, as rules see them.
+
+        ``None`` if decisions for several tasks are to be made one by one.
+        """
+        return None
+
+    def loop_form(self) -> tuple[Array, Array] | None:
+        """θ̂ and F, if compiled loops may compute :meth:`predict`, :meth:`width` and draws by them.
+
+        They are xᵀθ̂, ‖Fᵀx‖ and θ̂ + v F z with standard normal z.
+        """
+        return None
