@@ -9,10 +9,10 @@ intercept to learn. Total regret and that of the first ten tasks, on paired seed
 import argparse
 
 import numpy as np
-from headstart.lab.studies.beyond import WORLDS
 
 from headstart.lab import simulate
 from headstart.lab.policies import policy
+from headstart.lab.studies.extensions import WORLDS
 
 
 def interval(ratios: np.ndarray) -> str:

@@ -34,58 +34,18 @@ from headstart.model.prior import Prior
 from headstart.records import Array, Record, check_like, flatten
 from headstart.transfer import Transfer
 
-__all__ = [
-    "check_base",
-    "check_belief",
-    "check_columns",
-    "check_count",
-    "check_dimension",
-    "check_evidence",
-    "check_flag",
-    "check_list",
-    "check_prior",
-    "check_state",
-    "check_task_ids",
-    "check_windows",
-    "parse_bits",
-    "parse_features",
-    "parse_key",
-    "parse_rounds",
-    "parse_seed",
-    "parse_sizes",
-    "parse_windows",
-]
-
 MAX_COUNT = 2**62  # of rounds and choices: far below what 64 bits hold
 MAX_NUMBER = 1e150  # whose square is finite
 MAX_BELIEF_NUMBER = 1e120  # which may be multiplied by contexts besides
 KEY_BYTES = 16  # of the key of tokens
 FREE_DIM = 256  # a dimension that no array needs to show,
 FREE_DIM_FOREIGN = 4096  # and the same with a transfer that is not of this library
-NON_NEGATIVE = {
-    "past.count",
-    "past.precision",
-    "finished",
-    "fit.noise",
-    "fit.freedom",
-    "tasks.rounds",
-    "tasks.squares",
-    "tasks.weight",
-    "tasks.noise",
-}
+#: Numbers of a state that are 0 or more.
+NON_NEGATIVE = {"past.count", "past.precision", "finished", "fit.noise", "fit.freedom"}
+NON_NEGATIVE |= {"tasks.rounds", "tasks.squares", "tasks.weight", "tasks.noise"}
 #: Sums of outer products and covariances, by the last part of their names.
-SYMMETRIC = {
-    "gram",
-    "second",
-    "covariance",
-    "error",
-    "errors",
-    "blanks",
-    "scatter",
-    "squared",
-    "candidates",
-    "roots",
-}
+SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "blanks", "scatter", "squared"}
+SYMMETRIC |= {"candidates", "roots"}
 MAX_TASKS = 1e15
 MAX_TRIAL_DIM = 32  # in which a task is folded to try a state
 BLOCK_NUMBERS = 2**15  # of evidence that are checked at a time
@@ -304,7 +264,8 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
         size = state.finished / state.fit.noise**2 if name == "past.precision" else 1.0
         if name in NON_NEGATIVE and float(array.min(initial=0.0)) < -1e-6 * max(size, 1.0):
             raise InputError(f"state.{name} must be 0 or more; got less")
-        if name.endswith(("count", "finished")) and float(array.max(initial=0.0)) > MAX_TASKS:
+        tasks = name.endswith(("count", "finished", "tasks.weight"))
+        if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
         if name.endswith(".log_weights"):
             check_weights(f"state.{name}", array)

@@ -12,6 +12,7 @@ from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
 from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry, add_rounds
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
+from headstart.bandit.task_belief import next_belief, with_own_noise
 from headstart.errors import HeadstartError, TaskError
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
@@ -126,36 +127,13 @@ class Ledger:
         prior = prior_state.prior_without(name, keep=keep)
         evidence, count = self.entries.evidence(name), self.entries[name].reward_count
         self.check_evidence(name, evidence, prior)
-        belief: BaseBelief = prior.belief(evidence if evidence.rounds else None)
-        if self.decay < 1.0:
-            belief = belief.with_rounds(float(count))
         alone = not prior_state.has_noise_from_others(name)
-        if alone:
-            belief = self.with_own_scale(belief, evidence, count, prior_state)
-        return belief, alone
-
-    def with_own_scale(
-        self,
-        belief: BaseBelief,
-        evidence: Evidence,
-        reward_count: int,
-        prior_state: PriorState | None = None,
-    ) -> BaseBelief:
-        """The belief of a task that alone tells the noise.
-
-        It takes O(d³), and is called after 1, 2, 4, … rewards. In between, the update of the belief
-        estimates the noise, because the prior says nothing of it.
-        """
-        transfer, state = self.prior_state.transfer, (prior_state or self.prior_state).state
-        prior = transfer.single_task_prior(state, evidence) if reward_count else None
-        if prior is None:
-            prior = belief.prior.with_unknown_noise()
-            if prior is None or prior == belief.prior:
-                return belief
-        if not prior.determined_by(evidence):
-            return belief
-        belief = prior.belief(evidence if reward_count else None)
-        return belief if self.decay == 1.0 else belief.with_rounds(float(reward_count))
+        if alone and not count:
+            prior = prior.with_unknown_noise() or prior
+        belief: BaseBelief = prior.belief(evidence if evidence.rounds else None)
+        if alone and count:
+            belief = with_own_noise(prior_state.transfer, prior_state.state, belief, evidence)
+        return belief if self.decay == 1.0 else belief.with_rounds(float(count)), alone
 
     def check_evidence(self, name: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
         """Refuse a task whose contexts differ so much in size that its sums cannot hold them.
@@ -323,17 +301,19 @@ class Ledger:
     ) -> CachedTask:
         """A cached task after one more reward."""
         evidence, pending, belief, alone, other_rewards, key = task
+        own = (self.prior_state.transfer, self.prior_state.state) if alone else None
         if self.decay < 1.0:
             evidence = add_rounds(evidence, pending).faded(self.decay)
             evidence, pending = evidence.add_unchecked(context, reward, forced), ()
-            belief = belief.prior.belief(evidence).with_rounds(float(reward_count))
+            belief = belief.prior.belief(evidence)
+            if own and is_power_of_two(reward_count):
+                belief = with_own_noise(*own, belief, evidence)
+            belief = belief.with_rounds(float(reward_count))
         else:
             evidence, pending = task.with_round(context, reward, forced)
-            belief = belief.update(context, reward)
-            if belief.outgrown:
-                belief = recomputed(belief, task.belief, add_rounds(evidence, pending))
-        if alone and reward_count & (reward_count - 1) == 0:
-            belief = self.with_own_scale(belief, add_rounds(evidence, pending), reward_count)
+            belief = next_belief(
+                belief, context, reward, reward_count, lambda: add_rounds(evidence, pending), own
+            )
         updated = evidence, pending, belief, alone, other_rewards, key
         return tuple.__new__(CachedTask, updated)  # three times as fast as a call of the class
 
@@ -369,13 +349,9 @@ class Ledger:
             self.cache_belief(name, *self.compute_belief(name))
 
 
-def recomputed(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseBelief:
-    """A belief from prior and evidence; the belief itself where the latter has lost digits.
-
-    ``before`` is the belief without the latest reward.
-    """
-    prior: BasePrior = before.prior
-    return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
+def is_power_of_two(count: int) -> bool:
+    """Whether a count is one of 1, 2, 4, 8 and so on."""
+    return count & (count - 1) == 0
 
 
 def is_refresh_time(choice_count: int) -> bool:
@@ -384,5 +360,5 @@ def is_refresh_time(choice_count: int) -> bool:
     >>> [count for count in range(600) if is_refresh_time(count)]
     [8, 32, 128, 512]
     """
-    power_of_two = choice_count & (choice_count - 1) == 0
-    return choice_count >= 8 and power_of_two and choice_count.bit_length() % 2 == 0
+    wide = choice_count >= 8 and choice_count.bit_length() % 2 == 0
+    return wide and is_power_of_two(choice_count)
