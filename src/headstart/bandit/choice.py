@@ -137,7 +137,7 @@ class Choice:
             place = self.epoch, self.number, self.arm
             head = TOKEN_HEAD.pack(TOKEN_VERSION, self.forced, *place, len(self.context), len(task))
             body = head + task + self.context.astype("<f8").tobytes()
-            return base64.urlsafe_b64encode(body + seal(body, self.origin)).decode()
+            return base64.urlsafe_b64encode(body + keyed_digest(body, self.origin)).decode()
         except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise ChoiceError(f"the choice was made by hand and fits no token ({error})") from error
 
@@ -147,13 +147,13 @@ class Choice:
         try:
             raw = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
-            raise ChoiceError(f"token {short(token)} is not a headstart token") from None
+            raise ChoiceError(f"token {shortened(token)} is not a headstart token") from None
         body, digest = raw[:-DIGEST_BYTES], raw[-DIGEST_BYTES:]
         if len(body) < TOKEN_HEAD.size or body[0] != TOKEN_VERSION:
-            raise ChoiceError(f"token {short(token)} is not a token of this version")
-        if not hmac.compare_digest(seal(body, origin), digest):
+            raise ChoiceError(f"token {shortened(token)} is not a token of this version")
+        if not hmac.compare_digest(keyed_digest(body, origin), digest):
             raise ChoiceError(
-                f"token {short(token)} is damaged, or belongs to another bandit than this one"
+                f"token {shortened(token)} is damaged, or belongs to another bandit than this one"
             )
         _, forced, epoch, number, arm, dim, length = TOKEN_HEAD.unpack_from(body)
         task = body[TOKEN_HEAD.size : TOKEN_HEAD.size + length].decode()
@@ -217,11 +217,11 @@ def check_choice(choice: Choice, origin: bytes, dim: int) -> None:
         raise InputError(f"choice.context must be below {MAX_VALUE:g} in size everywhere")
 
 
-def seal(body: bytes, origin: bytes) -> bytes:
+def keyed_digest(body: bytes, origin: bytes) -> bytes:
     """A short keyed digest."""
     return hashlib.blake2b(body, key=origin, digest_size=DIGEST_BYTES).digest()
 
 
-def short(token: str) -> str:
+def shortened(token: str) -> str:
     """A token as a message shows it."""
     return repr(token if len(token) <= 24 else token[:20] + "…")

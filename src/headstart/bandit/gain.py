@@ -12,17 +12,18 @@ from headstart.records import Array, Record
 
 __all__ = ["Gain", "expected_gain"]
 
-#: Regret that does not matter, as a share of what choosing at random loses.
-NEGLIGIBLE = 0.01
-POPULATIONS = 64  # that the tasks may come from
-TASKS = 512  # of each that are simulated, at most,
-NUMBERS = 20_000  # and numbers that these have
-STEADY = 1e-12  # a variance that is no more of the mean square is rounding
+NEGLIGIBLE_REGRET = 0.01  # as a share of the regret of choosing at random
+POPULATION_COUNT = 64  # populations that are drawn
+MAX_TASKS = 512  # that are simulated of each population,
+MAX_NUMBERS = 20_000  # and coordinates that these have together
+MIN_VARIANCE_SHARE = 1e-12  # of the mean square; a smaller variance is rounding
+ROUNDING_SHARE = 1e-13  # of a sum that may be rounding
+RIVAL_NAMES = {"pooled": "one pooled model", "alone": "a task that learns alone"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Gain(Record):
-    """What a learned prior is expected to be worth to a new task: :func:`expected_gain`.
+    """The gain that a new task is expected to have from a learned prior: :func:`expected_gain`.
 
     Attributes
     ----------
@@ -34,8 +35,8 @@ class Gain(Record):
     over
         Which of the two is the better: ``"pooled"`` or ``"alone"``.
     learned, pooled, alone
-        Mean regret a round from the learned prior, of a pooled model and of a task that learns
-        alone, each as a share of what choosing arms at random would lose.
+        Mean regret a round with the learned prior, of a pooled model and of a task that learns
+        alone, each as a share of the regret of choosing at random.
     pooled_high
         The upper end of the 95 % interval of ``pooled``: how much tasks may differ, as far as the
         log tells.
@@ -59,11 +60,11 @@ class Gain(Record):
     curves: Array
 
     def over_rival(self, regret: float) -> float:
-        """The share of regret saved beside a way to choose that has this regret."""
+        """The share of regret saved compared with another way to choose, which has this regret."""
         return float(share_saved(np.array([self.learned, regret, regret]), 1.0))
 
     def summary(self) -> dict[str, Any]:
-        """As plain numbers and text, for JSON."""
+        """The gain as numbers and text, for JSON."""
         return {
             "regret_saved": self.saved,
             "low": self.low,
@@ -77,15 +78,9 @@ class Gain(Record):
     def __str__(self) -> str:
         if not self.tasks:
             return "not known yet"
-        rival = RIVALS[self.over]
+        rival = RIVAL_NAMES[self.over]
         share = f"{percent(self.saved)} [{percent(self.low)} to {percent(self.high)}]"
         return f"{share} of the regret of {rival}, over {self.rounds:,.0f} rounds"
-
-
-RIVALS = {"pooled": "one pooled model", "alone": "a task that learns alone"}
-
-
-ROUNDING = 1e-13  # the share of a sum that may be rounding
 
 
 def percent(share: float) -> str:
@@ -158,13 +153,15 @@ def expected_gain(
     (True, 'alone')
     """
     if tasks <= 0 or rounds <= 0:
-        return NOTHING
-    scene = Scene.of(prior, gram, intercept)
+        return NO_GAIN
+    simulation = Simulation.of(prior, gram, intercept)
     # All arms are alike, but for rounding: nothing can be lost.
-    if not scene.stakes > ROUNDING * (scene.level + float(scene.widths.sum())):
-        none = NOTHING.replace(learned=0.0, pooled=0.0, alone=0.0, pooled_high=0.0, over="pooled")
+    if not simulation.reward_variance > ROUNDING_SHARE * (
+        simulation.level + float(simulation.widths.sum())
+    ):
+        none = NO_GAIN.replace(learned=0.0, pooled=0.0, alone=0.0, pooled_high=0.0, over="pooled")
         return none.replace(tasks=float(tasks), rounds=float(rounds), curves=np.zeros((3, 1)))
-    times, curves, random = scene.simulated(float(rounds), float(tasks))
+    times, curves, random = simulation.run(float(rounds), float(tasks))
     gaps = np.diff(times) if len(times) > 1 else np.ones(1)
     weights = (np.append(gaps, 0.0) + np.append(0.0, gaps))[: len(times)]  # trapezoids
     mean = np.einsum("itp,t->ip", curves, weights / weights.sum())
@@ -188,19 +185,19 @@ def expected_gain(
     )
 
 
-NOTHING = Gain(
+NO_GAIN = Gain(
     0.0, 0.0, 0.0, "alone", 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, times=np.zeros(1), curves=np.ones((3, 1))
 )
 
 
 def share_saved(regrets: Array, random: Any) -> Any:
     """The gain from the mean regrets of the three, and what choosing at random loses."""
-    learned = regrets[0] + NEGLIGIBLE * random
-    rival = np.minimum(regrets[1], regrets[2]) + NEGLIGIBLE * random
+    learned = regrets[0] + NEGLIGIBLE_REGRET * random
+    rival = np.minimum(regrets[1], regrets[2]) + NEGLIGIBLE_REGRET * random
     return (rival - learned) / np.maximum(np.maximum(rival, learned), 1e-300)
 
 
-class Scene(NamedTuple):
+class Simulation(NamedTuple):
     """Tasks and contexts in coordinates in which learning is diagonal, in units of the noise.
 
     A task is θ = m + G u with u ~ N(0, 1) each, and GᵀMG = diag(w). ``flat`` is the intercept's row
@@ -218,7 +215,7 @@ class Scene(NamedTuple):
     dim: int
 
     @classmethod
-    def of(cls, prior: Prior, gram: Array, intercept: int | None) -> Scene:
+    def of(cls, prior: Prior, gram: Array, intercept: int | None) -> Simulation:
         """Contexts centred and each feature in its own standard deviation: units do not matter."""
         moments, root, mean = np.array(gram, float), np.array(prior.root), prior.mean / prior.noise
         if intercept is not None and moments[intercept, intercept] > 0.0:
@@ -228,7 +225,7 @@ class Scene(NamedTuple):
             moments = moments - np.outer(moments[:, intercept], shift)
             root[intercept] += shift @ root
         square = np.maximum(np.diag(moments), 0.0)
-        seen = square > np.maximum(STEADY * np.diag(gram), 1e-30 * square.max())
+        seen = square > np.maximum(MIN_VARIANCE_SHARE * np.diag(gram), 1e-30 * square.max())
         size = np.where(seen, np.sqrt(square), 0.0)
         moments = moments / np.outer(*[np.where(seen, size, 1.0)] * 2) * np.outer(seen, seen)
         mean, root = mean * size, root * size[:, None]
@@ -252,7 +249,7 @@ class Scene(NamedTuple):
         )
 
     @property
-    def stakes(self) -> float:
+    def reward_variance(self) -> float:
         """The mean of θᵀCθ: how much rewards vary with the arm."""
         return self.level + float(self.widths.sum()) - float(self.flat @ self.flat)
 
@@ -263,28 +260,28 @@ class Scene(NamedTuple):
         found: Array = self.level + both + joint - (one @ self.flat) * (other @ self.flat)
         return found
 
-    def simulated(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
+    def run(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
         """Regrets after so many rounds, shape ``(3, times, populations)``, and at random."""
         dim = len(self.widths)
-        many = int(np.clip(NUMBERS // dim, 16, TASKS))
+        many = int(np.clip(MAX_NUMBERS // dim, 16, MAX_TASKS))
         rng = np.random.default_rng(0)  # the same for all, so that differences are their own
         widths = np.maximum(self.widths, 1e-8 * self.widths.max() + 1e-30)
         unsure = 1.0 + 1.0 / (rounds * widths)
         bend = np.sqrt(2.0 / tasks) * unsure
-        scale = np.maximum(1.0 + bend * rng.standard_normal((POPULATIONS, 1, 1)), 0.0)
-        shift = rng.standard_normal((POPULATIONS, 1, dim)) * np.sqrt(unsure / tasks)
+        scale = np.maximum(1.0 + bend * rng.standard_normal((POPULATION_COUNT, 1, 1)), 0.0)
+        shift = rng.standard_normal((POPULATION_COUNT, 1, dim)) * np.sqrt(unsure / tasks)
         u = shift + np.sqrt(scale) * rng.standard_normal((many, dim))
         best = np.sqrt(np.maximum(self.product(u, u), 0.0))
 
         def regret(cross: Array, square: Array) -> Array:
-            known = square > 1e-24 * self.stakes
+            known = square > 1e-24 * self.reward_variance
             got = np.where(known, cross / np.sqrt(np.where(known, square, 1.0)), 0.0)
             loss: Array = np.maximum(best - got, 0.0).mean(-1)
             return loss
 
         nothing = np.zeros(dim)
         pooled = regret(self.product(u, nothing), np.broadcast_to(self.level, best.shape))
-        variance = self.stakes / max(self.dim, 1)
+        variance = self.reward_variance / max(self.dim, 1)
         alone = self.centre + u @ self.basis
         own = np.append(variance * self.own, self.flat @ self.flat)
         # Both learners hear the same noise, each in its own coordinates.
@@ -295,7 +292,7 @@ class Scene(NamedTuple):
         last = max(round(rounds) - 1.0, 0.0)
         times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
         times = times[times <= last]
-        curves = np.zeros((3, len(times), POPULATIONS))
+        curves = np.zeros((3, len(times), POPULATION_COUNT))
         curves[1] = pooled
         for at, time in enumerate(times.tolist()):
             share = learned_share(self.widths, self.widths, time)
@@ -319,12 +316,12 @@ def eigenvectors(matrix: Array) -> tuple[Array, Array]:
 
 def learned_share(widths: Array, every: Array, rounds: float) -> Array:
     """How far so many rounds take estimates from the prior's mean to the truth: from 0 to 1."""
-    told = widths * rounds / (1.0 + doubt_after(every, rounds))
+    told = widths * rounds / (1.0 + mean_square_width(every, rounds))
     share: Array = told / (1.0 + told)
     return share
 
 
-def doubt_after(widths: Array, rounds: float) -> float:
+def mean_square_width(widths: Array, rounds: float) -> float:
     """δ after so many rounds, from the eigenvalues of F₀ᵀ M F₀."""
     low, high = 0.0, float(widths.sum())
     for _ in range(80):

@@ -1,7 +1,7 @@
 """A journal: every reward as one line, so that those learned after the last save are not lost.
 
-A line is a JSON object with a choice's token and its reward. A crash may tear the last line; what
-is torn is reported when the journal is read, and later lines start afresh.
+A line is a JSON object with a choice's token and its reward. A crash may truncate the last line. It
+is then reported when the journal is read, and the next line starts on a new line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Replayed(NamedTuple):
         that was deleted, or whose reward is none; with the reason.
     damaged
         The numbers of the lines that are no JSON objects with a token and a reward: a crash may
-        have torn one.
+        have truncated one.
     """
 
     learned: int
@@ -46,7 +46,7 @@ class Replayed(NamedTuple):
 
 
 class Journal:
-    """A file to which rewards are appended: tell it first, then ``learn``.
+    """A file to which rewards are appended, each before it is learned from.
 
     Parameters
     ----------
@@ -89,7 +89,10 @@ class Journal:
             self._file: IO[bytes] = self.path.open("ab+", buffering=0)
             end = self._file.seek(0, os.SEEK_END)
             self._file.seek(max(end - 1, 0))
-            self._torn = self._file.read(1) not in (b"", b"\n")  # a crash has torn the last line
+            self._truncated = self._file.read(1) not in (
+                b"",
+                b"\n",
+            )  # a crash has truncated the last line
 
     def append(self, choice: Choice | str, reward: Any) -> None:
         """Note the reward of a choice, or of a token."""
@@ -97,13 +100,13 @@ class Journal:
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
         text = json.dumps({"token": token, "reward": check_reward(reward)})
-        line = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
+        line = f"\n{text}\n".encode() if self._truncated else f"{text}\n".encode()
         with append_errors(self.path):
-            self._torn = True  # unless it is written as a whole
+            self._truncated = True  # unless it is written as a whole
             # In one call, so that the lines of several writers do not mix.
             if self._file.write(line) != len(line):
                 raise OSError("not all of a line was written")
-            self._torn = False
+            self._truncated = False
             if self.sync:
                 os.fsync(self._file.fileno())
 

@@ -210,7 +210,7 @@ def unpack_state(
         ContextReader(features, sizes, offer_count),
         validation.parse_seed(header["seed"]),
         validation.parse_key(header["origin"]),
-        is_frozen=validation.check_flag("frozen", header["frozen"]),
+        is_frozen=checks.flag("frozen", header["frozen"]),
     )
 
 
@@ -222,8 +222,8 @@ def unpack_entries(ledger: Ledger, header: Header, rows: Any, columns: dict[str,
     columns = {name: columns[name] for name in COLUMNS}
     validation.check_columns(columns, COLUMNS, len(tasks))
     bits, windows = header["learned_bits"], header["other_windows"]
-    for name in (*bits, *windows):
-        validation.check_known("learned_bits and other_windows", name, dict.fromkeys(tasks))
+    for name in ("learned_bits", "other_windows"):
+        validation.check_task_ids(name, list(header[name]), dict.fromkeys(tasks))
     shared: dict[int, int] = {}  # one object for equal numbers takes less memory
     for name, row, *numbers in zip(
         tasks, rows, *(column.tolist() for column in columns.values()), strict=True
@@ -281,7 +281,7 @@ def unpack_prior(
         removals={
             name: Evidence.unpack(row, dim) for name, row in zip(names, removals, strict=True)
         },
-        needs_refit=validation.check_flag("needs_refit", header["needs_refit"]),
+        needs_refit=checks.flag("needs_refit", header["needs_refit"]),
         removal_count=validation.check_count("removal_count", header["removal_count"]),
         cached=None if prior is None else CachedPrior(prior, count, running),
     )
@@ -296,40 +296,35 @@ def unpack_cache(
     names = validation.check_task_ids("cached_tasks", header["cached_tasks"], ledger.entries)
     if len(names) > ledger.cache.size:
         raise checks.refuse("cached_tasks", f"up to {ledger.cache.size} tasks", names)
-    outlines = header["prior_outlines"]
+    shapes = validation.check_list("prior_outlines", header["prior_outlines"])
     priors = [
         restore(shape, templates, parts.get(f"prior.{place}", {}), (Prior,))
-        for place, shape in enumerate(
-            validation.check_list("prior_outlines", outlines, len(outlines))
-        )
+        for place, shape in enumerate(shapes)
     ]
-
-    def column(name: str) -> list[Any]:
-        return validation.check_list(name, header[name], len(names))
-
-    counts = [validation.check_count("cached_pending", each) for each in column("cached_pending")]
-    pending = validation.parse_rounds(parts.get("pending", {}), sum(counts), dim)
-    for at, (name, shape, place, alone, others) in enumerate(
-        zip(
-            names,
-            column("belief_outlines"),
-            column("cached_prior_places"),
-            column("cached_alone"),
-            column("cached_other_rewards"),
-            strict=True,
+    shapes, places, alone, others, counts = (
+        validation.check_list(name, header[name], len(names))
+        for name in (
+            "belief_outlines",
+            "cached_prior_places",
+            "cached_alone",
+            "cached_other_rewards",
+            "cached_pending",
         )
-    ):
-        arrays = parts.get(f"belief.{at}", {})
-        belief = restore(shape, templates, arrays, (Belief, MixtureBelief))
-        prior = priors[checks.integer("cached_prior_places", place, 0, len(priors) - 1)]
+    )
+    total = sum(validation.check_count("cached_pending", count) for count in counts)
+    pending = validation.parse_rounds(parts.get("pending", {}), total, dim)
+    for at, name in enumerate(names):
+        belief = restore(
+            shapes[at], templates, parts.get(f"belief.{at}", {}), (Belief, MixtureBelief)
+        )
+        prior = priors[checks.integer("cached_prior_places", places[at], 0, len(priors) - 1)]
         validation.check_belief(f"belief of task {name!r}", belief, prior, dim)
-        entry = ledger.entries[name]
         task = CachedTask(
-            entry.evidence(dim),
+            ledger.entries.evidence(name),
             tuple(itertools.islice(pending, counts[at])),
             belief.with_prior(prior),
-            validation.check_flag("cached_alone", alone),
-            validation.check_count("cached_other_rewards", others),
+            checks.flag("cached_alone", alone[at]),
+            validation.check_count("cached_other_rewards", others[at]),
         )
         ledger.changes.commit(*ledger.cache.steps_to_store(name, task))
 

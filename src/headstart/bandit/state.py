@@ -20,7 +20,7 @@ from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.features.contexts import MAX_VALUE, Features, allowed_arms, check_reward
-from headstart.features.reader import ContextReader, Offer
+from headstart.features.reader import ContextReader
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -222,8 +222,9 @@ class BanditState:
                     f"signal handler, or the rule, use the bandit?): choose again"
                 )
             # Nothing can be refused from here on.
-            ledger.record_choice(name, *prepared, key, is_frozen=is_frozen)
-            self.accept(offer)
+            ledger.record_choice(name, prepared, key, is_frozen=is_frozen)
+            if self.reader.accept(offer, is_frozen=self.is_frozen):
+                ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
         propensities = partial(
             propensities_of, rule, belief, rows, self.seed, key, position, allowed
@@ -258,10 +259,11 @@ class BanditState:
                 beliefs.append(prepared[0])
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
-                ledger.record_choice(name, *prepared, key, is_frozen=self.is_frozen)
+                ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
             arms, scores, forced = rule.choose_many(beliefs, tables, streams)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
-            self.accept(offer)
+            if self.reader.accept(offer, is_frozen=self.is_frozen):
+                ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
 
         def make(at: int) -> Choice:
@@ -278,11 +280,6 @@ class BanditState:
 
         return Choices(arms, scores, names, make)
 
-    def accept(self, offer: Offer) -> None:
-        """Remember contexts that a choice was made from."""
-        if self.reader.accept(offer, is_frozen=self.is_frozen):
-            self.ledger.set_usual_sizes(self.reader.usual_sizes)
-
     def stream_key(self, name: str, cached: CachedTask | None) -> Any:
         """The key of a task's random streams."""
         if cached is None or cached.stream_key is None:
@@ -296,13 +293,13 @@ class BanditState:
         """
         with self.lock:
             ledger = self.ledger
-            if ledger.changes.steps or ledger.batch:
-                ledger.finish()
-            if type(choice) is Choice and type(reward) in (float, np.float64):
+            if type(choice) is Choice:  # the usual case
                 rewarded = self.rewarded(choice, reward, task)
-                if not self.is_frozen:
-                    ledger.learn(*rewarded)
-                return not self.is_frozen
+                if self.is_frozen:
+                    return False
+                ledger.learn(rewarded)
+                return True
+            ledger.finish()
             if task is not None and not isinstance(choice, Choice):  # which names its task
                 ledger.entry(task)
             single = isinstance(choice, (Choice, str))
@@ -313,9 +310,10 @@ class BanditState:
                 if rewarded[:3] in batch:
                     raise self.already_learned(*rewarded[:3])
                 batch[rewarded[:3]] = rewarded
-            if not self.is_frozen:
-                ledger.learn_all(list(batch.values()))
-            return not self.is_frozen
+            if self.is_frozen:
+                return False
+            ledger.learn_all(list(batch.values()))
+            return True
 
     def rewarded(self, item: Any, reward: Any, task: str | None) -> RewardedChoice:
         """A choice, or a token of one, with its reward; refused if it cannot be learned from."""
@@ -359,7 +357,7 @@ class BanditState:
                 entries.open(choice.task, choice.epoch)
             if entries[choice.task].was_learned(choice.epoch, choice.number):
                 return False
-            ledger.learn(*self.rewarded(choice, reward, None))
+            ledger.learn(self.rewarded(choice, reward, None))
             return True
 
 

@@ -51,22 +51,15 @@ MAX_TRIAL_DIM = 32  # in which a task is folded to try a state
 BLOCK_NUMBERS = 2**15  # of evidence that are checked at a time
 
 
-def check_flag(name: str, value: object) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise checks.refuse(name, "true or false", value)
-    return value
-
-
 def check_count(name: str, value: object) -> int:
     """A number of things."""
     return checks.integer(name, value, 0, MAX_COUNT)
 
 
-def check_list(name: str, value: object, length: int) -> list[Any]:
-    """A list of this length."""
-    if not isinstance(value, list) or len(value) != length:
-        raise checks.refuse(name, f"a list of {length}", value)
+def check_list(name: str, value: object, length: int | None = None) -> list[Any]:
+    """A list, of this length where it is given."""
+    if not isinstance(value, list) or len(value) != (len(value) if length is None else length):
+        raise checks.refuse(name, "a list" if length is None else f"a list of {length}", value)
     return value
 
 
@@ -78,18 +71,13 @@ def check_task_ids(name: str, value: object, known: Container[str] | None = None
         raise InputError(f"{name} must hold every task once; got some twice")
     if known is not None:
         for each in value:
-            check_known(name, each, known)
+            if each not in known:
+                raise InputError(f"{name} must hold known task ids; got {checks.describe(each)}")
     elif value and not (min(map(len, value)) >= 1 and max(map(len, value)) <= 1000):
         raise InputError(f"{name} must hold task ids of 1 to 1000 characters; got others")
     else:
         "".join(value).encode()
     return value
-
-
-def check_known(name: str, task: str, known: Container[str]) -> None:
-    """Refuse a task id that is not known."""
-    if task not in known:
-        raise InputError(f"{name} must hold known task ids; got {checks.describe(task)}")
 
 
 def parse_bits(name: str, value: object) -> int:
@@ -144,7 +132,7 @@ def parse_features(value: object) -> Features:
     }
     features = Features(**known)
     dim = checks.integer("features.context_dim", features.context_dim, 1, MAX_COUNT)
-    check_flag("features.intercept", features.intercept)
+    checks.flag("features.intercept", features.intercept)
     if features.names is not None:
         labels = check_list("features.names", value["names"], dim)
         if not all(isinstance(label, str) for label in labels) or len(set(labels)) < dim:

@@ -26,8 +26,11 @@ MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its
 
 
 #: A task, the epoch and the number of a choice, its context as the model sees it, its reward, and
-#: whether it was forced: the arguments of :meth:`Ledger.learn`.
+#: whether it was forced.
 RewardedChoice = tuple[str, int, int, Array, float, bool]
+#: A belief to choose from, whether its task alone tells the noise, and what the contexts on offer
+#: have told of units.
+PreparedChoice = tuple[BaseBelief, bool, tuple[PriorState, bool] | None]
 
 
 class Ledger:
@@ -187,9 +190,7 @@ class Ledger:
             task = cached._replace(belief=belief, alone=alone, other_rewards=others)
         self.changes.commit(*self.cache.steps_to_store(name, task))
 
-    def prepare_choice(
-        self, name: str, contexts: Array, *, learn_units: bool
-    ) -> tuple[BaseBelief, bool, tuple[PriorState, bool] | None]:
+    def prepare_choice(self, name: str, contexts: Array, *, learn_units: bool) -> PreparedChoice:
         """The belief to choose from, were these contexts on offer; no task is changed by this.
 
         With it come whether the task alone tells the noise, and with ``learn_units`` what the
@@ -205,19 +206,13 @@ class Ledger:
         return cached.belief, cached.alone, offered
 
     def record_choice(
-        self,
-        name: str,
-        belief: BaseBelief,
-        alone: bool,
-        offered: tuple[PriorState, bool] | None,
-        stream_key: Any,
-        *,
-        is_frozen: bool,
+        self, name: str, prepared: PreparedChoice, stream_key: Any, *, is_frozen: bool
     ) -> None:
         """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
         Of a closed task of a frozen bandit, the choice is only counted.
         """
+        belief, alone, offered = prepared
         entry, closed = self.entries[name], name in self.prior_state.closed
         if offered is not None:
             prior_state, new_units = offered
@@ -243,7 +238,7 @@ class Ledger:
         """Learn from the rest of a batch."""
         while self.batch_done < len(self.batch):
             try:
-                self.learn(*self.batch[self.batch_done], self.batch_done + 1)
+                self.learn(self.batch[self.batch_done], self.batch_done + 1)
             except Exception:
                 # It may have been a time limit; but what always fails must not be tried whenever
                 # the ledger is used.
@@ -253,20 +248,12 @@ class Ledger:
                 raise
         self.batch = ()
 
-    def learn(
-        self,
-        name: str,
-        epoch: int,
-        number: int,
-        context: Array,
-        reward: float,
-        forced: bool,
-        batch_done: int = 0,
-    ) -> None:
+    def learn(self, choice: RewardedChoice, batch_done: int = 0) -> None:
         """Learn from one reward and mark its choice, or change nothing.
 
         ``batch_done`` tells how many choices of a batch are then learned from.
         """
+        name, epoch, number, context, reward, forced = choice
         entry = self.entries[name]
         before, count = entry.cached, entry.reward_count + 1
         packed = cached = None
