@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import dirichlet
 
 import headstart as hs
+from headstart.algorithms import meta_ts_unforced
 from headstart.random import Stream, Streams
 from headstart.rules import Pick
 
@@ -24,7 +25,7 @@ NAMED = {
     "projected_linucb": hs.projected_linucb,
     "projected_ts": hs.projected_ts,
     "meta_ts": hs.meta_ts,
-    "meta_ts, control": lambda **o: hs.meta_ts(forced=False, **o),
+    "meta_ts, control": lambda **o: meta_ts_unforced(**o),
     "ccipca": lambda **o: hs.Bandit(transfer=hs.Subspace(pca="ccipca", rank=1), **o),
     "greedy": lambda **o: hs.Bandit(rule=hs.Greedy(explore=0.2), **o),
     "uniform": lambda **o: hs.Bandit(rule=hs.Uniform(), **o),
