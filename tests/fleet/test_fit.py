@@ -230,7 +230,7 @@ def test_kept_tasks_go_on_where_they_were(tmp_path):
     assert set(bandit) == set(tasks)
     assert bandit.report().closed_tasks == 60
     for name, evidence in tasks.items():
-        kept = bandit._ledger.evidence(bandit._ledger.entries[name])
+        kept = bandit.task(name).evidence
         np.testing.assert_allclose(kept.pack(), evidence.pack(), rtol=1e-12, atol=1e-12)
     assert not np.allclose(bandit.task("user 7").predict(np.eye(4)).mean, bandit.prior.mean)
     task = bandit.task("user 7")

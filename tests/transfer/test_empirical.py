@@ -202,7 +202,7 @@ class TestUnits:
 
     def test_a_lone_task_keeps_its_scale_when_it_comes_back(self, world, play):
         """Idle and alive again, it starts from what it has shown of its own scale, not from 1."""
-        bandit = hs.Bandit(DIM, seed=0, live=1)
+        bandit = hs.Bandit(DIM, seed=0, cache_size=1)
         rounds = world(seed=0, rounds=7, dim=DIM, noise=0.1)
         rounds.offers = 1e-3 * rounds.offers  # so that θ is about 1000 for the same rewards
         play(bandit, "mine", rounds)
@@ -488,8 +488,10 @@ class TestForgetting:
             for _ in range(5):
                 play_like(bandit, "strange", strange, 5)
                 bandit.task("strange").close()
-        bandit._ledger.settle()
-        np.testing.assert_array_equal(bandit._ledger.state.tasks.weight, np.ones(41))
+        bandit._state.ledger.prior_state.update()
+        np.testing.assert_array_equal(
+            bandit._state.ledger.prior_state.state.tasks.weight, np.ones(41)
+        )
 
     def test_nor_is_a_task_counted_as_evidence_each_time_it_is_closed(self):
         bandit = self.ordinary()
