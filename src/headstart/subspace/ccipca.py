@@ -50,18 +50,18 @@ class CCIPCA(PCA):
 
     Parameters
     ----------
-    start
+    start : str, default "batch"
         ``"batch"``: from the eigenvectors and eigenvalues of the first ``begin`` vectors (the
         paper's). ``"weng"``: from nothing, v_j ← z_j the first time a residual reaches j; its σ_j
         begin as lengths, not variances, and need hundreds of vectors to forget it.
-    begin
+    begin : int, optional
         How many vectors a batch start waits for; the dimension unless given.
-    amnesia
+    amnesia : float, default 0.0
         l ≥ 0: how much more the newest vector counts than an old one.
-    deflate
+    deflate : str, default "before"
         Take û_j for the deflation ``"before"`` its update (the paper's equation) or ``"after"``
         (Weng's).
-    form
+    form : str, default "corrected"
         ``"corrected"``: z₁ as above. ``"paper"``: as printed, without the factor.
 
     Notes

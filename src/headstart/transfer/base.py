@@ -57,7 +57,7 @@ class Transfer(Settings, ABC):
                                 :meth:`carry_contexts` and :meth:`unscaled_features`
     nothing to learn            :meth:`fixed`
     states read from files      :meth:`check_state`
-    reports                     :meth:`explain`
+    reports and experiments     :meth:`explain` and :meth:`residual_projection`
     ==========================  ===================================================================
 
     See Also
@@ -218,6 +218,13 @@ class Transfer(Settings, ABC):
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.
 
         Called only while the noise is unknown and no other task can tell it.
+        """
+        return None
+
+    def residual_projection(self, state: Any) -> tuple[Array, Array, Any] | None:
+        """P̂⊥, θ̄ and whether they are learned; ``None`` where a transfer has none of this.
+
+        An experiment measures W = ‖P̂⊥(θ* − θ̄)‖ with it, which the theory's bounds rest on.
         """
         return None
 

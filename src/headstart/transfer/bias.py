@@ -33,19 +33,19 @@ class Bias(Transfer):
 
     Parameters
     ----------
-    method
+    method : str, default "average"
         ``"average"``: h is the mean of the tasks' ridge estimates. ``"pooled"``: h is one ridge
         regression over all tasks' rounds, which long tasks dominate.
-    lam
+    lam : float or str, default "plug-in"
         λ: a number; ``"plug-in"`` for R²d/Var, Var the tasks' variance around h; or ``"theory"``
         for R²/(n·Var), as Cella's analysis has it.
-    ridge
+    ridge : float, optional
         The λ of the estimates that h is made from; 1/(nV²) unless given.
-    horizon
+    horizon : int, default 250
         n, the number of rounds a task is expected to last.
-    bound
+    bound : float, default 1.0
         V, a bound on ‖θ*‖, on which the theory radius rests.
-    min_rounds
+    min_rounds : int, default 1
         Tasks with fewer rounds do not count.
 
     Examples
@@ -139,6 +139,12 @@ class Bias(Transfer):
     def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""
         return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+
+    def residual_projection(self, state: BiasState) -> tuple[Array, Array, Any]:
+        """There is no plane: P̂⊥ is I."""
+        estimates = state.estimates
+        eye = np.broadcast_to(np.eye(estimates.dim), (*estimates.batch, *2 * (estimates.dim,)))
+        return eye, estimates.mean, np.asarray(estimates.count) > 0
 
     def explain(self, state: BiasState) -> Explanation:
         """How far the tasks' mean is from zero, next to their spread."""

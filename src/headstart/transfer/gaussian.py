@@ -31,18 +31,18 @@ class Gaussian(Transfer):
 
     Parameters
     ----------
-    forced
+    forced : bool, default True
         Estimate from the forced rounds alone. ``False`` is the control: ridge estimates from all
         rounds, no forcing needed.
-    estimate
+    estimate : str, default "least-squares"
         ``"least-squares"`` (by pseudo-inverse, so a singular DᵀD is no error) or ``"ridge"``.
-    ridge
+    ridge : float, default 0.004
         The λ of ridge estimates.
-    widen, floor
+    widen, floor : float, defaults 0.1 and 0.001
         As above.
-    warmup
+    warmup : int, optional
         N(0, (R²/λ) I) until so many tasks have finished; the dimension unless given.
-    lam
+    lam : float, default 1.0
         That λ.
     """
 

@@ -22,12 +22,12 @@ class Independent(Transfer):
 
     Parameters
     ----------
-    lam
+    lam : float or str, default 1.0
         λ: a number; ``"theory"`` for R²/V²; or ``"plug-in"`` for R² over the tasks' mean square per
         dimension, the one thing then learned from past tasks (1 until there is one).
-    bound
+    bound : float, default 1.0
         V, a bound on ‖θ*‖, for the theory.
-    ridge
+    ridge : float, default 0.004
         The λ of the past tasks' estimates that ``"plug-in"`` looks at.
 
     Examples

@@ -50,34 +50,34 @@ class Subspace(Transfer):
 
     Parameters
     ----------
-    rank
+    rank : int or str, default "log-gap"
         p: a number; ``"log-gap"`` for the largest drop in ratio between eigenvalues, unless noise
         alone would show as large a one (then p = d: no projection); ``"ungated"`` for the same
         without that check; ``"paper"`` for the largest difference, argmax σ_p − σ_{p+1}.
-    pca
+    pca : str or PCA, default "corrected"
         ``"corrected"``: components of the tasks' covariance, that of their estimates less what
         estimation noise adds to it. ``"exact"``, ``"ccipca"`` and ``"paper"`` (CCIPCA as printed):
         of the estimates themselves, where a direction that contexts hardly show is mostly noise and
         can displace one that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
-    shrink
+    shrink : str, default "zero"
         Inside the plane, shrink a task to ``"zero"`` (the paper's form) or to the ``"mean"``.
-    lam1, lam2
+    lam1, lam2 : float or str, default "plug-in"
         λ₁ (outside the plane) and λ₂ (inside): numbers; ``"plug-in"`` for R² over the variance per
         dimension that past tasks show there, corrected for estimation noise; ``"theory"`` for
         R²/Y and R²/V²; ``"paper"`` for 1/√Y and 1/V² as printed. Y is a worst case in the millions,
         which makes λ₁ tiny: a warning says so.
-    warmup
+    warmup : int, optional
         Until so many tasks have finished, P̂ = I (LinUCB with λ₂); the dimension unless given.
-    ridge
+    ridge : float, optional
         The λ of the tasks' estimates; 1/(nV²) unless given.
-    horizon
+    horizon : int, default 250
         n, the number of rounds a task is expected to last.
-    bound
+    bound : float, default 1.0
         V, a bound on ‖θ*‖, on which the theory radius rests.
-    residual
+    residual : float, optional
         W, a bound on ‖P̂⊥(θ* − θ̄)‖, for the theory radius; V + ‖P̂⊥θ̄‖, the most that it can be,
         unless given.
-    min_rounds
+    min_rounds : int, optional
         Tasks with fewer rounds have no usable estimate and do not count; the dimension unless
         given.
 
@@ -316,6 +316,12 @@ class Subspace(Transfer):
     def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""
         return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+
+    def residual_projection(self, state: SubspaceState) -> tuple[Array, Array, Any]:
+        """P̂⊥ = I − P̂ as learned, once the warm-up is over."""
+        found, rank, learning = self.structure(state)
+        outside = np.eye(state.estimates.dim) - found.projection(rank)
+        return outside, state.estimates.mean, learning
 
     def explain(self, state: SubspaceState) -> Explanation:
         """Rank, eigenvalues of the covariance in use, and the share the plane explains."""
