@@ -55,7 +55,7 @@ class Moments(Record):
         total = xp.asarray(self.count + weight)
         # A total that rounding leaves just off zero is the empty state again.
         empty = total <= 1e-9
-        share = xp.where(empty, 0.0, weight / xp.where(empty, 1.0, total))
+        share = weight / xp.where(empty, 1.0, total)
         delta = vector - self.mean
         outer = delta[..., :, None] * delta[..., None, :]
         keep = xp.where(empty, 0.0, 1.0)

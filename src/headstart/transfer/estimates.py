@@ -22,7 +22,6 @@ import numpy as np
 from headstart import checks
 from headstart.arrays import (
     array_namespace,
-    float_if_scalar,
     matvec,
     stable_argsort,
     trace,
@@ -78,7 +77,7 @@ class Estimates(Record):
             noise = noise.fold(evidence, Spectrum.of(evidence), weight)
         theta, error, left_out = ridge_estimate(source, ridge)
         xp = array_namespace(theta)
-        used = float_if_scalar(xp.where(source.rounds >= max(min_rounds, 1), weight, 0.0))
+        used = weight * (source.rounds >= max(min_rounds, 1))
         moments = self.moments.add(theta, used)
         share = xp.asarray(used)[..., None, None]
         left = (xp.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing

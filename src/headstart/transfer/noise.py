@@ -108,9 +108,10 @@ class NoiseScale(Record):
     def fold(self, evidence: Evidence, spectrum: Spectrum, weight: Any) -> NoiseScale:
         """Add (or with a negative weight take out) one task."""
         xp = array_namespace(evidence.gram)
-        fitted = (spectrum.moment**2 * spectrum.inverse(0.0)).sum(-1)
-        shrunk = (spectrum.moment**2 * spectrum.inverse(1.0)).sum(-1)
-        freedom = xp.maximum(evidence.rounds - spectrum.seen().sum(-1), 0.0)
+        inverse, squares = spectrum.inverse(0.0), spectrum.moment**2
+        fitted = (squares * inverse).sum(-1)
+        shrunk = (squares * spectrum.inverse(1.0)).sum(-1)
+        freedom = xp.maximum(evidence.rounds - (inverse > 0).sum(-1), 0.0)
         # Where a task leaves no freedom its residual is rounding: it must not count either.
         residual = xp.where(freedom > 0, xp.maximum(evidence.squares - fitted, 0.0), 0.0)
         marginal = xp.maximum(evidence.squares - shrunk, 0.0)
