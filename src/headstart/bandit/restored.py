@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit import settings
 from headstart.bandit.ledger.entries import EPOCHS, Window
 from headstart.bandit.ledger.ledger import Base
 from headstart.errors import InputError
@@ -210,7 +209,7 @@ def check_size(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:
     given = [getattr(transfer, name) for name in known]
     shown = any(isinstance(value, np.ndarray) and value.shape[-1:] == (dim,) for value in given)
     numbers = sum(sum(part.size for part in array) for array in map(in_parts, arrays))
-    free = SMALL if settings.is_known(transfer) else OWN
+    free = SMALL if transfer.fixed_layout else OWN
     if dim > free and not shown and numbers < dim * dim // 2:
         raise InputError(f"features must fit the {numbers} numbers in the file; got {dim} features")
 
@@ -282,7 +281,7 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     It must be built like the first one, and tell a prior. Where it takes little time, a task as the
     prior expects them is folded as well: what comes of it is thrown away.
     """
-    if not settings.is_known(transfer):
+    if not transfer.fixed_layout:
         return
     check_like(state, template)
     check_symmetric(flatten(state))

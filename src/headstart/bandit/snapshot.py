@@ -217,7 +217,7 @@ def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory
         raise InputError("rewards must be as many as all tasks have had; got fewer")
     # Some of these may be deleted by now.
     ledger.cached_with = tuple(restored.names("cached_with", header["cached_with"]))
-    own = [] if settings.is_known(ledger.transfer) else [first, ledger.state]
+    own = [] if ledger.transfer.fixed_layout else [first, ledger.state]
     templates: list[Any] = [ledger.transfer.prior(state) for state in own]
     templates += [prior.belief() for prior in templates]
     kinds = (Prior, MixturePrior)

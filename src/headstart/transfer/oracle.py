@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,8 @@ class Oracle(Transfer):
     (array([0., 2.]), array([[1. , 0. ],
            [0. , 0.1]]))
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     mean: npt.ArrayLike
     covariance: npt.ArrayLike | None = None
