@@ -27,7 +27,7 @@ def screen():
     from headstart import cli
 
     (fit,) = [one.callback for one in cli.app.registered_commands if one.callback.__name__ == "fit"]
-    return fit.__globals__["bars"].__wrapped__.__globals__
+    return fit.__globals__["progress_bars"].__wrapped__.__globals__
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_the_same_words_do_for_all_commands(headstart, logs):
     words = [*WORDS, "--propensity", "chance", "--workers", "1"]
     assert "propensity must name a column" in headstart("fit", "logs", *words).err
     shown = headstart("fit", "--help").out
-    assert shown.count("not used here") == 3
+    assert shown.count("not used by fit") == 3
 
 
 def test_notes_are_told_before_the_work(headstart, logs):
@@ -122,8 +122,8 @@ def test_an_error_leaves_no_empty_folder(headstart, logs, tmp_path):
 
 def test_after_ctrl_c_the_same_command_goes_on(headstart, logs, tmp_path, screen):
     class Impatient(screen["Pace"]):
-        def tell(self, done, total):
-            super().tell(done, total)
+        def update(self, done, total):
+            super().update(done, total)
             if done == 400:
                 raise KeyboardInterrupt
 
@@ -134,11 +134,11 @@ def test_after_ctrl_c_the_same_command_goes_on(headstart, logs, tmp_path, screen
     assert shown.code == 130
     assert shown.err.endswith(
         "headstart: interrupted; the 400 rows read so far are kept in 'prior.headstart.partial': "
-        "the same command goes on from there (--afresh begins anew).\n"
+        "the same command resumes from there (--afresh starts again).\n"
     )
     shown = headstart(*words)
     assert shown.code == 0
-    assert "Going on: 400 rows were read already" in shown.err
+    assert "Resuming: 400 rows were read before" in shown.err
     assert re.search(r"rows +│ +800 ", shown.out)
     assert sorted(os.listdir(tmp_path)) == ["logs", "prior.headstart"]
 
@@ -156,7 +156,7 @@ def test_ctrl_c_with_nothing_kept_leaves_nothing(headstart, logs, tmp_path, monk
 
 def test_without_a_terminal_progress_is_lines(headstart, logs, monkeypatch, screen):
     assert headstart("fit", "logs", *WORDS, "--workers", "1").err == ""
-    monkeypatch.setitem(screen, "OFTEN", 0.0)
+    monkeypatch.setitem(screen, "PROGRESS_SECONDS", 0.0)
     shown = headstart("fit", "logs", *WORDS, "--workers", "1")
     line = r"reading: 50 % of 800 rows, [0-9.,]+( million)? rows/s, [0-9]+ s left\n"
     assert re.search(line, shown.err)
@@ -168,8 +168,8 @@ def test_what_was_done_before_is_no_speed(monkeypatch, screen):
     monkeypatch.setitem(screen, "time", SimpleNamespace(monotonic=lambda: now[0]))
     pace = screen["Pace"]("rows")
     now[0] = 5.0
-    pace.tell(9_000_000.0, 10_000_000.0)
+    pace.update(9_000_000.0, 10_000_000.0)
     assert pace.speed == ""
     now[0] = 7.0
-    pace.tell(9_200_000.0, 10_000_000.0)
+    pace.update(9_200_000.0, 10_000_000.0)
     assert str(pace) == "92 % of 10.0 million rows, 100,000 rows/s, 8 s left"

@@ -91,8 +91,8 @@ class Algorithm:
     recipe
         Gives transfer and rule from the number of features and the options.
     printed
-        The options that ``paper=True`` fixes; a function of V stands for its value. ``None`` where
-        the paper prints no form.
+        The options that ``paper=True`` fixes; a function gives the value from d and V. ``None``
+        where the paper prints no form.
     truth
         What an oracle must know of the tasks: arguments that an experiment takes from its world.
     knows_noise
@@ -143,7 +143,7 @@ class Algorithm:
             return self.recipe(dim, **given)
         bound = checks.positive("bound", given.get("bound", 1.0))
         fixed = {
-            name: value(bound) if callable(value) else value
+            name: value(dim, bound) if callable(value) else value
             for name, value in (self.printed or {}).items()
         }
         refused = [name for name in given if name in fixed and not equals(given[name], fixed[name])]
@@ -198,7 +198,7 @@ def register(label: str, **entry: Any) -> Callable[[Callable[P, Recipe]], Callab
     return decorate
 
 
-def over_square(bound: float) -> float:
+def over_square(dim: int, bound: float) -> float:
     """1/V², the λ that the paper prints."""
     return bound**-2
 
@@ -296,43 +296,15 @@ def bias_oful(
     return Recipe(transfer, UCB(radius, delta, horizon))
 
 
-def shared_subspace(
-    dim: int,
-    rank: int | str,
-    pca: str,
-    shrink: str,
-    lam1: float | str,
-    lam2: float | str,
-    warmup: int | None,
-    horizon: int,
-    bound: float,
-    paper: bool,
-) -> Subspace:
-    """The transfer of P-LinUCB and P-TS."""
-    min_rounds = None
-    if paper:
-        # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones. It counts all.
-        warmup, min_rounds = max(dim - 1, 1), 1
-    return Subspace(
-        rank=rank,
-        pca=pca,
-        shrink=shrink,
-        lam1=lam1,
-        lam2=lam2,
-        warmup=warmup,
-        horizon=horizon,
-        bound=bound,
-        min_rounds=min_rounds,
-    )
-
-
 PRINTED_SUBSPACE = {
     "rank": "paper",
     "pca": "paper",
     "shrink": "zero",
     "lam1": 100.0,
     "lam2": "paper",
-    "warmup": None,
+    # Algorithm 1 prints "if t < d", and at task t there are t − 1 finished ones. It counts all.
+    "warmup": lambda dim, bound: max(dim - 1, 1),
+    "min_rounds": 1,
 }
 
 
@@ -348,6 +320,7 @@ def projected_linucb(
     pca: str = "corrected",
     shrink: str = "zero",
     warmup: int | None = None,
+    min_rounds: int | None = None,
     horizon: int = 250,
     bound: float = 1.0,
     delta: float | None = None,
@@ -358,7 +331,7 @@ def projected_linucb(
 
     ``paper=True`` is Algorithms 1 and 2 as printed: CCIPCA, the raw eigengap, the printed radius,
     λ₂ = 1/V², and λ₁ = 100 (the paper asks for λ₁ ≫ λ₂ and names no usable number). ``rank``,
-    ``pca``, ``shrink``, ``lam1``, ``lam2`` and ``warmup`` are those of
+    ``pca``, ``shrink``, ``lam1``, ``lam2``, ``warmup`` and ``min_rounds`` are those of
     :class:`~headstart.Subspace`; the other parameters are those of :func:`linucb`.
 
     Examples
@@ -366,7 +339,9 @@ def projected_linucb(
     >>> projected_linucb(dim=5, paper=True, horizon=100, bound=2.0, delta=0.05).rule
     UCB(radius='paper', delta=0.05, horizon=100)
     """
-    transfer = shared_subspace(dim, rank, pca, shrink, lam1, lam2, warmup, horizon, bound, paper)
+    transfer = Subspace(
+        rank, pca, shrink, lam1, lam2, warmup, horizon=horizon, bound=bound, min_rounds=min_rounds
+    )
     return Recipe(transfer, UCB(radius, delta, horizon))
 
 
@@ -382,6 +357,7 @@ def projected_ts(
     pca: str = "corrected",
     shrink: str = "zero",
     warmup: int | None = None,
+    min_rounds: int | None = None,
     horizon: int = 250,
     bound: float = 1.0,
     delta: float | None = None,
@@ -394,7 +370,9 @@ def projected_ts(
     ``paper=True`` is Algorithms 1 and 3 as printed, whose scale is close to random play. The
     parameters are those of :func:`projected_linucb` and :func:`lints`.
     """
-    transfer = shared_subspace(dim, rank, pca, shrink, lam1, lam2, warmup, horizon, bound, paper)
+    transfer = Subspace(
+        rank, pca, shrink, lam1, lam2, warmup, horizon=horizon, bound=bound, min_rounds=min_rounds
+    )
     return Recipe(transfer, Thompson(scale, delta=delta, horizon=horizon, alpha=alpha))
 
 

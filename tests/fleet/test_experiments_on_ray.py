@@ -20,7 +20,7 @@ import headstart as hs
 from headstart.fleet.engines import cluster
 from headstart.fleet.engines.cluster import run_jobs
 from headstart.lab import Execution, Plan, probes, run
-from headstart.lab.overlap import play_overlapping
+from headstart.lab.interleaved import play_interleaved
 from headstart.lab.policies import policy
 from headstart.lab.studies import extensions, reproduction, runner
 from headstart.lab.studies.comparison import compare
@@ -133,7 +133,7 @@ def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path):
     there = Runner(tmp_path / "there", scale, execution=ON_RAY)
     here = Runner(tmp_path / "here", scale, execution=ALONE)
     found, wanted = (
-        extensions.play_seeds(each, "at-once", play_overlapping, WORLD, (3, 1, 2), 2)
+        extensions.play_seeds(each, "at-once", play_interleaved, WORLD, (3, 1, 2), 2)
         for each in (there, here)
     )
     np.testing.assert_array_equal(found, wanted)

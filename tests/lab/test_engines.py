@@ -16,8 +16,8 @@ import headstart as hs
 from headstart.algorithms import ALGORITHMS
 from headstart.lab import engine as engines
 from headstart.lab.engine import simulate
+from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import Policy, policy
-from headstart.lab.seedwise import SeedBySeed
 from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Forced, Greedy, Indexed, LoopForm, Rule, Thompson, Uniform
 from headstart.transfer import (
@@ -525,7 +525,7 @@ def test_what_says_that_it_is_fixed_is(transfer, noise):
     """Whatever tasks show, its prior stays as it was; every other one changes."""
     rng = np.random.default_rng(5)
     batch = () if not transfer.batched else (2,)
-    used = SeedBySeed(transfer) if not batch else transfer
+    used = PerSeed(transfer) if not batch else transfer
     state = used.init(6, noise, (2,))
     before = used.prior(state)
     changed = False

@@ -85,8 +85,8 @@ def test_two_policies_of_one_name_are_refused_however_many_there_are():
 
 
 def test_regret_is_recorded_at_the_last_round_unless_told_otherwise():
-    assert dataclasses.replace(PLAN, checkpoints=()).marks == (10,)
-    assert PLAN.marks == (5, 10)
+    assert dataclasses.replace(PLAN, checkpoints=()).recorded_rounds == (10,)
+    assert PLAN.recorded_rounds == (5, 10)
 
 
 def test_jobs_cover_every_policy_and_seed_once():

@@ -13,7 +13,7 @@ from scipy.stats import t
 import headstart as hs
 from headstart.lab import figures
 from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.figures.looks import KNOWN
+from headstart.lab.figures.styles import KNOWN_STYLES as KNOWN
 from headstart.worlds.synthetic import Synthetic
 
 POLICIES = ("LinUCB", "P-LinUCB", "mine")
@@ -327,25 +327,27 @@ class TestLooks:
 
     def test_looks_do_not_depend_on_company(self):
         names = [*KNOWN, "mine"]
-        together = figures.looks(names)
+        together = figures.assign_styles(names)
         for name in names:
-            assert figures.looks([name])[name] == together[name]
+            assert figures.assign_styles([name])[name] == together[name]
 
     def test_unknown_names_never_look_like_known_ones(self):
-        many = figures.looks(f"policy {k}" for k in range(12))
+        many = figures.assign_styles(f"policy {k}" for k in range(12))
         assert len(set(many.values())) == 12
-        assert not {look.colour for look in many.values()} & {k.colour for k in KNOWN.values()}
+        assert not {style.colour for style in many.values()} & {k.colour for k in KNOWN.values()}
 
     def test_the_same_in_every_figure(self, regret):
         for figure in (figures.transfer_regret(regret), figures.per_task_regret(regret)):
             lines = {line.get_color() for line in figure.draw().axes[0].lines}
-            assert lines == {look.colour for look in figures.looks(POLICIES).values()}
+            assert lines == {style.colour for style in figures.assign_styles(POLICIES).values()}
             explored = {
                 trace.name: trace.line.color
                 for trace in figure.explore().data
                 if trace.mode == "lines"
             }
-            assert explored == {name: look.colour for name, look in figures.looks(POLICIES).items()}
+            assert explored == {
+                name: style.colour for name, style in figures.assign_styles(POLICIES).items()
+            }
 
 
 def every_figure(regret):
@@ -379,7 +381,7 @@ def test_files_are_written_and_repeat(regret, tmp_path):
 
 
 def test_the_default_is_listed_first_wherever_there_is_one():
-    listed = list(figures.looks(["LinUCB", "headstart (default)", "mine"]))
+    listed = list(figures.assign_styles(["LinUCB", "headstart (default)", "mine"]))
     assert listed == ["headstart (default)", "LinUCB", "mine"]
     totals = pl.DataFrame(
         {"policy": ["LinUCB", "headstart (default)", "mine"], "seed": 0, "total": [1.0, 2.0, 0.5]}

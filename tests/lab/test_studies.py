@@ -255,7 +255,7 @@ def test_the_rank_sweep_draws_total_regret_against_q(ranks):
     assert sorted(made.totals["q"].unique()) == [0, 5, 10, 15, 20, 25]
     each = totals_in(folder / "ranks")
     for row in made.totals.iter_rows(named=True):
-        own = each.filter(pl.col("policy") == f"{row['policy']}, q = {row['q']}")
+        own = each.filter(pl.col("policy") == f"{row['policy']}|{row['q']}")
         assert row["total"] == pytest.approx(own["total"].mean())
     check_claims(made, (folder / "report.html").read_text())
     least = {

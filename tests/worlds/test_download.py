@@ -255,7 +255,7 @@ def test_no_connection_is_named(fails):
 
 
 def test_a_silent_server_is_given_up(fails, monkeypatch):
-    monkeypatch.setattr(web, "PATIENCE", 0.1)
+    monkeypatch.setattr(web, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         fails("timed out", base=f"http://127.0.0.1:{silent.getsockname()[1]}")
 

@@ -10,7 +10,7 @@ from scipy import stats
 import headstart as hs
 from headstart.worlds import MovieLens
 from headstart.worlds.completion import RANK, complete, past_features
-from headstart.worlds.offers import distinct
+from headstart.worlds.offers import draw_distinct
 from headstart.worlds.ratings import GENRES
 
 versions = pytest.mark.parametrize("version", ["1m", "100k"])
@@ -342,12 +342,12 @@ def test_movies_of_unknown_genre_are_left_out(files, table):
 
 
 def test_offers_are_drawn_uniformly_without_replacement():
-    picks = distinct(np.random.default_rng(0), 60_000, 5, 3)
+    picks = draw_distinct(np.random.default_rng(0), 60_000, 5, 3)
     codes = picks @ [25, 5, 1]
     counts = np.unique(codes, return_counts=True)[1]
     assert len(counts) == 5 * 4 * 3
     assert stats.chisquare(counts).pvalue > 1e-4
-    everything = distinct(np.random.default_rng(0), 100, 4, 4)
+    everything = draw_distinct(np.random.default_rng(0), 100, 4, 4)
     np.testing.assert_array_equal(np.sort(everything), np.tile(np.arange(4), (100, 1)))
 
 

@@ -1,4 +1,7 @@
-"""The command line: no logic of its own, only words for what the library does."""
+"""The ``headstart`` command: options, progress and output for what the library does.
+
+No logic lives here; experiments are in :mod:`headstart.lab`, logs in :mod:`headstart.fleet`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="headstart",
-    help="Contextual bandits that start ahead: experiments from the command line.",
+    help="Meta-learned contextual bandits: experiments, and priors from logs.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -36,7 +39,7 @@ for command in (
 
 
 def main() -> None:
-    """Run the command; errors of the library are one line, and exit with 2."""
+    """Run the command; an error of the library prints one line and exits with 2."""
     try:
         code = app(standalone_mode=False)
     except HeadstartError as error:
@@ -50,7 +53,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except Exception as error:
-        # Typer carries a Click of its own, whose errors can be told only by what they can do.
+        # Typer vendors Click, whose error classes cannot be imported.
         if not hasattr(error, "show"):
             raise
         error.show()

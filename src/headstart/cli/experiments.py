@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headstart.cli.options import Cluster, Json, Out, Workers
-from headstart.cli.screen import bars, print_entries, print_outcome
+from headstart.cli.screen import print_entries, print_outcome, progress_bars
 from headstart.lab.studies import STUDIES
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def complete_policy(incomplete: str) -> list[str]:
     return [name for name in ALGORITHMS if name.startswith(incomplete)]
 
 
-Seeds = Annotated[int | None, typer.Option(min=2, help="How many seeds to report on.")]
-Tasks = Annotated[int | None, typer.Option(min=1, help="How many tasks in a row.")]
+Seeds = Annotated[int | None, typer.Option(min=2, help="Number of seeds to report on.")]
+Tasks = Annotated[int | None, typer.Option(min=1, help="Number of tasks.")]
 Data = Annotated[
-    Path | None, typer.Option(help="Folder with MovieLens, if it should not be downloaded.")
+    Path | None, typer.Option(help="Folder with the MovieLens files; downloaded by default.")
 ]
 Engine = Annotated[
     str,
-    typer.Option(help="What plays the rounds: auto, plain (NumPy), compiled (Numba) or gpu."),
+    typer.Option(help="Engine: auto, plain (NumPy), compiled (Numba) or gpu."),
 ]
 
 
@@ -48,13 +48,14 @@ def reproduce(
         str, typer.Argument(help=f"One of {', '.join(STUDIES)}.", autocompletion=complete_study)
     ] = "all",
     quick: Annotated[
-        bool, typer.Option("--quick", help="A look in under a minute: fewer seeds and tasks.")
+        bool, typer.Option("--quick", help="Fewer seeds and tasks; takes under a minute.")
     ] = False,
     seeds: Seeds = None,
     tasks: Tasks = None,
     out: Out = Path("results/reproduction"),
     resume: Annotated[
-        bool, typer.Option("--resume/--afresh", help="Keep finished jobs of an earlier run.")
+        bool,
+        typer.Option("--resume/--afresh", help="Reuse finished jobs, or start again."),
     ] = True,
     workers: Workers = None,
     data: Data = None,
@@ -62,7 +63,7 @@ def reproduce(
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
-    """Reproduce the paper: figures, tables, claims, and one HTML report."""
+    """Reproduce the paper: figures, tables, claims, and an HTML report."""
     from headstart.lab.studies.reproduction import reproduce as run
 
     if study not in STUDIES:
@@ -83,29 +84,29 @@ def reproduce(
 
 def compare(
     plan: Annotated[
-        Path | None, typer.Argument(help=r"A TOML file with \[world], \[\[policy]] and sizes.")
+        Path | None, typer.Argument(help=r"TOML file with \[world], \[\[policy]] and sizes.")
     ] = None,
     world: Annotated[
-        str, typer.Option(help="A world and its options: synthetic:rank=3,noise=0.3")
+        str, typer.Option(help="World and its options: synthetic:rank=3,noise=0.3.")
     ] = "synthetic",
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="A policy and its options: bias_oful:lam=2. Repeat.",
+            help="Policy and its options: bias_oful:lam=2; repeatable.",
             autocompletion=complete_policy,
         ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=2, help="How many seeds; 8.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="How many tasks; 100.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of a task; 250.")] = None,
-    first_seed: Annotated[int | None, typer.Option(min=0, help="The first seed; 0.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Number of seeds; default 8.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Number of tasks; default 100.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds per task; default 250.")] = None,
+    first_seed: Annotated[int | None, typer.Option(min=0, help="First seed; default 0.")] = None,
     out: Out = Path("results/comparison"),
     workers: Workers = None,
     engine: Engine = "auto",
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
-    """Compare any policies on any world, on the same tasks, contexts and noise."""
+    """Compare policies in a world, on the same tasks, contexts and noise."""
     from headstart.lab.studies.comparison import DEFAULT_POLICIES
     from headstart.lab.studies.comparison import compare as run
 
@@ -125,7 +126,7 @@ def compare(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that reproduce or compare has filled.")],
+    folder: Annotated[Path, typer.Argument(help="Folder written by reproduce or compare.")],
     as_json: Json = False,
 ) -> None:
     """Draw figures and write the report again from results on disk; nothing is simulated."""
@@ -147,7 +148,7 @@ def execution_of(
     """How to run experiments, with progress bars; connected to a cluster until the end."""
     from headstart.lab.execution import Execution
 
-    with bars(quiet) as bar, contextlib.ExitStack() as connection:
+    with progress_bars(quiet) as bar, contextlib.ExitStack() as connection:
         executor = None
         if cluster is not None:
             from headstart.fleet.engines.cluster import connected, run_jobs
@@ -159,14 +160,14 @@ def execution_of(
 
 
 def worlds(as_json: Json = False) -> None:
-    """List the worlds that compare knows, with their options."""
+    """List the worlds for compare, with their options."""
     from headstart.lab.studies.comparison import list_worlds
 
     print_entries(list_worlds(), "world", as_json)
 
 
 def policies(as_json: Json = False) -> None:
-    """List the policies that compare knows, with their options."""
+    """List the policies for compare, with their options."""
     from headstart.lab.studies.comparison import list_policies
 
     print_entries(list_policies(), "policy", as_json)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart.cli.options import Cluster, Json, Out, Workers
-from headstart.cli.screen import Interrupted, bars, print_json, say, show, table, warn
+from headstart.cli.screen import (
+    Interrupted,
+    print_facts,
+    print_json,
+    print_table,
+    print_text,
+    progress_bars,
+    warn,
+)
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,11 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "evaluate", "fit"]
 
+UNUSED = "Accepted as by check and evaluate; not used by fit."
+
 LogPaths = Annotated[
     list[str],
     typer.Argument(metavar="LOGS", help="Files, globs, folders or URLs (s3://bucket/logs)."),
 ]
-TaskColumn = Annotated[str, typer.Option("--task", help="Column with the task's id.")]
+TaskColumn = Annotated[str, typer.Option("--task", help="Column with the task id.")]
 RewardColumn = Annotated[str, typer.Option("--reward", help="Column with the reward.")]
 FeatureColumns = Annotated[
     str,
@@ -32,40 +42,32 @@ FeatureColumns = Annotated[
         "--features", help="Feature columns: a pattern (x*), names (age,price), or one of lists."
     ),
 ]
-WeightColumn = Annotated[
-    str | None, typer.Option("--weight", help="Column that says how often a row counts.")
-]
+WeightColumn = Annotated[str | None, typer.Option("--weight", help="Column with row weights.")]
 TimeColumn = Annotated[str | None, typer.Option("--timestamp", help="Column with the time.")]
 RoundColumn = Annotated[
-    str | None, typer.Option("--round", help="Column with the round, if all arms were logged.")
+    str | None, typer.Option("--round", help="Column with the round id, if all arms were logged.")
 ]
 ChosenColumn = Annotated[
-    str | None, typer.Option("--chosen", help="Column that says which arm was shown.")
+    str | None, typer.Option("--chosen", help="Column that marks the arm shown.")
 ]
 PropensityColumn = Annotated[
-    str | None, typer.Option("--propensity", help="Column with the probability of that.")
+    str | None, typer.Option("--propensity", help="Column with the probability of the arm shown.")
 ]
-UnusedTime = Annotated[
-    str | None, typer.Option("--timestamp", help="As of check and evaluate; not used here.")
-]
-UnusedRound = Annotated[
-    str | None, typer.Option("--round", help="As of check and evaluate; not used here.")
-]
-UnusedPropensity = Annotated[
-    str | None, typer.Option("--propensity", help="As of check and evaluate; not used here.")
-]
+UnusedTime = Annotated[str | None, typer.Option("--timestamp", help=UNUSED)]
+UnusedRound = Annotated[str | None, typer.Option("--round", help=UNUSED)]
+UnusedPropensity = Annotated[str | None, typer.Option("--propensity", help=UNUSED)]
 LogFormat = Annotated[
     str | None,
-    typer.Option("--format", help="parquet, csv, arrow or jsonl, if file names do not say it."),
+    typer.Option("--format", help="parquet, csv, arrow or jsonl; by default from file names."),
 ]
 OnBadRows = Annotated[
-    str, typer.Option("--on-bad-rows", help="error: refuse them all at once; skip: count them.")
+    str,
+    typer.Option("--on-bad-rows", help="error: report all unusable rows; skip: count and skip."),
 ]
 Storage = Annotated[
     list[str] | None,
-    typer.Option("--storage", help="An option of the URL's file system: anon=true. Repeat."),
+    typer.Option("--storage", help="Option of the URL's file system (anon=true); repeatable."),
 ]
-
 Intercept = Annotated[
     bool, typer.Option("--intercept/--no-intercept", help="Add a constant feature.")
 ]
@@ -84,7 +86,7 @@ def fit(
     reward: RewardColumn,
     features: FeatureColumns,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to write the bandit, for headstart.load.")
+        Path, typer.Option("--out", "-o", help="File for the bandit, to be read by headstart.load.")
     ] = Path("prior.headstart"),
     weight: WeightColumn = None,
     timestamp: UnusedTime = None,
@@ -95,33 +97,32 @@ def fit(
     on_bad_rows: OnBadRows = "error",
     storage: Storage = None,
     transfer: Annotated[
-        str, typer.Option(help="How to learn, and its options: subspace:rank=3.")
+        str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
     noise: Annotated[
-        float | None, typer.Option(help="R, the rewards' noise; estimated unless given.")
+        float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
     keep_tasks: Annotated[
-        bool, typer.Option("--keep-tasks", help="Keep every task's evidence, to go on with it.")
+        bool,
+        typer.Option("--keep-tasks", help="Store every task's evidence, to resume tasks."),
     ] = False,
     intercept: Intercept = True,
     standardize: Standardize = True,
     cluster: Cluster = None,
     workers: Workers = None,
-    memory: Annotated[
-        str, typer.Option(help="Memory to take; what is more goes to disk.")
-    ] = "2GiB",
+    memory: Annotated[str, typer.Option(help="Memory limit; beyond it, disk is used.")] = "2GiB",
     resume: Annotated[
-        bool, typer.Option("--resume/--afresh", help="Go on with a fit that was interrupted.")
+        bool, typer.Option("--resume/--afresh", help="Resume an interrupted fit, or start again.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Learn a prior from logs, and write a bandit whose new tasks start from it."""
+    """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Columns, Logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
     from headstart.fleet.summing.checkpoint import check_target, forget, kept_in
 
-    local_path(out)
+    check_local(out)
     how, room = transfer_from(transfer), bytes_from(memory)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
@@ -134,13 +135,13 @@ def fit(
         forget(folder)
     before = kept_in(folder)
     if not as_json:
-        tell_notes(rows)
+        print_notes(rows)
         if before:
-            warn(f"Going on: {before:,} rows were read already, and are in {str(folder)!r}.")
+            warn(f"Resuming: {before:,} rows were read before, and are in {str(folder)!r}.")
     with (
-        keeping(folder),
-        bars(quiet=as_json) as bar,
-        bar("reading", unit_of(rows)) as reading,
+        reporting_interrupt(folder),
+        progress_bars(quiet=as_json) as bar,
+        bar("reading", progress_unit(rows)) as reading,
         bar("fitting") as fitting,
     ):
         stages = {"reading": reading, "fitting": fitting}
@@ -166,12 +167,14 @@ def fit(
         summary["notes"] = [*rows.notes, *notes]
         print_json(summary)
         return
-    table({**summary, "gain": f"saves {summary['gain']['sentence']}"})
+    print_facts({**summary, "gain": f"saves {summary['gain']['sentence']}"})
     for note in notes:
-        say(f"Note: {note}")
+        print_text(f"Note: {note}")
     if found.bad:
-        say(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
-    say(f"The bandit is in {out}; headstart.load serves new tasks from it at once.", bold=True)
+        print_text(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
+    print_text(
+        f"The bandit is in {out}; headstart.load serves new tasks from it at once.", bold=True
+    )
 
 
 def evaluate(
@@ -188,41 +191,43 @@ def evaluate(
     on_bad_rows: OnBadRows = "error",
     storage: Storage = None,
     transfer: Annotated[
-        str, typer.Option(help="How a prior is learned, and its options: subspace:rank=3.")
+        str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
     future: Annotated[
-        float, typer.Option(help="The share of tasks that is predicted: the latest, or any.")
+        float, typer.Option(help="Share of tasks to predict: the latest, or random ones.")
     ] = 0.3,
-    first: Annotated[int, typer.Option(min=1, help="How many rewards of each count.")] = 10,
+    first: Annotated[
+        int, typer.Option(min=1, help="Number of rewards of each task to predict.")
+    ] = 10,
     splits: Annotated[
-        int | None, typer.Option(min=1, help="How often tasks are divided at random; 3 to 5.")
+        int | None, typer.Option(min=1, help="Number of random splits; 3 to 5 by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the splits and the intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of splits and intervals.")] = 0,
     most_tasks: Annotated[
-        int, typer.Option(min=4, help="Look at no more tasks than these, chosen by their ids.")
+        int, typer.Option(min=4, help="Maximum number of tasks, sampled by id.")
     ] = 20_000,
     intercept: Intercept = True,
     standardize: Standardize = True,
     clip: Annotated[
-        float | None, typer.Option(help="The largest weight in off-policy estimates; no limit.")
+        float | None, typer.Option(help="Limit of importance weights; none by default.")
     ] = None,
     out: Out = Path("results/evaluation"),
     as_json: Json = False,
 ) -> None:
-    """Does it help on my data? Learn from some tasks, predict the others, and say so."""
+    """Evaluate whether transfer helps: fit on some tasks of the logs, predict the others."""
     from headstart.fleet import Columns, Logs
     from headstart.fleet import evaluate as run
     from headstart.fleet.evaluation.page import check_place, write_page
     from headstart.fleet.fit import transfer_from
 
-    local_path(out)
+    check_local(out)
     check_place(out)
     columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
     options = storage_options(storage)
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     if not as_json:
-        tell_notes(rows)
-    with bars(quiet=as_json) as bar, bar("evaluate") as progress:
+        print_notes(rows)
+    with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
         found = run(
             rows,
             transfer=transfer_from(transfer),
@@ -241,17 +246,17 @@ def evaluate(
         print_json({**found.summary(), "report": str(path)})
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
-    show(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
-    say(found.verdict.sentence, bold=True)
-    say(found.basis)
+    print_table(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
+    print_text(found.verdict.sentence, bold=True)
+    print_text(found.basis)
     for note in found.notes:
-        say(f"Note: {note}")
+        print_text(f"Note: {note}")
     if found.values:
-        show(found.value_frame, "What policies would earn per round")
-        say(found.value_note)
+        print_table(found.value_frame, "What policies would earn per round")
+        print_text(found.value_note)
     if found.advice:
-        say(found.advice)
-    say(f"The report is in {path}, figures beside it.", bold=True)
+        print_text(found.advice)
+    print_text(f"The report is in {path}, figures beside it.", bold=True)
 
 
 def check(
@@ -269,7 +274,7 @@ def check(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Look through logs: what is in them, and what to fix. Exits with 2 if they cannot be used."""
+    """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used."""
     from headstart.fleet import Columns, Logs
     from headstart.fleet import check as run
 
@@ -277,7 +282,7 @@ def check(
     opened = Logs(
         logs, columns, on_bad_rows=on_bad_rows, format=format, storage=storage_options(storage)
     )
-    with bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
+    with progress_bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
         profile = run(opened, progress=progress)
     if as_json:
         print_json(profile.summary())
@@ -286,27 +291,27 @@ def check(
     raise typer.Exit(0 if profile.usable else 2)
 
 
-def tell_notes(logs: Logs) -> None:
-    """What is odd about the files."""
+def print_notes(logs: Logs) -> None:
+    """Print notes on the files to standard error."""
     for note in logs.notes:
         warn(f"Note: {note}")
 
 
-def unit_of(logs: Logs) -> str:
-    """What the progress of reading counts: rows, if all files tell how many they have."""
+def progress_unit(logs: Logs) -> str:
+    """The unit of progress: rows if all files state how many they have, else bytes."""
     return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
-def local_path(out: Path) -> None:
-    """Refuse a URL as the place for results."""
+def check_local(out: Path) -> None:
+    """Refuse a URL for results."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
         url = str(out).replace(":/", "://", 1)  # a path has lost one of them
         raise InputError(f"out must be a path on this machine; got {url!r} (--out): copy it there")
 
 
 @contextlib.contextmanager
-def keeping(folder: Path) -> Iterator[None]:
-    """After Ctrl-C say what was kept; where nothing was, leave no folder behind."""
+def reporting_interrupt(folder: Path) -> Iterator[None]:
+    """After Ctrl-C, say what was stored; an empty folder is removed."""
     from headstart.fleet.summing.checkpoint import kept_in, tidy
 
     try:
@@ -317,8 +322,8 @@ def keeping(folder: Path) -> Iterator[None]:
         if not rows:
             raise Interrupted("nothing was read far enough to be kept.") from None
         raise Interrupted(
-            f"the {rows:,} rows read so far are kept in {str(folder)!r}: the same command goes on "
-            f"from there (--afresh begins anew)."
+            f"the {rows:,} rows read so far are kept in {str(folder)!r}: the same command resumes "
+            f"from there (--afresh starts again)."
         ) from None
     except BaseException:
         tidy(folder)

@@ -10,8 +10,8 @@ import typer
 __all__ = ["Cluster", "Json", "Out", "Workers"]
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for results, figures and report.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Cores to use; all unless given.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes; default all cores.")]
 Cluster = Annotated[
-    str | None, typer.Option(help="Where to run: ray (started here), or ray://host:port.")
+    str | None, typer.Option(help="Ray cluster: ray (started here), or ray://host:port.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

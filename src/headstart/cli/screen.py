@@ -1,4 +1,4 @@
-"""What people see: progress bars, tables and lines."""
+"""Output on the terminal: progress bars, tables and text."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Interrupted",
-    "bars",
     "print_entries",
+    "print_facts",
     "print_json",
     "print_outcome",
-    "say",
-    "show",
-    "table",
+    "print_table",
+    "print_text",
+    "progress_bars",
     "warn",
 ]
 
-OFTEN = 10.0  # seconds between lines of progress
+PROGRESS_SECONDS = 10.0  # between lines of progress
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with a line on what becomes of the work."""
+    """Ctrl-C, with a message on what was stored."""
 
 
 class Pace:
-    """How fast something goes, and how long it will take; what was done before does not count."""
+    """Rate and remaining time of a process; what was done before it began does not count."""
 
     def __init__(self, unit: str | None) -> None:
         self.unit = unit
         self.first: float | None = None
-        self.start = self.told = time.monotonic()
+        self.start = self.printed = time.monotonic()
 
-    def tell(self, done: float, total: float) -> None:
-        """So much is done."""
+    def update(self, done: float, total: float) -> None:
+        """Take note of progress."""
         if self.first is None:
             self.first, self.start = done, time.monotonic()
         self.done, self.total = done, total
 
     @property
     def rate(self) -> float:
-        """How much in a second; 0 as long as that cannot be told."""
+        """Units per second; 0 while unknown."""
         spent = time.monotonic() - self.start
         return 0.0 if self.first is None or spent <= 0 else (self.done - self.first) / spent
 
     @property
     def speed(self) -> str:
-        """How much in a second, in words."""
+        """The rate with its unit."""
         if self.unit is None or self.rate <= 0:
             return ""
         return f"{amount(self.rate, self.unit)}/s"
@@ -82,7 +82,7 @@ def amount(count: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time for people.
+    """A duration in words.
 
     >>> duration(7), duration(190), duration(7300)
     ('7 s', '3 min 10 s', '2 h 1 min')
@@ -96,8 +96,8 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def bars(quiet: bool) -> Iterator[Any]:
-    """Progress bars with the time left; lines now and then where there is no terminal."""
+def progress_bars(quiet: bool) -> Iterator[Any]:
+    """Make progress bars with the time left; lines of text where there is no terminal."""
     if quiet:
         yield lambda label, unit=None: contextlib.nullcontext(None)
         return
@@ -112,7 +112,7 @@ def bars(quiet: bool) -> Iterator[Any]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lines
+        yield progress_lines
         return
     columns = (
         TextColumn("{task.description:<28}"),
@@ -132,7 +132,7 @@ def bars(quiet: bool) -> Iterator[Any]:
             def show(done: float, total: float) -> None:
                 if pace.first is None:  # what was done before is no speed
                     progress.reset(task, completed=int(done), total=total)
-                pace.tell(done, total)
+                pace.update(done, total)
                 progress.update(task, completed=done, total=total, speed=pace.speed)
 
             yield show
@@ -142,15 +142,15 @@ def bars(quiet: bool) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def lines(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
-    """Progress as plain lines on standard error, one every ten seconds or so."""
+def progress_lines(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
+    """Progress as lines of text on standard error, one every ten seconds."""
     pace = Pace(unit)
 
     def show(done: float, total: float) -> None:
-        pace.tell(done, total)
+        pace.update(done, total)
         now = time.monotonic()
-        if now - pace.told >= OFTEN and done < total:
-            pace.told = now
+        if now - pace.printed >= PROGRESS_SECONDS and done < total:
+            pace.printed = now
             print(f"{label}: {pace}", file=sys.stderr, flush=True)
 
     yield show
@@ -161,12 +161,12 @@ def print_outcome(outcome: Outcome, as_json: bool) -> None:
     if as_json:
         print_json(outcome.summary())
         return
-    show(outcome.totals, outcome.title)
-    say(f"The report is in {outcome.path}, figures beside it.", bold=True)
+    print_table(outcome.totals, outcome.title)
+    print_text(f"The report is in {outcome.path}, figures beside it.", bold=True)
 
 
-def show(table: Any, title: str) -> None:
-    """A Polars table on the terminal."""
+def print_table(table: Any, title: str) -> None:
+    """Print a Polars table."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -183,8 +183,8 @@ def show(table: Any, title: str) -> None:
     Console().print(shown)
 
 
-def table(facts: dict[str, Any]) -> None:
-    """Names and figures, one below the other; what is unknown is left out."""
+def print_facts(facts: dict[str, Any]) -> None:
+    """Print names and values, one per row; unknown values are left out."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -219,8 +219,8 @@ def print_entries(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
     Console().print(table)
 
 
-def say(text: str, bold: bool = False) -> None:
-    """A line for people."""
+def print_text(text: str, bold: bool = False) -> None:
+    """Print text."""
     from rich.console import Console
 
     style = "bold" if bold else None
@@ -229,10 +229,10 @@ def say(text: str, bold: bool = False) -> None:
 
 
 def warn(text: str) -> None:
-    """A line for people beside the results: on standard error."""
+    """Print text to standard error."""
     print(visible(text), file=sys.stderr, flush=True)
 
 
 def print_json(content: Any) -> None:
-    """JSON for programs; what a terminal would act upon is escaped as JSON allows."""
+    """Print JSON; control characters are escaped."""
     print(visible(json.dumps(content, indent=2, ensure_ascii=False)))

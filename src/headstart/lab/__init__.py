@@ -1,4 +1,8 @@
-"""The laboratory: paired experiments, the paper's figures, one report."""
+"""The laboratory: paired experiments, tuning, figures, reports, and the paper's studies.
+
+Policies play in worlds (:mod:`headstart.worlds`) and are built from the registry
+(:mod:`headstart.algorithms`); the algorithms themselves live in the core, not here.
+"""
 
 from headstart.lab.engine import Trace, simulate
 from headstart.lab.execution import Execution

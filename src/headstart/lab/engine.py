@@ -1,15 +1,16 @@
 """The engine: many seeds at once through one experiment, every policy on the same episodes.
 
 The seeds of a batch are a leading axis of every record, so that the library's own rules, beliefs
-and transfers do all the work. That is the *plain* engine, the reference. The *compiled* one plays
-the rounds of a task in a loop compiled by Numba, where the rule is a plain one, and makes the same
-decisions up to rounding; transfers are the same code in both. A seed's results do not depend on
-which other seeds share its batch.
+and transfers do the work. That is the *plain* engine, the reference. The *compiled* engine plays
+the rounds of a task in a loop compiled by Numba, where rule and belief have a form for it, and
+makes the same decisions up to rounding; transfers are the same code in both. A seed's results do
+not depend on the other seeds of its batch.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -18,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.bandit.task_belief import next_belief
 from headstart.errors import InputError
+from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import AnyPolicy
-from headstart.lab.seedwise import SeedBySeed
 from headstart.model.base import BaseBelief
 from headstart.model.belief import LEAST, Belief
 from headstart.model.evidence import Evidence
@@ -45,28 +47,28 @@ class Trace(NamedTuple):
     probed: dict[str, Array]
 
 
-#: Looks at a policy's state when a task starts: transfer, state and episodes in, numbers out.
+#: Measures a policy when a task starts, from its transfer, its state and the episodes.
 Probe = Callable[[Transfer, Any, Sequence[Episode]], dict[str, Array]]
 
 
 class Player(NamedTuple):
-    """A policy at work: settings that do not change during a simulation."""
+    """A policy in a simulation: what does not change from task to task."""
 
     transfer: Transfer
     rule: Rule
     form: LoopForm | None
-    rng: SeedStack
+    rng: SeedGenerators
     noise: float | None
     intercept: bool = False
 
 
-class Draws:
-    """A task's random numbers for a plain rule, drawn ahead: normals and a uniform per round.
+class PredrawnNumbers:
+    """The random numbers of a task for a rule in loop form: normals and a uniform per round.
 
-    It hands them out round by round, by the methods that rules use.
+    It returns those of the current ``round``, by the methods of a generator that rules use.
     """
 
-    def __init__(self, stack: SeedStack, form: LoopForm, rounds: int, dim: int) -> None:
+    def __init__(self, stack: SeedGenerators, form: LoopForm, rounds: int, dim: int) -> None:
         seeds = len(stack.generators)
         self.uniforms = stack.random((seeds, rounds))
         size = rounds if form.kind == "thompson" else 0
@@ -82,16 +84,15 @@ class Draws:
         return self.uniforms[:, self.round]
 
 
-class SeedStack:
-    """The generators of a batch of seeds, drawn from side by side.
+class SeedGenerators:
+    """The generators of a batch of seeds, with the methods of a generator that rules use.
 
-    It has the methods that rules use. Each seed has its own generator, so what it draws does not
-    depend on its neighbours.
+    Each seed has its own, so that its numbers do not depend on the other seeds.
     """
 
     def __init__(self, seeds: Sequence[int], label: str) -> None:
-        mark = zlib.crc32(label.encode())
-        self.generators = [np.random.default_rng([seed, 2, mark]) for seed in seeds]
+        code = zlib.crc32(label.encode())
+        self.generators = [np.random.default_rng([seed, 2, code]) for seed in seeds]
 
     def standard_normal(self, shape: tuple[int, ...]) -> Array:
         """Normals of a shape whose first axis is the seeds."""
@@ -120,9 +121,9 @@ def simulate(
     world, seeds
         Where tasks come from: one population per seed.
     policies
-        Who plays; names must differ.
+        The policies; their names must differ.
     tasks, rounds
-        How many tasks, and rounds in each.
+        The number of tasks, and of rounds in each.
     checkpoints
         Rounds at which regret is recorded; the last one unless given.
     probe
@@ -131,6 +132,11 @@ def simulate(
         Called after each task with the number of policy-rounds played.
     engine
         ``"plain"``, ``"compiled"``, or ``"auto"``: compiled if Numba is installed.
+
+    Returns
+    -------
+    dict of Trace
+        The regret of each policy, by name, and what the probe measured.
     """
     loops = compiled_loops(engine)
     names = [policy.name for policy in policies]
@@ -141,46 +147,46 @@ def simulate(
         raise InputError("seeds must hold at least one seed; got none")
     populations = [world.population(seed) for seed in seeds]
     check_populations(populations, tasks)
-    dim, noise, batch = populations[0].dim, populations[0].noise, (len(seeds),)
+    dim, noise = populations[0].dim, populations[0].noise
     players = {}
     for policy in (policy.for_populations(populations) for policy in policies):
         transfer = policy.transfer.with_constant(policy.intercept)
         if not transfer.batched:
-            transfer = SeedBySeed(transfer)
-        rng = SeedStack(seeds, policy.name)
+            transfer = PerSeed(transfer)
+        rng = SeedGenerators(seeds, policy.name)
         known = noise if policy.knows_noise else None
         form = policy.rule.loop_form()
         players[policy.name] = Player(transfer, policy.rule, form, rng, known, policy.intercept)
     states = {
-        name: player.transfer.init(dim + player.intercept, player.noise, batch)
+        name: player.transfer.init(dim + player.intercept, player.noise, (len(seeds),))
         for name, player in players.items()
     }
     regret = {name: np.empty((len(seeds), tasks, len(marks))) for name in names}
     probed: dict[str, dict[str, list[Array]]] = {name: {} for name in names}
     for task in range(tasks):
         episodes = [population.episode(task, rounds) for population in populations]
-        as_given = Stacked(episodes)
+        given = EpisodeBatch(episodes)
         for name, player in players.items():
-            stacked = as_given.with_intercept() if player.intercept else as_given
+            batch = given.with_intercept() if player.intercept else given
             if probe is not None:
                 for key, value in probe(player.transfer, states[name], episodes).items():
                     probed[name].setdefault(key, []).append(value)
             if task == 0:
-                states[name] = player.transfer.observe_contexts(
-                    states[name], stacked.contexts[:, 0]
-                )
+                shown = batch.contexts[:, 0]
+                states[name] = player.transfer.observe_contexts(states[name], shown)
             belief = player.transfer.prior(states[name]).belief()
             alone = player.noise is None and task == 0
             if loops is not None and player.form and belief.loop_form() and not alone:
-                arms = play_compiled(loops, player, belief, stacked)
+                arms = play_compiled(loops, player, belief, batch)
                 first = player.form.forced_of(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
-                arms, forced = play(player, belief, stacked, states[name] if alone else None)
-            values = stacked.of(arms, "values")
-            regret[name][:, task] = (stacked.best - values).cumsum(1)[:, np.asarray(marks) - 1]
+                lone = (player.transfer, states[name]) if alone else None
+                arms, forced = play(player, belief, batch, lone)
+            values = batch.select("values", arms)
+            regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
             if not player.transfer.fixed(player.noise):
-                evidence = stacked.evidence(arms, forced if player.transfer.keeps_forced else None)
+                evidence = batch.evidence(arms, forced if player.transfer.keeps_forced else None)
                 states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:
             progress(rounds * len(seeds) * len(policies))
@@ -192,7 +198,7 @@ def simulate(
     }
 
 
-class Stacked:
+class EpisodeBatch:
     """The episodes of a batch of seeds."""
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
@@ -201,32 +207,32 @@ class Stacked:
         self.rewards = stack([episode.rewards for episode in episodes])
         self.best = self.values.max(-1)
 
-    def with_intercept(self) -> Stacked:
+    def with_intercept(self) -> EpisodeBatch:
         """The same with a constant feature after the others."""
         other = copy.copy(self)
         ones = np.ones((*self.contexts.shape[:-1], 1))
         other.contexts = np.concatenate([self.contexts, ones], -1)
         return other
 
-    def of(self, arms: Arms, name: str) -> Array:
-        """What the chosen arms have: ``contexts``, ``values`` or ``rewards``."""
+    def select(self, name: str, arms: Arms) -> Array:
+        """The ``contexts``, ``values`` or ``rewards`` of the chosen arms."""
         seeds, rounds = arms.shape
         everything: Array = getattr(self, name)
         chosen: Array = everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
         return chosen
 
-    def evidence_of(self, seed: int, arms: Any) -> Evidence:
-        """What the first choices of one seed leave."""
+    def seed_evidence(self, seed: int, arms: Any) -> Evidence:
+        """The evidence of the first choices of one seed."""
         past = np.arange(len(arms))
         return Evidence.of(self.contexts[seed, past, arms], self.rewards[seed, past, arms])
 
     def evidence(self, arms: Arms, forced: Any = None) -> Evidence:
-        """What these choices leave; the part where ``forced`` is kept apart, if it is given."""
-        picked, earned = self.of(arms, "contexts"), self.of(arms, "rewards")
-        evidence = Evidence.of(picked, earned)
+        """The evidence of these choices; that of ``forced`` rounds also apart, if given."""
+        contexts, rewards = self.select("contexts", arms), self.select("rewards", arms)
+        evidence = Evidence.of(contexts, rewards)
         if forced is None:
             return evidence
-        part = Evidence.of(picked * forced[..., None], earned * forced)
+        part = Evidence.of(contexts * forced[..., None], rewards * forced)
         return evidence.replace(forced=part.replace(rounds=forced.sum(-1).astype(float)))
 
 
@@ -234,51 +240,49 @@ Arms = npt.NDArray[np.intp]
 
 
 def stack(parts: Sequence[Array]) -> Array:
-    """Arrays of any kind as one of double precision, row after row."""
+    """Arrays of any type as one contiguous array of double precision."""
     return np.ascontiguousarray(np.stack(parts), dtype=np.float64)
 
 
-def play(player: Player, belief: BaseBelief, stacked: Stacked, alone: Any) -> tuple[Arms, Any]:
-    """One task for one policy, by the library's own rule: arms ``(seeds, rounds)``, which forced.
+def play(
+    player: Player, belief: BaseBelief, batch: EpisodeBatch, alone: tuple[Transfer, Any] | None
+) -> tuple[Arms, Any]:
+    """Play one task by the policy's own rule: arms ``(seeds, rounds)``, and which were forced.
 
-    ``alone`` is the state, if nothing but this task can tell the noise, else ``None``.
+    ``alone`` holds the transfer and its state, if no other task tells the noise.
     """
-    seeds, rounds, _, dim = stacked.contexts.shape
+    seeds, rounds, _, dim = batch.contexts.shape
     rows = np.arange(seeds)
     arms = np.empty((seeds, rounds), dtype=np.intp)
     forced = np.zeros((seeds, rounds), dtype=bool)
     rng: Any = player.rng
     if player.form and belief.loop_form():
-        rng = Draws(player.rng, player.form, rounds, dim)
+        rng = PredrawnNumbers(player.rng, player.form, rounds, dim)
     for k in range(rounds):
         rng.round = k
-        contexts = stacked.contexts[:, k]
+        contexts = batch.contexts[:, k]
         pick = player.rule.choose(belief, contexts, rng)
         arms[:, k], forced[:, k] = pick.arm, pick.forced
-        reward = stacked.rewards[rows, k, pick.arm]
-        belief = belief.update(contexts[rows, pick.arm], reward)
-        if alone is not None and (k + 1) & k == 0:  # rounds 1, 2, 4, 8, …
-            seen = stacked.evidence(arms[:, : k + 1])
-            belief = on_its_own(player.transfer, alone, belief, seen)
-        elif belief.outgrown:
-            belief = belief.prior.belief(stacked.evidence(arms[:, : k + 1]))
+        reward = batch.rewards[rows, k, pick.arm]
+        seen = functools.partial(batch.evidence, arms[:, : k + 1])
+        belief = next_belief(belief, contexts[rows, pick.arm], reward, k + 1, seen, alone)
     return arms, forced
 
 
-def play_compiled(loops: Any, player: Player, belief: BaseBelief, stacked: Stacked) -> Arms:
-    """The same by a compiled loop, one seed after another."""
+def play_compiled(loops: Any, player: Player, belief: BaseBelief, batch: EpisodeBatch) -> Arms:
+    """Play one task by a compiled loop, one seed after another."""
     form = player.form
     assert form is not None
-    seeds, rounds, _, dim = stacked.contexts.shape
-    draws = Draws(player.rng, form, rounds, dim)
+    seeds, rounds, _, dim = batch.contexts.shape
+    draws = PredrawnNumbers(player.rng, form, rounds, dim)
     arms = np.empty((seeds, rounds), dtype=np.intp)
     for seed in range(seeds):
-        prior = one_prior(belief.prior, seed)
+        prior = seed_prior(belief.prior, seed)
         own, start = Belief.start(prior), 0
-        for stop in milestones(prior, rounds):
+        for stop in rebuild_rounds(prior, rounds):
             loops.play(
-                stacked.contexts[seed],
-                stacked.rewards[seed],
+                batch.contexts[seed],
+                batch.rewards[seed],
                 own.mean.copy(),
                 own.root.copy(),
                 form.code,
@@ -293,19 +297,19 @@ def play_compiled(loops: Any, player: Player, belief: BaseBelief, stacked: Stack
             )
             start = stop
             if start < rounds:
-                own = Belief.of(prior, stacked.evidence_of(seed, arms[seed, :start]))
+                own = Belief.of(prior, batch.seed_evidence(seed, arms[seed, :start]))
     return arms
 
 
-def milestones(prior: Prior, rounds: int) -> list[int]:
-    """The rounds after which a belief is outgrown, and the last one."""
+def rebuild_rounds(prior: Prior, rounds: int) -> list[int]:
+    """The rounds after which a belief is computed again, and the last one."""
     if not 0.0 < prior.noise_freedom < ONE_NOISE:
         return [rounds]
     powers = [2**power for power in range(3, 63) if 2**power < rounds]
     return [*(power for power in powers if power >= prior.dim + LEAST), rounds]
 
 
-def one_prior(prior: Prior, seed: int) -> Prior:
+def seed_prior(prior: Prior, seed: int) -> Prior:
     """The prior of one seed of a batch."""
     scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_freedom)
     each = (float(np.broadcast_to(value, prior.batch)[seed]) for value in scalars)
@@ -326,12 +330,6 @@ def compiled_loops(engine: str) -> Any:
             "engine 'compiled' needs Numba, which is not installed: pip install 'headstart[fast]'"
         ) from error
     return compiled
-
-
-def on_its_own(transfer: Transfer, state: Any, belief: Any, seen: Evidence) -> Any:
-    """The belief of a task that alone tells the noise."""
-    prior = transfer.single_task_prior(state, seen) or belief.prior.with_unknown_noise()
-    return belief if prior is None else prior.belief(seen)
 
 
 def check_sizes(tasks: int, rounds: int, checkpoints: Sequence[int] | None) -> list[int]:

@@ -1,4 +1,4 @@
-"""A name for anything an experiment depends on, so that results are never taken for others'."""
+"""Fingerprints of experiments, which name their results on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fingerprint(value: Any) -> str:
 
 
 def feed(hashed: Any, value: Any) -> None:
-    """Add a value and its parts to a hash, each with its kind, so that no two look alike."""
+    """Add a value and its parts to a hash, each with its type, so that none collide."""
     hashed.update(f"<{type(value).__module__}.{type(value).__qualname__}>".encode())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
@@ -60,7 +60,7 @@ def feed(hashed: Any, value: Any) -> None:
 
 
 def is_file(value: str | os.PathLike[str]) -> bool:
-    """Whether a text names a file there is; then its size and age count too."""
+    """Whether a text is the path of a file, whose size and age then count too."""
     try:
         return Path(value).is_file()
     except (OSError, ValueError):

@@ -189,7 +189,7 @@ def play(
             if os.getppid() != PARENT[1]:
                 os._exit(1)  # the parent process has died
 
-    sizes = (job.world, job.policies, job.seeds, job.tasks, job.rounds, job.marks)
+    sizes = (job.world, job.policies, job.seeds, job.tasks, job.rounds, job.recorded_rounds)
     if job.device == "gpu":
         from headstart.lab.gpu import engine as gpu
 

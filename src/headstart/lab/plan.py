@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from headstart.errors import InputError
 from headstart.lab.engine import Probe, Trace, check_sizes
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.policies import AnyPolicy
-from headstart.records import Settings
+from headstart.records import Array, Settings
 from headstart.worlds.base import World
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Plan(Settings):
         check_sizes(self.tasks, self.rounds, self.checkpoints or None)
 
     @property
-    def marks(self) -> tuple[int, ...]:
+    def recorded_rounds(self) -> tuple[int, ...]:
         """The rounds at which regret is recorded."""
         return self.checkpoints or (self.rounds,)
 
@@ -139,36 +139,26 @@ def gather(plan: Plan, parts: Sequence[tuple[Plan, dict[str, Trace]]]) -> Result
     """All jobs' results as two tidy tables."""
     import polars as pl
 
-    marks = np.asarray(plan.marks)
-    regrets, probes = [empty_regret()], [empty_probes()]
+    schema = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64}
+    regrets = [pl.DataFrame(schema={**schema, "round": pl.Int64, "regret": pl.Float64})]
+    probes = [pl.DataFrame(schema={**schema, "name": pl.String, "value": pl.Float64})]
     for job, traces in parts:
-        seeds = np.asarray(job.seeds)
-        tasks = np.arange(job.tasks)
+        index = {"seed": np.asarray(job.seeds), "task": np.arange(job.tasks)}
+        rounds = {"round": np.asarray(plan.recorded_rounds)}
         for name, trace in traces.items():
-            seed, task, mark = np.meshgrid(seeds, tasks, marks, indexing="ij")
-            columns = {"seed": seed, "task": task, "round": mark, "regret": trace.regret}
-            frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
-            regrets.append(frame.with_columns(policy=pl.lit(name)).select(regrets[0].columns))
+            frame = tidy({**index, **rounds}, "regret", trace.regret, policy=name)
+            regrets.append(frame.select(regrets[0].columns))
             for key, values in trace.probed.items():
-                seed, task = np.meshgrid(seeds, tasks, indexing="ij")
-                columns = {"seed": seed, "task": task, "value": values}
-                frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
-                frame = frame.with_columns(policy=pl.lit(name), name=pl.lit(key))
+                frame = tidy(index, "value", values, policy=name, name=key)
                 probes.append(frame.select(probes[0].columns))
     return Results(plan, pl.concat(regrets), pl.concat(probes))
 
 
-def empty_regret() -> pl.DataFrame:
-    """The regret table without rows."""
+def tidy(index: dict[str, Any], column: str, values: Array, **labels: str) -> pl.DataFrame:
+    """An array as a table with a row per element: the index of every axis, and labels."""
     import polars as pl
 
-    whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64, "round": pl.Int64}
-    return pl.DataFrame(schema={**whole, "regret": pl.Float64})
-
-
-def empty_probes() -> pl.DataFrame:
-    """The table of probes without rows."""
-    import polars as pl
-
-    whole = {"seed": pl.Int64, "policy": pl.String, "task": pl.Int64}
-    return pl.DataFrame(schema={**whole, "name": pl.String, "value": pl.Float64})
+    grid = np.meshgrid(*index.values(), indexing="ij")
+    columns = dict(zip(index, grid, strict=True)) | {column: values}
+    frame = pl.DataFrame({key: value.ravel() for key, value in columns.items()})
+    return frame.with_columns(pl.lit(label).alias(key) for key, label in labels.items())

@@ -107,7 +107,7 @@ class NamedPolicy(Settings):
         """Transfer and rule for these populations, with their truths if it is an oracle."""
         truth = {name: known_truth(populations, name) for name in self.entry.truth}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # options were warned of when the policy was made
+            warnings.simplefilter("ignore")  # a warning was given when the policy was made
             transfer, rule, intercept = self.build(populations[0].dim, truth)
         return Policy(self.name, transfer, rule, self.entry.knows_noise, bool(intercept))
 

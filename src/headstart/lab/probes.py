@@ -1,4 +1,4 @@
-"""What can be measured at a task's start: how far the task is from the learned subspace."""
+"""Probes: what an experiment measures at the start of each task."""
 
 from __future__ import annotations
 

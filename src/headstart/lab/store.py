@@ -33,7 +33,7 @@ class Store:
             raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
 
     def device_of(self, plan: Plan) -> Plan:
-        """The plan on the device whose results are here; where both are, on the last one's."""
+        """The plan on the device whose results are stored; the latest if both are."""
         plans = [dataclasses.replace(plan, device=device) for device in ("gpu", "cpu")]
         plans.sort(key=lambda each: each.key != self.last_key())
         for each in plans:
@@ -42,7 +42,7 @@ class Store:
         return plan
 
     def last_key(self) -> str:
-        """The key of the plan that was run last, as the manifest has it."""
+        """The key of the plan that was run last, from the manifest."""
         try:
             noted = json.loads((self.folder / "manifest.json").read_text())
         except (OSError, ValueError):
@@ -50,7 +50,7 @@ class Store:
         return str(noted.get("key", "")) if isinstance(noted, dict) else ""
 
     def find(self, job: Plan) -> dict[str, Trace] | None:
-        """A finished job's result, if it is there and whole."""
+        """The result of a finished job, or ``None``."""
         path = self.parts / f"{job.key}.npz"
         if not path.exists():
             return None
@@ -68,7 +68,7 @@ class Store:
                     for at, policy in enumerate(job.policies)
                 }
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-            return None  # cut short or damaged: run it again
+            return None  # truncated or damaged: the job is run again
         return traces
 
     def save(self, job: Plan, traces: dict[str, Trace]) -> None:
@@ -100,7 +100,7 @@ class Store:
             "device": plan.device,
             "tasks": plan.tasks,
             "rounds": plan.rounds,
-            "checkpoints": list(plan.marks),
+            "checkpoints": list(plan.recorded_rounds),
             "policy_rounds": plan.work,
             "jobs_run": jobs,
             "seconds": round(seconds, 3),

@@ -1,7 +1,8 @@
-"""Worlds: where the tasks of an experiment come from.
+"""Worlds: distributions of tasks for experiments, synthetic or from data.
 
-:class:`Synthetic` needs nothing else; :class:`MovieLens` downloads its data and :class:`Logged`
-reads files with what ``headstart[lab]`` brings.
+:class:`Synthetic` needs only NumPy; :class:`MovieLens` downloads its data, and :class:`Logged`
+reads files with the libraries of ``headstart[lab]``. How policies play in a world is in
+:mod:`headstart.lab`.
 """
 
 from headstart.worlds.base import Episode, Population, Truth, World

@@ -1,4 +1,4 @@
-"""Where tasks come from: the interface of every world.
+"""The interface of worlds, which generate the tasks of experiments.
 
 A world is a set of settings. With a seed it becomes a *population*, in which everything random is
 fixed; a population gives *episodes*, one per task: the contexts on offer in every round and what
@@ -23,11 +23,11 @@ class Episode(NamedTuple):
     Attributes
     ----------
     contexts
-        What is on offer: shape ``(rounds, arms, dim)``.
+        The contexts on offer: shape ``(rounds, arms, dim)``.
     values
-        What each arm is worth, without noise: shape ``(rounds, arms)``. Regret is measured by it.
+        The expected reward of each arm: shape ``(rounds, arms)``. Regret is measured by it.
     rewards
-        What each arm earns if it is picked: shape ``(rounds, arms)``.
+        The reward of each arm if it is chosen: shape ``(rounds, arms)``.
     theta
         The task's true parameter, where there is one.
     """
@@ -40,7 +40,7 @@ class Episode(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """What is true of a population, for oracles: mean and covariance of θ, the plane's basis."""
+    """The true mean and covariance of θ in a population, and the basis of its subspace."""
 
     mean: Array
     covariance: Array
@@ -56,12 +56,12 @@ class Population(ABC):
     tasks: int | None = None
     #: R, if it is known.
     noise: float | None = None
-    #: What an oracle would be told, if there is such a thing.
+    #: The true distribution of tasks, for oracles; ``None`` if it is unknown.
     truth: Truth | None = None
 
     @abstractmethod
     def episode(self, task: int, rounds: int) -> Episode:
-        """The episode of a task: the same one however often and in whatever order it is asked."""
+        """The episode of a task; it does not depend on earlier calls."""
 
 
 class World(Settings, ABC):

@@ -1,7 +1,7 @@
-"""Finding the MovieLens files: in a folder, in the cache, or at GroupLens.
+"""Locating the MovieLens files: in a folder, in the cache, or at GroupLens.
 
-The data may not be passed on, so it is no part of headstart. The first use downloads it from
-GroupLens, checks it and keeps it in the platform's cache directory.
+The licence forbids redistribution, so the data are not part of headstart. The first use downloads
+them from GroupLens, checks them and stores them in the platform's cache directory.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def fetch(
         ``"1m"`` or ``"100k"``.
     folder
         A folder that has the files, or that has them in a folder ``ml-1m`` or ``ml-100k``; then
-        nothing is downloaded. By default the cache is looked into, then GroupLens is asked.
+        nothing is downloaded. By default the cache is searched, then GroupLens.
     progress
         Called with the bytes so far and in all (``None`` if not known); by default, a bar.
     checksums
@@ -108,11 +108,11 @@ def fetch(
     """
     release = RELEASES[checks.one_of("version", version, RELEASES)]
     known = release.checksums if checksums is None else checksums
-    genuine = checksums is None  # files of one's own making come under no terms
+    genuine = checksums is None  # the terms are those of the published files
     if folder is not None:
-        found = look_into(Path(folder).expanduser(), release)
+        found = find_files(Path(folder).expanduser(), release)
         if found is None:
-            raise missing(Path(folder), release)
+            raise missing_files(Path(folder), release)
         problem = wrong_file(found, release, known)
         if problem:
             raise FileError(f"in {found}, {problem}; to read it all the same, pass verify=False")
@@ -122,10 +122,14 @@ def fetch(
     kept = cache_folder() if cache is None else Path(cache)
     if genuine:
         show_terms(kept)
-    found = look_into(kept, release)
+    found = find_files(kept, release)
     if found is None:
-        with contextlib.nullcontext(progress) if progress else web.bar(release.archive) as show:
-            return download(release, kept, base, known, show)
+        with (
+            contextlib.nullcontext(progress)
+            if progress
+            else web.progress_bar(release.archive) as show
+        ):
+            return download_release(release, kept, base, known, show)
     problem = wrong_file(found, release, known)
     if problem:
         raise FileError(f"in {found}, {problem}; delete that folder, and it is downloaded again")
@@ -144,7 +148,7 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("headstart", appauthor=False))
 
 
-def look_into(folder: Path, release: Release) -> Path | None:
+def find_files(folder: Path, release: Release) -> Path | None:
     """The folder itself or the release's folder in it, whichever has all the files."""
     for candidate in (folder, folder / release.folder):
         if all((candidate / name).is_file() for name in release.files):
@@ -152,13 +156,13 @@ def look_into(folder: Path, release: Release) -> Path | None:
     return None
 
 
-def missing(folder: Path, release: Release) -> MissingFileError:
+def missing_files(folder: Path, release: Release) -> MissingFileError:
     """The error for a given folder without the files."""
     got = "does not have them all"
     if not folder.expanduser().is_dir():
         got = "is not a folder"
     for version, other in RELEASES.items():
-        if other is not release and look_into(folder.expanduser(), other):
+        if other is not release and find_files(folder.expanduser(), other):
             got = f"has those of version={version!r}"
     return MissingFileError(
         f"data must be a folder with {', '.join(release.files)}, or with a folder {release.folder} "
@@ -169,7 +173,7 @@ def missing(folder: Path, release: Release) -> MissingFileError:
 def wrong_file(folder: Path, release: Release, known: Mapping[str, str]) -> str:
     """Which file is not the one published; empty if all are."""
     for name in release.files:
-        got = md5(folder / name) if name in known else None
+        got = md5_of(folder / name) if name in known else None
         if got is not None and got != known[name]:
             return (
                 f"{name} is not the file that GroupLens published: its md5 must be "
@@ -181,11 +185,11 @@ def wrong_file(folder: Path, release: Release, known: Mapping[str, str]) -> str:
 def wrong_archive(part: Path, release: Release, known: Mapping[str, str]) -> str:
     """What is wrong with the checksum of a downloaded archive; empty if nothing is."""
     want = known.get(release.archive)
-    got = None if want is None else md5(part)
+    got = None if want is None else md5_of(part)
     return "" if got == want else f"the md5 of what came must be {want}; got {got}"
 
 
-def md5(path: Path) -> str:
+def md5_of(path: Path) -> str:
     """The md5 of a file, remembered until the file changes."""
     try:
         stamp = path.stat()
@@ -206,7 +210,7 @@ def compute_md5(path: Path, changed: int, size: int) -> str:
 
 def show_terms(cache: str | os.PathLike[str] | None) -> None:
     """Show the licence's terms, the first time only."""
-    # Where nothing can be remembered, too often is better than never.
+    # Where the cache cannot be written, the terms are shown each time.
     with contextlib.suppress(ImportError, OSError):
         folder = cache_folder() if cache is None else Path(cache)
         folder.mkdir(parents=True, exist_ok=True)
@@ -217,29 +221,29 @@ def show_terms(cache: str | os.PathLike[str] | None) -> None:
     print(TERMS, file=sys.stderr)
 
 
-def download(
+def download_release(
     release: Release, cache: Path, base: str, known: Mapping[str, str], progress: web.Progress
 ) -> Path:
-    """Download, check and unpack a release, going on from what an interrupted download left."""
+    """Download, check and unpack a release, resuming an interrupted download."""
     url = f"{base.rstrip('/')}/{release.archive}"
     part = cache / f"{release.archive}.part"
     cause: Exception | None = None
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with web.alone(cache / f"{release.archive}.lock"):
-            if found := look_into(cache, release):  # another process was first
+        with web.exclusive(cache / f"{release.archive}.lock"):
+            if found := find_files(cache, release):  # another process was first
                 return found
             begun = part.exists()
-            web.transfer(url, part, progress)
+            web.download(url, part, progress)
             if begun and wrong_archive(part, release, known):
-                part.unlink()  # it began as another file: once more, from the start
-                web.transfer(url, part, progress)
+                part.unlink()  # it was the part of another file
+                web.download(url, part, progress)
             problem = wrong_archive(part, release, known) or unpack(part, release, cache, known)
             part.unlink()
             if not problem:
                 return cache / release.folder
     except (OSError, http.client.HTTPException) as error:
-        cause, problem = error, web.reason(error)
+        cause, problem = error, web.describe_failure(error)
     raise FileError(
         f"MovieLens could not be downloaded from {url}: {problem}. Try again (a download goes on "
         f"where it stopped), or get {release.archive} by other means, unpack it, and either put "

@@ -14,14 +14,14 @@ from headstart.errors import InputError
 from headstart.records import Settings
 from headstart.worlds import tables
 from headstart.worlds.base import Episode, Population, World
-from headstart.worlds.offers import Indices, distinct
+from headstart.worlds.offers import Indices, draw_distinct
 
 __all__ = ["Logged"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Logged(World):
-    """A world made of a table: each row has a task, a context, and the reward of that context.
+    """A world from a table: each row has a task, a context, and the reward of that context.
 
     With a ``round`` column, the rows of one round are the arms on offer, each with its own reward,
     and a task's rounds are played in the order of that column. Without it, each round offers
@@ -31,7 +31,7 @@ class Logged(World):
     Rounds may offer different numbers of arms. Shorter ones are filled up to the longest of the
     table with repetitions of their own rows, in equal shares (which rows get the last, incomplete
     share is drawn by the seed). The best arm and every regret stay what they were, a policy that
-    compares arms finds nothing new among the copies, and one that picks at random picks each row
+    compares arms is not affected by the copies, and one that chooses at random chooses each row
     with the same probability as before.
 
     Parameters
@@ -126,20 +126,20 @@ class LoggedPopulation(Population):
         self.noise = world.noise
         features = world.features(tables.column_names(world.table))
         known = [world.task, world.reward, *([] if world.round is None else [world.round])]
-        frame = tables.take(world.table, list(dict.fromkeys([*known, *features])))
+        frame = tables.select(world.table, list(dict.fromkeys([*known, *features])))
         if not len(frame):
             raise InputError("table must have rows; got none")
-        ids, of_task = tables.codes("task", frame, world.task)
+        ids, of_task = tables.factorize("task", frame, world.task)
         of_round: Indices = np.zeros_like(of_task)
         if world.round is not None:
-            of_round = tables.codes("round", frame, world.round)[1]
+            of_round = tables.factorize("round", frame, world.round)[1]
         order = np.lexsort((of_round, of_task))
         of_task, of_round = of_task[order], of_round[order]
-        columns = [tables.numbers("contexts", frame, name) for name in features]
+        columns = [tables.numeric_column("contexts", frame, name) for name in features]
         if world.intercept:
             columns.append(np.ones(len(frame)))
         self.contexts = np.column_stack(columns)[order]
-        self.rewards = tables.numbers("reward", frame, world.reward)[order]
+        self.rewards = tables.numeric_column("reward", frame, world.reward)[order]
         self.dim = self.contexts.shape[1]
         # Where tasks and rounds begin among the rows, and tasks among the rounds.
         self.first_row = np.searchsorted(of_task, np.arange(len(ids) + 1))
@@ -177,7 +177,7 @@ class LoggedPopulation(Population):
         row = self.order[task]
         if self.lengths is None:
             start, stop = self.first_row[row], self.first_row[row + 1]
-            offers = start + distinct(rng, rounds, int(stop - start), self.world.arms)
+            offers = start + draw_distinct(rng, rounds, int(stop - start), self.world.arms)
         else:
             offers = self.logged_rounds(task, rounds, rng)
         rewards = self.rewards[offers]

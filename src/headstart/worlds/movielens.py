@@ -17,7 +17,7 @@ from headstart.worlds import ratings as reading
 from headstart.worlds.base import Episode, Population, World
 from headstart.worlds.completion import complete, past_features
 from headstart.worlds.download import RELEASES, fetch
-from headstart.worlds.offers import distinct
+from headstart.worlds.offers import draw_distinct
 
 __all__ = ["MovieLens"]
 
@@ -62,7 +62,7 @@ class MovieLens(World):
         ratings (user and movie means and ten factors, cut to [0, 1]), also where a rating is known;
         rewards are values + N(0, s²), with s the model's residual standard deviation.
     noise
-        R, as policies are told it: what a linear model of genres leaves unexplained.
+        R, as policies are given it: the residual standard deviation of a linear model of genres.
     data
         A folder with the files. By default they are looked for in the platform's cache directory,
         and downloaded into it the first time.
@@ -121,8 +121,8 @@ class MovieLens(World):
         folder = fetch(self.version, self.data, checksums=None if self.verify else {})
         return reading.read(folder, self.version)
 
-    def fitting(self, ratings: reading.Ratings) -> npt.NDArray[np.bool_]:
-        """Who has as many ratings as are asked for."""
+    def has_enough_ratings(self, ratings: reading.Ratings) -> npt.NDArray[np.bool_]:
+        """Which users have at least ``min_ratings`` and at most ``max_ratings``."""
         most = np.inf if self.max_ratings is None else self.max_ratings
         return (ratings.counts >= self.min_ratings) & (ratings.counts <= most)
 
@@ -136,7 +136,7 @@ class MovieLens(World):
         """
         checks.one_of("kind", kind, KINDS)
         ratings = self.ratings()
-        fitting = self.fitting(ratings)
+        enough = self.has_enough_ratings(ratings)
         names: dict[str, tuple[str, ...]] = {
             "gender": tuple(GENDERS),
             "age": tuple(AGES),
@@ -145,7 +145,7 @@ class MovieLens(World):
         counts = {}
         for name in names[kind]:
             members = getattr(ratings, kind) == find_group(self.version, name)[1]
-            counts[name] = int((fitting & members).sum())
+            counts[name] = int((enough & members).sum())
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def population(self, seed: int) -> MovieLensPopulation:
@@ -189,7 +189,7 @@ class MovieLensPopulation(Population):
         """The rows of the users who are in the group and have enough ratings."""
         world = self.world
         kind, value = find_group(world.version, world.group)
-        wanted = world.fitting(self.data)
+        wanted = world.has_enough_ratings(self.data)
         if kind != "everybody":
             wanted = wanted & (getattr(self.data, kind) == value)
         if not wanted.any():
@@ -210,11 +210,11 @@ class MovieLensPopulation(Population):
         rng = np.random.default_rng([self.seed, 1, task])
         if world.candidates == "rated":
             movies, ratings = self.data.of_user(user)
-            offers = distinct(rng, rounds, len(movies), world.arms)
+            offers = draw_distinct(rng, rounds, len(movies), world.arms)
             values = ratings[offers]
             return Episode(self.features[movies[offers]], values, values.copy())
         model = complete(self.data)
-        offers = distinct(rng, rounds, len(self.features), world.arms)
+        offers = draw_distinct(rng, rounds, len(self.features), world.arms)
         values = model.values(user, offers)
         # One draw a round, whichever movie is picked: policies that pick alike see the same.
         rewards = values + model.noise * rng.standard_normal((rounds, 1))

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Indices", "distinct"]
+__all__ = ["Indices", "draw_distinct"]
 
 Indices = npt.NDArray[np.integer[Any]]
 
 
-def distinct(rng: np.random.Generator, rounds: int, count: int, arms: int) -> Indices:
+def draw_distinct(rng: np.random.Generator, rounds: int, count: int, arms: int) -> Indices:
     """Draw ``arms`` different numbers below ``count`` in every round: shape ``(rounds, arms)``.
 
     Floyd's method, for all rounds at once: the j-th number is drawn from the first count − arms + j
     + 1, and if the round has it already, the last of those stands in. Its cost does not depend on
     ``count``, which shuffling thousands of movies in every round would.
 
-    >>> np.sort(distinct(np.random.default_rng(0), 2, 3, 3))
+    >>> np.sort(draw_distinct(np.random.default_rng(0), 2, 3, 3))
     array([[0, 1, 2],
            [0, 1, 2]])
     """

@@ -19,12 +19,12 @@ from headstart.worlds.offers import Indices
 __all__ = ["AGES", "GENRES", "OCCUPATIONS", "Ratings", "read"]
 
 
-def listed(names: str) -> tuple[str, ...]:
+def split_names(names: str) -> tuple[str, ...]:
     """Names that are separated by bars, as in the files."""
     return tuple(names.split("|"))
 
 
-GENRES = listed(
+GENRES = split_names(
     "Action|Adventure|Animation|Children's|Comedy|Crime|Documentary|Drama|Fantasy|Film-Noir|"
     "Horror|Musical|Mystery|Romance|Sci-Fi|Thriller|War|Western"
 )
@@ -34,13 +34,13 @@ AGES = (1, 18, 25, 35, 45, 50, 56)
 
 #: Occupations by version, in the order of their numbers.
 OCCUPATIONS = {
-    "1m": listed(
+    "1m": split_names(
         "other|academic/educator|artist|clerical/admin|college/grad student|customer service|"
         "doctor/health care|executive/managerial|farmer|homemaker|K-12 student|lawyer|programmer|"
         "retired|sales/marketing|scientist|self-employed|technician/engineer|tradesman/craftsman|"
         "unemployed|writer"
     ),
-    "100k": listed(
+    "100k": split_names(
         "administrator|artist|doctor|educator|engineer|entertainment|executive|healthcare|"
         "homemaker|lawyer|librarian|marketing|none|other|programmer|retired|salesman|scientist|"
         "student|technician|writer"
@@ -179,7 +179,7 @@ def read_movies(path: Path, version: str) -> tuple[Indices, npt.NDArray[np.bool_
         # Nineteen flags, of which the first is "unknown": the others are those of version 1m.
         rows = read_lines(path, "|", 24)
         flags = np.array([row[-18:] for row in rows]) == "1"
-    ids = numbers(path, [row[0] for row in rows])
+    ids = whole_numbers(path, [row[0] for row in rows])
     order = np.argsort(ids)
     return ids[order], flags[order]
 
@@ -189,22 +189,22 @@ def read_users(path: Path, version: str) -> tuple[Indices, npt.NDArray[np.str_],
     names = OCCUPATIONS[version]
     if version == "1m":
         id, gender, age, work, _ = zip(*read_lines(path, "::", 5), strict=True)
-        occupation = numbers(path, work)
+        occupation = whole_numbers(path, work)
     else:
         id, age, gender, work, _ = zip(*read_lines(path, "|", 5), strict=True)
         known = {name: number for number, name in enumerate(names)}
         occupation = np.array([known.get(name, -1) for name in work])
     wrong = (occupation < 0) | (occupation >= len(names))
     refuse_line(path, "a known occupation", np.array(work), wrong)
-    ids = numbers(path, id)
+    ids = whole_numbers(path, id)
     order = np.argsort(ids)
     # Version 100k has ages in years.
-    bracket = np.searchsorted(AGES, numbers(path, age), side="right") - 1
+    bracket = np.searchsorted(AGES, whole_numbers(path, age), side="right") - 1
     brackets = np.array(AGES)[np.maximum(bracket, 0)]
     return ids[order], np.array(gender)[order], brackets[order], occupation[order]
 
 
-def numbers(path: Path, words: Any) -> Indices:
+def whole_numbers(path: Path, words: Any) -> Indices:
     """Words as whole numbers."""
     try:
         return np.array([int(word) for word in words], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Worlds made of random numbers: tasks near affine subspaces, clusters of them, or a curve."""
+"""Synthetic worlds: tasks near an affine subspace, in clusters, or on a curve."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class SyntheticPopulation(Population):
         skew = rng.standard_normal((world.dim, world.dim))
         turn = skew - skew.T
         self.turn = turn / max(float(np.linalg.norm(turn, 2)), 1e-300)  # one dimension has no turn
-        # A direction in which everything is a little different from task to task has no truth.
+        # With drift, no distribution is true of all tasks.
         self.truth = None if world.drift else self.find_truth()
 
     def draw_mean(self, frame: Array, rng: np.random.Generator) -> Array:

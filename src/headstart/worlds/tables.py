@@ -18,7 +18,15 @@ from headstart.errors import FileError, InputError, MissingFileError
 from headstart.records import Array
 from headstart.worlds.offers import Indices
 
-__all__ = ["codes", "column_names", "describe", "find_column", "find_columns", "numbers", "take"]
+__all__ = [
+    "column_names",
+    "describe",
+    "factorize",
+    "find_column",
+    "find_columns",
+    "numeric_column",
+    "select",
+]
 
 WANT = "a Polars or pandas frame, or the path of a .parquet or .csv file"
 
@@ -50,7 +58,7 @@ def column_names(table: Any) -> list[str]:
     return names
 
 
-def take(table: Any, names: Sequence[str]) -> Any:
+def select(table: Any, names: Sequence[str]) -> Any:
     """A frame with at least these columns."""
     if is_path(table):
         return load(table, tuple(names))
@@ -136,7 +144,7 @@ def find_columns(
     return list(found)
 
 
-def numbers(argument: str, frame: Any, name: str) -> Array:
+def numeric_column(argument: str, frame: Any, name: str) -> Array:
     """A column of finite numbers."""
     series = frame[name]
     try:
@@ -161,7 +169,7 @@ def numbers(argument: str, frame: Any, name: str) -> Array:
     return array
 
 
-def codes(argument: str, frame: Any, name: str) -> tuple[npt.NDArray[Any], Indices]:
+def factorize(argument: str, frame: Any, name: str) -> tuple[npt.NDArray[Any], Indices]:
     """The different values of a column, sorted, and which one each row has."""
     series = frame[name]
     missing = series.isna() if hasattr(series, "isna") else series.is_null()

@@ -1,4 +1,4 @@
-"""One file from the web: gone on from where it stopped, by one process at a time, with a bar."""
+"""Downloads that resume, run in one process at a time, and show their progress."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-__all__ = ["Progress", "alone", "bar", "reason", "transfer"]
+__all__ = ["Progress", "describe_failure", "download", "exclusive", "progress_bar"]
 
-CHUNK = 1 << 16
-PATIENCE = 30.0  # seconds without a byte
-ATTEMPTS = 3  # how often a broken connection is taken up again before giving up
+CHUNK_BYTES = 1 << 16
+TIMEOUT = 30.0  # seconds without a byte
+ATTEMPTS = 3  # how many connections may break before a download fails
 
 #: Called with the bytes there are so far, and the bytes there will be (``None`` if not known).
 Progress = Callable[[int, int | None], None]
 
 
-def transfer(url: str, part: Path, progress: Progress) -> None:
-    """Download into ``part``, going on from its end, also when the connection breaks."""
+def download(url: str, part: Path, progress: Progress) -> None:
+    """Download into ``part``, resuming from its end, also after the connection breaks."""
     for left in reversed(range(ATTEMPTS)):
         before = part.stat().st_size if part.exists() else 0
         try:
-            transfer_once(url, part, before, progress)
+            download_rest(url, part, before, progress)
             return
-        except urllib.error.URLError:  # no connection, or nothing there: asking again is vain
+        except urllib.error.URLError:  # no connection, or no such file: a retry would fail too
             raise
         except (ConnectionError, TimeoutError, http.client.HTTPException):
             if not left or not part.exists() or part.stat().st_size == before:
                 raise
 
 
-def transfer_once(url: str, part: Path, done: int, progress: Progress) -> None:
+def download_rest(url: str, part: Path, done: int, progress: Progress) -> None:
     """One request, for what is missing after the first ``done`` bytes."""
     headers = {"User-Agent": "headstart"}
     if done:
         headers["Range"] = f"bytes={done}-"
     request = urllib.request.Request(url, headers=headers)
     try:
-        response = urllib.request.urlopen(request, timeout=PATIENCE)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
         if done and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return  # all of it is there, or too much: the checksum will tell
         raise
     with response:
-        goes_on = response.status == HTTPStatus.PARTIAL_CONTENT
-        done = done if goes_on else 0
+        resumed = response.status == HTTPStatus.PARTIAL_CONTENT
+        done = done if resumed else 0
         length = response.headers.get("Content-Length")
         total = done + int(length) if length else None
-        with part.open("ab" if goes_on else "wb") as file:
-            while chunk := response.read(CHUNK):
+        with part.open("ab" if resumed else "wb") as file:
+            while chunk := response.read(CHUNK_BYTES):
                 file.write(chunk)
                 done += len(chunk)
                 progress(done, total)
@@ -61,7 +61,7 @@ def transfer_once(url: str, part: Path, done: int, progress: Progress) -> None:
         raise ConnectionError(f"the connection broke after {done} of {total} bytes")
 
 
-def reason(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     """Why a download failed, in a few words."""
     if isinstance(error, urllib.error.HTTPError):
         return f"the server answered {error.code} {error.reason}"
@@ -73,11 +73,11 @@ def reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Let one process at a time go on; ``path`` is the file they meet at."""
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes; ``path`` is the lock file."""
     with path.open("w") as file:
-        # Windows has no such lock. Two first runs at once spoil each other's download there, which
-        # the checksum finds.
+        # Windows has no such lock: two first runs at once corrupt their download, which the
+        # checksum detects.
         with contextlib.suppress(ImportError):
             import fcntl
 
@@ -86,7 +86,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bar(name: str) -> Iterator[Progress]:
+def progress_bar(name: str) -> Iterator[Progress]:
     """A progress bar, if there is a terminal to draw it on."""
     try:
         from rich import console, progress

@@ -9,8 +9,8 @@ import numpy as np
 
 from headstart.fleet.evaluation.bootstrap import Estimate
 from headstart.lab.figures.base import DOUBLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.looks import Look
-from headstart.lab.figures.text import for_matplotlib, for_plotly, number, with_interval
+from headstart.lab.figures.styles import Style
+from headstart.lab.figures.text import escape_matplotlib, escape_plotly, format_interval, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -33,7 +33,7 @@ def dots(
     title: str,
     caption: str,
     found: Sequence[Dot],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, Style],
     axis: str,
     *,
     zero: bool = False,
@@ -71,7 +71,7 @@ def dots(
         {
             "": [dot.line for dot in found],
             "by": [dot.kind for dot in found],
-            axis: [with_interval(*dot.value) for dot in found],
+            axis: [format_interval(*dot.value) for dot in found],
         }
     )
     if len(looks) == 1:
@@ -88,7 +88,7 @@ class Scene(NamedTuple):
 
     found: Sequence[Dot]
     lines: list[str]
-    looks: dict[str, Look]
+    looks: dict[str, Style]
     axis: str
     zero: bool
     margin: float
@@ -143,14 +143,14 @@ def draw_dots(scene: Scene) -> Drawing:
         )
         if single:
             axes.annotate(
-                with_interval(*dot.value),
+                format_interval(*dot.value),
                 (1.01, at),
                 xycoords=("axes fraction", "data"),
                 va="center",
                 fontsize=7,
                 annotation_clip=False,
             )
-    axes.set_yticks(scene.ticks, [for_matplotlib(line) for line in scene.lines])
+    axes.set_yticks(scene.ticks, [escape_matplotlib(line) for line in scene.lines])
     axes.set_ylim(low, high)
     axes.grid(axis="x")
     axes.grid(axis="y", visible=False)
@@ -187,10 +187,10 @@ def explore_dots(scene: Scene) -> Any:
                     "thickness": 1.5,
                 },
                 mode="markers",
-                name=for_plotly(kind),
+                name=escape_plotly(kind),
                 showlegend=len(scene.looks) > 1,
                 marker={"color": look.colour, "symbol": look.symbol, "size": 9},
-                text=[f"{for_plotly(dot.line)}: {with_interval(*dot.value)}" for dot in mine],
+                text=[f"{escape_plotly(dot.line)}: {format_interval(*dot.value)}" for dot in mine],
                 hovertemplate="%{text}<extra></extra>",
             )
         )
@@ -201,7 +201,7 @@ def explore_dots(scene: Scene) -> Any:
     figure.update_xaxes(title=axis_title(scene.axis), zeroline=False)
     figure.update_yaxes(
         tickvals=scene.ticks,
-        ticktext=[for_plotly(line) for line in scene.lines],
+        ticktext=[escape_plotly(line) for line in scene.lines],
         range=list(scene.limits),
         showgrid=False,
         zeroline=False,

@@ -81,7 +81,7 @@ class Terms(NamedTuple):
         """The estimate."""
         return float(self.above.sum() / self.below.sum())
 
-    def with_interval(self, draws: Draws) -> Estimate:
+    def format_interval(self, draws: Draws) -> Estimate:
         """The estimate with an interval over tasks."""
         size = draws.counts.shape[1]
         above, below = np.zeros(size), np.zeros(size)
@@ -206,7 +206,7 @@ def estimate(
 
 def value_of(policy: str, estimator: str, terms: Terms, rounds: int, draws: Draws) -> Value:
     """An estimate with its interval, under the names that readers see."""
-    value = terms.with_interval(draws)
+    value = terms.format_interval(draws)
     used, tasks = len(terms.below), len(np.unique(terms.tasks))
     return Value(policy, NAMES[estimator], value, rounds, terms.effective, used, tasks)
 

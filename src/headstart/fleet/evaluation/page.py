@@ -18,7 +18,7 @@ from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
-from headstart.lab.figures.text import count, number, with_interval
+from headstart.lab.figures.text import count, format_interval, number
 from headstart.lab.report import Section, write_report
 from headstart.storage.atomic import checked_path, replaceable
 
@@ -290,7 +290,7 @@ def value_table(found: Evaluation) -> pl.DataFrame:
             {
                 "policy": value.policy,
                 "estimator": value.estimator,
-                "reward per round": with_interval(*value.value),
+                "reward per round": format_interval(*value.value),
                 "rounds": number(value.used),
                 "of tasks": number(value.tasks),
                 "effective rounds": number(value.effective),

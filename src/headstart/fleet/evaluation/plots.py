@@ -23,10 +23,10 @@ from headstart.fleet.evaluation.measures import (
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import RELEVANT
 from headstart.lab.figures.base import DOUBLE, Figure
-from headstart.lab.figures.curves import Mark, Panel, brief_table
-from headstart.lab.figures.looks import Look
-from headstart.lab.figures.on_paper import draw_panels
-from headstart.lab.figures.on_screen import explore_panels
+from headstart.lab.figures.matplotlib_panels import draw_panels
+from headstart.lab.figures.panels import Mark, Panel, summary_table
+from headstart.lab.figures.plotly_panels import explore_panels
+from headstart.lab.figures.styles import Style
 from headstart.lab.figures.text import count, number
 
 if TYPE_CHECKING:
@@ -39,20 +39,20 @@ __all__ = ["LOOKS", "calibration", "errors", "gains", "regret", "rounds_per_task
 
 #: The models keep their colours in all figures, those of the policies they stand for.
 LOOKS = {
-    LEARNED: Look("#D55E00", "-", "X"),
-    POOLED: Look("#0072B2", "--", "D"),
-    OFFSET: Look("#009E73", "--", "^"),
-    AVERAGE: Look("#767676", ":", "h"),
-    ALONE: Look("#E69F00", "-.", "o"),
+    LEARNED: Style("#D55E00", "-", "X"),
+    POOLED: Style("#0072B2", "--", "D"),
+    OFFSET: Style("#009E73", "--", "^"),
+    AVERAGE: Style("#767676", ":", "h"),
+    ALONE: Style("#E69F00", "-.", "o"),
 }
 
 ESTIMATORS = {
-    NAMES["logged"]: Look("#767676", "-", "o"),
-    NAMES["replay"]: Look("#D55E00", "-", "X"),
-    NAMES["weighted"]: Look("#CC79A7", "-", "v"),
-    NAMES["ips"]: Look("#E69F00", "-", "s"),
-    NAMES["snips"]: Look("#009E73", "-", "^"),
-    NAMES["dr"]: Look("#0072B2", "-", "D"),
+    NAMES["logged"]: Style("#767676", "-", "o"),
+    NAMES["replay"]: Style("#D55E00", "-", "X"),
+    NAMES["weighted"]: Style("#CC79A7", "-", "v"),
+    NAMES["ips"]: Style("#E69F00", "-", "s"),
+    NAMES["snips"]: Style("#009E73", "-", "^"),
+    NAMES["dr"]: Style("#0072B2", "-", "D"),
 }
 
 ALL = "95 % intervals by drawing tasks anew"
@@ -62,7 +62,7 @@ class Models(Panel):
     """Lines of models, the learned prior first."""
 
     @property
-    def looks(self) -> dict[str, Look]:
+    def looks(self) -> dict[str, Style]:
         """The look of each line, in the order of the models."""
         there = set(self.table["policy"].to_list())
         return {name: look for name, look in self.known.items() if name in there}
@@ -115,7 +115,7 @@ def lined(name: str, title: str, caption: str, panels: list[Panel], height: floa
                 )
         return figure
 
-    brief = brief_table(panels[0], 10).rename({"policy": "model"})
+    brief = summary_table(panels[0], 10).rename({"policy": "model"})
     return Figure(name, title, caption, table, brief, draw, explore)
 
 

@@ -17,7 +17,7 @@ from headstart.fleet.evaluation.offpolicy import NAMES, Value
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.verdict import Verdict
 from headstart.fleet.reading.rows import BadRows
-from headstart.lab.figures.text import with_interval
+from headstart.lab.figures.text import format_interval
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 
@@ -256,7 +256,7 @@ def between(counts: list[int]) -> str:
 def brief(found: Estimate) -> str:
     """An estimate for a table: intervals of means are about symmetric."""
     half = (found.high - found.low) / 2.0
-    return with_interval(found.value, found.value - half, found.value + half)
+    return format_interval(found.value, found.value - half, found.value + half)
 
 
 def plain(found: Estimate) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""The figures of the paper, and a few more: each for print, to explore, and as numbers.
+"""Figures: each as a drawing for print, an interactive plot, and a table.
 
 Every function takes tidy Polars tables and gives a :class:`Figure`: ``draw()`` for a paper,
 ``explore()`` for a screen, ``table`` for the numbers, ``save(folder)`` for files. Matplotlib,
@@ -7,7 +7,6 @@ Plotly and Polars are imported when they are needed, not before.
 
 from headstart.lab.figures.base import Figure
 from headstart.lab.figures.bound import with_bound
-from headstart.lab.figures.looks import Look, looks
 from headstart.lab.figures.ratios import totals
 from headstart.lab.figures.regret import (
     cumulative_regret,
@@ -17,14 +16,15 @@ from headstart.lab.figures.regret import (
 )
 from headstart.lab.figures.scatter import scatter
 from headstart.lab.figures.spectrum import spectrum
+from headstart.lab.figures.styles import Style, assign_styles
 from headstart.lab.figures.subspace import rank_sweep, subspace_error
 from headstart.lab.figures.tuning import tuning
 
 __all__ = [
     "Figure",
-    "Look",
+    "Style",
+    "assign_styles",
     "cumulative_regret",
-    "looks",
     "mean_transfer_regret",
     "per_task_regret",
     "rank_sweep",

@@ -1,4 +1,4 @@
-"""What every figure is: a drawing for paper, one to explore, and the numbers behind both."""
+"""The base of all figures: a Matplotlib drawing, a Plotly plot, and their table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import FileError
-from headstart.lab.figures.text import for_plotly
+from headstart.lab.figures.text import escape_plotly
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["DOUBLE", "SINGLE", "Figure", "axis_title", "plotly_layout", "style"]
+__all__ = ["DOUBLE", "SINGLE", "Figure", "axis_title", "paper_style", "plotly_layout"]
 
 #: Widths of one and of two columns of a paper, in inches.
 SINGLE, DOUBLE = 3.5, 7.0
@@ -50,7 +50,7 @@ class Figure:
 
     def draw(self) -> Drawing:
         """The figure for a paper, by Matplotlib."""
-        with style():
+        with paper_style():
             return self.paint()
 
     def explore(self) -> Any:
@@ -63,7 +63,7 @@ class Figure:
         paths = [target / f"{self.name}.{kind}" for kind in ("png", "svg", "csv")]
         try:
             target.mkdir(parents=True, exist_ok=True)
-            with style():
+            with paper_style():
                 drawing = self.paint()
                 drawing.savefig(paths[0], metadata={"Software": None})
                 drawing.savefig(paths[1], metadata={"Date": None, "Creator": None})
@@ -73,7 +73,7 @@ class Figure:
         return paths
 
 
-def style() -> AbstractContextManager[None]:
+def paper_style() -> AbstractContextManager[None]:
     """Matplotlib's settings for a paper, whatever the user's own are."""
     from matplotlib import style as styles
 
@@ -114,18 +114,18 @@ def style() -> AbstractContextManager[None]:
 
 def axis_title(text: str) -> dict[str, Any]:
     """An axis's title for Plotly, no larger than the rest."""
-    return {"text": for_plotly(text), "font": {"size": 13}}
+    return {"text": escape_plotly(text), "font": {"size": 13}}
 
 
 def plotly_layout(**more: Any) -> dict[str, Any]:
-    """What all figures to explore share. Backgrounds are clear: the page decides."""
+    """The layout that all interactive figures share; backgrounds are transparent."""
     shared: dict[str, Any] = {
         "template": "none",
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 13, "family": "system-ui, sans-serif"},
         "margin": {"l": 70, "r": 15, "t": 40, "b": 70},
-        # Plotly offers to upload the data of every figure; nobody asked for that.
+        # Without Plotly's button that uploads the data of a figure.
         "modebar": {
             "remove": ["sendChartToCloud"],
             "bgcolor": "rgba(0,0,0,0)",

@@ -9,11 +9,11 @@ import numpy as np
 
 from headstart import checks
 from headstart.lab.figures.base import SINGLE, Figure
-from headstart.lab.figures.curves import Panel, brief_table
-from headstart.lab.figures.intervals import need
-from headstart.lab.figures.looks import looks
-from headstart.lab.figures.on_paper import draw_panels
-from headstart.lab.figures.on_screen import explore_panels
+from headstart.lab.figures.intervals import check_table
+from headstart.lab.figures.matplotlib_panels import draw_panels
+from headstart.lab.figures.panels import Panel, summary_table
+from headstart.lab.figures.plotly_panels import explore_panels
+from headstart.lab.figures.styles import assign_styles
 from headstart.lab.figures.text import count, number
 from headstart.records import Array
 
@@ -48,16 +48,16 @@ def with_bound(
     """
     import polars as pl
 
-    need(curve, "curve", ("round", "mean", "low", "high"), ("round",))
+    check_table(curve, "curve", ("round", "mean", "low", "high"), ("round",))
     curve = curve.sort("round")
     if seeds is None and "seeds" in curve.columns:
         seeds = int(curve["seeds"].item(-1))
     numbers = pl.col("mean", "low", "high").cast(pl.Float64)
     parts = [curve.select(pl.lit("measured").alias("line"), pl.col("round"), numbers)]
-    # The curve keeps its policy's look; bounds have colours of their own and are never solid.
+    # The curve keeps its policy's style; bounds have colours of their own and are never solid.
     shown, loose = {"measured": f"{policy}, measured"}, []
-    known = {shown["measured"]: looks([policy])[policy]}
-    spare = looks(bounds)
+    known = {shown["measured"]: assign_styles([policy])[policy]}
+    spare = assign_styles(bounds)
     for place, (label, values) in enumerate(bounds.items()):
         array = checks.finite_array(f"bounds[{label!r}]", values, "a vector", ndim=1)
         if len(array) != len(curve):
@@ -89,7 +89,7 @@ def with_bound(
         f"Expected transfer regret of {policy}, mean{over} with a band of 95 % intervals, and what "
         f"the theory promises.{how}",
         table,
-        brief_table(panel),
+        summary_table(panel),
         lambda: draw_panels([panel], (SINGLE, 2.4 + 0.15 * len(known)), 1),
         lambda: explore_panels([panel]),
     )

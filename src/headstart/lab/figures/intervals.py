@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["need", "over_seeds", "paired_ratios", "seeds_of", "student"]
+__all__ = ["check_table", "describe_seeds", "mean_over_seeds", "paired_ratios", "t_quantile"]
 
 LEVEL = 0.95
 
 
-def student(seeds: int) -> float:
+def t_quantile(seeds: int) -> float:
     """The factor that turns a standard error over seeds into a 95 % interval's half-width.
 
-    >>> round(student(20), 3)
+    >>> round(t_quantile(20), 3)
     2.093
     """
     from scipy.stats import t
@@ -32,7 +32,7 @@ def student(seeds: int) -> float:
     return float(t.ppf(0.5 + LEVEL / 2, seeds - 1))
 
 
-def need(frame: pl.DataFrame, name: str, columns: Sequence[str], key: Sequence[str]) -> None:
+def check_table(frame: pl.DataFrame, name: str, columns: Sequence[str], key: Sequence[str]) -> None:
     """Refuse a table that lacks columns or rows, or has two rows where there must be one."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
@@ -45,7 +45,7 @@ def need(frame: pl.DataFrame, name: str, columns: Sequence[str], key: Sequence[s
         raise InputError(f"{name} must have one row for each {', '.join(key)}; some have several")
 
 
-def over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
+def mean_over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
     """Mean over seeds with its 95 % interval (Student's t), one row per group.
 
     ``frame`` has one row per group and seed. One seed alone has no interval: ``low`` and ``high``
@@ -58,7 +58,7 @@ def over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFra
         .group_by(by, maintain_order=True)
         .agg(mean=pl.col(value).mean(), sd=pl.col(value).std(), seeds=pl.len().cast(pl.Int64))
     )
-    factors = {n: student(n) if n > 1 else None for n in found["seeds"].unique().to_list()}
+    factors = {n: t_quantile(n) if n > 1 else None for n in found["seeds"].unique().to_list()}
     factor = pl.col("seeds").replace_strict(factors, return_dtype=pl.Float64)
     half = factor * pl.col("sd") / pl.col("seeds").sqrt()
     return (
@@ -95,7 +95,7 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
         ratio, n = float(a.mean() / b.mean()), len(a)
         half = None
         if n > 1:
-            half = student(n) * float((a - ratio * b).std(ddof=1)) / (n**0.5 * float(b.mean()))
+            half = t_quantile(n) * float((a - ratio * b).std(ddof=1)) / (n**0.5 * float(b.mean()))
         worst = part.row(int(part["own"].arg_max() or 0), named=True)
         rows.append(
             {
@@ -114,7 +114,7 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
     return table.sort(pl.col("policy") != DEFAULT, "ratio", "policy")
 
 
-def seeds_of(table: pl.DataFrame) -> tuple[str, bool]:
+def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
     """How many seeds a table of intervals rests on, in words, and whether there are intervals."""
     from headstart.lab.figures.text import count
 

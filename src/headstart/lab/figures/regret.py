@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from headstart import checks
 from headstart.lab.figures.base import SINGLE, Figure
-from headstart.lab.figures.curves import Mark, Panel, brief_table
-from headstart.lab.figures.intervals import need, over_seeds, seeds_of
-from headstart.lab.figures.on_paper import draw_panels
-from headstart.lab.figures.on_screen import explore_panels
+from headstart.lab.figures.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.matplotlib_panels import draw_panels
+from headstart.lab.figures.panels import Mark, Panel, summary_table
+from headstart.lab.figures.plotly_panels import explore_panels
 from headstart.lab.figures.text import count
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def mean_transfer_regret(regret: pl.DataFrame) -> pl.DataFrame:
     """The table behind :func:`transfer_regret`: mean and interval by policy and round."""
     import polars as pl
 
-    need(regret, "regret", COLUMNS, KEY)
+    check_table(regret, "regret", COLUMNS, KEY)
     each = regret.group_by("policy", "round", "seed", maintain_order=True).agg(
         pl.col("regret").mean()
     )
-    return over_seeds(each, ["policy", "round"], "regret")
+    return mean_over_seeds(each, ["policy", "round"], "regret")
 
 
 def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> Figure:
@@ -56,7 +56,7 @@ def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> 
     import polars as pl
 
     each = whole_tasks(regret).with_columns(pl.col("regret").cum_sum().over("policy", "seed"))
-    table = over_seeds(each, ["policy", "task"], "regret")
+    table = mean_over_seeds(each, ["policy", "task"], "regret")
     panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)", zero=True)
     what = f"Regret summed over all tasks so far, each of {rounds_of(regret)}"
     return curves(name, "Cumulative regret against tasks", what, panel)
@@ -86,7 +86,7 @@ def per_task_regret(
     checks.integer("window", window, 1)
     mean = pl.col("regret").rolling_mean(window, min_samples=1)
     each = whole_tasks(regret).with_columns(mean.over("policy", "seed"))
-    table = over_seeds(each, ["policy", "task"], "regret")
+    table = mean_over_seeds(each, ["policy", "task"], "regret")
     marks = () if warmup is None else (Mark("projection begins", x=warmup + 1),)
     title = "regret of a task (reward)"
     panel = Panel(table, "task", "task number", title, zero=True, marks=marks)
@@ -100,7 +100,7 @@ def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
     """The regret of whole tasks, in order; tasks are counted from 1."""
     import polars as pl
 
-    need(regret, "regret", COLUMNS, KEY)
+    check_table(regret, "regret", COLUMNS, KEY)
     last = regret.filter(pl.col("round") == pl.col("round").max())
     return last.with_columns(pl.col("task") + 1).sort("policy", "seed", "task")
 
@@ -113,14 +113,14 @@ def rounds_of(regret: pl.DataFrame) -> str:
 
 def curves(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
-    seeds, bands = seeds_of(panel.table)
+    seeds, bands = describe_seeds(panel.table)
     shown = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
     return Figure(
         name,
         title,
         f"{what}: mean over {seeds}, {shown}",
         panel.table,
-        brief_table(panel),
+        summary_table(panel),
         lambda: draw_panels([panel], (SINGLE, 3.0), 3),
         lambda: explore_panels([panel]),
     )

@@ -10,7 +10,7 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
 from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
-from headstart.lab.figures.looks import KNOWN
+from headstart.lab.figures.styles import KNOWN_STYLES
 from headstart.lab.figures.text import count, number
 from headstart.records import Array
 from headstart.worlds.base import World
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["scatter"]
 
-POINTS = KNOWN["P-LinUCB"].colour
-PLANE = KNOWN["projection oracle"].colour
-ARROW = KNOWN[DEFAULT].colour
+POINTS = KNOWN_STYLES["P-LinUCB"].colour
+PLANE = KNOWN_STYLES["projection oracle"].colour
+ARROW = KNOWN_STYLES[DEFAULT].colour
 AXES = ("θ₁", "θ₂", "θ₃")
 
 

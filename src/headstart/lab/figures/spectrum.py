@@ -12,11 +12,17 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.bandit.report import Report
 from headstart.errors import InputError
+from headstart.lab.figures.axes import error_bars, log_ticks, plotly_log_axis
 from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.curves import GREY, Mark
-from headstart.lab.figures.looks import KNOWN
-from headstart.lab.figures.ratios import log_ticks
-from headstart.lab.figures.text import count, for_matplotlib, for_plotly, number, with_interval
+from headstart.lab.figures.panels import GREY, Mark
+from headstart.lab.figures.styles import KNOWN_STYLES
+from headstart.lab.figures.text import (
+    count,
+    escape_matplotlib,
+    escape_plotly,
+    format_interval,
+    number,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spectrum"]
 
-LOOK = KNOWN[DEFAULT]
+STYLE = KNOWN_STYLES[DEFAULT]
 TITLE = "Spread of tasks by principal direction"
 X_TITLE = "number of the principal direction, widest first"
 Y_TITLE = ("standard deviation of tasks", "(reward per unit of feature)")
@@ -163,7 +169,7 @@ def brief(table: pl.DataFrame, most: int = 10) -> pl.DataFrame:
     rows = [
         {
             "direction": row["direction"],
-            "standard deviation": with_interval(row["sd"], row["low"], row["high"]),
+            "standard deviation": format_interval(row["sd"], row["low"], row["high"]),
             "share of the variance": f"{row['variance'] / total:.1%}",
         }
         for row in table.head(most).iter_rows(named=True)
@@ -188,8 +194,8 @@ def draw(scene: Scene) -> Drawing:
         x,
         sd,
         yerr=spread,
-        fmt=LOOK.marker,
-        color=LOOK.colour,
+        fmt=STYLE.marker,
+        color=STYLE.colour,
         markersize=4.0 if few else 1.5,
         elinewidth=1.0 if few else 0.6,
         capsize=2 if few else 0,
@@ -200,7 +206,7 @@ def draw(scene: Scene) -> Drawing:
         axes.axvline(scene.mark.x, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=2)
         left = to_the_left(scene)
         axes.annotate(
-            for_matplotlib(scene.mark.label),
+            escape_matplotlib(scene.mark.label),
             (scene.mark.x, 1),
             xycoords=("data", "axes fraction"),
             xytext=(-3 if left else 3, -1),
@@ -213,14 +219,14 @@ def draw(scene: Scene) -> Drawing:
         )
     axes.set_xlim(0.5, scene.dim + 0.5)
     axes.set_ylim(*scene.limits)
-    axes.set_xticks(numbers(scene.dim))
-    places = heights(scene)
+    axes.set_xticks(x_ticks(scene.dim))
+    places = y_ticks(scene)
     axes.set_yticks(places, [f"{place:g}" for place in places])
     axes.set_yticks([], minor=True)
     axes.set_xlabel(X_TITLE)
     axes.set_ylabel("\n".join(Y_TITLE))
     said = axes.annotate(
-        "\n".join(for_matplotlib(line) for line in lines(scene.sentence)),
+        "\n".join(escape_matplotlib(line) for line in wrap_sentence(scene.sentence)),
         (0, 1),
         xycoords="axes fraction",
         xytext=(0, 6),
@@ -234,10 +240,10 @@ def draw(scene: Scene) -> Drawing:
     return drawing
 
 
-def lines(text: str, width: int = 54) -> list[str]:
+def wrap_sentence(text: str, width: int = 54) -> list[str]:
     """A sentence in lines that fit over the axes, each of its halves on lines of its own.
 
-    >>> lines("This is so; that is not.")
+    >>> wrap_sentence("This is so; that is not.")
     ['This is so;', 'that is not.']
     """
     halves = text.replace("; ", ";\n").split("\n")
@@ -254,10 +260,10 @@ def to_the_left(scene: Scene) -> bool:
     return scene.mark is not None and (scene.mark.x or 0.0) > 0.6 * scene.dim
 
 
-def numbers(dim: int) -> list[int]:
+def x_ticks(dim: int) -> list[int]:
     """Directions to write on the axis: all of a few, round ones of many, the first always.
 
-    >>> numbers(4), numbers(30)
+    >>> x_ticks(4), x_ticks(30)
     ([1, 2, 3, 4], [1, 5, 10, 15, 20, 25, 30])
     """
     if dim <= 12:
@@ -270,7 +276,7 @@ def numbers(dim: int) -> list[int]:
         size *= 10
 
 
-def heights(scene: Scene) -> Sequence[float]:
+def y_ticks(scene: Scene) -> Sequence[float]:
     """Round numbers on the vertical axis; powers of ten alone where it spans many."""
     low, high = scene.limits
     if high < 100.0 * low:
@@ -284,26 +290,18 @@ def explore(scene: Scene) -> Any:
     import plotly.graph_objects as go  # type: ignore[import-untyped]
 
     rows = list(scene.points.iter_rows(named=True))
-    spread = None
-    if scene.bars:
-        spread = {
-            "type": "data",
-            "symmetric": False,
-            "array": [row["high"] - row["sd"] for row in rows],
-            "arrayminus": [row["sd"] - row["low"] for row in rows],
-            "thickness": 1.5,
-        }
+    bars = error_bars(rows, "sd")
     figure = go.Figure()
     figure.add_trace(
         go.Scatter(
             x=[row["direction"] for row in rows],
             y=[row["sd"] for row in rows],
-            error_y=spread,
+            error_y=None if bars is None else bars | {"thickness": 1.5},
             mode="markers",
             name=label(scene),
             showlegend=True,
-            marker={"color": LOOK.colour, "symbol": LOOK.symbol, "size": 9},
-            text=[with_interval(row["sd"], row["low"], row["high"]) for row in rows],
+            marker={"color": STYLE.colour, "symbol": STYLE.symbol, "size": 9},
+            text=[format_interval(row["sd"], row["low"], row["high"]) for row in rows],
             hovertemplate="direction %{x}: %{text}<extra></extra>",
         )
     )
@@ -315,31 +313,25 @@ def explore(scene: Scene) -> Any:
             y=1,
             yref="y domain",
             yanchor="top",
-            text=for_plotly(scene.mark.label),
+            text=escape_plotly(scene.mark.label),
             showarrow=False,
             font={"size": 11},
         )
     figure.update_xaxes(
         title=axis_title(X_TITLE),
         range=[0.5, scene.dim + 0.5],
-        tickvals=numbers(scene.dim),
+        tickvals=x_ticks(scene.dim),
         showgrid=False,
         zeroline=False,
     )
-    places = heights(scene)
-    figure.update_yaxes(
-        type="log",
-        title=axis_title("") | {"text": "<br>".join(Y_TITLE)},
-        range=np.log10(scene.limits).tolist(),
-        tickvals=places,
-        ticktext=[f"{place:g}" for place in places],
-        zeroline=False,
-    )
-    said = "<br>".join(for_plotly(line) for line in lines(scene.sentence))
+    axis = plotly_log_axis("", y_ticks(scene)) | {"range": np.log10(scene.limits).tolist()}
+    axis["title"]["text"] = "<br>".join(Y_TITLE)
+    figure.update_yaxes(**axis)
+    said = "<br>".join(escape_plotly(line) for line in wrap_sentence(scene.sentence))
     figure.update_layout(
         **plotly_layout(margin={"l": 90, "r": 15, "t": 100, "b": 70}),
         title={
-            "text": f"{for_plotly(TITLE)}<br><span style='font-size:12px'>{said}</span>",
+            "text": f"{escape_plotly(TITLE)}<br><span style='font-size:12px'>{said}</span>",
             "font": {"size": 15},
             "x": 0,
             "xref": "paper",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.figures.base import DOUBLE, SINGLE, Figure
-from headstart.lab.figures.curves import Mark, Panel, brief_table
-from headstart.lab.figures.intervals import need, over_seeds, seeds_of
-from headstart.lab.figures.looks import looks
-from headstart.lab.figures.on_paper import draw_panels
-from headstart.lab.figures.on_screen import explore_panels
+from headstart.lab.figures.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.matplotlib_panels import draw_panels
+from headstart.lab.figures.panels import Mark, Panel, summary_table
+from headstart.lab.figures.plotly_panels import explore_panels
+from headstart.lab.figures.styles import assign_styles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,11 +38,11 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
 
     if "policy" not in totals.columns:
         totals = totals.with_columns(policy=pl.lit("P-LinUCB"))
-    need(totals, "totals", ("policy", "q", "seed", "total"), ("policy", "q", "seed"))
-    table = over_seeds(totals, ["policy", "q"], "total")
-    style = looks(table["policy"].to_list())
+    check_table(totals, "totals", ("policy", "q", "seed", "total"), ("policy", "q", "seed"))
+    table = mean_over_seeds(totals, ["policy", "q"], "total")
+    styles = assign_styles(table["policy"].to_list())
     marks, best = [], []
-    for policy, look in style.items():
+    for policy, style in styles.items():
         line = table.filter(pl.col("policy") == policy)
         least = line.row(int(line["mean"].arg_min() or 0), named=True)
         own = totals.filter(pl.col("policy") == policy)
@@ -52,16 +52,16 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         if len(plain):
             level = plain["mean"].item()
             label = PLAIN.get(policy, policy)
-            marks.append(Mark(f"{label} (q = 0)", y=level, colour=look.colour))
+            marks.append(Mark(f"{label} (q = 0)", y=level, colour=style.colour))
             ratio = f", {least['mean'] / level:.2f} × that at q = 0"
-        marks.append(Mark(f"least: q = {least['q']}", least["q"], least["mean"], look.colour))
+        marks.append(Mark(f"least: q = {least['q']}", least["q"], least["mean"], style.colour))
         best.append(
             f"{policy}'s mean is least at q = {least['q']}{ratio} "
             f"(and in {wins.sum()} of {len(wins)} seeds one by one)"
         )
     if true is not None:
         marks.append(Mark("true q", x=true))
-    seeds, bands = seeds_of(table)
+    seeds, bands = describe_seeds(table)
     shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
     panel = Panel(
         table,
@@ -76,8 +76,8 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         f"Total regret when q directions are projected away: mean over {seeds}, {shown}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
         table,
-        brief_table(panel, 7),
-        lambda: draw_panels([panel], (SINGLE, 2.6 if len(style) == 1 else 2.9), 3),
+        summary_table(panel, 7),
+        lambda: draw_panels([panel], (SINGLE, 2.6 if len(styles) == 1 else 2.9), 3),
         lambda: explore_panels([panel]),
     )
 
@@ -112,11 +112,11 @@ def subspace_error(
     """
     import polars as pl
 
-    need(probes, "probes", ("seed", "policy", "task", "name", "value"), probes.columns[:-1])
-    squared = averaged(probes.filter(pl.col("name") == "W"), variance, 0.5, window)
-    second = averaged(probes.filter(pl.col("name") == "W2"), variance, 1.0, window)
-    squared = error(squared, pl.col("mean", "low", "high") ** 2)
-    second = error(second, pl.col("mean", "low", "high"))
+    check_table(probes, "probes", ("seed", "policy", "task", "name", "value"), probes.columns[:-1])
+    squared = rolling_mean(probes.filter(pl.col("name") == "W"), variance, 0.5, window)
+    second = rolling_mean(probes.filter(pl.col("name") == "W2"), variance, 1.0, window)
+    squared = relative_error(squared, pl.col("mean", "low", "high") ** 2)
+    second = relative_error(second, pl.col("mean", "low", "high"))
     marks: tuple[Mark, ...] = ()
     if codimension is not None:
         checks.integer("codimension", codimension, 1)
@@ -129,7 +129,7 @@ def subspace_error(
             (second, "|E[W²] / Var − 1|", ()),
         )
     ]
-    seeds, bands = seeds_of(squared)
+    seeds, bands = describe_seeds(squared)
     shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
     over = "all tasks so far" if window is None else f"the last {window} tasks"
     table = pl.concat(
@@ -137,7 +137,7 @@ def subspace_error(
         for part, quantity in ((squared, "E[W]²"), (second, "E[W²]"))
     )
     brief = pl.concat(
-        brief_table(panel).select(pl.lit(quantity).alias("quantity"), pl.all())
+        summary_table(panel).select(pl.lit(quantity).alias("quantity"), pl.all())
         for panel, quantity in zip(panels, ("E[W]²", "E[W²]"), strict=True)
     )
     return Figure(
@@ -153,7 +153,7 @@ def subspace_error(
     )
 
 
-def averaged(
+def rolling_mean(
     probes: pl.DataFrame, variance: pl.DataFrame | float, power: float, window: int | None
 ) -> pl.DataFrame:
     """Mean over the last tasks and over seeds of a probe ÷ a power of Var_ρ, with its interval."""
@@ -165,7 +165,7 @@ def averaged(
         own = checks.positive("variance", variance)
         probes = probes.with_columns(variance=pl.lit(own))
     else:
-        need(variance, "variance", ("seed", "variance"), ("seed",))
+        check_table(variance, "variance", ("seed", "variance"), ("seed",))
         probes = probes.join(variance.select("seed", "variance"), on="seed")
         if probes.is_empty():
             raise InputError("variance must cover the seeds of probes; it has none of them")
@@ -179,10 +179,10 @@ def averaged(
         raise InputError("probes must have values above 0: no policy projects anything away")
     mean = pl.col("value").rolling_mean(window or len(known), min_samples=1)
     smooth = known.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
-    return over_seeds(smooth, ["policy", "task"], "value")
+    return mean_over_seeds(smooth, ["policy", "task"], "value")
 
 
-def error(table: pl.DataFrame, ratio: Any) -> pl.DataFrame:
+def relative_error(table: pl.DataFrame, ratio: Any) -> pl.DataFrame:
     """|ratio − 1|, with the interval of the ratio carried over: down to 0 if it includes 1."""
     import polars as pl
 

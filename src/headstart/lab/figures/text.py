@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 
-__all__ = ["count", "for_matplotlib", "for_plotly", "listing", "number", "with_interval"]
+__all__ = ["count", "escape_matplotlib", "escape_plotly", "format_interval", "join_words", "number"]
 
 
 def number(value: float | int | None, digits: int = 3) -> str:
@@ -27,12 +27,12 @@ def number(value: float | int | None, digits: int = 3) -> str:
     return f"{value:.{places}f}".replace("-", "−")
 
 
-def with_interval(mean: float | None, low: float | None, high: float | None) -> str:
+def format_interval(mean: float | None, low: float | None, high: float | None) -> str:
     """A mean and its interval: ``±`` where the interval is symmetric, ``[low, high]`` elsewhere.
 
-    >>> with_interval(12.3456, 12.1, 12.5912), with_interval(0.5, 0.2, 1.5)
+    >>> format_interval(12.3456, 12.1, 12.5912), format_interval(0.5, 0.2, 1.5)
     ('12.35 ± 0.25', '0.500 [0.200, 1.50]')
-    >>> with_interval(12.3456, None, None)
+    >>> format_interval(12.3456, None, None)
     '12.3'
     """
     if mean is None or not math.isfinite(mean):
@@ -58,21 +58,21 @@ def count(how_many: int, thing: str) -> str:
     return f"{how_many} {thing}" if how_many == 1 else f"{how_many:,} {thing}s"
 
 
-def listing(words: list[str]) -> str:
+def join_words(words: list[str]) -> str:
     """Words as part of a sentence.
 
-    >>> listing(["a"]), listing(["a", "b", "c"])
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
     ('a', 'a, b and c')
     """
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
 
 
-def for_matplotlib(name: str) -> str:
+def escape_matplotlib(name: str) -> str:
     """A name that Matplotlib draws as it is: no maths in it, and never left out of a legend."""
     text = name.replace("\\", "\\\\").replace("$", r"\$") if "$" in name else name
     return " " + text if text.startswith("_") else text
 
 
-def for_plotly(name: str) -> str:
+def escape_plotly(name: str) -> str:
     """A name that Plotly draws as it is: no markup in it."""
     return html.escape(name, quote=False)

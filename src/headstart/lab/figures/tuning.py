@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import InputError
-from headstart.lab.figures.base import DOUBLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.intervals import need
-from headstart.lab.figures.looks import looks
-from headstart.lab.figures.ratios import log_ticks
-from headstart.lab.figures.text import count, for_matplotlib, for_plotly, listing, number
+from headstart.lab.figures.axes import log_rows, log_ticks, plotly_log_axis, write_beside
+from headstart.lab.figures.base import DOUBLE, Figure, plotly_layout
+from headstart.lab.figures.intervals import check_table
+from headstart.lab.figures.styles import assign_styles
+from headstart.lab.figures.text import count, escape_matplotlib, escape_plotly, join_words, number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,7 +42,7 @@ def tuning(
     aside = {"policy", value, "chosen", "seed"}
     options = [column for column in table.columns if column not in aside]
     key = [column for column in table.columns if column not in {value, "chosen"}]
-    need(table, "table", ("policy", value), key)
+    check_table(table, "table", ("policy", value), key)
     if "chosen" not in table.columns:
         table = table.with_columns(chosen=pl.lit(None, dtype=pl.Boolean))
     if "seed" in table.columns:
@@ -53,19 +53,19 @@ def tuning(
     best = pl.col(value).min().over("policy")
     first = pl.int_range(pl.len()).over("policy") == pl.col(value).arg_min().over("policy")
     chosen = pl.col("chosen").fill_null(False)
-    told = chosen.any().over("policy")
+    stated = chosen.any().over("policy")
     table = table.with_columns(
-        ratio=pl.col(value) / best, chosen=pl.when(told).then(chosen).otherwise(first)
+        ratio=pl.col(value) / best, chosen=pl.when(stated).then(chosen).otherwise(first)
     )
     if (table.group_by("policy").agg(pl.col("chosen").sum())["chosen"] != 1).any():
         raise InputError("table must have one chosen setting for each policy")
-    order = list(looks(table["policy"].to_list()))
+    order = list(assign_styles(table["policy"].to_list()))
     table = table.with_columns(
         setting=pl.Series([setting(row, options) for row in table.iter_rows(named=True)])
     )
     rows = [summary(table.filter(pl.col("policy") == policy), options) for policy in order]
     edges = [f"{row['policy']} ({row['at the edge']})" for row in rows if row["at the edge"] != "–"]
-    warning = f" At the edge of its grid: {listing(edges)}." if edges else ""
+    warning = f" At the edge of its grid: {join_words(edges)}." if edges else ""
     over = "" if seeds is None else f" over {count(seeds, 'tuning seed')}, which are not reported"
     caption = (
         "Mean total regret of every setting tried ÷ that of the policy's best setting: means"
@@ -92,12 +92,12 @@ def setting(row: dict[str, Any], options: Sequence[str]) -> str:
     parts = []
     for option in options:
         if row[option] is not None:
-            value = number_in(row[option])
+            value = parse_number(row[option])
             parts.append(f"{option} {row[option] if value is None else format(value, 'g')}")
     return ", ".join(parts)
 
 
-def number_in(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """The number that a setting is or spells; a name such as "plug-in" is none."""
     try:
         return float(value)
@@ -117,17 +117,19 @@ def summary(part: pl.DataFrame, options: Sequence[str]) -> dict[str, Any]:
         "chosen": chosen["setting"],
         "median ÷ best": number(float(median)),
         "worst ÷ best": number(worst(part)),
-        "at the edge": ", ".join(edges_of(part, chosen, options)) or "–",
+        "at the edge": ", ".join(options_at_edge(part, chosen, options)) or "–",
     }
 
 
-def edges_of(part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str]) -> list[str]:
+def options_at_edge(
+    part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str]
+) -> list[str]:
     """Options whose chosen value is the least or the greatest tried: the best may lie beyond."""
     found = []
     for option in options:
-        tried = [number_in(value) for value in part[option].drop_nulls().unique().to_list()]
+        tried = [parse_number(value) for value in part[option].drop_nulls().unique().to_list()]
         numbers = [value for value in tried if value is not None]
-        own = number_in(chosen[option])
+        own = parse_number(chosen[option])
         if own is not None and len(numbers) > 1 and own in (min(numbers), max(numbers)):
             found.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
     return found
@@ -138,35 +140,20 @@ def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
-    style = looks(order)
+    styles = assign_styles(order)
     drawing = Drawing(figsize=(DOUBLE, 0.65 + 0.26 * len(order)), layout="constrained")
     axes = drawing.subplots()
-    axes.set_xscale("log")
     for place, policy in enumerate(order):
         part = table.filter(pl.col("policy") == policy)
-        look, others = style[policy], part.filter(~pl.col("chosen"))
+        colour, others = styles[policy].colour, part.filter(~pl.col("chosen"))
         ratios = others["ratio"].to_numpy()
-        axes.vlines(ratios, place - 0.3, place + 0.3, color=look.colour, linewidth=1.0, alpha=0.75)
+        axes.vlines(ratios, place - 0.3, place + 0.3, color=colour, linewidth=1.0, alpha=0.75)
         chosen = part.filter(pl.col("chosen")).row(0, named=True)
-        axes.plot(chosen["ratio"], place, "D", color=look.colour, markersize=5, clip_on=False)
-        axes.annotate(
-            for_matplotlib(chosen["setting"]),
-            (1.01, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=7,
-            annotation_clip=False,
-        )
-    axes.set_yticks(range(len(order)), [for_matplotlib(policy) for policy in order])
+        axes.plot(chosen["ratio"], place, "D", color=colour, markersize=5, clip_on=False)
+        write_beside(axes, escape_matplotlib(chosen["setting"]), place)
+    title = "mean total regret ÷ that of the policy's best setting (log scale)"
+    log_rows(axes, order, log_ticks(1.0, worst(table)), title)
     axes.set_ylim(len(order) - 0.45, -0.55)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x")
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-    places = log_ticks(1.0, worst(table))
-    axes.set_xticks(places, [f"{place:g}" for place in places])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("mean total regret ÷ that of the policy's best setting (log scale)")
     axes.set_title("chosen setting", loc="right", x=1.01, ha="left", fontsize=7.5)
     return drawing
 
@@ -183,37 +170,31 @@ def explore(table: pl.DataFrame, order: Sequence[str], value: str) -> Any:
     import polars as pl
 
     figure = go.Figure()
-    for policy, look in looks(order).items():
+    for policy, style in assign_styles(order).items():
         part = table.filter(pl.col("policy") == policy)
         picked = part["chosen"].to_list()
         figure.add_trace(
             go.Scatter(
                 x=part["ratio"].to_list(),
-                y=[for_plotly(policy)] * len(part),
+                y=[escape_plotly(policy)] * len(part),
                 mode="markers",
-                name=for_plotly(policy),
+                name=escape_plotly(policy),
                 marker={
-                    "color": look.colour,
+                    "color": style.colour,
                     "symbol": ["diamond" if own else "line-ns" for own in picked],
                     "size": [12 if own else 14 for own in picked],
-                    "line": {"color": look.colour, "width": 2},
+                    "line": {"color": style.colour, "width": 2},
                 },
                 text=[
-                    f"{for_plotly(row['setting'])}<br>total {number(row[value])}, "
+                    f"{escape_plotly(row['setting'])}<br>total {number(row[value])}, "
                     f"{number(row['ratio'])} × the best" + (" (chosen)" if row["chosen"] else "")
                     for row in part.iter_rows(named=True)
                 ],
                 hovertemplate="%{text}<extra>%{fullData.name}</extra>",
             )
         )
-    places = log_ticks(1.0, worst(table))
-    figure.update_xaxes(
-        type="log",
-        title=axis_title("mean total regret ÷ the best setting's (log scale)"),
-        tickvals=places,
-        ticktext=[f"{place:g}" for place in places],
-        zeroline=False,
-    )
+    title = "mean total regret ÷ the best setting's (log scale)"
+    figure.update_xaxes(**plotly_log_axis(title, log_ticks(1.0, worst(table))))
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, automargin=True)
     figure.update_layout(**plotly_layout(height=170 + 40 * len(order)), showlegend=False)
     return figure

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.text import count, listing, number
+from headstart.lab.figures.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
         found = sum(claim.verdict == name for claim in claims)
         if found:
             parts.append(f"{found} {verdict.one if found == 1 else verdict.many}")
-    summary = f"{count(len(claims), 'claim')}: {listing(parts)}." if parts else "No claims."
+    summary = f"{count(len(claims), 'claim')}: {join_words(parts)}." if parts else "No claims."
     titles = ("Claim", "Where", "What we measured", "Verdict", "Remark")
     rows = []
     for claim in claims:

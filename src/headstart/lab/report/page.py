@@ -1,4 +1,4 @@
-"""The page around a report's pieces: one file, which asks nothing of the network."""
+"""The page of a report: one HTML file without external resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headstart.storage import atomic
 
 __all__ = ["write_report"]
 
-# The browser itself refuses whatever is not in the file.
+# The browser refuses every resource that is not in the file.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -42,7 +42,7 @@ def write_report(
     Parameters
     ----------
     path
-        The file to write; its folder is made if need be.
+        The file to write; its folder is created if it does not exist.
     title
         The report's title.
     sections

@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""The parts of a report: sections, claims and verdicts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and what became of it.
+    """A claim of the paper and its verdict.
 
     Parameters
     ----------

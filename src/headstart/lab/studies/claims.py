@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.lab import probes
-from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.plan import Results
 from headstart.lab.policies import AnyPolicy, Policy, policy
 from headstart.lab.report import Claim
+from headstart.lab.studies.outcome import Ratios
 from headstart.lab.studies.runner import Runner
 from headstart.lab.studies.synthetic import DATA, FIXED, WORLD, task_variance
 from headstart.rules import UCB
@@ -23,31 +23,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["more_claims", "movielens_claims", "rank_claims", "subspace_claims", "synthetic_claims"]
-
-
-class Ratios:
-    """Total regret of every policy against another's, on the same seeds."""
-
-    def __init__(self, totals: pl.DataFrame, baseline: str = "LinUCB") -> None:
-        self.baseline = baseline
-        self.rows = {
-            row["policy"]: row for row in paired_ratios(totals, baseline).iter_rows(named=True)
-        }
-
-    def __getitem__(self, policy: str) -> float:
-        return float(self.rows[policy]["ratio"])
-
-    def beats(self, policy: str, other: str) -> bool:
-        """Whether a policy's interval lies below another's."""
-        return float(self.rows[policy]["high"]) < float(self.rows[other]["low"])
-
-    def say(self, *policies: str) -> str:
-        """The ratios in words."""
-        parts = []
-        for name in policies:
-            row = self.rows[name]
-            parts.append(f"{name} {row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]")
-        return f"÷ {self.baseline}: " + ", ".join(parts)
 
 
 def verdict(holds: bool, otherwise: str = "fails") -> str:

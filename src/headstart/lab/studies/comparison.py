@@ -65,8 +65,8 @@ def compare(
         label = "three directions"
         rank = 3
     """
-    asked = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
-    given = {name: value for name, value in asked.items() if value is not None}
+    sizes_given = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
+    given = {name: value for name, value in sizes_given.items() if value is not None}
     if plan is None:
         sizes = {**SIZES, **given}
         place = make_world(*split_options("world", world))

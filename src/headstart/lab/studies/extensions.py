@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,15 @@ import numpy as np
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab import figures
-from headstart.lab.clicks import play_logistic_oracle
-from headstart.lab.figures.intervals import paired_ratios
 from headstart.lab.fingerprint import fingerprint
+from headstart.lab.interleaved import play_interleaved
 from headstart.lab.jobs import map_jobs
-from headstart.lab.overlap import play_overlapping
+from headstart.lab.logistic_oracle import play_logistic_oracle
 from headstart.lab.plan import Results
-from headstart.lab.policies import policy
+from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Claim, Section
+from headstart.lab.studies.movielens import play_users
+from headstart.lab.studies.outcome import Ratios
 from headstart.lab.studies.runner import Runner, known_policies
 from headstart.records import Array
 from headstart.worlds.movielens import MovieLens
@@ -55,51 +57,50 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
 
     rows, sections, claims = [], [], []
     for name, world in WORLDS.items():
-        results, regret = compared(runner, name, world)
-        row = summary(name, results)
+        results, regret = play_world(runner, name, world)
+        row = table_row(name, results)
         rows.append(row)
-        claims.append(
-            Claim(
-                f"{DEFAULT} never does worse than LinUCB: {name}",
-                "headstart",
-                f"÷ LinUCB {row['÷ LinUCB']:.3f}, worst seed {row['worst seed']:.3f}; ÷ Bayes "
-                f"oracle {row['÷ Bayes oracle']:.3f}; first ten tasks ÷ LinUCB "
-                f"{row['first ten tasks']:.3f}",
-                "holds" if row["worst seed"] <= 1.02 else "fails",
-            )
+        measured = (
+            f"÷ LinUCB {row['÷ LinUCB']:.3f}, worst seed {row['worst seed']:.3f}; ÷ Bayes "
+            f"oracle {row['÷ Bayes oracle']:.3f}; first ten tasks ÷ LinUCB "
+            f"{row['first ten tasks']:.3f}"
         )
-        slug = slug_of(name)
-        sections.append(
-            Section(
-                f"{DEFAULT}: {name}",
-                "",
-                [
-                    figures.totals(regret, name=f"{slug}-totals"),
-                    figures.per_task_regret(regret, name=f"{slug}-per-task"),
-                ],
-                level=2,
-            )
-        )
+        holds = row["worst seed"] <= 1.02
+        claims.append(our_claim(f"{DEFAULT} never does worse than LinUCB: {name}", measured, holds))
+        sections.append(regret_section(f"{DEFAULT}: {name}", "", regret, slug_of(name)))
     table = pl.DataFrame(rows)
     head = Section(
         f"Beyond the paper: {DEFAULT}",
-        "One configuration, the default, in every world, told neither the noise nor anything "
+        "One configuration, the default, in every world, given neither the noise nor anything "
         f"else, on {len(main_seeds(runner))} seeds; the figures below, with everybody, have fewer. "
         "Total regret is given as a multiple of the Bayes oracle's, of LinUCB's (λ = 1) and "
         "of LinUCB's with the best λ; the regret of the first ten tasks as a multiple of "
         "LinUCB's; and the worst seed's total as a multiple of LinUCB's. The last two columns are "
         "of the same without an intercept and in the units given, which happen to be right in "
-        "these worlds: the difference is what it costs to find the units out. The projection "
-        "policies "
+        "these worlds: the difference is the cost of estimating the units. The projection policies "
         "have λ's from data, and, in a second version, the best λ₁ and λ₂ of a grid on other "
         "seeds.",
         table=table,
     )
-    more, settled = others(runner)
+    more, settled = other_worlds(runner)
     return [head, *sections, *more], [*claims, *settled], table
 
 
-def compared(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
+def our_claim(claim: str, measured: str, holds: bool) -> Claim:
+    """A claim of headstart's own."""
+    return Claim(claim, "headstart", measured, "holds" if holds else "fails")
+
+
+def regret_section(title: str, text: str, regret: pl.DataFrame, name: str) -> Section:
+    """A section with total regret and the regret of each task."""
+    drawn = [
+        figures.totals(regret, name=f"{name}-totals"),
+        figures.per_task_regret(regret, name=f"{name}-per-task"),
+    ]
+    return Section(title, text, drawn, level=2)
+
+
+def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
     import polars as pl
 
@@ -108,9 +109,7 @@ def compared(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.D
     rivals = [policy("bias_oful"), policy("projected_linucb")]
     if runner.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
-        (plain, projected), _ = runner.tuned(
-            slug_of(name), world, ("linucb", "projected_linucb"), fixed
-        )
+        (plain, projected), _ = runner.tuned(slug_of(name), world, tuple(fixed), fixed)
         policies.append(dataclasses.replace(plain, name=BEST))
         rivals.append(dataclasses.replace(projected, name=TUNED))
     seeds, last = main_seeds(runner), (runner.scale.rounds,)
@@ -121,39 +120,37 @@ def compared(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.D
     return results, pl.concat([shared, others.regret])
 
 
-def summary(name: str, results: Results) -> dict[str, Any]:
+def table_row(name: str, results: Results) -> dict[str, Any]:
     """A row of the main table."""
     import polars as pl
 
     totals = results.totals()
-    row: dict[str, Any] = {"world": name}
-    for baseline in ("Bayes oracle", "LinUCB", BEST):
-        if baseline in totals["policy"]:
-            row[f"÷ {baseline}"] = ratio(totals, baseline)["ratio"]
     early = results.regret.filter(pl.col("task") < 10)
     early = early.group_by("seed", "policy").agg(total=pl.col("regret").sum())
-    row["first ten tasks"] = ratio(early, "LinUCB")["ratio"]
-    row["worst seed"] = ratio(totals, "LinUCB")["worst"]
-    row["÷ Bayes oracle, units given"] = ratio(totals, "Bayes oracle", GIVEN)["ratio"]
-    row["first ten tasks, units given"] = ratio(early, "LinUCB", GIVEN)["ratio"]
-    return row
+    names = [name for name in ("Bayes oracle", "LinUCB", BEST) if name in totals["policy"]]
+    against = {baseline: Ratios(totals, baseline) for baseline in names}
+    first = Ratios(early)
+    return {
+        "world": name,
+        **{f"÷ {baseline}": against[baseline][DEFAULT] for baseline in names},
+        "first ten tasks": first[DEFAULT],
+        "worst seed": against["LinUCB"].rows[DEFAULT]["worst"],
+        "÷ Bayes oracle, units given": against["Bayes oracle"][GIVEN],
+        "first ten tasks, units given": first[GIVEN],
+    }
 
 
-def ratio(totals: pl.DataFrame, baseline: str, policy: str = DEFAULT) -> dict[str, Any]:
-    """A policy's total regret against another's."""
-    rows = paired_ratios(totals, baseline).iter_rows(named=True)
-    return next(row for row in rows if row["policy"] == policy)
-
-
-def others(runner: Runner) -> tuple[list[Section], list[Claim]]:
-    """Groups of tasks, curves, overlapping tasks, clicks."""
+def other_worlds(runner: Runner) -> tuple[list[Section], list[Claim]]:
+    """Groups of tasks, curves, interleaved tasks, clicks, and Thompson sampling."""
     seeds = runner.scale.reported[:FEW_SEEDS]
-    sections, claims = [], []
     both = (policy("linucb"), policy("empirical_bayes"))
-    for name, world, words in (
+    sections, claims = [], []
+    for name, world, title, where, text in (
         (
             "groups",
             GROUPED,
+            "in groups",
+            "come in groups",
             "Three groups of tasks, each near a three-dimensional affine subspace of its own, "
             "their means 1 apart. The mixture finds the groups, and a task's rewards tell which "
             "it belongs to.",
@@ -161,88 +158,66 @@ def others(runner: Runner) -> tuple[list[Section], list[Claim]]:
         (
             "curve",
             CURVED,
+            "on a curve",
+            "lie on a curve",
             "Tasks lie on a closed curve that winds through four dimensions: no affine subspace of "
             "fewer dimensions holds it, but small groups follow it piece by piece.",
         ),
     ):
         found = runner.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
-        measured = ratio(found.totals(), DEFAULT, "mixture")
-        claims.append(
-            Claim(
-                f"A mixture is better where tasks come in {name}"
-                if name == "groups"
-                else "A mixture is better where tasks lie on a curve",
-                "headstart",
-                f"mixture ÷ {DEFAULT} {measured['ratio']:.3f} "
-                f"[{measured['low']:.3f}, {measured['high']:.3f}]",
-                "holds" if measured["high"] < 1.0 else "fails",
-            )
-        )
-        sections.append(
-            Section(
-                f"Mixtures: tasks {'in groups' if name == 'groups' else 'on a curve'}",
-                words,
-                [
-                    figures.totals(found.regret, name=f"beyond-{name}-totals"),
-                    figures.per_task_regret(found.regret, name=f"beyond-{name}-per-task"),
-                ],
-                level=2,
-            )
-        )
-    claims.append(overlapping(runner, seeds))
-    section, claim = clicks(runner, seeds)
+        ratios = Ratios(found.totals(), DEFAULT)
+        claim, measured = f"A mixture is better where tasks {where}", ratios.text("mixture")
+        holds = ratios.rows["mixture"]["high"] < 1.0
+        claims.append(our_claim(claim, f"mixture ÷ {DEFAULT} {measured}", holds))
+        title = f"Mixtures: tasks {title}"
+        sections.append(regret_section(title, text, found.regret, f"beyond-{name}"))
+    claims.append(interleaved_claim(runner, seeds))
+    section, claim_of_clicks = clicks(runner, seeds, both)
     sampled = runner.run("beyond-thompson", Synthetic(), (*both, policy("empirical_bayes_ts")))
-    sections += [
-        section,
-        Section(
-            "headstart, Thompson: the default prior, sampled",
-            "Scale 1, the belief itself, in the paper's setting.",
-            figures.totals(sampled.regret, name="beyond-thompson-totals"),
-            level=2,
-        ),
-    ]
-    return sections, [*claims, claim]
+    thompson = Section(
+        "headstart, Thompson: the default prior, sampled",
+        "Scale 1, the belief itself, in the paper's setting.",
+        figures.totals(sampled.regret, name="beyond-thompson-totals"),
+        level=2,
+    )
+    return [*sections, section, thompson], [*claims, claim_of_clicks]
 
 
-def overlapping(runner: Runner, seeds: Sequence[int]) -> Claim:
+def interleaved_claim(runner: Runner, seeds: Sequence[int]) -> Claim:
     """Fifty tasks at once against the same tasks one by one."""
-    scale = runner.scale
-    at_once = min(50, max(scale.tasks // 2, 1))
+    at_once = min(50, max(runner.scale.tasks // 2, 1))
     one, many = (
-        play_seeds(runner, name, play_overlapping, Synthetic(), seeds, tasks)
+        play_seeds(runner, name, play_interleaved, Synthetic(), seeds, tasks)
         for name, tasks in (("beyond-one-by-one", 1), ("beyond-at-once", at_once))
     )
     each = many.sum(1) / one.sum(1)
-    return Claim(
+    return our_claim(
         f"With {at_once} tasks running at once, little is lost",
-        "headstart",
         f"total regret ÷ that of the same tasks one by one: {each.mean():.3f}, worst of "
         f"{len(seeds)} seeds {each.max():.3f}",
-        "holds" if each.mean() <= 1.15 else "fails",
+        each.mean() <= 1.15,
     )
 
 
-def clicks(runner: Runner, seeds: Sequence[int]) -> tuple[Section, Claim]:
+def clicks(
+    runner: Runner, seeds: Sequence[int], policies: Sequence[NamedPolicy]
+) -> tuple[Section, Claim]:
     """Rewards of 0 and 1 with a logistic link."""
-    found = runner.run(
-        "beyond-clicks", CLICKS, (policy("linucb"), policy("empirical_bayes")), seeds=seeds
-    )
+    found = runner.run("beyond-clicks", CLICKS, policies, seeds=seeds)
     oracle = play_seeds(runner, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
     totals = found.totals().sort("seed")
-    ours = totals.filter(policy=DEFAULT)["total"].to_numpy()
-    lone = totals.filter(policy="LinUCB")["total"].to_numpy()
-    lost = ours.sum() / oracle.sum()
+    ours, lone = (totals.filter(policy=name)["total"].to_numpy() for name in (DEFAULT, "LinUCB"))
+    ratio, lost = ours.sum() / lone.sum(), ours.sum() / oracle.sum()
     text = (
         f"Rewards are 1 with probability 1/(1 + exp(−{CLICKS.logistic:g} xᵀθ)), else 0, and the "
         f"model is linear all the same. Over {len(seeds)} seeds its total regret is "
-        f"{ours.sum() / lone.sum():.3f} × LinUCB's, and {lost:.2f} × that of an oracle that is "
-        "told the mean, the covariance and the logistic link."
+        f"{ratio:.3f} × LinUCB's, and {lost:.2f} × that of an oracle that is given the mean, the "
+        "covariance and the logistic link."
     )
-    claim = Claim(
+    claim = our_claim(
         "Rewards of 0 and 1 work too",
-        "headstart",
-        f"÷ LinUCB {ours.sum() / lone.sum():.3f}; ÷ an oracle told μ, Σ and the link {lost:.2f}",
-        "holds" if (ours <= 1.02 * lone).all() else "fails",
+        f"÷ LinUCB {ratio:.3f}; ÷ an oracle given μ, Σ and the link {lost:.2f}",
+        bool((ours <= 1.02 * lone).all()),
     )
     figure = figures.totals(found.regret, name="beyond-clicks-totals")
     return Section(f"{DEFAULT}: clicks", text, figure, level=2), claim
@@ -279,68 +254,50 @@ def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
     tuned = known_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
     for group in ("men", "women"):
         world = MovieLens(group=group, data=runner.data)
-        tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
-        seeds = runner.scale.reported[:5]
-        found = runner.run(
-            f"beyond-movielens-{group}",
-            world,
-            (*tuned, policy("empirical_bayes")),
-            tasks=tasks,
-            seeds=seeds,
-        )
-        totals = found.totals()
-        best = min(
-            ("B-OFUL", "P-LinUCB"),
-            key=lambda name: float(totals.filter(policy=name)["total"].sum()),
-        )
-        measured = ratio(totals, best)
+        policies = (*tuned, policy("empirical_bayes"))
+        found, tasks = play_users(runner, f"beyond-movielens-{group}", world, policies)
+        against = Ratios(found.totals())
+        best = min(("B-OFUL", "P-LinUCB"), key=lambda name: against[name])
+        ratios = Ratios(found.totals(), best)
         claims.append(
-            Claim(
+            our_claim(
                 f"{DEFAULT} is no worse than the best tuned: MovieLens, {group}",
-                "headstart",
-                f"÷ tuned {best} {measured['ratio']:.3f} "
-                f"[{measured['low']:.3f}, {measured['high']:.3f}]",
-                "holds" if measured["ratio"] <= 1.0 else "fails",
+                f"÷ tuned {best} {ratios.text(DEFAULT)}",
+                ratios[DEFAULT] <= 1.0,
             )
         )
         sections.append(
             Section(
                 f"{DEFAULT}: MovieLens, {group}",
-                f"{tasks} users. LinUCB, B-OFUL and P-LinUCB have the settings that were tuned on "
-                f"other users; {DEFAULT} is told nothing.",
+                f"{tasks} users. LinUCB, B-OFUL and P-LinUCB have the options that were tuned on "
+                f"other users; {DEFAULT} is given nothing.",
                 figures.totals(found.regret, name=f"beyond-movielens-{group}-totals"),
                 level=2,
             )
         )
-    sections.append(features(runner))
-    return sections, claims
+    return [*sections, better_features(runner)], claims
 
 
-def features(runner: Runner) -> Section:
+def better_features(runner: Runner) -> Section:
     """What an intercept and features learned from past users add."""
     import polars as pl
 
     rows, ours = [], "empirical Bayes, regret a user"
-    for what in ("genres", "learned", "both"):
-        for intercept in (False, True):
-            world = MovieLens(group="men", data=runner.data, features=what, intercept=intercept)
-            tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
-            seeds = runner.scale.reported[:5]
-            name = f"beyond-features-{what}{'-intercept' if intercept else ''}"
-            policies = (policy("linucb"), policy("empirical_bayes", intercept=False))
-            found = runner.run(name, world, policies, tasks=tasks, seeds=seeds)
-            each = found.totals().group_by("policy").agg(pl.col("total").mean())
-            total = dict(each.iter_rows())
-            rows.append(
-                {
-                    "features": {"genres": "18 genres", "learned": "11 learned", "both": "both"}[
-                        what
-                    ],
-                    "intercept": "yes" if intercept else "no",
-                    "LinUCB, regret a user": total["LinUCB"] / tasks,
-                    ours: total["empirical Bayes"] / tasks,
-                }
-            )
+    policies = (policy("linucb"), policy("empirical_bayes", intercept=False))
+    contents = {"genres": "18 genres", "learned": "11 learned", "both": "both"}
+    for what, intercept in itertools.product(contents, (False, True)):
+        world = MovieLens(group="men", data=runner.data, features=what, intercept=intercept)
+        name = f"beyond-features-{what}{'-intercept' if intercept else ''}"
+        found, tasks = play_users(runner, name, world, policies)
+        mean = dict(found.totals().group_by("policy").agg(pl.col("total").mean()).iter_rows())
+        rows.append(
+            {
+                "features": contents[what],
+                "intercept": "yes" if intercept else "no",
+                "LinUCB, regret a user": mean["LinUCB"] / tasks,
+                ours: mean["empirical Bayes"] / tasks,
+            }
+        )
     table = pl.DataFrame(rows)
     table = table.with_columns((pl.col(ours) / rows[0][ours]).alias("÷ genres alone"))
     return Section(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from headstart.lab import figures
@@ -12,7 +14,7 @@ from headstart.lab.studies import synthetic
 from headstart.lab.studies.runner import Runner
 from headstart.worlds.movielens import MovieLens
 
-__all__ = ["comparison", "singular_share"]
+__all__ = ["comparison", "play_users", "singular_share"]
 
 ALGORITHMS = (
     "linucb",
@@ -26,9 +28,13 @@ ALGORITHMS = (
 GENRES = 18
 
 
-def world_of(runner: Runner, group: str | int) -> MovieLens:
-    """Users of a group with 250 ratings or more."""
-    return MovieLens(group=group, data=runner.data)
+def play_users(
+    runner: Runner, name: str, world: MovieLens, policies: Sequence[NamedPolicy]
+) -> tuple[Results, int]:
+    """Run policies on the users of a world, on five seeds; also gives how many users there are."""
+    tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
+    seeds = runner.scale.reported[:5]
+    return runner.run(name, world, policies, tasks=tasks, seeds=seeds), tasks
 
 
 def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
@@ -38,50 +44,43 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     tuned, tuning = runner.tuned("movielens", others, ALGORITHMS)
     scale = next(each.options["scale"] for each in tuned if each.algorithm == "meta_ts")
     ridge = policy("meta_ts", "M-TS, ridge", estimate="ridge", scale=scale)
-    policies = (*tuned, ridge)
-    occupations = list(world_of(runner, "everybody").groups("occupation"))
+    occupations = list(MovieLens(data=runner.data).groups("occupation"))
     groups: list[str] = ["men", "women", *occupations[: 1 if not runner.tune else 3]]
+    how = "Tuned on users with 150 to 249 ratings."
+    if tuning is None:
+        how = "Options come with headstart."
     results, sections = {}, []
     for group in groups:
-        world = world_of(runner, group)
-        users = world.population(0).tasks or runner.scale.tasks
-        tasks = min(runner.scale.tasks, users)
-        seeds = runner.scale.reported[:5]
-        slug = "".join(letter if letter.isalnum() else "-" for letter in group)
-        found = runner.run(f"movielens-{slug}", world, policies, tasks=tasks, seeds=seeds)
+        world, title = MovieLens(group=group, data=runner.data), f"MovieLens, {group}"
+        name = "movielens-" + "".join(letter if letter.isalnum() else "-" for letter in group)
+        found, tasks = play_users(runner, name, world, (*tuned, ridge))
+        printed, _ = play_users(runner, f"{name}-printed", world, printed_policies())
         results[group] = found
-        about = f"{tasks} of {users} users with 250 ratings or more, 10 rated movies a round"
-        printed = runner.run(
-            f"movielens-{slug}-printed", world, printed_policies(), tasks=tasks, seeds=seeds
-        )
+        users = world.population(0).tasks
         sections += [
             Section(
-                f"MovieLens, {group}: expected transfer regret",
-                f"{about}; contexts are {GENRES} genre flags divided by their norm; regret is the "
-                "best rating on offer minus that of the pick, ratings scaled to [0, 1]. "
-                + (
-                    "Settings come with headstart."
-                    if tuning is None
-                    else "Tuned on users with 150 to 249 ratings."
-                ),
-                figures.transfer_regret(found.regret, f"movielens-{slug}-rounds"),
+                f"{title}: expected transfer regret",
+                f"{tasks} of {users} users with 250 ratings or more, 10 rated movies a round; "
+                f"contexts are {GENRES} genre flags divided by their norm; regret is the best "
+                f"rating on offer minus that of the pick, ratings scaled to [0, 1]. {how}",
+                figures.transfer_regret(found.regret, f"{name}-rounds"),
             ),
             Section(
-                f"MovieLens, {group}: cumulative regret against users",
+                f"{title}: cumulative regret against users",
                 "",
-                figures.cumulative_regret(found.regret, f"movielens-{slug}-tasks"),
+                figures.cumulative_regret(found.regret, f"{name}-tasks"),
             ),
             Section(
-                f"MovieLens, {group}: total regret against LinUCB's",
+                f"{title}: total regret against LinUCB's",
                 "",
-                figures.totals(found.regret, name=f"movielens-{slug}-totals"),
+                figures.totals(found.regret, name=f"{name}-totals"),
             ),
             Section(
-                f"MovieLens, {group}: the paper's printed constants",
+                f"{title}: the paper's printed constants",
                 "Algorithms 1 to 3 as printed, nothing tuned.",
                 [
-                    figures.transfer_regret(printed.regret, f"movielens-{slug}-printed-rounds"),
-                    figures.totals(printed.regret, name=f"movielens-{slug}-printed-totals"),
+                    figures.transfer_regret(printed.regret, f"{name}-printed-rounds"),
+                    figures.totals(printed.regret, name=f"{name}-printed-totals"),
                 ],
             ),
         ]
@@ -104,7 +103,7 @@ def printed_policies() -> tuple[NamedPolicy, ...]:
 
 def singular_share(runner: Runner, rounds: int = 2 * GENRES, users: int = 400) -> float:
     """The share of users whose DᵀD is singular after so many random rounds."""
-    population = world_of(runner, "everybody").population(0)
+    population = MovieLens(data=runner.data).population(0)
     users = min(users, population.tasks or users)
     singular = 0
     for user in range(users):

@@ -14,7 +14,7 @@ from headstart.lab.report import Claim, Section
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Findings", "Outcome", "ratios"]
+__all__ = ["Findings", "Outcome", "Ratios", "ratios"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +56,33 @@ class Outcome:
         }
 
 
+class Ratios:
+    """Total regret of every policy divided by a baseline's, on the same seeds."""
+
+    def __init__(self, totals: pl.DataFrame, baseline: str = "LinUCB") -> None:
+        self.baseline = baseline
+        rows = paired_ratios(totals, baseline).iter_rows(named=True)
+        self.rows = {row["policy"]: row for row in rows}
+
+    def __getitem__(self, policy: str) -> float:
+        return float(self.rows[policy]["ratio"])
+
+    def beats(self, policy: str, other: str) -> bool:
+        """Whether a policy's interval lies below another's."""
+        return float(self.rows[policy]["high"]) < float(self.rows[other]["low"])
+
+    def text(self, policy: str) -> str:
+        """A policy's ratio and its interval."""
+        row = self.rows[policy]
+        return f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+
+    def say(self, *policies: str) -> str:
+        """The ratios of several policies."""
+        parts = (f"{policy} {self.text(policy)}" for policy in policies)
+        return f"÷ {self.baseline}: " + ", ".join(parts)
+
+
 def ratios(results: Results, baseline: str = "LinUCB") -> pl.DataFrame:
     """Total regret against a baseline's, for a table on the terminal."""
-    return paired_ratios(results.totals(), baseline).select(
-        "policy", "ratio", "low", "high", "worst"
-    )
+    table = paired_ratios(results.totals(), baseline)
+    return table.select("policy", "ratio", "low", "high", "worst")

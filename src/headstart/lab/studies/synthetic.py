@@ -47,9 +47,9 @@ def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[
             f"The synthetic setting of the paper: d = {WORLD.dim}, p = {WORLD.rank}, "
             f"{runner.scale.rounds} rounds, {runner.scale.tasks} tasks, K = {WORLD.arms} arms, "
             f"noise R = {WORLD.noise:g}. All policies see the same tasks, contexts and noise. "
-            f"{DEFAULT} is what hs.Bandit(dim) does: it is told nothing and tuned nowhere. "
+            f"{DEFAULT} is what hs.Bandit(dim) does: nothing is given to it, and nothing is tuned. "
             + (
-                "The other policies' settings come with headstart (a quick look does not tune)."
+                "The other policies' options come with headstart (a quick study does not tune)."
                 if tuning is None
                 else "Each other policy's exploration multiplier and λ's were tuned on "
                 f"{runner.scale.tuning_seeds} other seeds, over the same grids."
@@ -166,7 +166,7 @@ def sweep(
 
     points = [(form, WORLD.dim - rank, rank) for form in forms for rank in ranks]
     policies = [
-        policy("projected_linucb", f"{form}, q = {q}", rank=rank, **forms[form])
+        policy("projected_linucb", f"{form}|{q}", rank=rank, **forms[form])
         for form, q, rank in points
     ]
     totals = runner.run(name, WORLD, policies, checkpoints=()).totals()

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from headstart.lab.figures.looks import Look, looks
-from headstart.lab.figures.text import number, with_interval
+from headstart.lab.figures.styles import Style, assign_styles
+from headstart.lab.figures.text import format_interval, number
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["GREY", "Mark", "Panel", "brief_table"]
+__all__ = ["GREY", "Mark", "Panel", "summary_table"]
 
 GREY = "#767676"
 
@@ -58,13 +58,13 @@ class Panel:
     zero: bool = False
     heading: str = ""
     marks: tuple[Mark, ...] = ()
-    known: dict[str, Look] = dataclasses.field(default_factory=dict)
+    known: dict[str, Style] = dataclasses.field(default_factory=dict)
 
     @property
-    def looks(self) -> dict[str, Look]:
-        """The look of each line, in legend order."""
-        found = looks(self.table["policy"].to_list())
-        return {name: self.known.get(name, look) for name, look in found.items()}
+    def styles(self) -> dict[str, Style]:
+        """The style of each line, in legend order."""
+        found = assign_styles(self.table["policy"].to_list())
+        return {name: self.known.get(name, style) for name, style in found.items()}
 
     @property
     def floor(self) -> float:
@@ -74,23 +74,23 @@ class Panel:
 
     def lines(
         self, floor: float, most: int | None = None
-    ) -> Iterator[tuple[str, Look, pl.DataFrame]]:
-        """Each line's name, look and points: at most ``most`` of them, evenly spread."""
+    ) -> Iterator[tuple[str, Style, pl.DataFrame]]:
+        """Each line's name, style and points: at most ``most`` of them, evenly spread."""
         import polars as pl
 
-        for name, look in self.looks.items():
+        for name, style in self.styles.items():
             points = self.table.filter(pl.col("policy") == name).sort(self.x)
             if self.log:  # an interval that reaches zero goes down to the axis
                 points = points.with_columns(pl.col("mean", "low", "high").clip(floor))
             if most is not None:
-                points = points[spread(len(points), most)]
-            yield name, look, points
+                points = points[evenly_spaced(len(points), most)]
+            yield name, style, points
 
 
-def spread(length: int, most: int) -> list[int]:
+def evenly_spaced(length: int, most: int) -> list[int]:
     """Up to ``most`` places spread evenly over ``length``, first and last included.
 
-    >>> spread(5, 9), spread(101, 3)
+    >>> evenly_spaced(5, 9), evenly_spaced(101, 3)
     ([0, 1, 2, 3, 4], [0, 50, 100])
     """
     if length <= most:
@@ -98,16 +98,16 @@ def spread(length: int, most: int) -> list[int]:
     return sorted({round(at * (length - 1) / (most - 1)) for at in range(most)})
 
 
-def brief_table(panel: Panel, most: int = 5) -> pl.DataFrame:
+def summary_table(panel: Panel, most: int = 5) -> pl.DataFrame:
     """One row per line, a few places along the axis as columns, intervals written out."""
     import polars as pl
 
     places = panel.table[panel.x].unique().sort().to_list()
-    shown = [places[at] for at in spread(len(places), most)]
+    shown = [places[at] for at in evenly_spaced(len(places), most)]
     rows = []
-    for name in panel.looks:
+    for name in panel.styles:
         points = {
-            point[panel.x]: with_interval(point["mean"], point["low"], point["high"])
+            point[panel.x]: format_interval(point["mean"], point["low"], point["high"])
             for point in panel.table.filter(pl.col("policy") == name).iter_rows(named=True)
         }
         cells = {f"{panel.x} {number(place)}": points.get(place, "–") for place in shown}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.curves import Mark, Panel
-from headstart.lab.figures.text import for_matplotlib
+from headstart.lab.figures.panels import Mark, Panel
+from headstart.lab.figures.text import escape_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def draw_panels(
 
 def add_legend(drawing: Drawing, handles: dict[str, Any], columns: int) -> None:
     """A legend below the panels, in so many columns or as many as fit the width."""
-    names = [for_matplotlib(name) for name in handles]
+    names = [escape_matplotlib(name) for name in handles]
     for ncols, spacing in [(columns, 1.2), *((fewer, 0.7) for fewer in range(columns, 0, -1))]:
         legend = drawing.legend(
             list(handles.values()),
@@ -59,15 +59,15 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
     handles = {}
     if panel.log:
         axes.set_yscale("log")
-    total = len(panel.looks)
-    for place, (name, look, points) in enumerate(panel.lines(floor)):
+    total = len(panel.styles)
+    for place, (name, style, points) in enumerate(panel.lines(floor)):
         x, mean = points[panel.x].to_numpy(), points["mean"].to_numpy()
         known = points.drop_nulls(["low", "high"])
         axes.fill_between(
             known[panel.x].to_numpy(),
             known["low"].to_numpy(),
             known["high"].to_numpy(),
-            color=look.colour,
+            color=style.colour,
             alpha=0.2,
             linewidth=0,
         )
@@ -76,9 +76,9 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
         (handles[name],) = axes.plot(
             x,
             mean,
-            look.line,
-            color=look.colour,
-            marker=look.marker,
+            style.line,
+            color=style.colour,
+            marker=style.marker,
             markevery=(place * step // max(1, total), step),
             markeredgewidth=0,
         )
@@ -99,51 +99,23 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
 
 def draw_mark(mark: Mark, axes: Axes) -> None:
     """A point with its label, or a thin line with its label at the end."""
-    label = for_matplotlib(mark.label)
+    label = escape_matplotlib(mark.label)
+    line: dict[str, Any] = {"color": mark.colour, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": "0.25"}
     if mark.x is None and mark.y is not None:
-        axes.axhline(mark.y, color=mark.colour, linewidth=0.8, linestyle=(0, (1, 1.5)))
-        axes.annotate(
-            label,
-            (1, mark.y),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="right",
-            fontsize=7,
-            color="0.25",
-        )
+        axes.axhline(mark.y, **line)
+        where: Any = ("axes fraction", "data")
+        axes.annotate(label, (1, mark.y), xycoords=where, xytext=(0, 2), ha="right", **small)
     elif mark.y is None and mark.x is not None:
-        axes.axvline(mark.x, color=mark.colour, linewidth=0.8, linestyle=(0, (1, 1.5)))
-        axes.annotate(
-            label,
-            (mark.x, 0.9),  # below the labels of levels, which are often at the top
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -1),
-            textcoords="offset points",
-            va="top",
-            fontsize=7,
-            color="0.25",
-        )
+        axes.axvline(mark.x, **line)
+        where = ("data", "axes fraction")
+        # Below the labels of levels, which are often at the top.
+        axes.annotate(label, (mark.x, 0.9), xycoords=where, xytext=(3, -1), va="top", **small)
     elif mark.x is not None and mark.y is not None:
-        axes.plot(
-            [mark.x],
-            [mark.y],
-            "o",
-            color=mark.colour,
-            markersize=7,
-            fillstyle="none",
-            markeredgewidth=1.2,
-            zorder=5,
-        )
+        ring: dict[str, Any] = {"markersize": 7, "fillstyle": "none", "markeredgewidth": 1.2}
+        axes.plot([mark.x], [mark.y], "o", color=mark.colour, **ring, zorder=5)
+        small |= {"color": "0.15", "bbox": {"facecolor": "white", "linewidth": 0, "pad": 1}}
+        # Beside the point: below it are the axis' own labels.
         axes.annotate(
-            label,
-            (mark.x, mark.y),
-            xytext=(7, -1),  # beside the point: below it are the axis' own labels
-            textcoords="offset points",
-            ha="left",
-            va="center",
-            fontsize=7,
-            color="0.15",
-            bbox={"facecolor": "white", "linewidth": 0, "pad": 1},
-            zorder=6,
+            label, (mark.x, mark.y), xytext=(7, -1), ha="left", va="center", zorder=6, **small
         )

@@ -1,4 +1,4 @@
-"""A transfer that knows nothing of batches, at work on a batch of seeds."""
+"""Transfers without batch axes, applied to a batch of seeds one by one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["SeedBySeed"]
+__all__ = ["PerSeed"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class SeedBySeed(Transfer):
+class PerSeed(Transfer):
     """Calls a transfer once for every seed; its state is a tuple of the transfer's states.
 
     Transfers that handle leading batch axes themselves say so (``batched``) and are faster.
@@ -28,7 +28,7 @@ class SeedBySeed(Transfer):
 
     @property
     def keeps_forced(self) -> bool:
-        """As the transfer has it."""
+        """As the transfer states."""
         return self.transfer.keeps_forced
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
@@ -38,23 +38,23 @@ class SeedBySeed(Transfer):
     def fold(self, state: Any, evidence: Evidence, weight: float = 1.0) -> Any:
         """Fold each seed's evidence into its state."""
         return tuple(
-            self.transfer.fold(each, one_of(evidence, seed), weight)
+            self.transfer.fold(each, evidence_of_seed(evidence, seed), weight)
             for seed, each in enumerate(state)
         )
 
     def observe_contexts(self, state: Any, contexts: Array) -> Any:
-        """As the transfer has it, for each seed."""
+        """The states of all seeds after contexts were on offer."""
         return tuple(
             self.transfer.observe_contexts(each, contexts[seed]) for seed, each in enumerate(state)
         )
 
     def single_task_prior(self, state: Any, evidence: Evidence) -> Any:
-        """As the transfer has it, for all seeds."""
+        """The transfer's prior for a lone task, of all seeds."""
         priors = [
-            self.transfer.single_task_prior(each, one_of(evidence, seed))
+            self.transfer.single_task_prior(each, evidence_of_seed(evidence, seed))
             for seed, each in enumerate(state)
         ]
-        return None if priors[0] is None else stacked(priors)
+        return None if priors[0] is None else stack_priors(priors)
 
     def prior(self, state: Any) -> Any:
         """All seeds' priors as one batch."""
@@ -63,21 +63,21 @@ class SeedBySeed(Transfer):
             return MixturePrior.stack(priors)
         if any(prior.batch != () for prior in priors):
             raise InputError(f"{self.transfer!r} must give one prior, without batch axes")
-        return stacked(priors)
+        return stack_priors(priors)
 
 
-def stacked(priors: list[Any]) -> Prior:
+def stack_priors(priors: list[Any]) -> Prior:
     """Priors as one batch."""
     names = ("mean", "root", *SCALARS)
     return Prior(*(np.stack([getattr(prior, name) for prior in priors]) for name in names))
 
 
-def one_of(evidence: Evidence, seed: int) -> Evidence:
+def evidence_of_seed(evidence: Evidence, seed: int) -> Evidence:
     """One task's evidence out of a batch."""
     return Evidence(
         evidence.gram[seed],
         evidence.moment[seed],
         evidence.rounds[seed],
         evidence.squares[seed],
-        None if evidence.forced is None else one_of(evidence.forced, seed),
+        None if evidence.forced is None else evidence_of_seed(evidence.forced, seed),
     )

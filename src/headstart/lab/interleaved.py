@@ -1,4 +1,4 @@
-"""Tasks that overlap in time: many at once, a round each in turn, through a real bandit."""
+"""Interleaved tasks: several run at once, one round each in turn, through one bandit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headstart.rules import UCB
 from headstart.transfer import EmpiricalBayes
 from headstart.worlds.base import Episode, Population, World
 
-__all__ = ["play_overlapping"]
+__all__ = ["play_interleaved"]
 
 
-def play_overlapping(world: World, seed: int, tasks: int, rounds: int, at_once: int) -> Array:
-    """Regret of every task when ``at_once`` of them run in turns; a finished one makes room.
+def play_interleaved(world: World, seed: int, tasks: int, rounds: int, at_once: int) -> Array:
+    """Regret of every task when ``at_once`` tasks run in turns, and the next starts as one ends.
 
-    The bandit is told nothing, not even the noise. With ``at_once=1`` tasks come one by one.
+    The bandit is the default, and estimates the noise. With ``at_once=1``, tasks are sequential.
     """
     checks.integer("at_once", at_once, 1)
     population = world.population(seed)

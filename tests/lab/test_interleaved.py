@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.lab.overlap import play_overlapping
+from headstart.lab.interleaved import play_interleaved
 from headstart.worlds import Synthetic
 from headstart.worlds.base import Population, World
 
@@ -66,14 +66,14 @@ def counted(monkeypatch):
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_one_at_a_time_is_one_after_another(seed):
-    regret = play_overlapping(WORLD, seed, tasks=6, rounds=10, at_once=1)
+    regret = play_interleaved(WORLD, seed, tasks=6, rounds=10, at_once=1)
     np.testing.assert_array_equal(regret, one_after_another(seed, 6, 10))
 
 
 @pytest.mark.parametrize(("tasks", "at_once"), [(7, 3), (6, 6), (3, 8), (1, 1)])
 def test_every_task_gets_its_rounds_once(monkeypatch, tasks, at_once):
     calls, world = counted(monkeypatch), Watched()
-    regret = play_overlapping(world, 0, tasks, rounds=5, at_once=at_once)
+    regret = play_interleaved(world, 0, tasks, rounds=5, at_once=at_once)
     assert regret.shape == (tasks,)
     assert (regret >= 0).all()
     assert sorted(world.asked) == [(task, 5) for task in range(tasks)]
@@ -84,7 +84,7 @@ def test_every_task_gets_its_rounds_once(monkeypatch, tasks, at_once):
 
 def test_so_many_run_at_once_in_turns_and_a_finished_one_makes_room(monkeypatch):
     calls = counted(monkeypatch)
-    play_overlapping(WORLD, 0, tasks=7, rounds=4, at_once=3)
+    play_interleaved(WORLD, 0, tasks=7, rounds=4, at_once=3)
     chosen = [task for name, task in calls if name == "choose"]
     assert chosen == [0, 1, 2] * 4 + [3, 4, 5] * 4 + [6] * 4
     running, most = set(), 0
@@ -96,7 +96,7 @@ def test_so_many_run_at_once_in_turns_and_a_finished_one_makes_room(monkeypatch)
 
 def test_the_same_seed_gives_the_same_regret():
     first, second, other = (
-        play_overlapping(WORLD, seed, tasks=6, rounds=8, at_once=3) for seed in (1, 1, 2)
+        play_interleaved(WORLD, seed, tasks=6, rounds=8, at_once=3) for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
@@ -105,7 +105,7 @@ def test_the_same_seed_gives_the_same_regret():
 def test_tasks_that_overlap_lose_little_more_than_tasks_in_a_row():
     world = Synthetic(dim=6, rank=2, arms=6)
     in_a_row, overlapping = (
-        sum(play_overlapping(world, seed, 40, 25, at_once) for seed in (0, 1)) for at_once in (1, 3)
+        sum(play_interleaved(world, seed, 40, 25, at_once) for seed in (0, 1)) for at_once in (1, 3)
     )
     assert overlapping.sum() < 1.3 * in_a_row.sum()
     # The first ones start from nothing, all at once; after these there is no difference.

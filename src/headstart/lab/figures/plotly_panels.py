@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headstart.lab.figures.base import axis_title, plotly_layout
-from headstart.lab.figures.curves import GREY, Mark, Panel
-from headstart.lab.figures.looks import Look
-from headstart.lab.figures.text import for_plotly, with_interval
+from headstart.lab.figures.panels import GREY, Mark, Panel
+from headstart.lab.figures.styles import Style
+from headstart.lab.figures.text import escape_plotly, format_interval
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,15 +26,15 @@ def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80
         cols=len(panels),
         shared_yaxes=same_y,
         horizontal_spacing=0.06 if same_y else 0.12,
-        subplot_titles=[for_plotly(panel.heading) for panel in panels],
+        subplot_titles=[escape_plotly(panel.heading) for panel in panels],
     )
     listed: set[str] = set()
     floor = min(panel.floor for panel in panels)
     for column, panel in enumerate(panels, 1):
-        for name, look, points in panel.lines(floor, most):
+        for name, style, points in panel.lines(floor, most):
             where = {"row": 1, "col": column}
-            figure.add_traces([band(panel, name, look, points)], rows=1, cols=column)
-            figure.add_trace(line(panel, name, look, points, name not in listed), **where)
+            figure.add_traces([band(panel, name, style, points)], rows=1, cols=column)
+            figure.add_trace(line(panel, name, style, points, name not in listed), **where)
             listed.add(name)
         for mark in panel.marks:
             explore_mark(figure, mark, column, panel.log)
@@ -64,28 +64,28 @@ def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80
     return figure
 
 
-def line(panel: Panel, name: str, look: Look, points: pl.DataFrame, listed: bool) -> Any:
+def line(panel: Panel, name: str, style: Style, points: pl.DataFrame, listed: bool) -> Any:
     """A line with its values under the pointer."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
 
     shown = [
-        with_interval(mean, low, high)
+        format_interval(mean, low, high)
         for mean, low, high in points.select("mean", "low", "high").iter_rows()
     ]
     return go.Scatter(
         x=points[panel.x].to_numpy(),
         y=points["mean"].to_numpy(),
-        name=for_plotly(name),
+        name=escape_plotly(name),
         legendgroup=name,
         showlegend=listed,
         mode="lines",
-        line={"color": look.colour, "dash": look.dash, "width": 2},
+        line={"color": style.colour, "dash": style.dash, "width": 2},
         text=shown,
         hovertemplate="%{text}",
     )
 
 
-def band(panel: Panel, name: str, look: Look, points: pl.DataFrame) -> Any:
+def band(panel: Panel, name: str, style: Style, points: pl.DataFrame) -> Any:
     """A line's interval: hidden with its line."""
     import numpy as np
     import plotly.graph_objects as go
@@ -95,12 +95,12 @@ def band(panel: Panel, name: str, look: Look, points: pl.DataFrame) -> Any:
     return go.Scatter(
         x=np.concatenate([x, x[::-1]]),
         y=np.concatenate([known["high"].to_numpy(), known["low"].to_numpy()[::-1]]),
-        name=for_plotly(name),
+        name=escape_plotly(name),
         legendgroup=name,
         showlegend=False,
         mode="none",
         fill="toself",
-        fillcolor=see_through(look.colour),
+        fillcolor=see_through(style.colour),
         hoverinfo="skip",
     )
 
@@ -119,7 +119,7 @@ def explore_mark(figure: Any, mark: Mark, column: int, log: bool) -> None:
     """A point or a thin line with its label."""
     where = {"row": 1, "col": column}
     style = {"color": mark.colour, "width": 1, "dash": "dot"}
-    label: dict[str, Any] = {"text": for_plotly(mark.label), "showarrow": False}
+    label: dict[str, Any] = {"text": escape_plotly(mark.label), "showarrow": False}
     label |= {"font": {"size": 11}, **where}
     if mark.x is None and mark.y is not None:
         figure.add_hline(mark.y, line=style, **where)
@@ -137,7 +137,7 @@ def explore_mark(figure: Any, mark: Mark, column: int, log: bool) -> None:
             y=[mark.y],
             mode="markers+text",
             marker={"symbol": "circle-open", "size": 13, "color": mark.colour, "line_width": 2},
-            text=[for_plotly(mark.label)],
+            text=[escape_plotly(mark.label)],
             textposition="bottom left",
             showlegend=False,
             hoverinfo="skip",

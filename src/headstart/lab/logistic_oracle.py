@@ -1,4 +1,4 @@
-"""Rewards of 0 and 1: what a linear model loses against one that knows they are clicks."""
+"""An oracle for rewards of 0 and 1 that is given the logistic link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["play_logistic_oracle"]
 
 
 def play_logistic_oracle(world: Synthetic, seed: int, tasks: int, rounds: int) -> Array:
-    """Regret of every task for a learner that is told μ, Σ and the logistic link.
+    """Regret of every task for a policy that is given μ, Σ and the logistic link.
 
     With p = 1/(1 + exp(−a xᵀθ)), its Gaussian belief N(θ̂, C) is corrected after every click by one
     step of the extended Kalman filter, and it plays the largest xᵀθ̂ + ‖x‖_C::
