@@ -18,16 +18,16 @@ import numpy.typing as npt
 
 from headstart import checks
 
-__all__ = ["CannotStack", "StackedStreams", "Stream", "Streams", "entropy_of"]
+__all__ = ["CannotStack", "StackedStreams", "Stream", "Streams", "seed_as_integer"]
 
 if TYPE_CHECKING:
     Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
 
 
-def entropy_of(seed: Seed) -> int:
+def seed_as_integer(seed: Seed) -> int:
     """A seed as a whole number: fresh from the system for ``None``, drawn from a generator.
 
-    >>> entropy_of(7)
+    >>> seed_as_integer(7)
     7
     """
     if seed is None:
@@ -64,7 +64,7 @@ class Stream:
     def __reduce__(self) -> Any:
         return self.__getattr__("__reduce__")()
 
-    def afresh(self) -> Stream:
+    def restarted(self) -> Stream:
         """The same stream from its start."""
         return Stream(self.streams, self.key, self.place)
 

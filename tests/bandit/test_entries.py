@@ -97,7 +97,7 @@ class TestTheEvidenceOfATask:
             choice = task.choose(offer(at))
             told.append((bandit._features.changed(choice.context), reward_of(choice, at)))
             task.learn(choice, told[-1][1])
-            expected = expected.faded(faded).add(*told[-1], forced=choice.forced)
+            expected = expected.discounted(faded).add(*told[-1], forced=choice.forced)
             for name in ("gram", "moment", "squares", "rounds"):
                 for shown, sums in (
                     (task.evidence, expected),

@@ -24,8 +24,8 @@ from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.features.contexts import LARGEST, Features, Sizes, allowed_arms, checked_reward
 from headstart.model.base import BasePrior
 from headstart.model.evidence import Evidence
-from headstart.random import Stream, Streams, entropy_of
-from headstart.records import Array, frozen
+from headstart.random import Stream, Streams, seed_as_integer
+from headstart.records import Array, set_read_only
 from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
 
@@ -134,7 +134,7 @@ class Bandit:
         self._offers = 0
         self._rule = rule
         self._memory = checks.integer("memory", memory, 1)
-        self._streams = Streams(entropy_of(seed))
+        self._streams = Streams(seed_as_integer(seed))
         self._origin = os.urandom(16)  # marks this bandit's choices; no decision depends on it
         self._frozen = False
         self._ledger = ledger
@@ -507,8 +507,10 @@ class Bandit:
             if names is not features.names:
                 self._features = features._replace(names=names)
         odds = partial(odds_of, rule, belief, table, self._streams.seed, key, position, allowed)
-        row = frozen(table[arm].copy())
-        context = row[: features.given] if features.scale is None else frozen(given[arm].copy())
+        row = set_read_only(table[arm].copy())
+        context = (
+            row[: features.given] if features.scale is None else set_read_only(given[arm].copy())
+        )
         origin = self._origin
         return Choice(arm, score, name, number, bool(forced), context, origin, odds, epoch, row)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headstart.bandit.choice import Choice
 from headstart.random import Streams
-from headstart.records import Array, frozen
+from headstart.records import Array, set_read_only
 from headstart.rules import Propensities, Rule
 
 __all__ = ["Choices", "odds_of"]
@@ -93,7 +93,10 @@ def builder(
     def build(at: int) -> Choice:
         stream = streams[at]
         odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
-        context, row = frozen(given[at, arms[at]].copy()), frozen(tables[at, arms[at]].copy())
+        context, row = (
+            set_read_only(given[at, arms[at]].copy()),
+            set_read_only(tables[at, arms[at]].copy()),
+        )
         mark, task, number = bool(forced[at]), tasks[at], numbers[at]
         arm, score = int(arms[at]), float(scores[at])
         return Choice(arm, score, task, number, mark, context, origin, odds, epoch, row)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from headstart.errors import ChoiceError
-from headstart.records import Array, frozen
+from headstart.records import Array, set_read_only
 from headstart.rules import Propensities
 
 __all__ = ["Choice"]
@@ -154,7 +154,7 @@ class Choice:
         _, forced, epoch, number, arm, dim, length = HEAD.unpack_from(body)
         task = body[HEAD.size : HEAD.size + length].decode()
         context = np.frombuffer(body, dtype="<f8", offset=HEAD.size + length, count=dim)
-        context = frozen(context.astype(np.float64))
+        context = set_read_only(context.astype(np.float64))
         score, mark = float("nan"), bool(forced)
         return cls(arm, score, task, number, mark, context, origin, epoch=epoch)
 

@@ -21,7 +21,7 @@ from headstart.errors import InputError
 from headstart.features.contexts import Features, Sizes
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
-from headstart.model.evidence import Evidence, fault_in, packed_size
+from headstart.model.evidence import Evidence, find_fault, packed_size
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array, Record, check_like, flatten
@@ -233,7 +233,7 @@ def check_evidence(rows: Any, tasks: Sequence[str], dim: int, forced: bool) -> N
     several = max(1, TOGETHER // width)
     for start in range(0, len(rows), several):
         block = np.concatenate(rows[start : start + several]).reshape(-1, width)
-        fault = fault_in(block, dim, LARGEST)
+        fault = find_fault(block, dim, LARGEST)
         if fault is not None:
             name = checks.describe(tasks[start + fault[0]])
             raise InputError(f"evidence of task {name} must be sums of rounds; got {fault[1]}")
@@ -346,7 +346,7 @@ def check_base(base: Any, dim: int) -> None:
     pooled = base.pooled.replace()  # checked, as it is made anew
     if pooled.moment.shape != (dim,):
         raise checks.refuse("base.pooled", f"Evidence of dimension {dim}", pooled.moment)
-    fault = fault_in(pooled.replace(forced=None).pack()[None], dim)
+    fault = find_fault(pooled.replace(forced=None).pack()[None], dim)
     if fault is not None:
         raise InputError(f"base.pooled must be sums of rounds; got {fault[1]}")
 

@@ -152,7 +152,7 @@ def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | N
         raise FileError(f"path {str(path)!r}: {error}") from None
     except HeadstartError as error:
         raise FileError(f"path {str(path)!r} does not hold a bandit as it must: {error}") from error
-    except atomic.SENSELESS as error:
+    except atomic.DECODING_ERRORS as error:
         raise FileError(
             f"path {str(path)!r} does not fit the transfer or rule it is loaded with, or lacks "
             f"something ({type(error).__name__}: {error})"

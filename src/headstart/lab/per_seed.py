@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import SCALARS, MixturePrior
+from headstart.model.mixture import SCALAR_FIELDS, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
@@ -68,7 +68,7 @@ class PerSeed(Transfer):
 
 def stack_priors(priors: list[Any]) -> Prior:
     """Priors as one batch."""
-    names = ("mean", "root", *SCALARS)
+    names = ("mean", "root", *SCALAR_FIELDS)
     return Prior(*(np.stack([getattr(prior, name) for prior in priors]) for name in names))
 
 

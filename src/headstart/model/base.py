@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.records import Array, Record, restate
+from headstart.records import Array, Record, reset_inherited
 
 if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
@@ -92,7 +92,7 @@ class BaseBelief(Record, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        restate(cls, BaseBelief, ("loop_form", "stack"))
+        reset_inherited(cls, BaseBelief, ("loop_form", "stack"))
 
     @property
     def dim(self) -> int:
@@ -137,12 +137,12 @@ class BaseBelief(Record, ABC):
         return self.update(x, r if self.batch else float(r)).sealed()
 
     @property
-    def outgrown(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """Whether it must be computed anew from prior and evidence."""
         return False
 
     def as_scaled(self, before: Self) -> Self:
-        """The same belief, no longer outgrown, with the scale that ``before`` was computed at."""
+        """The same belief, not to be rebuilt, with the scale that ``before`` was computed at."""
         return self
 
     def with_rounds(self, rounds: Any) -> Self:

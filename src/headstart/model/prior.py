@@ -18,8 +18,8 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.model.base import BasePrior
-from headstart.model.graded import sums_hold
-from headstart.records import Array, frozen, private
+from headstart.model.information_form import sums_are_accurate
+from headstart.records import Array, read_only_copy, set_read_only
 
 if TYPE_CHECKING:
     from headstart.model.belief import Belief
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ONE_NOISE", "Prior"]
 
-LARGEST = 1e150  # numbers whose squares are finite
+MAX_ENTRY = 1e150  # numbers whose squares are finite
 ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
@@ -78,20 +78,20 @@ class Prior(BasePrior):
         if root.shape != (*batch, dim, dim):
             raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
         for name, array in (("mean", mean), ("root", root)):
-            if not float(np.abs(array).max(initial=0.0)) <= LARGEST:
-                raise InputError(f"{name} must be below {LARGEST:g} in size; got more")
+            if not float(np.abs(array).max(initial=0.0)) <= MAX_ENTRY:
+                raise InputError(f"{name} must be below {MAX_ENTRY:g} in size; got more")
         noise = checks.finite_array("noise", self.noise, "positive")
         if (noise <= 0).any():
             raise checks.refuse("noise", "a positive finite number", self.noise)
-        object.__setattr__(self, "mean", private(mean))
-        object.__setattr__(self, "root", private(root))
+        object.__setattr__(self, "mean", read_only_copy(mean))
+        object.__setattr__(self, "root", read_only_copy(root))
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
         for name in ("noise", "bias", "printed_bias", "noise_freedom"):
-            value = checked_scale(name, getattr(self, name))
+            value = non_negative_array(name, getattr(self, name))
             if value.shape not in ((), batch):
                 raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
-            kept = float(value) if value.ndim == 0 else private(value)
+            kept = float(value) if value.ndim == 0 else read_only_copy(value)
             object.__setattr__(self, name, kept)
 
     @classmethod
@@ -154,7 +154,7 @@ class Prior(BasePrior):
 
     def determined_by(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
-        return sums_hold(self.root, evidence.gram)
+        return sums_are_accurate(self.root, evidence.gram)
 
     def with_unknown_noise(self) -> Prior:
         """The same prior with R left to the task's own rewards; itself if it is so already."""
@@ -172,7 +172,7 @@ class Prior(BasePrior):
         return float(log_det) if log_det.ndim == 0 else log_det
 
 
-def checked_scale(name: str, value: Any) -> Array:
+def non_negative_array(name: str, value: Any) -> Array:
     """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
     want = "0 or more"
     if not name.endswith("bias") or checks.has_masked(value):
@@ -195,8 +195,8 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     """A finite, symmetric, positive semi-definite matrix of this shape."""
     want = f"symmetric, positive semi-definite and of shape {shape}"
     sigma = checks.finite_array("covariance", covariance, want)
-    if not float(np.abs(sigma).max(initial=0.0)) <= checks.GREATEST**2:
-        raise InputError(f"covariance must be below {checks.GREATEST**2:g} in size; got more")
+    if not float(np.abs(sigma).max(initial=0.0)) <= checks.MAX_MAGNITUDE**2:
+        raise InputError(f"covariance must be below {checks.MAX_MAGNITUDE**2:g} in size; got more")
     if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
         raise checks.refuse("covariance", want, sigma)
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
@@ -221,4 +221,4 @@ def symmetric_root(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh(matrix)
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
     root: Array = scaled @ vectors.swapaxes(-1, -2)
-    return frozen(root)
+    return set_read_only(root)

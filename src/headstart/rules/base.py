@@ -17,8 +17,16 @@ import numpy as np
 from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
-from headstart.records import Array, Settings, restate
-from headstart.rules.ties import Mask, best_two, fall_on, leaders, open_arms, pick_among, slack
+from headstart.records import Array, Settings, reset_inherited
+from headstart.rules.ties import (
+    Mask,
+    allowed_arms,
+    best_arms,
+    best_two,
+    draw_arm,
+    select_by_uniform,
+    tie_tolerance,
+)
 
 __all__ = ["BeliefLike", "Indexed", "LoopForm", "Pick", "Propensities", "Rule"]
 
@@ -99,7 +107,7 @@ class Rule(Settings, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        restate(cls, Rule, ("loop_form",))
+        reset_inherited(cls, Rule, ("loop_form",))
 
     @abstractmethod
     def choose(
@@ -172,7 +180,7 @@ class Indexed(Rule):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        restate(cls, Indexed, ("compiled", "stackable"))
+        reset_inherited(cls, Indexed, ("compiled", "stackable"))
 
     def __post_init__(self) -> None:
         checks.fraction("explore", self.explore)
@@ -192,11 +200,11 @@ class Indexed(Rule):
         if contexts.ndim == 2 and not getattr(belief, "batch", ()):
             return self.choose_one(belief, contexts, rng, allowed)
         scores = self.index(belief, contexts, rng)
-        best = leaders(scores, allowed, belief.noise)
+        best = best_arms(scores, allowed, belief.noise)
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
-            best = np.where(free[..., None], open_arms(best, allowed), best)
-        arms = fall_on(best, rng.random(best.shape[:-1]))
+            best = np.where(free[..., None], allowed_arms(best, allowed), best)
+        arms = select_by_uniform(best, rng.random(best.shape[:-1]))
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
 
     def choose_one(
@@ -210,17 +218,17 @@ class Indexed(Rule):
         found = self.compiled(belief, contexts, rng) if allowed is None else None
         if found is not None:
             arm, top, second, scores = found
-            alone = second < top - slack(top, belief.noise)
+            alone = second < top - tie_tolerance(top, belief.noise)
         else:
             scores = self.index(belief, contexts, rng)
             if allowed is not None:
                 scores = np.where(allowed, scores, -np.inf)
             arm, top, second = best_two(scores)
-            alone = second < top - slack(top, belief.noise, scores.dtype)
+            alone = second < top - tie_tolerance(top, belief.noise, scores.dtype)
         if self.explore and rng.random() < self.explore:
-            arm = pick_among(open_arms(scores, allowed), rng)
+            arm = draw_arm(allowed_arms(scores, allowed), rng)
         elif not alone:
-            arm = pick_among(leaders(scores, allowed, belief.noise), rng)
+            arm = draw_arm(best_arms(scores, allowed, belief.noise), rng)
         else:
             return Pick(arm, top)
         return Pick(arm, float(scores[arm]))
@@ -258,12 +266,14 @@ class Indexed(Rule):
         try:
             scores = self.index(stacked, contexts, rng)
         except CannotStack:
-            return super().choose_many(beliefs, contexts, [stream.afresh() for stream in streams])
+            return super().choose_many(
+                beliefs, contexts, [stream.restarted() for stream in streams]
+            )
         arms = scores.argmax(-1)
         top = np.take_along_axis(scores, arms[:, None], -1)
-        tied = (scores >= top - slack(top, stacked.noise[:, None])).sum(-1) > 1
+        tied = (scores >= top - tie_tolerance(top, stacked.noise[:, None])).sum(-1) > 1
         for row in np.flatnonzero(tied).tolist():
-            pick = self.choose(beliefs[row], contexts[row], streams[row].afresh())
+            pick = self.choose(beliefs[row], contexts[row], streams[row].restarted())
             arms[row], top[row] = pick.arm, pick.score
         return Pick(arms, top[:, 0])
 
@@ -292,12 +302,12 @@ class Indexed(Rule):
         allowed: Mask | None = None,
     ) -> Propensities:
         """Exact: the leaders share 1 − ε, all arms share ε."""
-        best = leaders(self.index(belief, contexts, rng), allowed, belief.noise)
+        best = best_arms(self.index(belief, contexts, rng), allowed, belief.noise)
         return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
 
     def with_exploration(self, values: Array, allowed: Mask | None) -> Array:
         """Mix the uniform distribution over the open arms in."""
-        everyone = open_arms(values, allowed)
+        everyone = allowed_arms(values, allowed)
         uniform = everyone / everyone.sum(-1, keepdims=True)
         mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
         return mixed

@@ -10,7 +10,7 @@ import numpy as np
 from headstart import checks
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
-from headstart.rules.ties import Mask, fall_on, open_arms, pick_among
+from headstart.rules.ties import Mask, allowed_arms, draw_arm, select_by_uniform
 
 __all__ = ["Forced", "Uniform"]
 
@@ -28,11 +28,11 @@ class Uniform(Rule):
     ) -> Pick:
         """Pick any open arm."""
         scores = belief.predict(contexts)
-        everyone = open_arms(scores, allowed)
+        everyone = allowed_arms(scores, allowed)
         if everyone.ndim == 1:
-            arm = pick_among(everyone, rng)
+            arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
-        arms = fall_on(everyone, rng.random(everyone.shape[:-1]))
+        arms = select_by_uniform(everyone, rng.random(everyone.shape[:-1]))
         chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
         return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
 
@@ -44,7 +44,7 @@ class Uniform(Rule):
         allowed: Mask | None = None,
     ) -> Propensities:
         """Exact: one over the number of open arms."""
-        everyone = open_arms(contexts[..., 0], allowed)
+        everyone = allowed_arms(contexts[..., 0], allowed)
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
 
     def loop_form(self) -> LoopForm:

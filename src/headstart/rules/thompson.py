@@ -17,8 +17,8 @@ from headstart.rules.base import (
     Propensities,
     arrays_for_loops,
 )
-from headstart.rules.confidence import check_confidence, confidence
-from headstart.rules.ties import Mask, leaders, open_arms
+from headstart.rules.confidence import check_confidence, delta_or_default
+from headstart.rules.ties import Mask, allowed_arms, best_arms
 from headstart.theory import thompson_scale
 
 __all__ = ["Thompson"]
@@ -61,7 +61,7 @@ class Thompson(Indexed):
 
     def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
         """xᵀθ̃."""
-        theta = belief.draw(rng, self.spread(belief))
+        theta = belief.draw(rng, self.draw_scale(belief))
         if theta.ndim == 1:
             sampled: Array = contexts @ theta
             return sampled
@@ -79,7 +79,7 @@ class Thompson(Indexed):
         if arrays is None:
             return None
         normals = rng.standard_normal(belief.dim)
-        scale, scores = self.spread(belief), np.empty(len(contexts))
+        scale, scores = self.draw_scale(belief), np.empty(len(contexts))
         return *loops().choose_thompson(contexts, *arrays, scale, normals, scores), scores
 
     def loop_form(self) -> LoopForm | None:
@@ -87,11 +87,11 @@ class Thompson(Indexed):
         named = isinstance(self.scale, str)
         return None if named or self.explore else LoopForm("thompson", float(self.scale))
 
-    def spread(self, belief: BeliefLike) -> Any:
+    def draw_scale(self, belief: BeliefLike) -> Any:
         """V, in rewards' units."""
         if not isinstance(self.scale, str):
             return self.scale * belief.noise
-        delta = confidence(self.delta, self.horizon)
+        delta = delta_or_default(self.delta, self.horizon)
         v = thompson_scale(self.horizon, delta=delta, dim=belief.dim, alpha=self.alpha)
         return v if self.scale == "paper" else v * belief.noise
 
@@ -107,12 +107,12 @@ class Thompson(Indexed):
         The half (Krichevsky and Trofimov's estimate) keeps every propensity above zero, so that a
         logged choice can be weighted by its inverse.
         """
-        everyone = open_arms(contexts[..., 0], allowed)
+        everyone = allowed_arms(contexts[..., 0], allowed)
         if (everyone.sum(-1) == 1).all():
             return Propensities(everyone.astype(float))
-        thetas = belief.draw(rng, self.spread(belief), size=self.draws)
+        thetas = belief.draw(rng, self.draw_scale(belief), size=self.draws)
         scores = (contexts @ thetas[..., None])[..., 0]
-        wins = leaders(scores, allowed, belief.noise)
+        wins = best_arms(scores, allowed, belief.noise)
         counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
         values = counts / counts.sum(-1, keepdims=True)
         return Propensities(self.with_exploration(values, allowed), self.draws)

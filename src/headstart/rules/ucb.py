@@ -13,7 +13,7 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
-from headstart.rules.confidence import check_confidence, confidence
+from headstart.rules.confidence import check_confidence, delta_or_default
 from headstart.theory import radius_with_bias
 
 __all__ = ["UCB"]
@@ -115,7 +115,7 @@ class UCB(Indexed):
                 f"got {self.radius!r}"
             )
         bias = stated_bias(self.radius, prior)
-        delta = confidence(self.delta, self.horizon)
+        delta = delta_or_default(self.delta, self.horizon)
         form = "algorithm" if self.radius == "paper" else "corrected"
         return radius_with_bias(information, delta=delta, bias=bias, noise=belief.noise, form=form)
 

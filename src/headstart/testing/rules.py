@@ -6,14 +6,14 @@ import numpy as np
 
 from headstart.bandit import Bandit
 from headstart.errors import InputError
-from headstart.records import frozen
+from headstart.records import set_read_only
 from headstart.rules import Pick, Propensities, Rule
 from headstart.testing.samples import DIM, Beliefs, image, options_for, require, run_checks
 from headstart.testing.settings import SETTINGS_CHECKS
 
 __all__ = ["RULE_CHECKS", "check_rule"]
 
-CONTEXTS = frozen(np.random.default_rng(7).standard_normal((5, DIM)))
+CONTEXTS = set_read_only(np.random.default_rng(7).standard_normal((5, DIM)))
 PICKS = 1500  # how often a rule picks where frequencies are compared
 
 
@@ -138,7 +138,7 @@ def leaves_its_arguments(rule: Rule) -> None:
         rule.choose(belief, contexts, np.random.default_rng(0), mask)
         rule.propensities(belief, contexts, np.random.default_rng(0), mask)
     require(image(belief, contexts, allowed) == before, "an argument was changed")
-    rule.choose(belief, frozen(contexts), np.random.default_rng(0), allowed)
+    rule.choose(belief, set_read_only(contexts), np.random.default_rng(0), allowed)
 
 
 def needs_only_what_every_belief_has(rule: Rule) -> None:

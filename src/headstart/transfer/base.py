@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Settings, restate
+from headstart.records import Array, Settings, reset_inherited
 from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = ["Explanation", "Transfer"]
@@ -69,7 +69,7 @@ class Transfer(Settings, ABC):
         super().__init_subclass__(**options)
         # A subclass may learn in another way than its base: what is promised of a class holds for
         # that class alone.
-        restate(cls, Transfer, ("fixed", "fixed_layout", "traceable"))
+        reset_inherited(cls, Transfer, ("fixed", "fixed_layout", "traceable"))
 
     # --- What a transfer must have --------------------------------------------------------------
 

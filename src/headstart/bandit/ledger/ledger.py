@@ -465,16 +465,18 @@ class Ledger:
         before, rewards = entry.belief, entry.rewards + 1
         packed, evidence, pending, belief = entry.packed, entry.evidence, entry.pending, before
         if before is None:
-            sums = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
+            sums = self.evidence(entry).discounted(self.fade).add_unchecked(context, reward, forced)
             packed, evidence = sums.pack(), None
         elif self.fade < 1.0:
-            evidence = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
+            evidence = (
+                self.evidence(entry).discounted(self.fade).add_unchecked(context, reward, forced)
+            )
             belief = before.prior.belief(evidence).with_rounds(float(rewards))
             pending = ()
         else:
             evidence, pending = entry.with_round(context, reward, forced)
             belief = before.update(context, reward)
-            if belief.outgrown:
+            if belief.needs_rebuild:
                 belief = rebuilt(belief, before, total(evidence, pending))
         if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
             belief = self.on_its_own(rewards, belief, total(evidence, pending))
@@ -613,7 +615,7 @@ class Ledger:
 
 
 def rebuilt(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseBelief:
-    """An outgrown belief anew from prior and evidence; as it was where the latter has lost digits.
+    """A belief computed anew from prior and evidence; as it was where the latter has lost digits.
 
     ``before`` is the belief without the latest reward.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import float_if_scalar, trace
-from headstart.model.belief import residual_of
+from headstart.model.belief import least_squares_residual
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array, Record
@@ -111,7 +111,7 @@ class Tasks(Record):
         """The same, with what least squares leaves of each task (in units that make sense)."""
         if not len(self) or (self.freedom >= 0).all():
             return self
-        square, freedom = residual_of(self.gram, self.moment, self.squares, self.rounds)
+        square, freedom = least_squares_residual(self.gram, self.moment, self.squares, self.rounds)
         return self.replace(residual=square, freedom=freedom)
 
     def task(self, at: int) -> Evidence:

@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.arrays import float_if_scalar, matvec, trace
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
-from headstart.model.graded import HUGE
+from headstart.model.information_form import MAX_INFORMATION
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
@@ -401,7 +401,7 @@ class EmpiricalBayes(Transfer):
         finished = max(state.finished - 1.0, 0.0)
         if not len(tasks) and not (np.asarray(past.count) > 0.5).any():  # none is left
             fresh = self.init(evidence.dim, state.given or None, evidence.batch)
-            return self.keep_offers(fresh.replace(owed=state.owed + 1.0), state)
+            return self.carry_contexts(fresh.replace(owed=state.owed + 1.0), state)
         state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
         steps = 8 if evidence.dim <= WIDE else 1
         if len(tasks) <= FEW:
@@ -618,7 +618,7 @@ def scored(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalB
     # A task with a context far out of all others' range says nothing of how well it was predicted.
     spread = trace(fit.covariance + fit.error)[..., None]
     reach = np.diagonal(evidence.gram, axis1=-2, axis2=-1) / np.asarray(noise)[..., None] * spread
-    counts = counts * (reach.max(-1) <= HUGE)
+    counts = counts * (reach.max(-1) <= MAX_INFORMATION)
     if not counts.any():
         return state
     informed = log_likelihood(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.arrays import float_if_scalar, matvec, trace
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixturePrior, normalised
+from headstart.model.mixture import MixturePrior, normalize_log_weights
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
@@ -369,7 +369,7 @@ def best_option(state: MixtureState) -> int:
 def shared_out(option: Option, tasks: Tasks) -> Tasks:
     """The tasks with a weight in every group: how likely they belong there."""
     logs = option.log_weights[:, None] + task_likelihoods(option.fit, tasks)
-    return tasks.replace(weight=tasks.weight * np.exp(normalised(logs.T)).T)
+    return tasks.replace(weight=tasks.weight * np.exp(normalize_log_weights(logs.T)).T)
 
 
 def total_likelihood(option: Option, tasks: Tasks) -> float:
