@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.errors import InputError
 from headstart.records import Array, Record, reset_inherited
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class BasePrior(Record, ABC):
     @abstractmethod
     def as_gaussian(self) -> Prior:
         """The Gaussian prior with the same mean and covariance, for reports."""
+
+    @classmethod
+    def stack(cls, priors: Sequence[Any]) -> BasePrior:
+        """Priors side by side along a new first axis, for experiments with many seeds."""
+        raise InputError(
+            f"{cls.__name__} cannot be stacked, as experiments with many seeds need it"
+        )
 
     def determined_by(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""

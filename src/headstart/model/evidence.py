@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar
 from headstart.errors import InputError
 from headstart.records import Array, Record, read_only_copy
 
@@ -177,6 +178,16 @@ class Evidence(Record):
             self.rounds + float(len(rewards)),
             self.squares + float(rewards @ rewards),
             part,
+        )
+
+    def at(self, index: Any) -> Evidence:
+        """The evidence of one task of a batch, with arrays of its own."""
+        gram, moment, rounds, squares = (
+            np.array(part[index]) for part in (self.gram, self.moment, self.rounds, self.squares)
+        )
+        forced = None if self.forced is None else self.forced.at(index)
+        return Evidence.unchecked(
+            gram, moment, float_if_scalar(rounds), float_if_scalar(squares), forced
         )
 
     def discounted(self, factor: float) -> Evidence:

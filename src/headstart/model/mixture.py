@@ -21,13 +21,10 @@ from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import sums_are_accurate
-from headstart.model.prior import Prior, symmetric_root
+from headstart.model.prior import SCALAR_FIELDS, Prior, symmetric_root
 from headstart.records import Array, read_only_copy
 
 __all__ = ["MixtureBelief", "MixturePrior"]
-
-
-SCALAR_FIELDS = ("noise", "bias", "printed_bias", "noise_freedom")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -46,15 +43,13 @@ class MixturePrior(BasePrior):
         mixtures = [cls.of(prior) if isinstance(prior, Prior) else prior for prior in priors]
         groups = max(len(mixture.log_weights) for mixture in mixtures)
         padded = [mixture.padded(groups) for mixture in mixtures]
-        names = ("mean", "root", *SCALAR_FIELDS)
-        parts = Prior(*(np.stack([getattr(one.parts, name) for one in padded]) for name in names))
+        parts = Prior.stack([one.parts for one in padded])
         return cls(parts, np.stack([one.log_weights for one in padded]))
 
     @classmethod
     def of(cls, prior: Prior) -> MixturePrior:
         """A mixture of one."""
-        scalars = {name: np.array([getattr(prior, name)]) for name in SCALAR_FIELDS}
-        return cls(Prior(prior.mean[None], prior.root[None], **scalars), np.zeros(1))
+        return cls(Prior.stack([prior]), np.zeros(1))
 
     def padded(self, groups: int) -> MixturePrior:
         """The same with groups of no weight at the end."""

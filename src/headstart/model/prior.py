@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["ONE_NOISE", "Prior"]
 
 MAX_ENTRY = 1e150  # numbers whose squares are finite
+SCALAR_FIELDS = ("noise", "bias", "printed_bias", "noise_freedom")
+FIELDS = ("mean", "root", *SCALAR_FIELDS)
 ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
@@ -147,6 +150,11 @@ class Prior(BasePrior):
         from headstart.model.belief import Belief  # which builds on priors
 
         return Belief.start(self) if evidence is None else Belief.of(self, evidence)
+
+    @classmethod
+    def stack(cls, priors: Sequence[Prior]) -> Self:
+        """Priors side by side along a new first axis."""
+        return cls(*(np.stack([getattr(prior, name) for prior in priors]) for name in FIELDS))
 
     def as_gaussian(self) -> Prior:
         """Itself."""

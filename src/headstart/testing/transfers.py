@@ -6,7 +6,6 @@ import numpy as np
 
 from headstart.bandit import Bandit
 from headstart.model.base import BaseBelief, BasePrior
-from headstart.model.evidence import Evidence
 from headstart.rules import UCB, Forced, Rule
 from headstart.testing.samples import (
     DIM,
@@ -100,7 +99,7 @@ def handles_batch_axes(transfer: Transfer, tolerance: float = 0.0) -> None:
             evidences = [evidence_of(seed, batch) for seed in range(6)]
             together = transfer.prior(folded(transfer, evidences, noise=noise, batch=batch))
             for at in np.ndindex(batch):
-                parts = [one_of(evidence, at) for evidence in evidences]
+                parts = [evidence.at(at) for evidence in evidences]
                 alone = transfer.prior(folded(transfer, parts, noise=noise))
                 for name in ("mean", "covariance"):
                     np.testing.assert_allclose(
@@ -109,14 +108,6 @@ def handles_batch_axes(transfer: Transfer, tolerance: float = 0.0) -> None:
                 for name in ("noise", "bias", "printed_bias"):
                     each = np.broadcast_to(getattr(together, name), batch)
                     np.testing.assert_allclose(each[at], getattr(alone, name), rtol=1e-9)
-
-
-def one_of(evidence: Evidence, at: tuple[int, ...]) -> Evidence:
-    """One task of a batch."""
-    forced = None if evidence.forced is None else one_of(evidence.forced, at)
-    return Evidence(
-        evidence.gram[at], evidence.moment[at], evidence.rounds[at], evidence.squares[at], forced
-    )
 
 
 def takes_back_what_is_reversible(transfer: Transfer, tolerance: float = 0.0) -> None:

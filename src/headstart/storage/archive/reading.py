@@ -170,7 +170,7 @@ class EvidenceFile:
         """The id and evidence of every task, one by one, in the order they were written."""
         for ids, evidence in self.batches():
             for place, name in enumerate(ids):
-                yield name, one_of_many(evidence, place)
+                yield name, evidence.at(place)
 
     def batches(self, batch: int = SEVERAL) -> Iterator[tuple[list[str], Evidence]]:
         """The same, ``batch`` tasks at a time, with their evidence along a batch axis."""
@@ -316,14 +316,3 @@ class EvidenceFile:
             if len(content) < length:
                 raise ValueError("it ends too early")
             return content
-
-
-def one_of_many(evidence: Evidence, place: int) -> Evidence:
-    """One task's evidence, with a memory of its own."""
-    return Evidence.unchecked(
-        evidence.gram[place].copy(),
-        evidence.moment[place].copy(),
-        float(evidence.rounds[place]),
-        float(evidence.squares[place]),
-        None if evidence.forced is None else one_of_many(evidence.forced, place),
-    )
