@@ -1,9 +1,7 @@
-"""Random numbers that depend on the seed, the task and the choice, and on nothing else.
+"""Random streams that are a function of the seed, the task and the choice.
 
-A bandit serves many tasks at once, in any order, perhaps from several threads. With one shared
-generator a decision would depend on what other tasks did before it. Instead every choice has its
-own stream of a counter-based generator (Philox), found by jumping: the key is a hash of seed and
-task, the counter the number of the choice within the task. Nothing has to be stored, and the same
+Every choice has its own stream of a counter-based generator (Philox): the key is a hash of seed and
+task, and the counter is the number of the choice within the task. No state is stored, and the same
 seed gives the same decisions however the tasks are interleaved.
 """
 

@@ -1,8 +1,8 @@
-"""What every record shares: immutable, compared by content, readable when printed.
+"""Base classes of immutable records and of settings, and their conversion to arrays.
 
-Records hold arrays. Their arrays are made read-only, so a record can be shared between threads and
-between tasks without copying. :func:`flatten` and :func:`restore` turn nested records into flat
-tables of arrays and back, which is how they are stored.
+The arrays of a record are read-only, so that it can be shared between threads and between tasks
+without copying. :func:`flatten` and :func:`restore` convert nested records to flat tables of arrays
+and back, which is how they are stored.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Settings:
         super().__init_subclass__(**options)
         SETTINGS[full_name(cls)] = cls
         check = cls.__dict__.get("__post_init__")
-        if check is not None:  # let it find plain numbers
+        if check is not None:  # convert numbers before they are checked
 
             @functools.wraps(check)
             def checked(self: Any) -> None:
@@ -166,7 +166,7 @@ def reset_inherited(cls: type, base: type, names: Sequence[str]) -> None:
 
 
 def convert_numbers(settings: Any) -> None:
-    """Turn the numbers among settings into floats and ints: NumPy does not know all kinds."""
+    """Convert the numbers among settings to floats and ints."""
     for field in dataclasses.fields(settings):
         value: Any = getattr(settings, field.name)
         if isinstance(value, np.ndarray) and not value.ndim and not np.ma.is_masked(value):

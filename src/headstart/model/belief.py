@@ -1,22 +1,22 @@
-"""What is believed of a task: its prior, corrected by its evidence.
+"""The Gaussian posterior of one task.
 
-With B_k = B₀ + Σ x xᵀ, the belief after k rounds is N(θ̂, R² B_k⁻¹). It is kept as the mean θ̂ and a
-square root F of the inverse, F Fᵀ = B_k⁻¹. A reward changes both in O(d²), with nothing inverted,
-and positive definiteness cannot be lost (Potter's square-root form)::
+With B_k = B₀ + Σ x xᵀ, the posterior after k rounds is N(θ̂, R² B_k⁻¹), represented by the mean θ̂
+and a square root F of the inverse, F Fᵀ = B_k⁻¹. A reward updates both in O(d²) without inverting a
+matrix, and the covariance stays positive semidefinite (Potter's square-root form)::
 
     u = Fᵀx        s = uᵀu        g = √(1+s)
     θ̂ ← θ̂ + F u (r − xᵀθ̂)/(1+s)
     F ← F − F u uᵀ / (g(1+g))
     log det B ← log det B + log(1+s)
 
-The root is not unique, it depends on the order of the rewards: compare means and F Fᵀ, never F.
+The root is not unique: it depends on the order of the rewards. Compare means and F Fᵀ, not F.
 
-Where the prior leaves room for a noise of the task's own (ν degrees of freedom around R₀), the
-residuals of least squares on the task alone tell it, on f = k − rank degrees of freedom::
+Where the prior allows a task its own noise (ν degrees of freedom around R₀), it is estimated from
+the residuals of least squares on the task alone, with f = k − rank degrees of freedom::
 
     R² = (ν R₀² + RSS)/(ν + f)
 
-They do not depend on the prior: a task that is unlike the others is not taken for a noisy one. The
+These do not depend on the prior, so that a task unlike the others is not taken for a noisy one. The
 prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of a
 factor of two: F₀/c with c the power of two nearest to R/R₀. Both take O(d³), and are renewed when
 a belief needs a rebuild: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
@@ -46,28 +46,28 @@ __all__ = ["Belief"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Belief(BaseBelief):
-    """A Gaussian belief over θ, or a batch of them along leading axes.
+    """The Gaussian posterior of θ, or a batch of them along leading axes.
 
-    Make one with :meth:`start` or :meth:`of`; :meth:`learn` gives the next one.
+    Obtain one from :meth:`Prior.belief`; :meth:`learn` returns the next one.
 
     Attributes
     ----------
-    mean
-        θ̂, shape ``(..., d)``.
-    root
-        F with F Fᵀ = B⁻¹, shape ``(..., d, d)``.
-    information
-        log det B − log det B₀ = Σ log(1+s): what the rounds have taught.
-    rounds
-        How many rewards it has seen.
-    noise
+    mean : array of shape (..., d)
+        θ̂.
+    root : array of shape (..., d, d)
+        F with F Fᵀ = B⁻¹.
+    information : float or array of shape (...)
+        The information gain log det B − log det B₀ = Σ log(1+s).
+    rounds : float or array of shape (...)
+        The number of rewards.
+    noise : float or array of shape (...)
         R, the scale of the rewards' noise.
-    prior
-        Where it started.
-    square
-        S, what the rewards have told of R.
-    scale
-        c, what the prior's root was divided by; 0 if the root has lost too many digits.
+    prior : Prior
+        The prior it started from.
+    square : float or array of shape (...)
+        S = Σ (r − xᵀθ̂)² + (θ̂ − θ̂₀)ᵀB₀(θ̂ − θ̂₀), from which R is estimated where ν = 0.
+    scale : float or array of shape (...)
+        c, which the prior's root was divided by; 0 if the root has lost too many digits.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Belief(BaseBelief):
 
     @classmethod
     def start(cls, prior: Prior) -> Self:
-        """The belief before any reward."""
+        """The posterior before any reward: the prior."""
         if not isinstance(prior, Prior):
             raise checks.refuse("prior", "a Prior", prior)
         batch = prior.batch
@@ -102,7 +102,7 @@ class Belief(BaseBelief):
 
     @classmethod
     def of(cls, prior: Prior, evidence: Evidence) -> Self:
-        """Prior ⊕ evidence, directly: any prior, at any time.
+        """The posterior given the evidence, computed directly.
 
         Equal in mean and covariance to learning the rounds one by one. With
         I + F₀ᵀ gram F₀ = L Lᵀ::
@@ -269,7 +269,7 @@ class Belief(BaseBelief):
 
 
 def einsum_vecdot(left: Array, right: Array) -> Array:
-    """What NumPy has had a faster word for since version 2."""
+    """The form of :func:`numpy.vecdot` for NumPy 1."""
     products: Array = np.einsum("...i,...i->...", left, right)
     return products
 

@@ -1,12 +1,12 @@
-"""What one task has shown, as sums that add up in any order.
+"""The sufficient statistics of a task.
 
 Everything a linear model can learn from a task's rounds ``(x_k, r_k)`` is in four sums::
 
     gram = Σ x xᵀ      moment = Σ r x      rounds = Σ 1      squares = Σ r²
 
-They commute, so late rewards may come in any order; they merge across machines by addition; and
-they give the task's ridge estimate and its belief under *any* prior. They are the only thing that
-must be stored: everything else can be derived from them.
+They commute, so that late rewards may come in any order, and they merge across machines by
+addition. They give the task's ridge estimate and its posterior under *any* prior, and are the only
+thing that must be stored.
 """
 
 from __future__ import annotations
@@ -31,21 +31,25 @@ Scalar = Any  # a float, or an array with the record's batch shape
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evidence(Record):
-    """The sums of one task, or of many tasks along leading batch axes.
+    """The sufficient statistics of one task, or of many tasks along leading batch axes.
 
     Parameters
     ----------
-    gram
-        Σ x xᵀ, shape ``(..., d, d)``, symmetric.
-    moment
-        Σ r x, shape ``(..., d)``.
-    rounds
-        How many rewards were seen, shape ``(...)``.
-    squares
-        Σ r², shape ``(...)``.
-    forced
-        The part of it that came from forced (uniformly random) rounds, where a transfer wants it
-        kept apart (:class:`~headstart.transfer.Gaussian`); ``None`` otherwise.
+    gram : array of shape (..., d, d)
+        The Gram matrix Σ x xᵀ; symmetric.
+    moment : array of shape (..., d)
+        Σ r x.
+    rounds : float or array of shape (...)
+        The number of rewards.
+    squares : float or array of shape (...)
+        Σ r².
+    forced : Evidence, optional
+        The part that came from forced (uniformly random) rounds, for transfers that learn from
+        these alone (:class:`~headstart.transfer.Gaussian`).
+
+    See Also
+    --------
+    Prior.belief : the posterior given evidence.
 
     Examples
     --------
@@ -191,7 +195,7 @@ class Evidence(Record):
         )
 
     def discounted(self, factor: float) -> Evidence:
-        """The same rounds, all counting less (``factor`` 1 is the same evidence).
+        """The same rounds, each with its weight multiplied by ``factor``.
 
         >>> Evidence.of([[1.0]], [2.0]).discounted(0.5).rounds
         0.5
@@ -289,7 +293,7 @@ class Evidence(Record):
 
 
 def find_fault(rows: Array, dim: int, limit: float = sys.float_info.max) -> tuple[int, str] | None:
-    """The first row of packed evidence that no rounds can have, and what is wrong with it.
+    """The first row of packed evidence that no rounds can produce, and what is wrong with it.
 
     Rounding is allowed for: where contexts were centred, a gram is a difference of large numbers.
 

@@ -1,9 +1,9 @@
 """Posteriors from evidence that spans many orders of magnitude.
 
-One context of size 10¹⁶ among contexts of size 1 is legitimate, and its Gram matrix holds both:
-every entry has its own leading digits. But a product F Gram F mixes the entries, and the small ones
-drown. Here the posterior is found in information form, with nothing mixed: B = B₀ + Gram is scaled
-to a unit diagonal, which costs no digits, and only then factored.
+A Gram matrix of contexts of size 10¹⁶ and of size 1 keeps the leading digits of every entry. A
+product F Gram F mixes the entries and loses the small ones. Here the posterior is computed in
+information form: B = B₀ + Gram is scaled to a unit diagonal, which loses no digits, and then
+factored.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Several populations at once: a prior and a belief that are mixtures of Gaussians.
+"""Priors and posteriors that are mixtures of Gaussians.
 
-A task belongs to one of a few groups, each with its own Gaussian prior. Which one is not known, but
-every reward tells: it multiplies a group's weight by how likely that group made it::
+A task belongs to one of a few groups, each with its own Gaussian prior. The group is not known;
+every reward multiplies a group's weight by its predictive density under that group::
 
     log w_j ← log w_j + log p(r),        p Student's t around xᵀθ̂_j, of scale R² (1 + ‖x‖²_{B_j⁻¹})
 
-To a rule the mixture looks like any belief: its mean and its standard deviation are those of the
-mixture, and a draw is a draw from a random group.
+Rules use the mean and the standard deviation of the mixture; a draw is a draw from a random group.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ LOG_ZERO = -1e9  # the logarithm of no weight, but finite
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MixtureBelief(BaseBelief):
-    """What is believed of a task that belongs to one of several groups."""
+    """The posterior of a task that belongs to one of several groups."""
 
     parts: Belief
     log_weights: Array

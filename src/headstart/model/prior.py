@@ -1,8 +1,8 @@
-"""Where a new task starts: a Gaussian over its parameter θ.
+"""The Gaussian prior of a task's parameter θ.
 
-θ ~ N(mean, R² F Fᵀ) with F the ``root`` and R the ``noise``: the covariance is kept in units of the
-noise variance, so that the regularisation λ of ridge regression is ``F Fᵀ = λ⁻¹ I`` whatever the
-rewards' unit is.
+θ ~ N(mean, R² F Fᵀ) with F the ``root`` and R the ``noise``. The root is in units of R, so that the
+regularisation λ of ridge regression is ``F Fᵀ = λ⁻¹ I`` in any unit of the rewards; ``covariance``
+is in rewards' units.
 """
 
 from __future__ import annotations
@@ -40,22 +40,25 @@ class Prior(BasePrior):
 
     Parameters
     ----------
-    mean
-        θ̂₀, shape ``(..., d)``.
-    root
-        F₀ with F₀F₀ᵀ = B₀⁻¹, the covariance in units of R²; shape ``(..., d, d)``.
-    noise
+    mean : array of shape (..., d)
+        θ̂₀.
+    root : array of shape (..., d, d)
+        F₀ with F₀F₀ᵀ = B₀⁻¹, so that the covariance is R² F₀F₀ᵀ.
+    noise : float or array of shape (...), default 1
         R, the scale of the rewards' noise.
-    bias
+    bias : float or array of shape (...), default infinity
         A bound on ‖θ* − θ̂₀‖ in the norm of B₀: the term that the ``"theory"`` radius adds for what
         the prior gets wrong. In rewards' units. Infinite unless given: no bound is known, and the
         ``"theory"`` radius refuses the prior.
-    printed_bias
+    printed_bias : float or array of shape (...), optional
         The same term as the paper prints it, for the ``"paper"`` radius; ``bias`` unless given.
-    noise_freedom
-        ν, how many rewards the knowledge of R is worth: a task's own R_i² is taken to be
-        scaled-inverse-χ² with scale R² and ν degrees of freedom, and its rewards tell the rest. 0
-        leaves it to them alone; ``ONE_NOISE``, the default, is as good as knowing R.
+    noise_freedom : float or array of shape (...), default ``ONE_NOISE``
+        ν: a task's own R_i² is scaled-inverse-χ² with scale R² and ν degrees of freedom. 0 leaves
+        R_i to the task's own rewards; the default fixes it at R.
+
+    See Also
+    --------
+    headstart.transfer : estimates of the prior from the evidence of many tasks.
 
     Examples
     --------

@@ -19,7 +19,8 @@ from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
 from headstart.records import Array, Settings, reset_inherited
 from headstart.rules.ties import (
-    Mask,
+    Allowed,
+    Rng,
     allowed_arms,
     best_arms,
     best_two,
@@ -58,12 +59,15 @@ class BeliefLike(Protocol):
     def width(self, contexts: Array) -> Array:
         """The standard deviation of each row's expected reward, divided by R."""
 
-    def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
+    def draw(self, rng: Rng, scale: Any, size: int | None = None) -> Array:
         """Random parameters, spread by ``scale``."""
 
 
 class Pick(NamedTuple):
-    """What a rule decided: arrays where the belief has batch axes, plain numbers otherwise."""
+    """The decision of a rule: arrays where the belief has batch axes, Python numbers otherwise.
+
+    ``forced`` marks choices that were drawn uniformly, whose evidence is kept apart on request.
+    """
 
     arm: Any
     score: Any
@@ -103,7 +107,15 @@ class LoopForm(NamedTuple):
 
 
 class Rule(Settings, ABC):
-    """A way to choose. Rules hold settings, never state."""
+    """An acquisition rule. Rules hold settings, never state.
+
+    A subclass defines :meth:`choose` and :meth:`propensities`; most rules are easier written as an
+    :class:`Indexed` rule. Everything else has a default.
+
+    See Also
+    --------
+    headstart.testing.check_rule : checks of a rule of one's own.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -111,21 +123,13 @@ class Rule(Settings, ABC):
 
     @abstractmethod
     def choose(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick a row of ``contexts`` (only where ``allowed``, if given)."""
 
     @abstractmethod
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """The probability with which :meth:`choose` picks each row."""
 
@@ -186,15 +190,11 @@ class Indexed(Rule):
         checks.fraction("explore", self.explore)
 
     @abstractmethod
-    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
         """The index of each arm, ``(..., K)``."""
 
     def choose(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
         if contexts.ndim == 2 and not getattr(belief, "batch", ()):
@@ -207,13 +207,7 @@ class Indexed(Rule):
         arms = select_by_uniform(best, rng.random(best.shape[:-1]))
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
 
-    def choose_one(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None,
-    ) -> Pick:
+    def choose_one(self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed) -> Pick:
         """One decision: the arm with the largest index, found first and checked for ties then."""
         found = self.compiled(belief, contexts, rng) if allowed is None else None
         if found is not None:
@@ -287,7 +281,7 @@ class Indexed(Rule):
         """
         return False
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """The best arm, the two largest indices and all of them, by compiled loops if they are on.
 
         ``None`` where they are off or cannot be used.
@@ -295,17 +289,13 @@ class Indexed(Rule):
         return None
 
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
-        """Exact: the leaders share 1 − ε, all arms share ε."""
+        """Exact: the best arms share 1 − ε, all allowed arms share ε."""
         best = best_arms(self.index(belief, contexts, rng), allowed, belief.noise)
         return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
 
-    def with_exploration(self, values: Array, allowed: Mask | None) -> Array:
+    def with_exploration(self, values: Array, allowed: Allowed) -> Array:
         """Mix the uniform distribution over the open arms in."""
         everyone = allowed_arms(values, allowed)
         uniform = everyone / everyone.sum(-1, keepdims=True)

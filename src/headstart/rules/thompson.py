@@ -18,7 +18,7 @@ from headstart.rules.base import (
     arrays_for_loops,
 )
 from headstart.rules.confidence import check_confidence, delta_or_default
-from headstart.rules.ties import Mask, allowed_arms, best_arms
+from headstart.rules.ties import Allowed, Rng, allowed_arms, best_arms
 from headstart.theory import thompson_scale
 
 __all__ = ["Thompson"]
@@ -30,16 +30,20 @@ class Thompson(Indexed):
 
     Parameters
     ----------
-    scale
+    scale : float or {"theory", "paper"}, default 1
         A number is a multiple of the noise, v = number × R; 1 draws from the belief itself.
         ``"theory"`` is v = 4R √(log(1/δ) (d+2)/α), for which Theorem 2 bounds the regret: close
         to random play. ``"paper"`` is the same as printed, without R.
-    draws
-        How many draws a propensity is estimated from.
-    delta, horizon, alpha
-        δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n unless given.
-    explore
+    draws : int, default 1000
+        The number of draws that a propensity is estimated from.
+    delta, horizon, alpha : float, int and float
+        δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n by default.
+    explore : float, default 0
         The probability of a uniformly random choice.
+
+    See Also
+    --------
+    headstart.theory.thompson_scale : the formula of the two named scales.
     """
 
     scale: float | str = 1.0
@@ -59,7 +63,7 @@ class Thompson(Indexed):
         if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
             raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̃."""
         theta = belief.draw(rng, self.draw_scale(belief))
         if theta.ndim == 1:
@@ -73,7 +77,7 @@ class Thompson(Indexed):
         """The draws of a stack are those of its beliefs, each from its own stream."""
         return True
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""
         arrays = arrays_for_loops(belief, contexts)
         if arrays is None:
@@ -96,11 +100,7 @@ class Thompson(Indexed):
         return v if self.scale == "paper" else v * belief.noise
 
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Estimated: how often each arm wins among ``draws`` draws, plus half a win each.
 

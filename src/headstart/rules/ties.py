@@ -1,4 +1,4 @@
-"""Which arm is best, when several are: equal scores, up to rounding, are broken at random."""
+"""The best arms by score; ties up to rounding are broken uniformly at random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy.typing as npt
 from headstart.records import Array
 
 __all__ = [
+    "Allowed",
     "Mask",
+    "Rng",
     "allowed_arms",
     "best_arms",
     "best_two",
@@ -20,12 +22,14 @@ __all__ = [
 ]
 
 Mask = npt.NDArray[np.bool_]
+Allowed = Mask | None  # the arms that may be chosen; all of them if None
+Rng = np.random.Generator
 
 # 64 × the distance from 1 to the next number, in double and in single precision
 TIE_ULPS, TIE_ULPS_SINGLE = 64 * 2.220446049250313e-16, 64 * 1.1920928955078125e-07
 
 
-def best_arms(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
+def best_arms(scores: Array, allowed: Allowed, noise: Any = 0.0) -> Mask:
     """The arms whose score is the largest up to rounding.
 
     Equal contexts can differ in the last bits of their scores, depending on where they stand in the
@@ -69,14 +73,14 @@ def select_by_uniform(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
     return arms
 
 
-def allowed_arms(like: npt.NDArray[Any], allowed: Mask | None) -> Mask:
+def allowed_arms(like: npt.NDArray[Any], allowed: Allowed) -> Mask:
     """The arms that may be picked, in the shape of ``like``."""
     if allowed is None:
         return np.ones(like.shape, dtype=bool)
     return np.broadcast_to(allowed, like.shape)
 
 
-def draw_arm(mask: Mask, rng: np.random.Generator) -> int:
+def draw_arm(mask: Mask, rng: Rng) -> int:
     """One of the marked arms, uniformly; a lone one costs no randomness."""
     candidates = mask.nonzero()[0]
     if len(candidates) == 1:
