@@ -141,7 +141,7 @@ def test_one_seed_has_no_interval(array):
 
 
 def test_a_brief_table_has_a_row_for_each_policy(regret):
-    brief = figures.cumulative_regret(regret).brief
+    brief = figures.cumulative_regret(regret).summary
     assert brief["policy"].to_list() == ["LinUCB", "P-LinUCB", "mine"]
     assert brief.columns[1] == "task 1"
     assert brief.columns[-1] == "task 12"
@@ -258,8 +258,8 @@ class TestTuning:
         assert "LinUCB (radius highest)" in figure.caption
         assert "P-TS (lam1 lowest)" in figure.caption
         assert "3 tuning seeds" in figure.caption
-        assert figure.brief["chosen"].to_list() == ["lam 1, radius 1", "lam1 1"]
-        assert figure.brief["worst ÷ best"].to_list() == ["4.00", "2.00"]
+        assert figure.summary["chosen"].to_list() == ["lam 1, radius 1", "lam1 1"]
+        assert figure.summary["worst ÷ best"].to_list() == ["4.00", "2.00"]
 
     def test_seeds_are_averaged(self):
         by_seed = pl.concat(

@@ -1,4 +1,4 @@
-"""Panels of lines and bands for a paper, by Matplotlib."""
+"""Panels of lines and bands as Matplotlib drawings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panels of lines and bands to explore, by Plotly."""
+"""Panels of lines and bands as Plotly plots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["explore_panels"]
 
 
 def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80) -> Any:
-    """The same panels to explore. At most ``most`` points a line, which keeps reports small."""
+    """Panels side by side, with at most ``most`` points per line, which keeps reports small."""
     from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
     figure = make_subplots(
@@ -100,15 +100,15 @@ def band(panel: Panel, name: str, style: Style, points: pl.DataFrame) -> Any:
         showlegend=False,
         mode="none",
         fill="toself",
-        fillcolor=see_through(style.colour),
+        fillcolor=transparent(style.colour),
         hoverinfo="skip",
     )
 
 
-def see_through(colour: str, share: float = 0.2) -> str:
-    """A colour that lets what is behind it show.
+def transparent(colour: str, share: float = 0.2) -> str:
+    """A colour with transparency.
 
-    >>> see_through("#0072B2")
+    >>> transparent("#0072B2")
     'rgba(0,114,178,0.2)'
     """
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))

@@ -106,7 +106,7 @@ def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
 
 
 def rounds_of(regret: pl.DataFrame) -> str:
-    """How long a task is, in words."""
+    """The length of a task in words."""
     last: Any = regret["round"].max()
     return count(int(last), "round")
 

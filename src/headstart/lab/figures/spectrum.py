@@ -1,4 +1,4 @@
-"""What a bandit has learned: how widely tasks spread along each of their principal directions."""
+"""The spectrum of tasks: their standard deviation along each principal direction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROUNDING = 1e-12
 
 
 class Scene(NamedTuple):
-    """The rows to draw, how many directions there are, the line to mark, and what to say."""
+    """The rows to draw, the number of directions, the marked line, and the sentence above."""
 
     points: pl.DataFrame
     dim: int
@@ -110,7 +110,7 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
 
 
 def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The eigenvalues, or a refusal that says what is needed."""
+    """The eigenvalues of a report, refused if it has none."""
     if not isinstance(report, Report):
         raise checks.refuse("report", "what bandit.report() gives", report)
     if report.eigenvalues is None:
@@ -130,7 +130,7 @@ def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def sentence(report: Report) -> str:
-    """What a new task is expected to save, and how much speaks for it, in plain words."""
+    """The expected gain of a new task, and the evidence for it, in a sentence."""
     lead = f"A new task is expected to save {report.gain}"
     if report.support is None or report.closed_tasks < 2:
         return f"{lead}."
@@ -140,7 +140,7 @@ def sentence(report: Report) -> str:
 
 
 def caption(report: Report, scene: Scene) -> str:
-    """What is drawn, what is not, and what it is worth."""
+    """The caption."""
     parts = [
         "Standard deviation of tasks along each of their principal directions, learned from "
         f"{count(report.closed_tasks, 'finished task')}: "
@@ -251,7 +251,7 @@ def wrap_sentence(text: str, width: int = 54) -> list[str]:
 
 
 def label(scene: Scene) -> str:
-    """What points and bars are."""
+    """The legend's label of points and bars."""
     return "estimate, 95 % interval" if scene.bars else "estimate"
 
 
@@ -286,7 +286,7 @@ def y_ticks(scene: Scene) -> Sequence[float]:
 
 
 def explore(scene: Scene) -> Any:
-    """The same with numbers under the pointer."""
+    """The interactive plot."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
 
     rows = list(scene.points.iter_rows(named=True))

@@ -136,7 +136,7 @@ def options_at_edge(
 
 
 def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:
-    """A row of ticks for each policy, and the chosen setting in words beside it."""
+    """The drawing: a row of ticks per policy, with the chosen setting beside it."""
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
@@ -165,7 +165,7 @@ def worst(table: pl.DataFrame) -> float:
 
 
 def explore(table: pl.DataFrame, order: Sequence[str], value: str) -> Any:
-    """The same with every setting under the pointer."""
+    """The interactive plot, with every setting as hover text."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
     import polars as pl
 

@@ -98,7 +98,7 @@ def figure_block(figure: Figure, place: int) -> tuple[str, str]:
         f'aria-label="{escape(figure.title)}" style="height:{height}px"></div>\n'
         f"<figcaption><b>{label}. {escape(figure.title)}.</b> {escape(figure.caption)}"
         f"</figcaption>\n</figure>\n"
-        f"<details><summary>The numbers behind {label}</summary>\n{table_block(figure.brief)}"
+        f"<details><summary>The numbers behind {label}</summary>\n{table_block(figure.summary)}"
         f"<p>{download(figure)}</p></details>\n"
     )
     script = f'<script type="application/json" id="plot-{place}">{data}</script>\n'
