@@ -18,7 +18,7 @@ GREY = "#767676"
 
 
 class Mark(NamedTuple):
-    """An annotation: a point, a horizontal line (``x`` is None) or a vertical one (``y`` is None)."""
+    """An annotation: a point, a horizontal line (no ``x``) or a vertical one (no ``y``)."""
 
     label: str
     x: float | None = None
