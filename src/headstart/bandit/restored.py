@@ -293,7 +293,10 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
         size = state.finished / state.fit.noise**2 if name == "past.precision" else 1.0
         if name in COUNTS and float(array.min(initial=0.0)) < -1e-6 * max(size, 1.0):
             raise InputError(f"state.{name} must be 0 or more; got less")
-        if name.endswith(("count", "finished")) and float(array.max(initial=0.0)) > TASKS:
+        if (
+            name.endswith(("count", "finished", "tasks.weight"))
+            and float(array.max(initial=0.0)) > TASKS
+        ):
             raise InputError(f"state.{name} must be {TASKS:g} tasks at most; got more")
         if name.endswith(".log_weights"):
             check_weights(f"state.{name}", array)

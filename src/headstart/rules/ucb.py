@@ -14,6 +14,7 @@ from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
 from headstart.rules.confidence import check_confidence, confidence
+from headstart.theory import radius_with_bias
 
 __all__ = ["UCB"]
 
@@ -114,8 +115,9 @@ class UCB(Indexed):
                 f"got {self.radius!r}"
             )
         bias = stated_bias(self.radius, prior)
-        certainty = information + 2.0 * math.log(1.0 / confidence(self.delta, self.horizon))
-        return (certainty if self.radius == "paper" else belief.noise * np.sqrt(certainty)) + bias
+        delta = confidence(self.delta, self.horizon)
+        form = "algorithm" if self.radius == "paper" else "corrected"
+        return radius_with_bias(information, delta=delta, bias=bias, noise=belief.noise, form=form)
 
 
 def stated_bias(radius: str, prior: Any, of: object = None) -> Any:

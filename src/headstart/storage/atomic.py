@@ -1,7 +1,9 @@
-"""The disk: writing that is done wholly or not at all, and errors that say why.
+"""Atomic writes, and errors that name the file and the reason.
 
-Every file of headstart is written through :func:`replacing` and read through :func:`opened`. Both
-take regular files only, through symbolic links; folders, devices, FIFOs and sockets are refused.
+Files of bandits and of evidence are written through :func:`replacing` and read through
+:func:`opened`. Both take regular files only, through symbolic links; folders, devices, FIFOs and
+sockets are refused. Journals, which are appended to, and results of experiments are written
+elsewhere.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()

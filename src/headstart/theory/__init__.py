@@ -1,7 +1,7 @@
 """The quantities of the paper's analysis, corrected and as printed.
 
-Pure functions of numbers: nothing here is needed to run a bandit, everything here can be compared
-with one that ran. In order of dependence:
+Pure functions of numbers, and the only home of these formulas: rules take their radii and scales
+from here, and transfers their regularisation and bias. In order of dependence:
 
 - :mod:`~headstart.theory.tasks`: how the tasks are spread (Assumption 1);
 - :mod:`~headstart.theory.confidence`: how far an estimate may be off (Lemmas 1 to 3);
@@ -16,10 +16,12 @@ of LinUCB and LinTS (λ = λ₂), with p = 0 that of B-OFUL (λ = λ₁).
 
 from headstart.theory.confidence import (
     bias_radius,
+    bias_term,
     confidence_radius,
     elliptical_bound,
     information_bound,
     noise_radius,
+    radius_with_bias,
 )
 from headstart.theory.learning import (
     bernstein_covariance_error,
@@ -31,7 +33,13 @@ from headstart.theory.learning import (
     projection_error,
     ridge_error,
 )
-from headstart.theory.regret import regularisation, ucb_regret_bound, ucb_regret_rate
+from headstart.theory.regret import (
+    inner_regularisation,
+    outer_regularisation,
+    regularisation,
+    ucb_regret_bound,
+    ucb_regret_rate,
+)
 from headstart.theory.tasks import (
     Variances,
     perfect_projection_ratio,
@@ -53,19 +61,23 @@ __all__ = [
     "anti_concentration",
     "bernstein_covariance_error",
     "bias_radius",
+    "bias_term",
     "confidence_radius",
     "covariance_error",
     "draw_radius",
     "elliptical_bound",
     "gram_eigenvalue",
     "information_bound",
+    "inner_regularisation",
     "learned_residual",
     "mean_error",
     "noise_radius",
+    "outer_regularisation",
     "perfect_projection_ratio",
     "plane_error",
     "printed_anti_concentration",
     "projection_error",
+    "radius_with_bias",
     "regularisation",
     "ridge_error",
     "sample_variances",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace
 
 __all__ = [
     "bias_radius",
+    "bias_term",
     "confidence_radius",
     "elliptical_bound",
     "information_bound",
     "noise_radius",
+    "radius_with_bias",
 ]
 
 
@@ -131,9 +135,47 @@ def noise_radius(information: npt.ArrayLike, delta: float, noise: float = 1.0) -
     >>> round(noise_radius(0.0, delta=0.05), 3)
     2.448
     """
-    doubt = -2.0 * np.log(checks.fraction("delta", delta, open_ends=True))
-    scale = checks.positive("noise", noise)
-    return plain(scale * np.sqrt(np.asarray(information, dtype=float) + doubt))
+    return radius_with_bias(information, delta=delta, bias=0.0, noise=noise)
+
+
+def radius_with_bias(
+    information: npt.ArrayLike,
+    *,
+    delta: float,
+    bias: Any,
+    noise: Any = 1.0,
+    form: str = "corrected",
+) -> Any:
+    """γ_k of :func:`confidence_radius`, for a bias that is known.
+
+    ::
+
+        "corrected"   R √(I_k + 2 log(1/δ)) + bias
+        "lemma"         √(I_k + 2 log(1/δ)) + bias
+        "algorithm"       I_k + 2 log(1/δ)  + bias
+
+    Parameters
+    ----------
+    information, delta, noise
+        I_k, δ and R.
+    bias
+        A bound on ‖θ* − θ̂₀‖ in the norm of B₀ (:func:`bias_radius`).
+    form
+        Which of the three.
+
+    Examples
+    --------
+    >>> round(radius_with_bias(3.0, delta=0.05, bias=0.5, noise=0.1), 3)
+    0.8
+    """
+    checks.one_of("form", form, ("corrected", "lemma", "algorithm"))
+    if not np.all(np.asarray(noise) > 0):
+        raise checks.refuse("noise", "a positive finite number", noise)
+    doubt = 2.0 * math.log(1.0 / checks.fraction("delta", delta, open_ends=True))
+    squared = np.asarray(information, dtype=float) + doubt
+    if form == "algorithm":
+        return plain(squared + bias)
+    return plain((np.asarray(noise) if form == "corrected" else 1.0) * np.sqrt(squared) + bias)
 
 
 def bias_radius(
@@ -179,14 +221,25 @@ def bias_radius(
     p, q = split(dim, rank)
     outer, inner = checks.positive("lam1", lam1), checks.positive("lam2", lam2)
     checks.one_of("form", form, ("corrected", "printed", "swapped"))
-    v = np.asarray(bound, dtype=float)
+    v = np.asarray(bound, dtype=float) * (p > 0 or form == "swapped")
     w = np.asarray(residual, dtype=float) * (q > 0)
+    return plain(bias_term(v, w, outer, inner, form))
+
+
+def bias_term(bound: Any, residual: Any, lam1: Any, lam2: Any, form: str = "corrected") -> Any:
+    """The formulas of :func:`bias_radius`, for arrays of NumPy or JAX and without checks.
+
+    ``bound`` (V) must be 0 where p = 0, and ``residual`` (W) where q = 0.
+
+    >>> float(bias_term(3.0, 4.0, 1.0, 1.0))
+    5.0
+    """
+    xp = array_namespace(bound, residual, lam1, lam2)
+    if form == "corrected":
+        return xp.sqrt(lam1 * residual**2 + lam2 * bound**2)
     if form == "swapped":
-        return plain(np.sqrt(outer) * v + inner / np.sqrt(outer) * w)
-    v = v * (p > 0)
-    if form == "printed":
-        return plain(np.sqrt(inner) * v + outer / np.sqrt(inner) * w)
-    return plain(np.sqrt(outer * w**2 + inner * v**2))
+        lam1, lam2 = lam2, lam1
+    return xp.sqrt(lam2) * bound + lam1 / xp.sqrt(lam2) * residual
 
 
 def confidence_radius(
@@ -244,7 +297,6 @@ def confidence_radius(
     """
     checks.one_of("form", form, ("corrected", "lemma", "algorithm"))
     checks.positive("noise", noise)
-    chance = noise_radius(information, delta, noise if form == "corrected" else 1.0)
     bias = bias_radius(
         dim=dim,
         rank=rank,
@@ -254,7 +306,7 @@ def confidence_radius(
         residual=residual,
         form="corrected" if form == "corrected" else "printed",
     )
-    return plain((chance**2 if form == "algorithm" else chance) + bias)
+    return radius_with_bias(information, delta=delta, bias=bias, noise=noise, form=form)
 
 
 def split(dim: int, rank: int) -> tuple[int, int]:

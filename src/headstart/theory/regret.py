@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace
 from headstart.theory.confidence import (
     bias_radius,
     confidence_radius,
@@ -17,7 +18,13 @@ from headstart.theory.confidence import (
     plain,
 )
 
-__all__ = ["regularisation", "ucb_regret_bound", "ucb_regret_rate"]
+__all__ = [
+    "inner_regularisation",
+    "outer_regularisation",
+    "regularisation",
+    "ucb_regret_bound",
+    "ucb_regret_rate",
+]
 
 
 def regularisation(
@@ -47,10 +54,21 @@ def regularisation(
     ((1.0, 0.0625), (2.0, 0.25))
     """
     y, v = checks.positive("error", error), checks.positive("bound", bound)
-    if printed:
-        return 1.0 / float(np.sqrt(y)), 1.0 / v**2
-    variance = checks.positive("noise", noise) ** 2
-    return variance / y, variance / v**2
+    scale = checks.positive("noise", noise)
+    lam1 = outer_regularisation(y, scale, printed=printed)
+    return float(lam1), float(inner_regularisation(v, scale, printed=printed))
+
+
+def outer_regularisation(error: Any, noise: Any, *, printed: bool = False) -> Any:
+    """λ₁ of :func:`regularisation`, for arrays of NumPy or JAX and without checks."""
+    xp = array_namespace(error, noise)
+    return 1.0 / xp.sqrt(error) if printed else xp.asarray(noise) ** 2 / error
+
+
+def inner_regularisation(bound: float, noise: Any, *, printed: bool = False) -> Any:
+    """λ₂ of :func:`regularisation`, for arrays of NumPy or JAX and without checks."""
+    xp = array_namespace(noise)
+    return (1.0 if printed else xp.asarray(noise) ** 2) / bound**2
 
 
 def ucb_regret_bound(

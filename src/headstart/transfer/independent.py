@@ -9,6 +9,7 @@ from headstart import checks
 from headstart.arrays import array_namespace
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
+from headstart.theory import inner_regularisation
 from headstart.transfer.base import Transfer
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
 
@@ -95,7 +96,7 @@ class Independent(Transfer):
         noise = state.noise.value
         lam: Any = self.lam
         if self.lam == "theory":
-            lam = xp.asarray(noise) ** 2 / self.bound**2
+            lam = inner_regularisation(self.bound, noise)
         elif self.lam == "plug-in":
             lam = ratio(noise, state.second_moment(xp.eye(state.dim)))
         mean = xp.zeros((*state.batch, state.dim))

@@ -14,6 +14,7 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import private, same_fields
+from headstart.theory import bias_term
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import NoiseScale, Spectrum
@@ -162,10 +163,10 @@ class Oracle(Transfer):
             mean = matvec(outside, mean)
             v, some_outside = self.bound * (rank > 0), float(rank < dim)
             away = self.bound + norm(mean) if self.residual is None else self.residual
-            bias = np.sqrt(self.lam1 * (some_outside * away) ** 2 + self.lam2 * v**2)
-            loose = self.lam1 / np.sqrt(self.lam2 if rank > 0 else self.lam1)
+            bias = bias_term(v, some_outside * away, self.lam1, self.lam2)
             w = 2.0 * self.bound if self.residual is None else self.residual
-            printed = np.sqrt(self.lam2) * v + loose * some_outside * w
+            inner = self.lam2 if rank > 0 else self.lam1
+            printed = bias_term(v, some_outside * w, self.lam1, inner, "printed")
         batch = np.broadcast_shapes(mean.shape[:-1], np.shape(state.rounds))
         return prior_of(
             xp.broadcast_to(mean, (*batch, dim)),

@@ -14,7 +14,12 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array, Record
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
-from headstart.theory import projection_error
+from headstart.theory import (
+    bias_term,
+    inner_regularisation,
+    outer_regularisation,
+    projection_error,
+)
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.estimates import Estimates, one_over_root, prior_of, ratio
 
@@ -236,13 +241,13 @@ class Subspace(Transfer):
         w, v = some_outside * away, some_inside * self.bound
         off = some_inside * (self.bound + norm(matvec(inside, mean)))
         # The printed form needs λ₂ even where nothing lies inside; √λ₁ W is what it tends to.
-        loose = xp.where(some_inside, lam1 / xp.sqrt(lam2), xp.sqrt(lam1))
+        inner = xp.where(some_inside, lam2, lam1)
         return prior_of(
             mean,
             root,
             noise,
-            bias=xp.sqrt(lam1 * w**2 + lam2 * off**2),
-            printed_bias=xp.sqrt(lam2) * v + loose * some_outside * 2.0 * self.bound,
+            bias=bias_term(off, w, lam1, lam2),
+            printed_bias=bias_term(v, some_outside * 2.0 * self.bound, lam1, inner, "printed"),
         )
 
     def structure(self, state: SubspaceState) -> tuple[Components, Any, Any]:
@@ -278,12 +283,12 @@ class Subspace(Transfer):
             spread = xp.where(early, estimates.second_moment(inside), spread)
             lam2 = ratio(noise, spread)
         elif isinstance(lam2, str):
-            lam2 = (xp.asarray(noise) ** 2 if lam2 == "theory" else 1.0) / self.bound**2
+            lam2 = inner_regularisation(self.bound, noise, printed=lam2 == "paper")
         if lam1 == "plug-in":
             lam1 = ratio(noise, estimates.variance(outside, fitted=rank))
         elif isinstance(lam1, str):
             worst = self.worst_case(state, found, rank, outside)
-            lam1 = xp.asarray(noise) ** 2 / worst if lam1 == "theory" else 1.0 / xp.sqrt(worst)
+            lam1 = outer_regularisation(worst, noise, printed=lam1 == "paper")
         return lam1, lam2
 
     def worst_case(

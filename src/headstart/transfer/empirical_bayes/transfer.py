@@ -397,6 +397,9 @@ class EmpiricalBayes(Transfer):
             task = Tasks.of(evidence, weight * share)
             past = self.aged(state, past, task, sign=-1.0)
         finished = max(state.finished - 1.0, 0.0)
+        if not len(tasks) and not (np.asarray(past.count) > 0.5).any():  # none is left
+            fresh = self.init(evidence.dim, state.given or None, evidence.batch)
+            return self.carry_contexts(fresh.replace(owed=state.owed + 1.0), state)
         state = state.replace(tasks=tasks, past=past, finished=finished, owed=state.owed + 1.0)
         steps = 8 if evidence.dim <= WIDE else 1
         if len(tasks) <= FEW:
@@ -404,8 +407,8 @@ class EmpiricalBayes(Transfer):
         local, even = state.units.tasks(task), not self.unit_free
         fit = left_out(state.fit, state.squared, local, self.strength(state), even=even)
         if moved_far(state.fit, fit):  # further than one step can tell: from the beginning
-            fresh = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
-            return self.renewed(state.replace(ready=fresh), steps=steps)
+            blank = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
+            return self.renewed(state.replace(ready=blank), steps=steps)
         return state.replace(fit=fit)
 
     def refit(
