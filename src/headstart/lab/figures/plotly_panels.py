@@ -14,7 +14,7 @@ from headstart.lab.figures.text import escape_plotly, format_interval
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["explore_panels"]
+__all__ = ["explore_mark", "explore_panels"]
 
 
 def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80) -> Any:
@@ -115,7 +115,7 @@ def transparent(colour: str, share: float = 0.2) -> str:
     return f"rgba({red},{green},{blue},{share})"
 
 
-def explore_mark(figure: Any, mark: Mark, column: int, log: bool) -> None:
+def explore_mark(figure: Any, mark: Mark, column: int, log: bool, left: bool = False) -> None:
     """A point or a thin line with its label."""
     where = {"row": 1, "col": column}
     style = {"color": mark.colour, "width": 1, "dash": "dot"}
@@ -129,7 +129,8 @@ def explore_mark(figure: Any, mark: Mark, column: int, log: bool) -> None:
         figure.layout.annotations[-1].update(xref=f"x{column if column > 1 else ''} domain")
     elif mark.y is None and mark.x is not None:
         figure.add_vline(mark.x, line=style, **where)
-        figure.add_annotation(x=mark.x, xanchor="left", y=1, yanchor="top", **label)
+        side = "right" if left else "left"
+        figure.add_annotation(x=mark.x, xanchor=side, y=1, yanchor="top", **label)
         figure.layout.annotations[-1].update(yref=f"y{column if column > 1 else ''} domain")
     else:
         figure.add_scatter(

@@ -14,7 +14,9 @@ from headstart.bandit.report import Report
 from headstart.errors import InputError
 from headstart.lab.figures.axes import error_bars, log_ticks, plotly_log_axis
 from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.panels import GREY, Mark
+from headstart.lab.figures.matplotlib_panels import draw_mark
+from headstart.lab.figures.panels import Mark
+from headstart.lab.figures.plotly_panels import explore_mark
 from headstart.lab.figures.styles import KNOWN_STYLES
 from headstart.lab.figures.text import (
     count,
@@ -202,21 +204,8 @@ def draw(scene: Scene) -> Drawing:
         label=label(scene),
         zorder=3,
     )
-    if scene.mark is not None and scene.mark.x is not None:
-        axes.axvline(scene.mark.x, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=2)
-        left = to_the_left(scene)
-        axes.annotate(
-            escape_matplotlib(scene.mark.label),
-            (scene.mark.x, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(-3 if left else 3, -1),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="top",
-            fontsize=7,
-            color="0.25",
-            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},
-        )
+    if scene.mark is not None:
+        draw_mark(scene.mark, axes, 1.0, left=to_the_left(scene))
     axes.set_xlim(0.5, scene.dim + 0.5)
     axes.set_ylim(*scene.limits)
     axes.set_xticks(x_ticks(scene.dim))
@@ -288,10 +277,11 @@ def y_ticks(scene: Scene) -> Sequence[float]:
 def explore(scene: Scene) -> Any:
     """The interactive plot."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
+    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
     rows = list(scene.points.iter_rows(named=True))
     bars = error_bars(rows, "sd")
-    figure = go.Figure()
+    figure = make_subplots()
     figure.add_trace(
         go.Scatter(
             x=[row["direction"] for row in rows],
@@ -306,17 +296,7 @@ def explore(scene: Scene) -> Any:
         )
     )
     if scene.mark is not None:
-        figure.add_vline(scene.mark.x, line={"color": GREY, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            x=scene.mark.x,
-            xanchor="right" if to_the_left(scene) else "left",
-            y=1,
-            yref="y domain",
-            yanchor="top",
-            text=escape_plotly(scene.mark.label),
-            showarrow=False,
-            font={"size": 11},
-        )
+        explore_mark(figure, scene.mark, 1, log=True, left=to_the_left(scene))
     figure.update_xaxes(
         title=axis_title(X_TITLE),
         range=[0.5, scene.dim + 0.5],
