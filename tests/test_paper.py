@@ -213,7 +213,7 @@ def test_the_printed_settings_are_what_the_paper_names():
     transfer = linucb.transfer
     assert (transfer.rank, transfer.pca, transfer.lam2) == ("paper", "paper", "paper")
     assert transfer.warmup == 29
-    assert transfer.ridge_used() == pytest.approx(1 / 250)
+    assert transfer.estimate_ridge() == pytest.approx(1 / 250)
     assert hs.projected_ts(dim=30, paper=True).rule == hs.Thompson("paper")
     assert hs.projected_ts(dim=30, paper=True).transfer == transfer
 

@@ -244,7 +244,7 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > MAX_NUMBER:
             raise InputError(f"state.{name} must be below {MAX_NUMBER:g}; got more")
-        tasks = name.endswith(("count", "finished", "tasks.weight"))
+        tasks = name.endswith(("count", "tasks.weight"))
         if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
     transfer.check_state(state)

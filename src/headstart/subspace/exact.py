@@ -120,10 +120,10 @@ class ExactPCA(PCA):
 
     def components(self, state: Moments) -> Components:
         """Mean, eigenvalues and eigenvectors of all vectors so far."""
-        return Components(state.mean, *eigen(state.covariance))
+        return Components(state.mean, *sorted_eigh(state.covariance))
 
 
-def eigen(covariance: Array) -> tuple[Array, Array]:
+def sorted_eigh(covariance: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first and none negative, and eigenvectors with fixed signs."""
     xp = array_namespace(covariance)
     values, vectors = xp.linalg.eigh(covariance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -57,7 +57,7 @@ class Transfer(Settings, ABC):
                                 :meth:`carry_contexts` and :meth:`unscaled_features`
     nothing to learn            :meth:`fixed`
     states read from files      :attr:`fixed_layout` and :meth:`check_state`
-    reports                     :meth:`explain`
+    reports and experiments     :meth:`explain` and :meth:`residual_projection`
     ==========================  ===================================================================
 
     See Also
@@ -190,8 +190,8 @@ class Transfer(Settings, ABC):
         raise NotImplementedError
 
     def merge(self, left: Any, right: Any) -> Any:
-        """The state of the tasks of two states."""
-        raise NotImplementedError
+        """The state of the tasks of two states; by default, what the states' own ``merge`` is."""
+        return left.merge(right)
 
     @property
     def unit_free(self) -> bool:
@@ -221,6 +221,13 @@ class Transfer(Settings, ABC):
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.
 
         Called only while the noise is unknown and no other task can tell it.
+        """
+        return None
+
+    def residual_projection(self, state: Any) -> tuple[Array, Array, Any] | None:
+        """P̂⊥, θ̄ and whether they are learned; ``None`` where a transfer has none of this.
+
+        An experiment measures W = ‖P̂⊥(θ* − θ̄)‖ with it, which the theory's bounds rest on.
         """
         return None
 
@@ -256,3 +263,11 @@ def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
     if evidence.moment.shape != shape:
         raise checks.refuse("evidence", want, evidence.moment)
     return evidence
+
+
+def check_choice(name: str, value: object, names: Collection[str]) -> None:
+    """Refuse a setting that is neither a positive number nor one of a few names."""
+    if isinstance(value, str):
+        checks.one_of(name, value, names)
+    else:
+        checks.positive(name, value)

@@ -47,6 +47,10 @@ class Oracle(Transfer):
     bound: float = 1.0
     residual: float | None = None
 
+    batched = True
+    traceable = True
+    reversible = True
+
     def __post_init__(self) -> None:
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
@@ -114,21 +118,6 @@ class Oracle(Transfer):
         A Gaussian has no bound on ‖θ* − μ‖: the theory radius is refused.
         """
         return cls(mean, covariance=covariance)
-
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def traceable(self) -> bool:
-        """On any array namespace."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """Sums can be taken back."""
-        return True
 
     def fixed(self, noise: float | None) -> bool:
         """With the noise given, nothing is left to learn."""

@@ -31,16 +31,7 @@ from headstart.transfer.empirical_bayes.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "Past",
-    "TaskPosteriors",
-    "estimate_task_noise",
-    "graded_posteriors",
-    "loses_digits",
-    "noise_variances",
-    "posteriors",
-    "task_posteriors",
-]
+__all__ = ["Past", "TaskPosteriors", "posteriors", "task_posteriors"]
 
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 

@@ -26,16 +26,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = [
-    "STRENGTHS",
-    "WIDE_DIM",
-    "candidate_covariances",
-    "cross_validate",
-    "prefers_size_only",
-    "score_held_out",
-    "score_task",
-    "with_task_noise",
-]
+__all__ = ["candidate_covariances", "cross_validate", "score_held_out", "score_task"]
 
 #: Strengths that are tried, as multiples of the dimension.
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)

@@ -36,14 +36,7 @@ from headstart.records import Array
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "Residuals",
-    "expected_precision_and_log",
-    "imaginary_residuals",
-    "population_noise",
-    "task_variance",
-    "usable_residuals",
-]
+__all__ = ["Residuals", "population_noise", "task_variance", "usable_residuals"]
 
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
 FREEDOMS = 2.0 ** np.arange(0.0, 10.1, 0.5)

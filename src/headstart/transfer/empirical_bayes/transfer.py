@@ -15,7 +15,7 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array
-from headstart.transfer.base import Explanation, checked_evidence
+from headstart.transfer.base import Explanation, check_choice, checked_evidence
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_step
 from headstart.transfer.empirical_bayes.partition_fit import fit_partitions
@@ -95,29 +95,17 @@ class EmpiricalBayes(StandardizedTransfer):
     decay_tasks: float | str = "auto"
     running: bool = True
 
+    batched = True
+    reversible = True
+    removes_exactly = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.running, bool):
             raise checks.refuse("running", "True or False", self.running)
-        if isinstance(self.decay_tasks, str):
-            checks.one_of("decay_tasks", self.decay_tasks, ("auto",))
-        elif checks.positive("decay_tasks", self.decay_tasks) < 1.0:
+        check_choice("decay_tasks", self.decay_tasks, ("auto",))
+        if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
-
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """A task whose evidence is kept is dropped; an older one is subtracted."""
-        return True
-
-    @property
-    def removes_exactly(self) -> bool:
-        """A task is taken back without loss."""
-        return True
 
     @property
     def counts_running(self) -> bool:
