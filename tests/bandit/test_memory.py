@@ -35,11 +35,11 @@ PLAY = """
 import gc, sys, tracemalloc
 import numpy as np
 import headstart as hs
-from headstart.transfer.empirical_bayes import transfer as empirical
+from headstart.transfer.empirical_bayes import state as empirical
 
 # The default transfer keeps the evidence of some finished tasks at hand, 256 at most. Here it has
 # its share before memory is measured: so many more tasks, so much more memory, is asked.
-empirical.KEPT = 16
+empirical.MAX_KEPT_TASKS = 16
 dim, close = 30, sys.argv[1] == "closed"
 tracemalloc.start()
 rng = np.random.default_rng(0)

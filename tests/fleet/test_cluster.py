@@ -90,7 +90,7 @@ def test_a_cluster_finds_the_same_prior(running, logs, transfer):
 
 
 def test_passes_over_holders_find_the_same(running, logs, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.passes.FIRST_FIT_TASKS", 32)
     same(fit(logs, cluster="ray").prior, fit(logs).prior)
 
 

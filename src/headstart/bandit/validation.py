@@ -40,12 +40,9 @@ MAX_BELIEF_NUMBER = 1e120  # which may be multiplied by contexts besides
 KEY_BYTES = 16  # of the key of tokens
 FREE_DIM = 256  # a dimension that no array needs to show,
 FREE_DIM_FOREIGN = 4096  # and the same with a transfer that is not of this library
-#: Numbers of a state that are 0 or more.
-NON_NEGATIVE = {"past.count", "past.precision", "finished", "fit.noise", "fit.freedom"}
-NON_NEGATIVE |= {"tasks.rounds", "tasks.squares", "tasks.weight", "tasks.noise"}
 #: Sums of outer products and covariances, by the last part of their names.
-SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "blanks", "scatter", "squared"}
-SYMMETRIC |= {"candidates", "roots"}
+SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "unseen", "scatter"}
+SYMMETRIC |= {"known_squared", "candidates", "roots"}
 MAX_TASKS = 1e15
 MAX_TRIAL_DIM = 32  # in which a task is folded to try a state
 BLOCK_NUMBERS = 2**15  # of evidence that are checked at a time
@@ -248,18 +245,10 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > MAX_NUMBER:
             raise InputError(f"state.{name} must be below {MAX_NUMBER:g}; got more")
-        # The rounding of what was subtracted is no fault.
-        size = state.finished / state.fit.noise**2 if name == "past.precision" else 1.0
-        if name in NON_NEGATIVE and float(array.min(initial=0.0)) < -1e-6 * max(size, 1.0):
-            raise InputError(f"state.{name} must be 0 or more; got less")
         tasks = name.endswith(("count", "finished", "tasks.weight"))
         if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
-        if name.endswith(".log_weights"):
-            check_weights(f"state.{name}", array)
-        if name.startswith("options.") and name.endswith((".noise", ".freedom")):
-            for number in array.flat:
-                checks.positive(f"state.{name}", float(number))
+    transfer.check_state(state)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         prior = transfer.prior(state)
         if dim <= MAX_TRIAL_DIM:
