@@ -102,7 +102,7 @@ class BanditState:
             self.reader = ContextReader(features)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
-                self.ledger.prior_state.start_from(fit)
+                self.ledger.prior_state.restore(base=fit, state=fit.state)
             else:
                 self.ledger.start_with_closed(fit.state, tasks)
 

@@ -88,7 +88,7 @@ class Ledger:
         for names, rows in tasks:
             for name, row in zip(names, rows, strict=True):
                 self.entries.add_packed(name, row)
-        self.prior_state.start_with_closed(state, self.entries)
+        self.prior_state.restore(state=state, closed=dict.fromkeys(self.entries))
 
     def finish(self) -> None:
         """Finish what was interrupted; to be called first by whoever has acquired the lock."""
