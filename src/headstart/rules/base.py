@@ -296,7 +296,7 @@ class Indexed(Rule):
         return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
 
     def with_exploration(self, values: Array, allowed: Allowed) -> Array:
-        """Mix the uniform distribution over the open arms in."""
+        """Mix the uniform distribution over the allowed arms in."""
         everyone = allowed_arms(values, allowed)
         uniform = everyone / everyone.sum(-1, keepdims=True)
         mixed: Array = (1.0 - self.explore) * values + self.explore * uniform

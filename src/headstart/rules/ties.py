@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ __all__ = [
 
 Mask = npt.NDArray[np.bool_]
 Allowed = Mask | None  # the arms that may be chosen; all of them if None
-Rng = np.random.Generator
+Rng: TypeAlias = "np.random.Generator"  # as text: importing numpy.random takes a while
 
 # 64 × the distance from 1 to the next number, in double and in single precision
 TIE_ULPS, TIE_ULPS_SINGLE = 64 * 2.220446049250313e-16, 64 * 1.1920928955078125e-07
