@@ -169,7 +169,7 @@ def test_projected_ts_samples_as_algorithms_1_and_3(seed):
         for k in range(ROUNDS):
             if k % 10 == 0:
                 mean, covariance = reference.sampling_distribution()
-                spread = bandit.rule.spread(task.belief)
+                spread = bandit.rule.draw_scale(task.belief)
                 np.testing.assert_allclose(task.belief.mean, mean, atol=1e-7)
                 np.testing.assert_allclose(
                     spread**2 * task.belief.root @ task.belief.root.T,

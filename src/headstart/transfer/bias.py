@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -56,6 +56,8 @@ class Bias(Transfer):
     >>> transfer.prior(state).mean
     array([2., 0.])
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     method: str = "average"
     lam: float | str = "plug-in"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from headstart import checks
 from headstart.arrays import array_namespace, trace, transpose
@@ -45,6 +46,8 @@ class Gaussian(Transfer):
     lam : float, default 1.0
         That λ.
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     forced: bool = True
     estimate: str = "least-squares"

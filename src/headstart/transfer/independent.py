@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from headstart import checks
 from headstart.arrays import array_namespace
@@ -37,6 +37,8 @@ class Independent(Transfer):
     array([[0.5, 0. ],
            [0. , 0.5]])
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     lam: float | str = 1.0
     bound: float = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -95,6 +95,8 @@ class Subspace(Transfer):
     array([[1. , 0. ],
            [0. , 0.1]])
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     rank: int | str = "log-gap"
     pca: str | PCA = "corrected"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import float_if_scalar, trace
-from headstart.model.graded import HUGE
+from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
 from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
@@ -75,7 +75,7 @@ def score_task(state: EmpiricalBayesState, task: Tasks, weight: float) -> Empiri
     spread = trace(fit.covariance + fit.error)[..., None]
     diagonal = np.diagonal(evidence.gram, axis1=-2, axis2=-1)
     reach = diagonal / np.asarray(variance)[..., None] * spread
-    counts = counts * (reach.max(-1) <= HUGE)
+    counts = counts * (reach.max(-1) <= MAX_INFORMATION)
     if not counts.any():
         return state
     informed = log_likelihood(

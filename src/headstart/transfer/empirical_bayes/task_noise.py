@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.arrays import float_if_scalar
-from headstart.model.belief import LEAST
+from headstart.model.belief import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -71,7 +71,7 @@ def usable_residuals(
     context, so that Σr is known.
     """
     square = np.minimum(square, MAX_SHORT_TASK_RATIO * freedom * np.asarray(noise)[..., None])
-    long = tasks.freedom >= LEAST
+    long = tasks.freedom >= MIN_RESIDUAL_FREEDOM
     square = np.where(long, tasks.residual, square)
     freedom = np.where(long, tasks.freedom, freedom)
     if not constant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,8 @@ class EmpiricalBayes(StandardizedTransfer):
     >>> prior.mean.round(1), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 2)
     (array([0.8, 2. ]), array([1.3, 0. ]), 0.1)
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     decay_tasks: float | str = "auto"
     running: bool = True
