@@ -125,8 +125,10 @@ def serves_in_a_bandit(belief: BaseBelief) -> None:
     transfer = Given(belief.prior)
     for rule in (UCB(), Thompson()):
         one, other, idle = (
-            Bandit(belief.dim, transfer, rule, belief.noise, seed=3, live=live, intercept=False)
-            for live in (99, 99, 2)
+            Bandit(
+                belief.dim, transfer, rule, belief.noise, seed=3, cache_size=size, intercept=False
+            )
+            for size in (99, 99, 2)
         )
         arms = serve(one, 0)
         require(serve(other, 0, together=True) == arms, "choose_many decides otherwise")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headstart.features.contexts import LARGEST
+from headstart.features.contexts import MAX_VALUE
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.problems import Block, Mask, Problems, missing, one_chunk, shows
 
@@ -62,7 +62,7 @@ def all_fit(values: npt.NDArray[Any]) -> bool:
             total = values.sum()
         return bool(np.isfinite(total) or np.isfinite(values).all())
     # A NaN is the least and the greatest, and within no bounds.
-    return not values.size or bool(values.max() <= LARGEST and values.min() >= -LARGEST)
+    return not values.size or bool(values.max() <= MAX_VALUE and values.min() >= -MAX_VALUE)
 
 
 def misfits(values: npt.NDArray[Any], absent: Mask) -> tuple[Mask, Mask]:
@@ -71,5 +71,5 @@ def misfits(values: npt.NDArray[Any], absent: Mask) -> tuple[Mask, Mask]:
     if values.dtype != np.float64:
         return ~finite & ~absent, np.zeros(values.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
-        large = finite & (np.abs(values) > LARGEST)
+        large = finite & (np.abs(values) > MAX_VALUE)
     return ~finite & ~absent, large & ~absent
