@@ -69,7 +69,10 @@ class Record:
 
         Give every field, by its place or by its name.
         """
-        record: Self = from_fields(cls, dict(zip(fields_of(cls), values, strict=False)) | fields)  # type: ignore[arg-type]
+        names = fields_of(cls)  # type: ignore[arg-type]
+        if len(values) + len(fields) != len(names):
+            raise TypeError(f"{cls.__name__} has the fields {names}: give every one")
+        record: Self = from_fields(cls, dict(zip(names, values, strict=False)) | fields)
         return record
 
     def sealed(self) -> Self:

@@ -18,7 +18,6 @@ from headstart.records import Array
 from headstart.transfer.base import Explanation, check_choice, checked_evidence
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_step
-from headstart.transfer.empirical_bayes.partition_fit import fit_partitions
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
 from headstart.transfer.empirical_bayes.scoring import (
@@ -338,6 +337,8 @@ class EmpiricalBayes(StandardizedTransfer):
         if len(partitions) <= passes.FIRST_FIT_TASKS:
             return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
         # Whoever has so many tasks has standardized them.
+        from headstart.transfer.empirical_bayes.partition_fit import fit_partitions
+
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)
 
     def prior(self, state: EmpiricalBayesState) -> Prior:
