@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headstart.features.contexts import MAX_VALUE
+from headstart.features.conversion import MAX_VALUE
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.problems import Block, Mask, Problems, missing, one_chunk, shows
 
