@@ -244,7 +244,7 @@ def ridge_is_negligible(gram: Array, ridge: float) -> Any:
     to be 100,000 or less: contexts no longer than 1, and so many rounds.
     """
     size: Any = trace(gram) if array_namespace(gram) is np else 1e5
-    return np.asarray(~(ridge > 1e-9 * size))
+    return np.logical_not(ridge > 1e-9 * size)
 
 
 def projected_trace(projection: Array, matrix: Array) -> Any:
