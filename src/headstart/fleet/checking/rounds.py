@@ -6,8 +6,8 @@ import hashlib
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from headstart.fleet.reading.repeats import mixed
 from headstart.fleet.reading.rows import Rows
 
 __all__ = ["TurnCounts", "Turns"]
@@ -97,10 +97,3 @@ class Turns:
 def task_key(name: str) -> int:
     """64 bits that stand for a task, the same in every run."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
-def mixed(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Bits spread over all places (the finishing steps of SplitMix64)."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))

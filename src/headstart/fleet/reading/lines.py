@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headstart.errors import InputError
-from headstart.fleet.reading.sources import packing
+from headstart.fleet.reading.files import compression_of
 
 __all__ = ["RANGE", "byte_ranges", "sample", "whole_lines"]
 
@@ -16,14 +16,12 @@ RANGE = 64 * 2**20  # bytes of a part, and of what is read at a time
 SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
 
 
-def byte_ranges(source: pa.NativeFile, path: str) -> list[tuple[int, int]]:
+def byte_ranges(source: pa.NativeFile, path: str) -> list[tuple[int, int, int | None]]:
     """The parts of a file: ranges of bytes, or all of it where it is compressed."""
     size = source.size()
-    if packing(path) or size <= RANGE:
-        return [(0, size)] if size else []
-    count = -(-size // RANGE)
-    edges = [size * number // count for number in range(count + 1)]
-    return list(itertools.pairwise(edges))
+    count = 1 if compression_of(path) else -(-size // RANGE)
+    edges = [size * number // max(count, 1) for number in range(count + 1)]
+    return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
 
 
 class Lent:
@@ -43,10 +41,10 @@ class Lent:
         """Nothing: whoever lent it closes it."""
 
 
-def unpacked(source: pa.NativeFile, path: str) -> pa.NativeFile:
+def decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
     """A file's content from its beginning, uncompressed."""
     source.seek(0)
-    packed = packing(path)
+    packed = compression_of(path)
     if packed is None:
         return source
     return pa.CompressedInputStream(pa.PythonFile(Lent(source), mode="r"), packed)
@@ -54,7 +52,7 @@ def unpacked(source: pa.NativeFile, path: str) -> pa.NativeFile:
 
 def sample(source: pa.NativeFile, path: str) -> bytes:
     """Whole lines from the beginning of a file, without a byte order mark."""
-    stream = unpacked(source, path)
+    stream = decompressed(source, path)
     text: bytes = stream.read(SAMPLE)
     if len(text) == SAMPLE:
         while b"\n" not in text:
@@ -68,8 +66,8 @@ def sample(source: pa.NativeFile, path: str) -> bytes:
 
 def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
     """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
-    if packing(path):
-        yield from cut(unpacked(source, path), None, path)
+    if compression_of(path):
+        yield from cut(decompressed(source, path), None, path)
         return
     start, stop = span
     if start:
