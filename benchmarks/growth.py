@@ -44,9 +44,14 @@ def task_points(counts: Sequence[int]) -> list[Point]:
     points = []
     for count in counts:
         for curve, file, variant, options in (
-            ("all beliefs at hand", "headstart_tasks", "alone", {"live": max(count, LIVE)}),
-            (f"{LIVE} beliefs at hand", "headstart_tasks", "alone", {"live": LIVE}),
-            (f"default transfer, {LIVE} at hand", "headstart_tasks", "default", {"live": LIVE}),
+            ("all beliefs at hand", "headstart_tasks", "alone", {"cache_size": max(count, LIVE)}),
+            (f"{LIVE} beliefs at hand", "headstart_tasks", "alone", {"cache_size": LIVE}),
+            (
+                f"default transfer, {LIVE} at hand",
+                "headstart_tasks",
+                "default",
+                {"cache_size": LIVE},
+            ),
             ("all in one call", "headstart_batch", "batch", {}),
         ):
             points.append(Point(curve, count, file, variant, {"tasks": count, **options}))

@@ -42,7 +42,7 @@ def lasting(content):
     """``lasting(bandit)``: what a loaded bandit and the saved one share: all but epochs."""
 
     def known(bandit):
-        epochs = ("epoch", "others")
+        epochs = ("epoch", "task.epoch", "other_windows")
         return [
             {name: value for name, value in part.items() if name not in epochs}
             for part in content(bandit)
@@ -53,22 +53,24 @@ def lasting(content):
 
 def books_of(bandit):
     """All that decides what a bandit does next, to the last bit, in a form that ``==`` compares."""
-    ledger, tasks = bandit._ledger, {}
+    ledger, tasks = bandit._state.ledger, {}
+    prior_state, cache = ledger.prior_state, ledger.cache
     for id, entry in ledger.entries.items():
-        facts = {name: getattr(entry, name) for name in ENTRY}
-        tasks[id] = facts | {
-            "evidence": bits(ledger.evidence(entry)),
-            "pending": len(entry.pending),
-            "belief": None if entry.belief is None else bits(entry.belief),
-        }
-    whole = {name: getattr(ledger, name) for name in LEDGER}
-    lists = {name: list(getattr(ledger, name)) for name in ("live", "closed", "unfolded")}
-    prior = None if ledger.cached_prior is None else bits(ledger.cached_prior)
-    return whole | lists | {"tasks": tasks, "state": bits(ledger.state), "cached prior": prior}
+        facts: dict = {name: getattr(entry, name) for name in ENTRY}
+        if entry.cached is not None:
+            facts |= {name: getattr(entry.cached, name) for name in ("alone", "other_rewards")}
+            facts |= {"pending": len(entry.cached.pending), "belief": bits(entry.cached.belief)}
+        tasks[id] = facts | {"evidence": bits(ledger.entries.evidence(id))}
+    facts = {name: getattr(ledger.entries, name) for name in ("first_number", "reward_count")}
+    facts |= {name: getattr(prior_state, name) for name in ("needs_refit", "removal_count")}
+    facts |= {name: list(getattr(prior_state, name)) for name in ("closed", "unfolded")}
+    cached = prior_state.cached
+    prior = None if cached is None else (bits(cached.prior), *cached[1:])
+    state = {"state": bits(prior_state.state), "cached prior": prior}
+    return facts | state | {"tasks": tasks, "cached tasks": list(cache.tasks)}
 
 
-ENTRY = ("base", "built", "closed", "learned", "number", "rewards", "start", "unsure")
-LEDGER = ("cached_at", "cached_with", "first_number", "reversals", "rewards", "stale")
+ENTRY = ("first_number", "next_number", "window_start", "learned_bits", "reward_count")
 
 
 def bits(state):

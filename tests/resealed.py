@@ -134,7 +134,7 @@ def bandit_cases(source: Path) -> Iterator[Case]:
                 changed = put(header, place, value)
                 yield resealed(f"header {dotted(place)} {what}", changed, tensors)
     for depth in (100, 400, 100_000):
-        for place in ("state", "cached", "belief_kinds", "transfer", "tasks"):
+        for place in ("state", "cached_prior", "belief_outlines", "transfer", "tasks"):
             text = json.dumps(header | {place: "HERE"}, ensure_ascii=False)
             for start, stop in (('{"kind":"tuple","parts":{"0":', "}}"), ("[", "]")):
                 nested = text.replace('"HERE"', start * depth + '"none"' + stop * depth)

@@ -102,7 +102,7 @@ class TestWhatTheyAre:
     @each_name
     def test_each_passes_on_what_a_bandit_takes(self, name):
         options = {} if name in ORACLES else {"intercept": True}
-        bandit = make(name, seed=0, noise=0.3, live=2, memory=3, **options)
+        bandit = make(name, seed=0, noise=0.3, cache_size=2, choice_window=3, **options)
         assert bandit.prior.noise == 0.3
         task = bandit.task("a")
         assert task.belief.dim == DIM + len(options)

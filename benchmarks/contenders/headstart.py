@@ -36,7 +36,7 @@ class Public:
 
     def bytes_of_a_task(self, live, tasks=50, rounds=8):
         """All that Python and NumPy hold for a further task, with room for ``live`` beliefs."""
-        bandit = self.make(live=live)
+        bandit = self.make(cache_size=live)
 
         def play(names):
             for name in names:

@@ -26,7 +26,7 @@ class Batch:
             tasks = MOST_NUMBERS // (dim * dim + arms * dim)
             tasks = min(MOST_TASKS, max(LEAST_TASKS, tasks))
         transfer = hs.Independent(lam=RIDGE)
-        self.bandit = hs.Bandit(dim, transfer, hs.UCB(), NOISE, problem.seed, live=tasks)
+        self.bandit = hs.Bandit(dim, transfer, hs.UCB(), NOISE, problem.seed, cache_size=tasks)
         self.names = [f"user-{n:06}" for n in range(tasks)]
         for name in self.names:
             self.bandit.task(name)

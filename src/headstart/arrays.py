@@ -13,6 +13,7 @@ import numpy as np
 
 __all__ = [
     "array_namespace",
+    "congruence",
     "float_if_scalar",
     "matvec",
     "norm",
@@ -79,6 +80,12 @@ def matvec(matrix: Any, vector: Any) -> Any:
 def transpose(matrix: Any) -> Any:
     """The transpose of matrices in the last two axes."""
     return matrix.swapaxes(-1, -2)
+
+
+def congruence(matrix: Any, square: Any) -> Any:
+    """M S Mᵀ, made exactly symmetric."""
+    product = matrix @ square @ transpose(matrix)
+    return (product + transpose(product)) / 2
 
 
 def trace(matrix: Any) -> Any:

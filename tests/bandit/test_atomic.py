@@ -89,52 +89,50 @@ def busy(make, rounds=4):
 
 
 BANDITS = {
-    "default": lambda: hs.Bandit(DIM, seed=2, live=4),
+    "default": lambda: hs.Bandit(DIM, seed=2, cache_size=4),
     "only live": lambda: hs.Bandit(DIM, seed=2),
-    "Bias": lambda: hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=2, live=4),
+    "Bias": lambda: hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=2, cache_size=4),
     "ccipca": lambda: hs.Bandit(
-        DIM, hs.Subspace(rank=1, pca="ccipca", warmup=2, lam1=25.0), noise=0.3, seed=2, live=3
+        DIM, hs.Subspace(rank=1, pca="ccipca", warmup=2, lam1=25.0), noise=0.3, seed=2, cache_size=3
     ),
-    "half-life": lambda: hs.Bandit(DIM, noise=0.3, seed=2, half_life=9.0, live=4),
-    "mixture": lambda: hs.Bandit(DIM, hs.Mixture(groups=2), seed=2, live=4),
+    "half-life": lambda: hs.Bandit(DIM, noise=0.3, seed=2, half_life=9.0, cache_size=4),
+    "mixture": lambda: hs.Bandit(DIM, hs.Mixture(groups=2), seed=2, cache_size=4),
     "forced": lambda: hs.meta_ts(DIM, seed=2, forced_rounds=3),
 }
 
 
 def assert_sound(bandit, same_prior):
     """The books agree with each other."""
-    ledger = bandit._ledger
-    assert len(bandit) == len(ledger.entries)  # finishes what was interrupted
-    assert not ledger.unfinished
+    ledger = bandit._state.ledger
+    entries, cache, prior_state = ledger.entries, ledger.cache, ledger.prior_state
+    assert len(bandit) == len(entries)  # finishes what was interrupted
+    assert not ledger.changes.steps
     assert not ledger.batch
-    assert set(ledger.live) == {id for id, entry in ledger.entries.items() if entry.belief}
-    assert set(ledger.closed) == {id for id, entry in ledger.entries.items() if entry.closed}
-    assert len(ledger.live) <= ledger.capacity
-    for id, entry in ledger.entries.items():
+    assert set(cache.tasks) == {id for id, entry in entries.items() if entry.cached}
+    assert len(cache) <= cache.size
+    for id, entry in entries.items():
         evidence = bandit.task(id).evidence
-        if ledger.fade == 1.0:
-            assert evidence.rounds == entry.rewards
-        assert (entry.packed is None) == (entry.evidence is not None)
-        assert entry.belief is None or ledger.live[id] is entry
-        if isinstance(entry.belief, hs.Belief):
-            rebuilt = hs.Belief.of(entry.belief.prior, evidence)
-            np.testing.assert_allclose(entry.belief.mean, rebuilt.mean, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(
-                entry.belief.covariance, rebuilt.covariance, rtol=1e-9, atol=1e-9
-            )
-    closed = [bandit.task(id).evidence for id in ledger.closed if ledger.rounds(id)]
-    with bandit._lock, ledger.looking():
-        ledger.settle()
-        state = ledger.state
-    if (
-        ledger.transfer.removes_exactly
-    ):  # what the fit makes of tasks depends on when it was renewed
+        if ledger.decay == 1.0:
+            assert evidence.rounds == entry.reward_count
+        assert (entry.packed is None) == (entry.cached is not None)
+        assert entry.cached is None or cache.tasks[id] is entry
+        belief = entry.cached and entry.cached.belief
+        if isinstance(belief, hs.Belief):
+            rebuilt = hs.Belief.of(belief.prior, evidence)
+            np.testing.assert_allclose(belief.mean, rebuilt.mean, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(belief.covariance, rebuilt.covariance, rtol=1e-9, atol=1e-9)
+    closed = [bandit.task(id).evidence for id in prior_state.closed if entries.rounds(id)]
+    with bandit._state.lock, prior_state.preserved():
+        prior_state.update()
+        state = prior_state.state
+    transfer = prior_state.transfer
+    if transfer.removes_exactly:  # what the fit makes of tasks depends on when it was renewed
         assert sorted(state.tasks.squares) == sorted(evidence.squares for evidence in closed)
         moments = [evidence.moment for evidence in closed]
-        np.testing.assert_allclose(state.tasks.moment.sum(0), sum(moments, np.zeros(ledger.dim)))
+        np.testing.assert_allclose(state.tasks.moment.sum(0), sum(moments, np.zeros(entries.dim)))
     elif closed:
-        refit = ledger.with_offers(ledger.transfer.refit(closed, ledger.noise))
-        found, expected = (ledger.transfer.prior(each) for each in (state, refit))
+        refit = prior_state.keep_units(transfer.refit(closed, prior_state.noise))
+        found, expected = (transfer.prior(each) for each in (state, refit))
         if isinstance(expected, MixturePrior):
             np.testing.assert_allclose(found.log_weights, expected.log_weights, rtol=1e-9)
             found, expected = found.as_gaussian(), expected.as_gaussian()
@@ -177,7 +175,9 @@ class TestLearning:
                     outcomes.add("learned already")
             assert twin.task(id).rounds == plain.task(id).rounds
             assert books(twin)["tasks"][id]["evidence"] == expected["tasks"][id]["evidence"]
-            assert twin._ledger.rewards == plain._ledger.rewards
+            assert (
+                twin._state.ledger.entries.reward_count == plain._state.ledger.entries.reward_count
+            )
             assert_sound(twin, same_prior)
         assert outcomes == {True, "learned already"}
 

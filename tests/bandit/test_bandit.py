@@ -119,7 +119,7 @@ def test_contexts_longer_than_one_are_accepted_and_the_documentation_says_so():
 @pytest.mark.parametrize("length", [1e4, 1.7e9, 1e15, 1e40])
 def test_long_contexts_survive_the_whole_life_of_a_task(length, world, play):
     """A raw time stamp as a feature is unwise, but it must not break a task when it is resumed."""
-    bandit = hs.Bandit(dim=5, seed=0, live=1)
+    bandit = hs.Bandit(dim=5, seed=0, cache_size=1)
     for id in range(8):
         rounds = world(seed=id, rounds=3, dim=5)
         rounds.offers = rounds.offers * length
@@ -316,8 +316,8 @@ BAD_SETTINGS = {
     "transfer": ["subspace", hs.Subspace, hs.UCB(), 1, []],
     "rule": ["ucb", hs.UCB, hs.Subspace(), 1, []],
     "intercept": [1, 0.0, "yes"],
-    "live": [0, -1, 2.5, True, None, "8"],
-    "memory": [0, -1, 2.5, True, None, "8"],
+    "cache_size": [0, -1, 2.5, True, None, "8"],
+    "choice_window": [0, -1, 2.5, True, None, "8"],
     "half_life": [0, -1, 0.0, True, "8", float("nan"), float("inf"), [5.0], 1j],
 }
 
@@ -648,8 +648,8 @@ ODD_NUMBERS = [
 SETTINGS = {
     "noise": lambda value: hs.Bandit(2, noise=value, seed=0),
     "seed": lambda value: hs.Bandit(2, seed=value),
-    "memory": lambda value: hs.Bandit(2, memory=value, seed=0),
-    "live": lambda value: hs.Bandit(2, live=value, seed=0),
+    "choice_window": lambda value: hs.Bandit(2, choice_window=value, seed=0),
+    "cache_size": lambda value: hs.Bandit(2, cache_size=value, seed=0),
     "half_life": lambda value: hs.Bandit(2, half_life=value, seed=0),
     "UCB radius": lambda value: hs.Bandit(2, rule=hs.UCB(value), seed=0),
     "UCB delta": lambda value: hs.Bandit(

@@ -45,7 +45,7 @@ SETTINGS = {
     "independent": {"transfer": hs.Independent(), "noise": 0.3},
     "bias": {"transfer": hs.Bias()},
     "intercept": {"transfer": hs.Independent(), "noise": 0.3, "intercept": True},
-    "forgetful": {"transfer": hs.Independent(), "noise": 0.3, "half_life": 5.0, "memory": 2},
+    "forgetful": {"transfer": hs.Independent(), "noise": 0.3, "half_life": 5.0, "choice_window": 2},
 }
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=repr)
@@ -70,7 +70,7 @@ def rewards_of(choices, seed=0):
 def twins(make, *arguments, **options):
     """Two bandits that will do the same, and whose tokens are the same."""
     one, other = (make(*arguments, **options) for _ in range(2))
-    other._origin = one._origin
+    other._state.origin = one._state.origin
     return one, other
 
 
@@ -183,7 +183,7 @@ class TestTheSameDecisions:
     @each_stacked_rule
     def test_for_more_tasks_than_are_stacked_at_a_time(self, rule, books):
         tasks = 2 * module.CHUNK + 7
-        bandit, other = twins(hs.Bandit, 2, hs.Independent(), rule, 0.3, 3, live=tasks)
+        bandit, other = twins(hs.Bandit, 2, hs.Independent(), rule, 0.3, 3, cache_size=tasks)
         for at in range(2):
             tables = offers(at, tasks, 3, 2)
             many, single = assert_same_call(bandit, other, range(tasks), tables, books)
@@ -234,7 +234,7 @@ class TestTheSameDecisions:
 
 def busy(transfer, rule, live=256, tasks=6):
     """Tasks of which every other one is closed."""
-    bandit = hs.Bandit(DIM, transfer, rule, noise=0.3, seed=3, live=live)
+    bandit = hs.Bandit(DIM, transfer, rule, noise=0.3, seed=3, cache_size=live)
     for id in range(tasks):
         for table in offers(id, 8):
             choice = bandit.task(id).choose(table)
@@ -328,7 +328,7 @@ actions = st.one_of(
 )
 def test_whatever_has_happened_to_the_tasks_before(transfer, history, live, rule):
     """Scores to the last few bits: they show which prior a task was given."""
-    bandit, other = (hs.Bandit(DIM, transfer, rule, 0.3, 3, live=live) for _ in range(2))
+    bandit, other = (hs.Bandit(DIM, transfer, rule, 0.3, 3, cache_size=live) for _ in range(2))
     for at, (kind, what) in enumerate(history):
         if kind == "choose":
             tables = offers(at, len(what))
@@ -366,7 +366,7 @@ class TestTies:
 
     @each_stacked_rule
     def test_equal_arms_come_equally_often(self, rule):
-        bandit = hs.Bandit(2, hs.Independent(), rule, 0.3, 3, live=600)
+        bandit = hs.Bandit(2, hs.Independent(), rule, 0.3, 3, cache_size=600)
         tables = np.tile([[1.0, 0.5]], (600, 3, 1))
         arms = bandit.choose_many(range(600), tables).arms
         assert chisquare(np.bincount(arms, minlength=3)).pvalue > 1e-3
@@ -740,7 +740,7 @@ class TestLearning:
         assert (bandit.task("a").rounds, bandit.task("b").rounds) == (2, 1)
 
     def test_only_as_many_back_as_are_remembered(self, refused):
-        bandit = hs.Bandit(DIM, hs.Independent(), noise=0.3, seed=3, memory=2)
+        bandit = hs.Bandit(DIM, hs.Independent(), noise=0.3, seed=3, choice_window=2)
         many = bandit.choose_many(["a"] * 4, offers(0, 4))
         for choice in many[:2]:
             with refused(bandit, "older than the 2 choices", error=hs.ChoiceError):

@@ -298,7 +298,7 @@ class TestOnce:
         assert task.rounds == 200
 
     def test_choices_beyond_the_memory_are_refused_and_the_message_says_so(self, refused):
-        bandit = hs.Bandit(dim=3, seed=0, memory=5)
+        bandit = hs.Bandit(dim=3, seed=0, choice_window=5)
         task = bandit.task("a")
         choices = [task.choose(X) for _ in range(8)]
         for choice in choices[:3]:

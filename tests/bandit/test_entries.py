@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.bandit.ledger.entries import BLOCK, Entry
+from headstart.bandit.ledger.entries import BLOCK_ROUNDS as BLOCK
+from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.records import flatten
 
 DIM = 3
@@ -91,11 +92,13 @@ class TestTheEvidenceOfATask:
     @each_bandit
     def test_whatever_the_algorithm(self, make):
         bandit, told = make(), []
-        faded = bandit._ledger.fade
+        faded = bandit._state.ledger.decay
         task, expected = bandit.task("a"), bandit.task("a").evidence
         for at in range(ROUNDS):
             choice = task.choose(offer(at))
-            told.append((bandit._features.changed(choice.context), reward_of(choice, at)))
+            told.append(
+                (bandit._state.reader.features.transform(choice.context), reward_of(choice, at))
+            )
             task.learn(choice, told[-1][1])
             expected = expected.faded(faded).add(*told[-1], forced=choice.forced)
             for name in ("gram", "moment", "squares", "rounds"):
@@ -123,7 +126,7 @@ class TestTheEvidenceOfATask:
 
     @pytest.mark.parametrize("rounds", NEAR_ENDS)
     def test_closing_going_idle_and_coming_back_lose_nothing(self, rounds):
-        bandit = hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=0, live=1)
+        bandit = hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=0, cache_size=1)
         task, told = bandit.task("a"), []
 
         def play(times):
@@ -315,7 +318,7 @@ class TestFiles:
 
     def test_tasks_keep_their_own_rounds(self, tmp_path):
         """Live tasks with blocks of any length, some empty, beside idle and closed ones."""
-        bandit = hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=0, live=4)
+        bandit = hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=0, cache_size=4)
         lengths = {"a": 3, "b": BLOCK, "c": 0, "d": BLOCK + 7, "e": 1, "f": 40}
         for id, rounds in lengths.items():
             go_on(bandit, rounds, ids=(id,))
@@ -357,26 +360,27 @@ class TestFading:
 
 class TestOneEntry:
     def entry(self, rounds=(), forced=False):
-        entry = Entry(hs.Evidence.zero(DIM, forced=forced).pack(), 0)
-        entry.evidence = entry.total(DIM)
+        evidence = hs.Evidence.zero(DIM, forced=forced)
+        entry = TaskEntry(None, CachedTask(evidence, (), None, False, 0))
         for x, r, *mark in rounds:
             self.add(entry, np.asarray(x, dtype=float), r, *mark)
         return entry
 
     def add(self, entry, context, reward, forced=False):
-        entry.evidence, entry.pending = entry.with_round(context, reward, forced)
+        evidence, pending = entry.cached.with_round(context, reward, forced)
+        entry.set_task(None, entry.cached._replace(evidence=evidence, pending=pending), 0)
 
     def test_an_empty_one(self):
-        idle = Entry(hs.Evidence.zero(DIM).pack(), 0)
+        idle = TaskEntry(hs.Evidence.zero(DIM).pack())
         for entry in (idle, self.entry()):
-            assert entry.total(DIM) == hs.Evidence.zero(DIM)
+            assert entry.evidence(DIM) == hs.Evidence.zero(DIM)
             assert entry.rounds(DIM) == 0.0
             assert not entry.has_rewards(DIM)
 
     @pytest.mark.parametrize("count", NEAR_ENDS)
     def test_it_counts_what_is_pending(self, count):
         entry = self.entry([(np.ones(DIM), 0.0)] * count)
-        assert entry.rounds(DIM) == count == entry.total(DIM).rounds
+        assert entry.rounds(DIM) == count == entry.evidence(DIM).rounds
         assert not entry.has_rewards(DIM)  # all of them were zero
         self.add(entry, np.ones(DIM), -0.5)
         assert entry.has_rewards(DIM)
@@ -386,7 +390,7 @@ class TestOneEntry:
         entry = self.entry()
         for count in range(1, 3 * BLOCK):
             self.add(entry, np.ones(DIM), 1.0)
-            assert len(entry.pending) == count % BLOCK
+            assert len(entry.cached.pending) == count % BLOCK
             assert entry.rounds(DIM) == count
             assert entry.has_rewards(DIM)
 
@@ -399,10 +403,10 @@ class TestOneEntry:
         plain, asked = self.entry(rounds, forced=True), self.entry(forced=True)
         for round in rounds:
             self.add(asked, *round)
-            asked.total(DIM), asked.rounds(DIM), asked.has_rewards(DIM)
-        assert asked.total(DIM) == plain.total(DIM)
-        assert asked.total(DIM) == asked.total(DIM)
-        assert asked.total(DIM).forced.rounds == count // 2
+            asked.evidence(DIM), asked.rounds(DIM), asked.has_rewards(DIM)
+        assert asked.evidence(DIM) == plain.evidence(DIM)
+        assert asked.evidence(DIM) == asked.evidence(DIM)
+        assert asked.evidence(DIM).forced.rounds == count // 2
 
 
 class TestTheOnlyTask:

@@ -85,7 +85,7 @@ class Cautious(Indexed):
 SETUPS = {
     "default": {},
     "thompson": {"rule": hs.Thompson()},
-    "thompson, few live": {"rule": hs.Thompson(), "live": 2},
+    "thompson, few live": {"rule": hs.Thompson(), "cache_size": 2},
     "exploring": {"rule": hs.UCB(explore=0.3), "noise": 0.5},
     "theory": {"transfer": hs.Bias(), "rule": hs.UCB("theory", delta=0.05), "noise": 0.5},
     "ccipca": {
@@ -96,7 +96,11 @@ SETUPS = {
     "to the mean": {"transfer": hs.Subspace(shrink="mean", warmup=2), "rule": hs.Thompson()},
     "bias": {"transfer": hs.Bias(), "rule": hs.Thompson()},
     "pooled": {"transfer": hs.Bias(method="pooled")},
-    "independent": {"transfer": hs.Independent("plug-in"), "rule": hs.Thompson(), "memory": 7},
+    "independent": {
+        "transfer": hs.Independent("plug-in"),
+        "rule": hs.Thompson(),
+        "choice_window": 7,
+    },
     "meta": {"transfer": hs.Gaussian(warmup=2), "rule": hs.Forced(4, hs.Thompson())},
     "oracle": {"transfer": hs.Oracle.gaussian([1.0, 0.0, 0.5], 0.3 * np.eye(3))},
     "subspace oracle": {"transfer": hs.Oracle.subspace(np.ones(3), np.eye(3)[:, :1])},
@@ -645,7 +649,9 @@ class TestOtherFiles:
         tensor_file.write(tmp_path / "b", {"kind": "experiment"}, {"x": np.zeros(2)})
         assert_refused(tmp_path / "b", "must hold a bandit", "experiment")
 
-    @pytest.mark.parametrize("lost", ["seed", "origin", "tasks", "features", "rule", "learned"])
+    @pytest.mark.parametrize(
+        "lost", ["seed", "origin", "tasks", "features", "rule", "learned_bits"]
+    )
     def test_well_sealed_but_incomplete(self, lost, saved):
         header, tensors = tensor_file.read(saved)
         header.pop(lost)

@@ -33,7 +33,7 @@ class Mine(hs.Rule):
 
 
 BANDITS = {
-    "default": lambda: hs.Bandit(DIM, seed=2, live=3),
+    "default": lambda: hs.Bandit(DIM, seed=2, cache_size=3),
     "Thompson": lambda: hs.Bandit(DIM, rule=hs.Thompson(), seed=2),
     "mixture": lambda: hs.Bandit(DIM, hs.Mixture(groups=2), seed=2),
     "forced": lambda: hs.meta_ts(DIM, seed=2, forced_rounds=3),
@@ -96,7 +96,7 @@ class TestCopies:
     @each_copy
     def test_keep_what_is_frozen_and_what_features_are_called(self, copied):
         pandas = pytest.importorskip("pandas")
-        bandit = hs.Bandit(2, seed=0, memory=7)
+        bandit = hs.Bandit(2, seed=0, choice_window=7)
         bandit.task("a").choose(pandas.DataFrame({"x": [1.0, 0.0], "y": [0.0, 1.0]}))
         bandit.freeze()
         twin = copied(bandit)
@@ -105,7 +105,7 @@ class TestCopies:
         assert repr(twin) == repr(bandit)
 
     def test_are_whole_while_threads_go_on(self):
-        bandit = hs.Bandit(DIM, seed=0, live=2)
+        bandit = hs.Bandit(DIM, seed=0, cache_size=2)
         done = threading.Event()
 
         def work():
@@ -194,7 +194,7 @@ class TestForking:
         held, let_go = threading.Event(), threading.Event()
 
         def hold():
-            with bandit._lock:
+            with bandit._state.lock:
                 held.set()
                 let_go.wait(30)
 

@@ -77,7 +77,9 @@ def test_with_other_tasks_the_prior_is_theirs():
 def test_an_idle_task_fades_as_a_live_one():
     beliefs = []
     for live in (1, 8):
-        bandit = hs.Bandit(DIM, hs.Independent(), noise=NOISE, seed=0, half_life=4.0, live=live)
+        bandit = hs.Bandit(
+            DIM, hs.Independent(), noise=NOISE, seed=0, half_life=4.0, cache_size=live
+        )
         task = bandit.task("a")
         choices = [task.choose(np.eye(DIM)[n % 3 : n % 3 + 1]) for n in range(12)]
         for n, choice in enumerate(choices):

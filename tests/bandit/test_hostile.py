@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.bandit.report import expected_gain
+from headstart.bandit.gain import expected_gain
 from headstart.storage import tensor_file
 
 FIELDS = [field.name for field in dataclasses.fields(hs.Choice)]
@@ -267,7 +267,7 @@ def reseal(path: Path, ids: list[str]) -> None:
     path.write_bytes(opening + body + entries + counts + sealed + layout.END)
 
 
-COUNTED = ["past.count", "past.precision", "finished", "fit.freedom", "tasks.rounds"]
+COUNTED = ["past.count", "past.precision", "task_count", "fit.freedom", "tasks.rounds"]
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -281,7 +281,7 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
         task.close()
     bandit.save(tmp_path / "b")
     header, arrays = tensor_file.read(tmp_path / "b")
-    if name in ("past.count", "finished"):
+    if name in ("past.count", "task_count"):
         tensor_file.write(tmp_path / "c", header, arrays | {f"state.{name}": np.array(2.0**62)})
         with pytest.raises(hs.FileError, match=f"state.{name} must be 1e.15 tasks at most"):
             hs.load(tmp_path / "c")

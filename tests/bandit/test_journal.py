@@ -70,7 +70,7 @@ class TestRestartingFromAnOlderFile:
         bandit.task("a").choose(offer(90))
         before = bandit.task("a").evidence
         bandit.learn(lost[0], 2.0)
-        context = hs.Choice.from_token(lost[0], bandit._origin).context
+        context = hs.Choice.from_token(lost[0], bandit._state.origin).context
         after, expected = bandit.task("a").evidence, before.add([*context, 1.0], 2.0)
         np.testing.assert_allclose(after.gram, expected.gram, rtol=1e-12)
         np.testing.assert_allclose(after.moment, expected.moment, rtol=1e-12)

@@ -5,6 +5,7 @@ closed tasks, whatever happened on the way there; and a task's belief is a prior
 its own evidence, plus its evidence.
 """
 
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 import headstart as hs
+from headstart.rules import Indexed
 
 DIM = 3
 
@@ -297,7 +299,7 @@ class TestBeliefs:
         assert bandit.task("new").belief == hs.Belief.start(bandit.prior)
 
     def test_an_idle_task_takes_the_newest_prior(self, world, play, same_belief):
-        bandit = make(noise=0.5, live=1)
+        bandit = make(noise=0.5, cache_size=1)
         play(bandit, "idle", world(seed=1, rounds=6, dim=DIM))
         finish(bandit, "abcdef", world, play)
         task = bandit.task("idle")
@@ -467,7 +469,7 @@ class TestFreezing:
 def test_a_thousand_tasks_open_at_once_keep_to_themselves():
     """Rewards arrive in random order, some never: each task is the sum of its own rounds."""
     rng = np.random.default_rng(0)
-    bandit = hs.Bandit(dim=4, seed=0, live=64, intercept=False)
+    bandit = hs.Bandit(dim=4, seed=0, cache_size=64, intercept=False)
     pending, expected = [], {}
     for _ in range(6):
         for id in rng.permutation(1000):
@@ -504,7 +506,12 @@ class Life(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.bandit = hs.Bandit(
-            2, self.transfer, hs.Thompson(), "auto" if self.noise is None else self.noise, 0, live=2
+            2,
+            self.transfer,
+            hs.Thompson(),
+            "auto" if self.noise is None else self.noise,
+            0,
+            cache_size=2,
         )
         self.rounds = {}  # id: raw rounds
         self.closed = []  # ids, in the order they were closed
@@ -648,3 +655,56 @@ for machine in (Life, LifeWithBias, LifeWithCCIPCA):
 TestLifeWithSubspace = Life.TestCase
 TestLifeWithBias = LifeWithBias.TestCase
 TestLifeWithCCIPCA = LifeWithCCIPCA.TestCase
+
+
+class Refusing(Indexed):
+    """A rule that refuses to choose as long as it is told to."""
+
+    refuses = False
+
+    def index(self, belief, contexts, rng):
+        if Refusing.refuses:
+            raise hs.InputError("not now")
+        return belief.predict(contexts)
+
+
+def test_a_choice_that_the_rule_refuses_leaves_the_prior_with_the_closed_tasks(monkeypatch):
+    """Also where a task is about to leave the prior, and a feature has just got its unit."""
+    rng = np.random.default_rng(0)
+    bandit = hs.Bandit(2, rule=Refusing(), noise=0.3, seed=0)
+
+    def play(id, times):
+        for _ in range(times):
+            contexts = np.column_stack([rng.standard_normal(3), np.ones(3)])
+            bandit.learn(bandit.task(id).choose(contexts), float(rng.standard_normal()))
+
+    for id in "abc":
+        play(id, 5)
+        bandit.task(id).close()
+    play("a", 1)  # which runs again, and is removed from the prior when one is next computed
+    monkeypatch.setattr(Refusing, "refuses", True)
+    with pytest.raises(hs.InputError, match="not now"):
+        bandit.task("new").choose(rng.standard_normal((3, 2)))
+    monkeypatch.undo()
+    play("d", 3)
+    prior_state = bandit._state.ledger.prior_state
+    prior_state.update()
+    closed = [bandit.task(id).evidence.squares for id in "bc"]
+    assert sorted(prior_state.state.tasks.squares) == sorted(closed)
+
+
+def test_every_number_of_a_task_is_saved_and_loaded(tmp_path):
+    bandit = hs.Bandit(2, seed=0, choice_window=4)
+    bandit.task("a").choose(np.eye(2))
+    bandit.delete("a")  # the numbers of the next one start higher
+    choices = [bandit.task("a").choose(np.eye(2)) for _ in range(7)]
+    bandit.learn(choices[5], 1.0)
+    bandit.save(tmp_path / "bandit")
+    loaded = hs.load(tmp_path / "bandit")
+    before, after = (each._state.ledger.entries["a"] for each in (bandit, loaded))
+    for field in dataclasses.fields(before):
+        if field.name not in ("packed", "cached"):
+            value = getattr(before, field.name)
+            assert getattr(after, field.name) == value
+            assert value or field.name in ("epoch", "other_windows")
+    assert after.evidence(3) == before.evidence(3)

@@ -35,16 +35,16 @@ PLAY = """
 import gc, sys, tracemalloc
 import numpy as np
 import headstart as hs
-from headstart.transfer.empirical_bayes import transfer as empirical
+from headstart.transfer.empirical_bayes import state as empirical
 
 # The default transfer keeps the evidence of some finished tasks at hand, 256 at most. Here it has
 # its share before memory is measured: so many more tasks, so much more memory, is asked.
-empirical.KEPT = 16
+empirical.MAX_KEPT_TASKS = 16
 dim, close = 30, sys.argv[1] == "closed"
 tracemalloc.start()
 rng = np.random.default_rng(0)
 offers = rng.standard_normal((25, 5, dim))
-bandit = hs.Bandit(dim=dim, seed=0, live=1)
+bandit = hs.Bandit(dim=dim, seed=0, cache_size=1)
 
 def in_use():
     gc.collect()
@@ -95,7 +95,7 @@ def test_tasks_that_were_only_made_are_no_larger(traced):
 def test_a_loaded_bandit_is_no_larger_than_the_saved_one(traced, tmp_path):
     sizes = {}
     for tasks in (10, 60):
-        bandit = hs.Bandit(dim=DIM, seed=0, live=1)
+        bandit = hs.Bandit(dim=DIM, seed=0, cache_size=1)
         for n in range(tasks):
             bandit.learn(bandit.task(f"user-{n:06}").choose(np.eye(DIM)), 1.0)
         bandit.save(tmp_path / "b")
@@ -139,7 +139,7 @@ def test_choices_that_are_never_rewarded_do_not_pile_up(traced):
 
 
 def test_nor_do_they_where_some_are_rewarded(traced, tmp_path):
-    bandit = hs.Bandit(dim=3, seed=0, memory=500)
+    bandit = hs.Bandit(dim=3, seed=0, choice_window=500)
     task, offer = bandit.task("a"), np.eye(3)
 
     def go_on(rounds):
@@ -179,7 +179,7 @@ def test_only_so_many_beliefs_are_kept_at_hand(traced):
     offer = np.eye(DIM)
     sizes = {}
     for live in (1, 60):
-        bandit = hs.Bandit(dim=DIM, seed=0, live=live)
+        bandit = hs.Bandit(dim=DIM, seed=0, cache_size=live)
         bandit.task("first").choose(offer)
         before = traced()
         for n in range(60):

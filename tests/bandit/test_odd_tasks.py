@@ -121,7 +121,7 @@ class TestHugeContexts:
     @pytest.mark.parametrize("size", [1e8, 1e16, 1e40])
     def test_one_far_out_of_its_features_range_is_refused_and_changes_nothing(self, size):
         """A Gram matrix cannot hold it beside the others."""
-        bandits = [hs.Bandit(3, seed=0, live=1), hs.Bandit(3, seed=0, live=1)]
+        bandits = [hs.Bandit(3, seed=0, cache_size=1), hs.Bandit(3, seed=0, cache_size=1)]
         rng = np.random.default_rng(3)
         for number in range(6):
             for k in range(10):
@@ -154,7 +154,7 @@ class TestHugeContexts:
         """Nothing tells yet that they are huge. A task's belief is right, or refused."""
         rng = np.random.default_rng(0)
         shift = np.array([3e3, -5e3, 8e3])
-        bandit = hs.Bandit(3, kind(), noise=0.1, seed=0, live=2)
+        bandit = hs.Bandit(3, kind(), noise=0.1, seed=0, cache_size=2)
         told = {name: [] for name in "abcdef"}
 
         def row(name, turn):

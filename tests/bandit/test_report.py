@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.bandit.report import NOTHING, expected_gain
+from headstart.bandit.gain import NO_GAIN, expected_gain
 
 DIM, RANK, NOISE = 8, 2, 0.1
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
@@ -247,7 +247,7 @@ def test_the_interval_is_about_right():
 def test_a_bandit_that_knows_nothing_promises_nothing():
     report = hs.Bandit(dim=4, seed=0).report()
     assert (report.closed_tasks, report.open_tasks, report.rounds) == (0, 0, 0)
-    assert report.gain == NOTHING
+    assert report.gain == NO_GAIN
     assert "0 tasks finished" in str(report)
 
 

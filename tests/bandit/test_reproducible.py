@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import dirichlet
 
 import headstart as hs
+from headstart.algorithms import meta_ts_unforced
 from headstart.random import Stream, Streams
 from headstart.rules import Pick
 
@@ -24,7 +25,7 @@ NAMED = {
     "projected_linucb": hs.projected_linucb,
     "projected_ts": hs.projected_ts,
     "meta_ts": hs.meta_ts,
-    "meta_ts, control": lambda **o: hs.meta_ts(forced=False, **o),
+    "meta_ts, control": lambda **o: meta_ts_unforced(**o),
     "ccipca": lambda **o: hs.Bandit(transfer=hs.Subspace(pca="ccipca", rank=1), **o),
     "greedy": lambda **o: hs.Bandit(rule=hs.Greedy(explore=0.2), **o),
     "uniform": lambda **o: hs.Bandit(rule=hs.Uniform(), **o),
@@ -202,15 +203,15 @@ class TestInterleaving:
         apart = APART[name](**options)
         expected = {id: play(apart, id, rounds) for id, rounds in tasks.items()}
         for order in orders(tasks):
-            assert interleaved(APART[name](live=2, **options), tasks, order) == expected
-        assert "``live``" in hs.Bandit.__doc__.partition("Notes")[2]
+            assert interleaved(APART[name](cache_size=2, **options), tasks, order) == expected
+        assert "``cache_size``" in hs.Bandit.__doc__.partition("Notes")[2]
 
     @each_algorithm
     def test_the_same_calls_give_the_same_decisions_however_few_are_live(self, make, world):
         tasks = tasks_of(world, count=8, rounds=12)
         for order in orders(tasks):
             first, second = (
-                interleaved(make(dim=DIM, seed=7, live=2), tasks, order) for _ in range(2)
+                interleaved(make(dim=DIM, seed=7, cache_size=2), tasks, order) for _ in range(2)
             )
             assert first == second
 

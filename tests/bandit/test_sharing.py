@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 import headstart as hs
-from headstart.bandit.ledger import ledger
+from headstart.bandit.ledger import prior_state
 
 DIM, NOISE = 4, 0.2
 GIVEN = hs.EmpiricalBayes(units="given")  # whose prior before any task is not singular
@@ -106,7 +106,7 @@ class TestWhatANewTaskStartsFrom:
             assert 0 <= missing < max(8, (at + 1) / 4)
 
     def test_only_so_many_of_the_latest_used_count(self, monkeypatch, same_prior):
-        monkeypatch.setattr(ledger, "RUNNING", 2)
+        monkeypatch.setattr(prior_state, "MAX_RUNNING", 2)
         bandit = hs.Bandit(DIM, noise=NOISE, seed=0)
         in_turns(bandit, range(5), rounds=12)
         go_on(bandit, 1, 1, start=12)
@@ -114,7 +114,7 @@ class TestWhatANewTaskStartsFrom:
         same_prior(bandit.task(3).belief.prior, from_others(bandit, 3, [1, 4], NOISE))
 
     def test_a_task_that_went_idle_counts_again_when_it_is_back(self, same_prior):
-        bandit = hs.Bandit(DIM, noise=NOISE, seed=0, live=2)
+        bandit = hs.Bandit(DIM, noise=NOISE, seed=0, cache_size=2)
         in_turns(bandit, range(3), rounds=12)
         bandit.task(2).refresh()
         same_prior(bandit.task(2).belief.prior, from_others(bandit, 2, [1], NOISE))
@@ -271,7 +271,7 @@ class TestNoTaskLearnsFromItself:
 
     @pytest.mark.parametrize("reload", [False, True])
     def test_when_it_is_back_from_idle(self, reload, tmp_path):
-        bandit = self.bandit(live=2)
+        bandit = self.bandit(cache_size=2)
         self.play(bandit, 0, 10)
         bandit.task(1).choose(np.eye(5)[[1]])  # a prior is kept, with ten rewards of task 0
         bandit.task(2).choose(np.eye(5)[[2]])  # for which there is no room any more
@@ -283,7 +283,7 @@ class TestNoTaskLearnsFromItself:
 
     def test_when_others_were_used_after_it(self, monkeypatch):
         """Only the latest used count: a task may be in a prior that is kept, and not count now."""
-        monkeypatch.setattr(ledger, "RUNNING", 2)
+        monkeypatch.setattr(prior_state, "MAX_RUNNING", 2)
         bandit = self.bandit()
         self.play(bandit, 0, 10)
         for id in (1, 2, 3):
@@ -302,7 +302,7 @@ class TestNoTaskLearnsFromItself:
         assert self.given(bandit, 0) == [0] * 5
 
     def test_when_many_choose_in_one_call(self):
-        bandit = self.bandit(live=3)
+        bandit = self.bandit(cache_size=3)
         self.play(bandit, 0, 10)
         self.play(bandit, 1, 10)
         for ids in ([2, 3, 4], [0, 1], [4, 3, 2, 1, 0], [1, 1]):
@@ -312,7 +312,7 @@ class TestNoTaskLearnsFromItself:
 
     def test_a_prior_that_is_kept_serves_those_it_does_not_count(self):
         """So that tasks which come and go do not each cost a new one."""
-        bandit, made = self.bandit(live=2), []
+        bandit, made = self.bandit(cache_size=2), []
         real = Counts.prior
         self.play(bandit, 0, 40)
         with pytest.MonkeyPatch.context() as patch:
@@ -339,7 +339,7 @@ class SelfTaught(RuleBasedStateMachine):
 
     @initialize(live=st.integers(1, 5))
     def start(self, live):
-        self.bandit = hs.Bandit(5, Counts(), hs.Uniform(), noise=1.0, seed=0, live=live)
+        self.bandit = hs.Bandit(5, Counts(), hs.Uniform(), noise=1.0, seed=0, cache_size=live)
 
     def choose(self, id):
         return self.bandit.task(id).choose(np.eye(5)[[id]])

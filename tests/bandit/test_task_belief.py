@@ -58,7 +58,7 @@ def test_a_task_that_alone_tells_the_noise_is_computed_again_after_1_2_4_rewards
     assert set(asked) == {1, 2, 4, 8, 16, 32}
     for count in asked:
         seen = hs.Evidence.of(contexts[:count], rewards[:count])
-        exact = transfer.alone(state, seen).belief(seen)
+        exact = transfer.single_task_prior(state, seen).belief(seen)
         np.testing.assert_array_equal(beliefs[count - 1].mean, exact.mean)
 
 

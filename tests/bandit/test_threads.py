@@ -114,7 +114,7 @@ def test_a_task_is_made_once():
 )
 def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior):
     """Choosing, late rewards, closing, reopening, asking, saving and deleting, all in parallel."""
-    bandit = hs.Bandit(DIM, transfer, noise=0.5, seed=0, live=3, intercept=False)
+    bandit = hs.Bandit(DIM, transfer, noise=0.5, seed=0, cache_size=3, intercept=False)
     told = {f"{n}": [] for n in range(6)}
     done = threading.Event()
 
@@ -163,12 +163,12 @@ def test_everything_at_once_keeps_the_books_right(transfer, tmp_path, same_prior
     evidences = [bandit.task(id).evidence for id in told]
     if isinstance(transfer, hs.EmpiricalBayes):  # each task once, whatever the fit makes of them
         assert np.isfinite(bandit.prior.root).all()
-        bandit._ledger.settle()
-        kept = bandit._ledger.state.tasks
+        bandit._state.ledger.prior_state.update()
+        kept = bandit._state.ledger.prior_state.state.tasks
         np.testing.assert_array_equal(kept.weight, np.ones(6))
         assert set(kept.squares) == {evidence.squares for evidence in evidences}
         np.testing.assert_allclose(kept.gram.sum(0), sum(evidences).gram, rtol=1e-10)
-        assert bandit._ledger.state.past.count == 0.0
+        assert bandit._state.ledger.prior_state.state.past.count == 0.0
     elif transfer.reversible:  # the order of closing depends on the threads
         same_prior(bandit.prior, transfer.prior(transfer.refit(evidences, 0.5)))
     assert "gone" not in bandit
@@ -235,4 +235,4 @@ def test_closing_keeps_nobody_waiting():
     assert not any(waited)
     assert bandit.report().closed_tasks == 4
     squares = sorted(bandit.task(id).evidence.squares for id in bandit)
-    assert sorted(bandit._ledger.state.tasks.squares) == squares
+    assert sorted(bandit._state.ledger.prior_state.state.tasks.squares) == squares

@@ -181,7 +181,7 @@ class TestTheUsualCase:
         """Its arms do not stay shared with the caller through the choice."""
         table = np.array(ROWS, dtype=float)
         choice = hs.Bandit(dim=3, seed=0, rule=hs.Thompson(draws=20)).task("a").choose(table)
-        kept = [part for part in choice.odds.args if isinstance(part, np.ndarray)]
+        kept = [part for part in choice.compute_propensities.args if isinstance(part, np.ndarray)]
         assert kept
         assert not any(np.shares_memory(part, table) for part in kept)
 

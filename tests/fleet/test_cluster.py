@@ -90,7 +90,7 @@ def test_a_cluster_finds_the_same_prior(running, logs, transfer):
 
 
 def test_passes_over_holders_find_the_same(running, logs, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 32)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.passes.FIRST_FIT_TASKS", 32)
     same(fit(logs, cluster="ray").prior, fit(logs).prior)
 
 
@@ -100,7 +100,7 @@ def test_tasks_can_be_kept(running, logs, tmp_path):
     here = fit(logs, hs.Bias(), keep_tasks=True).bandit()
     assert list(bandit) == list(here)
     for name in here:
-        ours, theirs = (one._ledger.entries[name].packed for one in (bandit, here))
+        ours, theirs = (one._state.ledger.entries[name].packed for one in (bandit, here))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 

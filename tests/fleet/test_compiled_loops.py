@@ -10,7 +10,7 @@ from headstart.fleet.summing.passes import Call
 from headstart.fleet.summing.shelf import Shelf
 from headstart.fleet.summing.standardize import Units
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.many import Fit
+from headstart.transfer.empirical_bayes.population import Fit
 
 pytest.importorskip("numba")
 loops = pytest.importorskip("headstart.fleet.summing.compiled")
@@ -94,8 +94,12 @@ def test_compiled_and_plain_passes_agree(dim, units, stored, tmp_path):
     if stored == "disk":
         shelf = Shelf.on_disk(dim, list(shelf), tmp_path)
     before = rows.copy()
-    found = passes.added(map(Call(passes.totals_of, (fit,), change, 10**6).of(shelf), range(64)))
-    want = passes.added(map(Call(passes.totals_of, (fit,), change, 0).of(shelf), range(64)))
+    found = passes.sum_totals(
+        map(Call(passes.partition_totals, (fit,), change, 10**6).of(shelf), range(64))
+    )
+    want = passes.sum_totals(
+        map(Call(passes.partition_totals, (fit,), change, 0).of(shelf), range(64))
+    )
     np.testing.assert_array_equal(rows, before)
     for ours, theirs in zip(found, want, strict=True):
         scale = np.abs(theirs).max()
@@ -110,4 +114,4 @@ def parts(tasks):
 
 def test_a_pass_over_no_task_is_nothing():
     shelf = Shelf.in_memory(3, {}, np.zeros((0, hs.Evidence.zero(3).pack().size)))
-    assert Call(passes.totals_of, (population(3),), None, 10**6).of(shelf)(0) is None
+    assert Call(passes.partition_totals, (population(3),), None, 10**6).of(shelf)(0) is None

@@ -159,23 +159,18 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
     "transfer", [hs.EmpiricalBayes(), hs.Mixture(groups=2), hs.Bias()], ids=repr
 )
 def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
-    monkeypatch.setattr(passes, "SAMPLE", 32)
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 32)
-    monkeypatch.setattr("headstart.transfer.mixture.transfer.SAMPLE", 32)
+    monkeypatch.setattr(passes, "FIRST_FIT_TASKS", 32)
     table = rows_of(300)
     first = fit(write(tmp_path / "a", table), transfer, workers=1)
     shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
     logs = write(tmp_path / "b", shuffled, 5, 333)
     second = fit(logs, transfer, workers=2, memory=64 << 20)
-    whole = [
-        one.prior if not transfer.gives_mixtures else one.prior.as_gaussian()
-        for one in (first, second)
-    ]
+    whole = [one.prior.as_gaussian() for one in (first, second)]
     same(*whole)
 
 
 def test_passes_over_portions_find_what_a_fit_of_all_finds(tmp_path, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.transfer.SAMPLE", 64)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.passes.FIRST_FIT_TASKS", 64)
     table = rows_of(600)
     found = fit(write(tmp_path, table), **AS_THEY_ARE).prior
     transfer = hs.EmpiricalBayes()
@@ -235,7 +230,7 @@ def test_kept_tasks_go_on_where_they_were(tmp_path):
     assert set(bandit) == set(tasks)
     assert bandit.report().closed_tasks == 60
     for name, evidence in tasks.items():
-        kept = bandit._ledger.evidence(bandit._ledger.entries[name])
+        kept = bandit.task(name).evidence
         np.testing.assert_allclose(kept.pack(), evidence.pack(), rtol=1e-12, atol=1e-12)
     assert not np.allclose(bandit.task("user 7").predict(np.eye(4)).mean, bandit.prior.mean)
     task = bandit.task("user 7")

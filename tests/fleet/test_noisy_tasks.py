@@ -5,7 +5,7 @@ import pytest
 
 import headstart as hs
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.many import Fit
+from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.partitions import PartitionList
 
 pytest.importorskip("numba")
@@ -27,9 +27,9 @@ def test_the_compiled_pass_is_the_plain_one():
 
     rows = rows_of(0, 40, spoiled={3, 17})
     fit = Fit(np.ones(3), 0.1 * np.eye(3), np.zeros((3, 3)), 0.04, 64.0)
-    plain = passes.totals_of(rows, 3, fit)
+    plain = passes.partition_totals(rows, 3, fit)
     root = np.sqrt(0.1) * np.eye(3)
-    found = compiled.totals(rows, np.arange(40), fit.mean, root, 0.04, 64.0, passes.NOISY)
+    found = compiled.totals(rows, np.arange(40), fit.mean, root, 0.04, 64.0, passes.NOISY_FACTOR)
     for one, other in zip(plain[1:], found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headstart.bandit.report import NOTHING
+from headstart.bandit.gain import NO_GAIN
 from headstart.fleet import Columns, Logs
 from headstart.fleet.evaluation.bootstrap import Estimate
 from headstart.fleet.evaluation.evaluate import evaluate
@@ -41,7 +41,7 @@ def saves(saved=0.4, half=None, over="pooled", differ=0.05):
     """What a learned prior is expected to save."""
     half = 0.02 + saved / 5.0 if half is None else half
     low, high = saved - half, saved + half
-    return NOTHING.replace(
+    return NO_GAIN.replace(
         saved=saved, low=low, high=high, over=over, pooled_high=differ, rounds=20.0, tasks=100.0
     )
 

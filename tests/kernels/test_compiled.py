@@ -393,7 +393,7 @@ with warnings.catch_warnings():
         "paper": lambda: hs.projected_ts(4, seed=1, paper=True),
         "mixture": lambda: hs.Bandit(4, hs.Mixture(groups=2), hs.Thompson(), seed=1),
         "half-life": lambda: hs.Bandit(4, hs.Independent(), noise=0.3, seed=1, half_life=6.0),
-        "few live": lambda: hs.Bandit(4, hs.Independent(), hs.UCB(), 0.3, 1, live=1),
+        "few live": lambda: hs.Bandit(4, hs.Independent(), hs.UCB(), 0.3, 1, cache_size=1),
         "oracle": lambda: hs.bayes_oracle(4, 1, mean=np.ones(4), covariance=np.eye(4)),
     }
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.features.contexts import Sizes
+from headstart.features.sizes import UsualSizes
 
 DIM, ARMS, NOISE = 30, 20, 0.1
 ROUNDS, PAIRS = 32, 100  # in as many rounds, evidence is added up once
@@ -98,8 +98,8 @@ def test_a_round_costs_at_most_about_twice_the_bare_arithmetic(kind, rounds):
 def test_features_that_never_vary_do_not_slow_a_round_down(monkeypatch):
     """The usual sizes of features are computed now and then, whatever the features are like."""
     computed = []
-    original = Sizes.with_offer
-    monkeypatch.setattr(Sizes, "with_offer", lambda *given: computed.append(1) or original(*given))
+    original = UsualSizes.update
+    monkeypatch.setattr(UsualSizes, "update", lambda *given: computed.append(1) or original(*given))
     rng = np.random.default_rng(0)
     task = hs.Bandit(4, seed=0).task("a")
     for _ in range(300):

@@ -92,7 +92,9 @@ def serve(bandit, seed, together):
 @pytest.mark.parametrize("noise", ["auto", 0.5])
 @pytest.mark.parametrize("live", [2, 256])
 def test_it_serves_is_saved_and_loaded(rule, noise, live, tmp_path):
-    bandit, twin = (hs.Bandit(DIM, Sparse(), rule, noise, seed=3, live=live) for _ in range(2))
+    bandit, twin = (
+        hs.Bandit(DIM, Sparse(), rule, noise, seed=3, cache_size=live) for _ in range(2)
+    )
     arms = serve(bandit, 0, together=False)
     assert serve(twin, 0, together=True) == arms
     assert len({arm for row in arms for arm in row}) > 1

@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save
 
 import headstart as hs
-from headstart.bandit import snapshot
 from headstart.storage import tensor_file
 
 
@@ -47,7 +46,7 @@ def parts_of(path):
 
 
 def busy(tasks=40):
-    bandit = hs.Bandit(4, rule=hs.Thompson(), seed=0, live=5)
+    bandit = hs.Bandit(4, rule=hs.Thompson(), seed=0, cache_size=5)
     rng = np.random.default_rng(0)
     for id in range(tasks):
         task = bandit.task(f"täsk {id}")
@@ -196,7 +195,7 @@ import numpy as np
 import headstart as hs
 
 path, tasks, dim = sys.argv[1], 4_000, 30
-bandit = hs.Bandit(dim, hs.Subspace(), seed=0, live=16)
+bandit = hs.Bandit(dim, hs.Subspace(), seed=0, cache_size=16)
 rng = np.random.default_rng(0)
 for n in range(tasks):
     bandit.task(f"user-{n:07}")
@@ -205,7 +204,8 @@ for n in range(100):
     task.learn(task.choose(rng.standard_normal((3, dim))), 1.0)
     if n < 50:
         task.close()
-evidence = sum(entry.packed.nbytes for entry in bandit._ledger.entries.values() if not entry.belief)
+entries = bandit._state.ledger.entries.values()
+evidence = sum(entry.packed.nbytes for entry in entries if entry.packed is not None)
 hs.Bandit(2).save(path)  # once, for the imports
 hs.load(path)
 
@@ -237,19 +237,19 @@ def test_memory_of_saving_and_loading_beyond_the_bandit(tmp_path):
 
 def test_a_save_holds_what_was_there_when_it_began(tmp_path):
     """Rows are written after the bandit was let go on; what it learns meanwhile is not in them."""
-    bandit = hs.Bandit(2, seed=0, live=1)
+    bandit = hs.Bandit(2, seed=0, cache_size=1)
     choices = [bandit.task(id).choose(np.eye(2)) for id in "abc"]
     bandit.learn(choices, [1.0, 2.0, 3.0])
-    plain_write, expected = snapshot.write, {id: bandit.task(id).evidence for id in "abc"}
+    plain_write, expected = tensor_file.write, {id: bandit.task(id).evidence for id in "abc"}
 
-    def meanwhile(path, content):
+    def meanwhile(path, header, tensors):
         for id in "abc":
             bandit.learn(bandit.task(id).choose(np.eye(2)), 5.0)
         bandit.delete("b")
-        plain_write(path, content)
+        plain_write(path, header, tensors)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot, "write", meanwhile)
+        patch.setattr(tensor_file, "write", meanwhile)
         bandit.save(tmp_path / "b")
     loaded = hs.load(tmp_path / "b")
     assert {id: loaded.task(id).evidence for id in loaded} == expected

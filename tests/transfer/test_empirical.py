@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer.empirical_bayes import fitting
-from headstart.transfer.empirical_bayes import transfer as empirical
-from headstart.transfer.empirical_bayes.fitting import log_likelihood
-from headstart.transfer.empirical_bayes.strength import strength_in_use
-from headstart.transfer.empirical_bayes.transfer import STRENGTHS, alone_is_better
+from headstart.transfer.empirical_bayes import posteriors
+from headstart.transfer.empirical_bayes import state as kept_state
+from headstart.transfer.empirical_bayes.likelihood import log_likelihood
+from headstart.transfer.empirical_bayes.scoring import STRENGTHS, prefers_size_only
+from headstart.transfer.empirical_bayes.strength import mean_strength
 
 DIM, NOISE = 5, 0.3
 TRANSFER = hs.EmpiricalBayes()
@@ -202,7 +202,7 @@ class TestUnits:
 
     def test_a_lone_task_keeps_its_scale_when_it_comes_back(self, world, play):
         """Idle and alive again, it starts from what it has shown of its own scale, not from 1."""
-        bandit = hs.Bandit(DIM, seed=0, live=1)
+        bandit = hs.Bandit(DIM, seed=0, cache_size=1)
         rounds = world(seed=0, rounds=7, dim=DIM, noise=0.1)
         rounds.offers = 1e-3 * rounds.offers  # so that θ is about 1000 for the same rewards
         play(bandit, "mine", rounds)
@@ -261,7 +261,7 @@ class TestNoHarm:
         state = folded(draw(seed, *NOTHING_SHARED, tasks=50))
         values = np.linalg.eigvalsh(TRANSFER.prior(state).covariance)
         assert values[-1] < 1.5 * values[0]
-        assert bool(alone_is_better(state)) or strength_in_use(state.scores[:-1], STRENGTHS) > 1.0
+        assert bool(prefers_size_only(state)) or mean_strength(state.scores[:-1], STRENGTHS) > 1.0
 
     @pytest.mark.parametrize("count", [1, 2, 4, 8, 16, 32, 64])
     def test_there_it_costs_new_tasks_little_however_few_were_seen(self, count):
@@ -281,7 +281,7 @@ class TestManyTasks:
         truth = population(seed)
         told = draw(seed + 100, *truth, tasks=100)
         everything = learned(told)
-        monkeypatch.setattr(empirical, "KEPT", 16)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 16)
         state = folded(told)
         few = TRANSFER.prior(state)
         assert len(state.tasks) == 16
@@ -293,7 +293,7 @@ class TestManyTasks:
     def test_so_is_that_of_a_refit(self, monkeypatch):
         told = draw(100, *population(0), tasks=50)
         everything = TRANSFER.refit(told)
-        monkeypatch.setattr(empirical, "KEPT", 16)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 16)
         state = TRANSFER.refit(told)
         assert len(state.tasks) == 16
         assert state.past.count == pytest.approx(34.0)
@@ -303,26 +303,26 @@ class TestManyTasks:
             assert between(TRANSFER.prior(one), TRANSFER.prior(other)) < 0.02
 
     def test_the_space_it_may_take_bounds_how_many_are_at_hand(self, monkeypatch):
-        monkeypatch.setattr(empirical, "SPACE", 40 * DIM**2)
+        monkeypatch.setattr(kept_state, "KEPT_NUMBERS", 40 * DIM**2)
         assert len(folded(draw(0, *population(0), tasks=60)).tasks) == 40
-        assert empirical.capacity(10_000) == empirical.OFTEN
+        assert kept_state.capacity(10_000) == kept_state.MIN_KEPT_TASKS
 
     def test_a_fold_costs_the_same_however_many_tasks_there_were(self, monkeypatch):
         """Counted in tasks that are looked at again."""
-        monkeypatch.setattr(empirical, "KEPT", 16)
-        looked_at = []
-        usual = fitting.posteriors
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 16)
+        seen = []
+        usual = posteriors.posteriors
 
         def counting(fit, root, tasks):
-            looked_at.append(len(tasks))
+            seen.append(len(tasks))
             return usual(fit, root, tasks)
 
-        monkeypatch.setattr(fitting, "posteriors", counting)
+        monkeypatch.setattr(posteriors, "posteriors", counting)
         state, costs = TRANSFER.init(DIM), []
         for evidence in draw(0, *population(0), tasks=200):
-            looked_at.clear()
+            seen.clear()
             state = TRANSFER.fold(state, evidence)
-            costs.append(sum(looked_at))
+            costs.append(sum(seen))
         assert max(costs[100:]) <= max(costs[16:100]) <= 6 * 16 + 1
         assert np.mean(costs[100:]) <= np.mean(costs[16:100])
         assert np.mean(costs[100:]) < 2 * 16  # mostly, the fit is not due
@@ -330,7 +330,7 @@ class TestManyTasks:
     def test_memory_does_not_grow_with_tasks(self, monkeypatch):
         from headstart.records import flatten
 
-        monkeypatch.setattr(empirical, "KEPT", 16)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 16)
         told = draw(0, *population(0), tasks=60)
         sizes = [
             sum(array.size for array in flatten(folded(told[:count])).values())
@@ -343,12 +343,12 @@ class TestTakingOut:
     @pytest.mark.parametrize("at", [2, 38])
     @pytest.mark.parametrize("kept", [256, 16], ids=["at hand", "in the past"])
     def test_a_task_taken_out_is_nearly_as_if_it_had_never_been(self, at, kept, monkeypatch):
-        monkeypatch.setattr(empirical, "KEPT", kept)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", kept)
         for seed in range(3):
             told = draw(seed + 100, *population(seed), tasks=40)
             state = TRANSFER.fold(folded(told), told[at], -1.0)
             never = TRANSFER.prior(TRANSFER.refit(told[:at] + told[at + 1 :]))
-            assert state.finished == 39.0
+            assert state.task_count == 39.0
             assert state.tasks.weight.sum() + state.past.count == pytest.approx(39.0)
             assert between(TRANSFER.prior(state), never) < 0.03
 
@@ -356,7 +356,7 @@ class TestTakingOut:
     @pytest.mark.parametrize("kept", [256, 16], ids=["at hand", "in the past"])
     def test_what_a_strange_task_did_to_the_prior_is_undone(self, at, kept, monkeypatch):
         """A task far from all others (deleted, say, because its rewards were wrong)."""
-        monkeypatch.setattr(empirical, "KEPT", kept)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", kept)
         for seed in range(3):
             mean, covariance = population(seed)
             told = draw(seed + 100, mean, covariance, tasks=40)
@@ -384,7 +384,7 @@ class TestTakingOut:
         for evidence in told:
             state = TRANSFER.fold(state, evidence, -1.0)
         assert len(state.tasks) == 0
-        assert state.finished == state.past.count == 0.0
+        assert state.task_count == state.past.count == 0.0
         assert np.isfinite(TRANSFER.prior(state).root).all()
 
     def test_a_task_that_was_folded_twice_is_taken_out_once(self):
@@ -395,7 +395,7 @@ class TestTakingOut:
     @pytest.mark.parametrize("memory", [3.0, "auto"])
     def test_a_task_that_was_forgotten_is_not_subtracted(self, memory, monkeypatch):
         """It is in no sum any more: there is nothing to take out."""
-        monkeypatch.setattr(empirical, "KEPT", 16 if memory == 3.0 else 256)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 16 if memory == 3.0 else 256)
         transfer = hs.EmpiricalBayes(decay_tasks=memory)
         old, new = another(4)
         told = draw(0, *old, tasks=30)
@@ -439,7 +439,7 @@ class TestForgetting:
         for seed in range(1, 4):
             old, new = another(seed)
             before = folded(draw(seed, *old, tasks=60), transfer)
-            long = before.replace(finished=3000.0, renewed=3000.0)
+            long = before.replace(task_count=3000.0, fitted_count=3000.0)
             told = draw(seed + 5, *new, tasks=40)
             errors = [
                 apart(*new, transfer.prior(folded(told, transfer, state)))
@@ -461,7 +461,7 @@ class TestForgetting:
     def test_nor_is_one_outlier_a_reason_to_give_up(self):
         """By then the prior has a mean again, not only a size."""
         for seed in range(4):
-            assert not alone_is_better(self.after_an_outlier(seed))
+            assert not prefers_size_only(self.after_an_outlier(seed))
 
     def ordinary(self, tasks=40):
         """A bandit that has finished ordinary tasks."""
@@ -488,8 +488,10 @@ class TestForgetting:
             for _ in range(5):
                 play_like(bandit, "strange", strange, 5)
                 bandit.task("strange").close()
-        bandit._ledger.settle()
-        np.testing.assert_array_equal(bandit._ledger.state.tasks.weight, np.ones(41))
+        bandit._state.ledger.prior_state.update()
+        np.testing.assert_array_equal(
+            bandit._state.ledger.prior_state.state.tasks.weight, np.ones(41)
+        )
 
     def test_nor_is_a_task_counted_as_evidence_each_time_it_is_closed(self):
         bandit = self.ordinary()
@@ -573,7 +575,7 @@ class TestRunningTasks:
         assert len(joined.tasks) == 40
         assert apart(*truth, TRANSFER.prior(joined)) < 0.7 * apart(*truth, before)
         assert TRANSFER.prior(state) == before
-        assert state.finished == joined.finished == 10.0
+        assert state.task_count == joined.task_count == 10.0
 
     def test_they_count_before_any_task_has_finished(self):
         truth = population(0)

@@ -9,15 +9,11 @@ from scipy.stats import multivariate_normal
 import headstart as hs
 from headstart.model.prior import symmetric_root
 from headstart.transfer.empirical_bayes import fitting, task_noise
-from headstart.transfer.empirical_bayes.fitting import (
-    Fit,
-    Past,
-    Tasks,
-    improve,
-    log_likelihood,
-    posteriors,
-    shrunk,
-)
+from headstart.transfer.empirical_bayes.fitting import covariance_step, scoring_step
+from headstart.transfer.empirical_bayes.likelihood import log_likelihood
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past, posteriors
+from headstart.transfer.empirical_bayes.tasks import Tasks
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=30, deadline=None, derandomize=True)
@@ -73,7 +69,7 @@ def marginal(fit, contexts, rewards):
     """The log density of all rewards given μ, by SciPy: r ~ N(X μ, R² I + X Σ Xᵀ)."""
     return sum(
         multivariate_normal.logpdf(
-            r, x @ fit.mean, float(fit.noise) * np.eye(len(r)) + x @ fit.covariance @ x.T
+            r, x @ fit.mean, float(fit.noise_variance) * np.eye(len(r)) + x @ fit.covariance @ x.T
         )
         for x, r in zip(contexts, rewards, strict=True)
     )
@@ -90,7 +86,7 @@ def integrated(covariance, noise, tau, contexts, rewards):
 
 def information(fit, tasks):
     """F⁻¹ Σ K F⁻¹, what the tasks tell of μ."""
-    grams = tasks.gram / fit.noise
+    grams = tasks.gram / fit.noise_variance
     left = np.eye(len(fit.mean)) + grams @ fit.covariance
     return np.linalg.solve(left, grams).sum(0)
 
@@ -105,7 +101,7 @@ def fitted(tasks, dim, steps, strength=TINY, noise=NOISE, past=None):
     """From an isotropic start; the last two fits."""
     fit = new = Fit.isotropic(np.zeros(dim), 1.0, NOISE**2)
     for _ in range(steps):
-        fit, new = new, improve(new, tasks, past or Past.nothing(dim), strength, noise)[0]
+        fit, new = new, scoring_step(new, tasks, past or Past.zero(dim), strength, noise)[0]
     return fit, new
 
 
@@ -119,8 +115,8 @@ class TestPosteriors:
         known, z = posteriors(fit, root, tasks)
         inverse = np.linalg.inv(fit.covariance)
         for n in range(len(tasks)):
-            covariance = np.linalg.inv(inverse + tasks.gram[n] / fit.noise)
-            mean = covariance @ (inverse @ fit.mean + tasks.moment[n] / fit.noise)
+            covariance = np.linalg.inv(inverse + tasks.gram[n] / fit.noise_variance)
+            mean = covariance @ (inverse @ fit.mean + tasks.moment[n] / fit.noise_variance)
             found = root @ (np.eye(len(root)) - known[n]) @ root
             np.testing.assert_allclose(found, covariance, rtol=1e-6, atol=1e-9)
             np.testing.assert_allclose(fit.mean + root @ z[n], mean, rtol=1e-6, atol=1e-8)
@@ -155,7 +151,7 @@ class TestLogLikelihood:
         other = one.replace(mean=rng.standard_normal(dim), covariance=random_covariance(rng, dim))
         for n in range(len(tasks)):
             found = [
-                float(log_likelihood(fit.mean, fit.covariance, fit.noise, tasks.task(n)))
+                float(log_likelihood(fit.mean, fit.covariance, fit.noise_variance, tasks.task(n)))
                 for fit in (one, other)
             ]
             truth = [marginal(fit, contexts[n : n + 1], rewards[n : n + 1]) for fit in (one, other)]
@@ -164,10 +160,10 @@ class TestLogLikelihood:
     def test_several_covariances_at_once_are_a_loop(self):
         _, tasks, fit = instance(3, dim=3)
         several = random_covariance(np.random.default_rng(4), 3, (5,))
-        together = log_likelihood(fit.mean, several, fit.noise, tasks.task(0))
+        together = log_likelihood(fit.mean, several, fit.noise_variance, tasks.task(0))
         assert together.shape == (5,)
         for covariance, value in zip(several, together, strict=True):
-            alone = log_likelihood(fit.mean, covariance, fit.noise, tasks.task(0))
+            alone = log_likelihood(fit.mean, covariance, fit.noise_variance, tasks.task(0))
             assert value == pytest.approx(float(alone), rel=1e-12)
 
     def test_so_are_batch_axes_with_or_without_several(self):
@@ -237,12 +233,13 @@ class TestImprove:
         raw = simulate(rng, [1.0, 0.0, -1.0], np.diag([1.0, 0.5, 0.2]), tasks=40, rounds=25)
         _, fit = fitted(evidence_of(*raw), 3, steps=150, noise=0.0)
         here, less, more = (
-            marginal(fit.replace(noise=share * fit.noise), *raw) for share in (1.0, 0.99, 1.01)
+            marginal(fit.replace(noise_variance=share * fit.noise_variance), *raw)
+            for share in (1.0, 0.99, 1.01)
         )
         # A parabola through these has its top within 1 % of here.
         assert abs(more - less) < 2.0 * abs(more + less - 2 * here)
         assert fit.freedom > 100
-        assert fit.noise == pytest.approx(NOISE**2, rel=0.2)
+        assert fit.noise_variance == pytest.approx(NOISE**2, rel=0.2)
 
     @on_random_instances
     @given(seeds, st.sampled_from([TINY, 1e-4, 3e-3, 1e-2, 0.1, 1.0, 10.0]))
@@ -262,7 +259,7 @@ class TestImprove:
 
         fit = Fit.isotropic(np.zeros(dim), 1.0, NOISE**2)
         for _ in range(25):
-            new, _, _ = improve(fit, tasks, Past.nothing(dim), strength, NOISE)
+            new, _, _ = scoring_step(fit, tasks, Past.zero(dim), strength, NOISE)
             scales = tau_of(fit, new, tasks), np.trace(fit.covariance) / dim
             gain = value(new.covariance, *scales) - value(fit.covariance, *scales)
             assert gain > -1e-6
@@ -315,25 +312,26 @@ class TestImprove:
         repeated = tasks[[0, 1, 1, 2, 3, 3, 3]]
         for noise in (0.0, NOISE):
             one, other = (
-                improve(fit, told, Past.nothing(3), 0.3, noise)[0] for told in (weighted, repeated)
+                scoring_step(fit, told, Past.zero(3), 0.3, noise)[0]
+                for told in (weighted, repeated)
             )
-            for name in ("mean", "covariance", "error", "noise"):
+            for name in ("mean", "covariance", "error", "noise_variance"):
                 np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-10)
 
     def test_tasks_without_rounds_change_nothing(self):
         _, tasks, fit = instance(7, dim=3)
         padded = tasks.join(Tasks.of(hs.Evidence.zero(3)), Tasks.of(hs.Evidence.zero(3)))
-        one, other = (improve(fit, told, Past.nothing(3), 0.3)[0] for told in (tasks, padded))
-        for name in ("mean", "covariance", "error", "noise"):
+        one, other = (scoring_step(fit, told, Past.zero(3), 0.3)[0] for told in (tasks, padded))
+        for name in ("mean", "covariance", "error", "noise_variance"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-12)
 
     def test_without_any_task_it_stays_finite(self):
         fit = Fit.isotropic(np.zeros(3), 1.0, 1.0)
         for strength in (TINY, 1.0):
-            new, _, _ = improve(fit, Tasks.none(3), Past.nothing(3), strength)
+            new, _, _ = scoring_step(fit, Tasks.empty(3), Past.zero(3), strength)
             assert np.isfinite(new.mean).all()
             assert np.isfinite(new.covariance).all()
-            assert new.noise > 0
+            assert new.noise_variance > 0
 
     @pytest.mark.parametrize("unit", [1e-3, 8.0, 1e4])
     def test_the_unit_of_rewards_is_that_of_the_fit(self, unit):
@@ -342,10 +340,10 @@ class TestImprove:
         _, one = fitted(tasks, 3, steps=4, strength=0.3, noise=0.0)
         other = Fit.isotropic(np.zeros(3), unit**2, unit**2 * NOISE**2)
         for _ in range(4):
-            other, _, _ = improve(other, scaled, Past.nothing(3), 0.3)
+            other, _, _ = scoring_step(other, scaled, Past.zero(3), 0.3)
         np.testing.assert_allclose(other.mean, unit * one.mean, rtol=1e-7)
         np.testing.assert_allclose(other.covariance, unit**2 * one.covariance, rtol=1e-7)
-        assert other.noise == pytest.approx(unit**2 * one.noise, rel=1e-7)
+        assert other.noise_variance == pytest.approx(unit**2 * one.noise_variance, rel=1e-7)
 
     @pytest.mark.parametrize("noise", [0.0, NOISE])
     def test_batch_axes_are_a_loop(self, noise):
@@ -353,14 +351,14 @@ class TestImprove:
         start = Fit.isotropic(np.zeros((4, 3)), np.ones(4), np.full(4, NOISE**2))
         together, strengths = start, np.array([0.01, 0.1, 1.0, 10.0])
         for _ in range(5):
-            together, taken, _ = improve(
-                together, joint(told), Past.nothing(3, (4,)), strengths, noise
+            together, taken, _ = scoring_step(
+                together, joint(told), Past.zero(3, (4,)), strengths, noise
             )
         for n in range(4):
             alone = at(start, n)
             for _ in range(5):
-                alone, one, _ = improve(alone, told[n], Past.nothing(3), strengths[n], noise)
-            for name in ("mean", "covariance", "error", "noise"):
+                alone, one, _ = scoring_step(alone, told[n], Past.zero(3), strengths[n], noise)
+            for name in ("mean", "covariance", "error", "noise_variance"):
                 np.testing.assert_allclose(
                     getattr(together, name)[n], getattr(alone, name), rtol=1e-8, atol=1e-12
                 )
@@ -368,11 +366,11 @@ class TestImprove:
 
     def test_it_does_not_matter_how_many_tasks_are_taken_at_once(self, monkeypatch):
         _, tasks, fit = instance(9, dim=3, tasks=11)
-        past = Past.nothing(3).add(fit, tasks[:2])
-        whole, taken, _ = improve(fit, tasks, past, 0.3)
-        monkeypatch.setattr(fitting, "CHUNK", 3)
-        parts, in_parts, _ = improve(fit, tasks, past, 0.3)
-        for name in ("mean", "covariance", "error", "noise"):
+        past = Past.zero(3).add(fit, tasks[:2])
+        whole, taken, _ = scoring_step(fit, tasks, past, 0.3)
+        monkeypatch.setattr(fitting, "CHUNK_TASKS", 3)
+        parts, in_parts, _ = scoring_step(fit, tasks, past, 0.3)
+        for name in ("mean", "covariance", "error", "noise_variance"):
             np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-12)
         for one, other in zip(in_parts, taken, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
@@ -382,7 +380,7 @@ class TestImprove:
         tasks = evidence_of(*simulate(rng, np.ones(3), np.eye(3), rounds=9, noise=0.0))
         _, fit = fitted(tasks, 3, steps=30, noise=0.0)
         mean_square = tasks.squares.sum() / tasks.rounds.sum()
-        assert task_noise.LEAST_NOISE * mean_square <= fit.noise < 0.02 * mean_square
+        assert task_noise.MIN_NOISE_SHARE * mean_square <= fit.noise_variance < 0.02 * mean_square
         assert (np.linalg.eigvalsh(fit.covariance) > 0).all()
 
 
@@ -405,11 +403,11 @@ class TestShrunk:
         tasks = evidence_of(*simulate(rng, np.zeros(3), np.eye(3), rounds=20))
         for size in (1e-6, 1.0, 1e6):
             fit = Fit.isotropic(np.zeros(3), size, NOISE**2)
-            new, taken, _ = improve(fit, tasks, Past.nothing(3), TINY, NOISE)
+            new, taken, _ = scoring_step(fit, tasks, Past.zero(3), TINY, NOISE)
             values = np.linalg.eigvalsh(new.covariance)
             assert (values > 0).all()
-            assert (values < (1.0 + fitting.STEP) * size * 1.001).all()
-            np.testing.assert_array_equal(shrunk(taken, TINY), new.covariance)
+            assert (values < (1.0 + fitting.MAX_GROWTH) * size * 1.001).all()
+            np.testing.assert_array_equal(covariance_step(taken, TINY), new.covariance)
 
 
 class TestPast:
@@ -417,7 +415,7 @@ class TestPast:
     @given(seeds)
     def test_what_is_added_and_taken_out_again_cancels(self, seed):
         _, tasks, fit = instance(seed)
-        before = Past.nothing(len(fit.mean)).add(fit, tasks[:1])
+        before = Past.zero(len(fit.mean)).add(fit, tasks[:1])
         after = before.add(fit, tasks[1:]).add(fit, tasks[1:], sign=-1.0)
         for name in Past.__slots__:
             np.testing.assert_allclose(
@@ -427,10 +425,12 @@ class TestPast:
     def test_the_sums_are_those_of_dense_posteriors(self):
         _, tasks, fit = instance(2, dim=3, tasks=4)
         weights = np.array([1.0, 0.5, 2.0, 0.0])
-        past = Past.nothing(3).add(fit, tasks.replace(weight=weights))
+        past = Past.zero(3).add(fit, tasks.replace(weight=weights))
         inverse = np.linalg.inv(fit.covariance)
-        spreads = np.linalg.inv(inverse + tasks.gram / fit.noise)
-        means = (spreads @ (inverse @ fit.mean + tasks.moment / fit.noise)[..., None])[..., 0]
+        spreads = np.linalg.inv(inverse + tasks.gram / fit.noise_variance)
+        means = (spreads @ (inverse @ fit.mean + tasks.moment / fit.noise_variance)[..., None])[
+            ..., 0
+        ]
         second = spreads + means[:, :, None] * means[:, None, :]
         assert past.count == 3.5
         np.testing.assert_allclose(past.first, weights @ means, rtol=1e-8)
@@ -438,19 +438,19 @@ class TestPast:
 
     def test_counting_less_is_a_factor_on_everything(self):
         _, tasks, fit = instance(3, dim=3)
-        past = Past.nothing(3).add(fit, tasks)
+        past = Past.zero(3).add(fit, tasks)
         for name in Past.__slots__:
             np.testing.assert_allclose(
-                getattr(past.scaled(0.25), name), 0.25 * getattr(past, name), rtol=1e-12
+                getattr(past.discount(0.25), name), 0.25 * getattr(past, name), rtol=1e-12
             )
 
     def test_batch_axes_are_a_loop(self):
         told = [instance(seed, dim=3, tasks=5)[1] for seed in range(3)]
         fits = [instance(seed, dim=3)[2] for seed in range(3)]
         stacked = Fit(*(np.stack([getattr(fit, name) for fit in fits]) for name in Fit.__slots__))
-        together = Past.nothing(3, (3,)).add(stacked, joint(told)).scaled(np.array([1, 0.5, 0]))
+        together = Past.zero(3, (3,)).add(stacked, joint(told)).discount(np.array([1, 0.5, 0]))
         for n, factor in enumerate((1.0, 0.5, 0.0)):
-            alone = Past.nothing(3).add(fits[n], told[n]).scaled(factor)
+            alone = Past.zero(3).add(fits[n], told[n]).discount(factor)
             for name in Past.__slots__:
                 np.testing.assert_allclose(
                     getattr(together, name)[n], getattr(alone, name), rtol=1e-9, atol=1e-12
@@ -466,21 +466,21 @@ class TestPast:
         raw = simulate(rng, [1.0, 0.0, -1.0], np.diag([1.0, 0.5, 0.2]), tasks=60, rounds=8)
         tasks = evidence_of(*raw)
         _, fit = fitted(tasks, 3, steps=150, noise=0.0)
-        past = Past.nothing(3).add(fit, tasks[:30])
+        past = Past.zero(3).add(fit, tasks[:30])
         new = fit
         for _ in range(100):
-            new, _, _ = improve(new, tasks[30:], past, TINY)
+            new, _, _ = scoring_step(new, tasks[30:], past, TINY)
         np.testing.assert_allclose(new.mean, fit.mean, atol=0.02)
         np.testing.assert_allclose(new.covariance, fit.covariance, atol=0.02)
-        assert new.noise == pytest.approx(fit.noise, rel=0.01)
+        assert new.noise_variance == pytest.approx(fit.noise_variance, rel=0.01)
 
 
 class TestTasks:
     def test_they_can_be_joined_picked_and_taken_out_one_by_one(self):
         rng = np.random.default_rng(0)
         told = [hs.Evidence.of(rng.standard_normal((n, 2)), rng.standard_normal(n)) for n in (3, 5)]
-        tasks = Tasks.none(2).join(Tasks.of(told[0]), Tasks.of(told[1], 0.5))
-        assert len(Tasks.none(2)) == 0
+        tasks = Tasks.empty(2).join(Tasks.of(told[0]), Tasks.of(told[1], 0.5))
+        assert len(Tasks.empty(2)) == 0
         assert len(tasks) == 2
         assert [tasks.task(n) for n in range(2)] == told
         assert tasks.weight.tolist() == [1.0, 0.5]
@@ -489,7 +489,7 @@ class TestTasks:
     def test_batch_axes_come_first(self):
         rng = np.random.default_rng(1)
         evidence = hs.Evidence.of(rng.standard_normal((4, 5, 2)), rng.standard_normal((4, 5)))
-        tasks = Tasks.none(2, (4,)).join(Tasks.of(evidence), Tasks.of(evidence))
+        tasks = Tasks.empty(2, (4,)).join(Tasks.of(evidence), Tasks.of(evidence))
         assert tasks.gram.shape == (4, 2, 2, 2)
         assert tasks.weight.shape == (4, 2)
         assert tasks.task(1) == evidence

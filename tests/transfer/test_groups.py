@@ -13,7 +13,9 @@ from headstart.lab import Policy, simulate
 from headstart.lab.policies import policy
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.records import flatten
-from headstart.transfer.empirical_bayes.fitting import Fit, Tasks, log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.mixture import transfer as groups
 from headstart.worlds import Synthetic
 
@@ -164,7 +166,7 @@ class TestHowMany:
 
     def test_no_more_groups_than_asked_for(self):
         evidences = tasks_of(0, THREE, in_turn(3, 40))
-        assert hs.Mixture(groups=5).numbers() == [1, 2, 3, 4]
+        assert [fit.groups for fit in hs.Mixture(groups=5).init(2).fits] == [1, 2, 3, 4]
         assert count(prior_of(evidences, groups=1)) == 1
         assert count(prior_of(evidences, groups=2)) <= 2
 
@@ -174,13 +176,13 @@ class TestHowMany:
         rounds = [evidence_of(theta, [3, at]) for at, theta in enumerate(thetas)]
         state = folded(hs.Mixture(groups=4), [hs.Evidence.of(*each) for each in rounds[:20]])
         contexts, rewards = rounds[20]
-        task = state.units.tasks(Tasks.of(hs.Evidence.of(contexts, rewards)))
+        task = state.units.convert_tasks(Tasks.of(hs.Evidence.of(contexts, rewards)))
         contexts = contexts * state.units.inverse
-        after = groups.scored(state, task, 1.0)
-        gained = after.scores - groups.RECENT * state.scores
+        after = groups.score_task(state, task, 1.0)
+        gained = after.scores - groups.SCORE_DECAY * state.scores
         expected = np.empty_like(gained)
-        for row, option in enumerate(state.options):
-            deviation = np.sqrt(option.fit.noise)
+        for row, option in enumerate(state.fits):
+            deviation = np.sqrt(option.fit.noise_variance)
             for column, root in enumerate(option.roots):
                 parts = hs.Prior(option.fit.mean, root / deviation[:, None, None], noise=deviation)
                 expected[row, column] = density(
@@ -229,13 +231,13 @@ class TestLikelihoods:
             hs.Evidence.of(rng.standard_normal((n, dim)), rng.standard_normal(n))
             for n in rng.integers(0, 8, tasks)
         ]
-        together = Tasks.none(dim).join(*(Tasks.of(evidence) for evidence in evidences))
+        together = Tasks.empty(dim).join(*(Tasks.of(evidence) for evidence in evidences))
         found = task_likelihoods(fit, together)
         assert found.shape == (number, tasks)
         for group in range(number):
             for at, evidence in enumerate(evidences):
                 alone = log_likelihood(
-                    fit.mean[group], fit.covariance[group], fit.noise[group], evidence
+                    fit.mean[group], fit.covariance[group], fit.noise_variance[group], evidence
                 )
                 assert found[group, at] == pytest.approx(float(alone), rel=1e-7, abs=1e-7)
 
@@ -321,13 +323,13 @@ class TestOddTasks:
 
 class TestManyTasks:
     def test_old_tasks_are_replaced_by_what_they_showed(self, monkeypatch):
-        monkeypatch.setattr(groups, "KEPT", 16)
+        monkeypatch.setattr(groups, "KEPT_TASKS", 16)
         owners = in_turn(3, 60)
         evidences = tasks_of(1, THREE, owners)
         transfer = hs.Mixture()
         state = folded(transfer, evidences, NOISE)
         assert len(state.tasks) == 16
-        for option in state.options:
+        for option in state.fits:
             assert option.past.count.sum() == pytest.approx(44.0)
             assert (option.past.count >= 0).all()
         prior = transfer.prior(state)

@@ -6,14 +6,14 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 import headstart as hs
-from headstart.transfer.empirical_bayes.many import Tasks
 from headstart.transfer.empirical_bayes.task_noise import (
     Residuals,
-    expected_logs,
+    expected_precision_and_log,
     population_noise,
     task_variance,
-    usable,
+    usable_residuals,
 )
+from headstart.transfer.empirical_bayes.tasks import Tasks
 
 NOTHING = (0.0, 0.0, 0.0)
 
@@ -86,7 +86,7 @@ def test_tasks_long_past_count_as_they_did():
     noise, freedom = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
     half = Residuals(*(part[:200] for part in found[:3]))
     rest = Residuals(*(part[200:] for part in found[:3]))
-    precision, logs = expected_logs(noise, freedom, half)
+    precision, logs = expected_precision_and_log(noise, freedom, half)
     past = (200.0, precision.sum(), logs.sum())
     other, same = population_noise(rest, past, np.asarray(1.0), 1.0)
     assert other == pytest.approx(noise, rel=0.05)
@@ -102,7 +102,9 @@ def test_clicks_do_not_make_lucky_tasks_noisy():
         told.append(Tasks.of(hs.Evidence.of(np.ones((25, 1)), 3.0 * clicks)))
     tasks = told[0].join(*told[1:])
     mean = tasks.moment[:, 0] / tasks.rounds
-    found = usable(tasks, tasks.squares - tasks.rounds * mean**2, tasks.rounds - 1, True, 0.45)
+    found = usable_residuals(
+        tasks, tasks.squares - tasks.rounds * mean**2, tasks.rounds - 1, True, 0.45
+    )
     noise, freedom = population_noise(found, NOTHING, np.asarray(0.45), 0.45)
     assert noise == pytest.approx(9 * 0.05 * 0.95, rel=0.15)
     own = task_variance(noise, freedom, found.square, found.freedom)
@@ -113,6 +115,6 @@ def test_clicks_do_not_make_lucky_tasks_noisy():
 def test_equal_rewards_say_nothing_of_noise():
     tasks = Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]], [4.5, 4.5, 4.5]))
     tasks = tasks.join(Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0]], [4.0, 5.0])))
-    found = usable(tasks, np.zeros(2), np.array([1.0, 1.0]), True, 1.0)
+    found = usable_residuals(tasks, np.zeros(2), np.array([1.0, 1.0]), True, 1.0)
     np.testing.assert_array_equal(found.freedom, [0.0, 1.0])
     assert not found.one

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.empirical_bayes.many import Tasks
-from headstart.transfer.empirical_bayes.units import Offers, Units, converted
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 
 
 def some_tasks(rng, tasks=6, rounds=12, dim=3):
@@ -20,7 +20,7 @@ def some_tasks(rng, tasks=6, rounds=12, dim=3):
 
 def test_they_are_the_means_and_standard_deviations_of_all_rows():
     contexts, _, tasks = some_tasks(np.random.default_rng(0))
-    units = Units.of(tasks, Offers.none(4), constant=True)
+    units = Units.of(tasks, ContextMoments.zero(4), constant=True)
     rows = contexts.reshape(-1, 4)[:, :3]
     np.testing.assert_allclose(units.shift, [*rows.mean(0), 0.0], rtol=1e-9)
     np.testing.assert_allclose(1 / units.inverse, [*rows.std(0), 1.0], rtol=1e-9)
@@ -28,21 +28,21 @@ def test_they_are_the_means_and_standard_deviations_of_all_rows():
 
 def test_evidence_in_units_is_that_of_contexts_in_units():
     contexts, rewards, tasks = some_tasks(np.random.default_rng(1))
-    units = Units.of(tasks, Offers.none(4), constant=True)
+    units = Units.of(tasks, ContextMoments.zero(4), constant=True)
     standard = (contexts - units.shift) * units.inverse
     for n in range(len(tasks)):
         direct = hs.Evidence.of(standard[n], rewards[n])
-        changed = units.evidence(tasks.task(n))
+        changed = units.convert_evidence(tasks.task(n))
         np.testing.assert_allclose(changed.gram, direct.gram, atol=1e-9)
         np.testing.assert_allclose(changed.moment, direct.moment, atol=1e-9)
 
 
 def test_a_prior_predicts_the_same_in_either_units():
     contexts, _, tasks = some_tasks(np.random.default_rng(2))
-    units = Units.of(tasks, Offers.none(4), constant=True)
+    units = Units.of(tasks, ContextMoments.zero(4), constant=True)
     rng = np.random.default_rng(3)
     mean, root = rng.normal(size=4), rng.normal(size=(4, 4))
-    raw_mean, raw_root = units.undone(mean, root)
+    raw_mean, raw_root = units.to_original(mean, root)
     standard = (contexts - units.shift) * units.inverse
     np.testing.assert_allclose(contexts @ raw_mean, standard @ mean, atol=1e-9)
     np.testing.assert_allclose(contexts @ raw_root, standard @ root, atol=1e-9)
@@ -50,32 +50,32 @@ def test_a_prior_predicts_the_same_in_either_units():
 
 def test_parameters_change_with_the_units():
     rng = np.random.default_rng(4)
-    before = Units.of(some_tasks(rng)[2], Offers.none(4), constant=True)
-    after = Units.of(some_tasks(rng)[2], Offers.none(4), constant=True)
+    before = Units.of(some_tasks(rng)[2], ContextMoments.zero(4), constant=True)
+    after = Units.of(some_tasks(rng)[2], ContextMoments.zero(4), constant=True)
     theta = rng.normal(size=4)
-    moved = converted(before, after) @ theta
+    moved = change_of_units(before, after)[0] @ theta
     nothing = np.zeros((4, 4))
     np.testing.assert_allclose(
-        after.undone(moved, nothing)[0], before.undone(theta, nothing)[0], atol=1e-9
+        after.to_original(moved, nothing)[0], before.to_original(theta, nothing)[0], atol=1e-9
     )
 
 
 def test_one_task_with_a_huge_feature_does_not_tell_its_unit():
     _, _, tasks = some_tasks(np.random.default_rng(5))
     huge = hs.Evidence.of([[1e16, 1.0, 1.0, 1.0]], [1.0])
-    units = Units.of(tasks, Offers.none(4), constant=True)
-    other = Units.of(tasks.join(Tasks.of(huge)), Offers.none(4), constant=True)
+    units = Units.of(tasks, ContextMoments.zero(4), constant=True)
+    other = Units.of(tasks.join(Tasks.of(huge)), ContextMoments.zero(4), constant=True)
     assert other.inverse[0] == pytest.approx(units.inverse[0])
 
 
 def test_before_any_reward_the_contexts_on_offer_tell():
-    offers = Offers.none(3).add(np.array([[1.0, 7.0, 1.0], [3.0, 7.0, 1.0]]))
-    units = Units.of(Tasks.none(3), offers, constant=True)
+    offers = ContextMoments.zero(3).add(np.array([[1.0, 7.0, 1.0], [3.0, 7.0, 1.0]]))
+    units = Units.of(Tasks.empty(3), offers, constant=True)
     np.testing.assert_allclose(units.inverse, [1.0, 0.0, 1.0])
     # The second feature has no unit before it varies, and no say.
-    assert not units.undone(np.ones(3), np.eye(3))[1][1].any()
+    assert not units.to_original(np.ones(3), np.eye(3))[1][1].any()
     offers = offers.add(np.array([[1.0, 9.0, 1.0], [3.0, 9.0, 1.0]]))
-    units = Units.of(Tasks.none(3), offers, constant=True)
+    units = Units.of(Tasks.empty(3), offers, constant=True)
     np.testing.assert_allclose(units.inverse, 1.0)
 
 

@@ -78,7 +78,14 @@ def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
     intercept = bool(kind % 2) and not isinstance(transfer, hs.Oracle)
     noise = 0.3 if rng.random() < 0.3 else "auto"
     bandit = hs.Bandit(
-        DIM, transfer, rule, noise, seed=kind, intercept=intercept, live=3, half_life=half_life
+        DIM,
+        transfer,
+        rule,
+        noise,
+        seed=kind,
+        intercept=intercept,
+        cache_size=3,
+        half_life=half_life,
     )
     centre = rng.normal(size=DIM)
     for number in range(6):
@@ -119,8 +126,8 @@ def content(path: Path) -> object:
 
 def inner(bandit: hs.Bandit, rows) -> np.ndarray:
     """Contexts as beliefs see them: in the bandit's units, the intercept added."""
-    features = bandit._features
-    return features.changed(features.read(np.asarray(rows, dtype=float))[0])
+    features = bandit._state.reader.features
+    return features.transform(features.read(np.asarray(rows, dtype=float))[0])
 
 
 def finite(what: str, *values) -> None:

@@ -191,9 +191,9 @@ def settle(*bandits: hs.Bandit) -> None:
     again, after its task was reopened, asks for a prior that the other bandit does not need.
     """
     for bandit in bandits:
-        with bandit._lock:
-            bandit._ledger.finish()
-            bandit._ledger.settle()
+        with bandit._state.lock:
+            bandit._state.ledger.finish()
+            bandit._state.ledger.prior_state.update()
 
 
 def prior_of(bandit: hs.Bandit) -> np.ndarray:

@@ -34,7 +34,7 @@ def attack(case: Case) -> None:
     )
     noise = case.pick(["auto", 0.1, 1.0])
     bandit = hs.Bandit(
-        dim, transfer, noise=noise, seed=0, live=2, intercept=case.pick([True, False])
+        dim, transfer, noise=noise, seed=0, cache_size=2, intercept=case.pick([True, False])
     )
     world = World(rng, dim)
     rounds: dict[str, list] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -11,23 +10,23 @@ import numpy.typing as npt
 
 from headstart.bandit.choice import Choice
 from headstart.random import Streams
-from headstart.records import Array, frozen
+from headstart.records import Array
 from headstart.rules import Propensities, Rule
 
-__all__ = ["Choices", "odds_of"]
+__all__ = ["Choices", "propensities_of"]
 
 
 class Choices(Sequence[Choice]):
-    """What many tasks chose: arrays, and a :class:`Choice` for whoever asks for one.
+    """The choices of several tasks: a sequence of :class:`Choice`, each made on first access.
 
     Attributes
     ----------
-    arms
+    arms : ndarray of shape (n,)
         The row that each task picked.
-    scores
+    scores : ndarray of shape (n,)
         The rule's index of that row.
-    tasks
-        The tasks' ids, in the order they were given.
+    tasks : sequence of str
+        The tasks' ids, in the order they were passed.
     """
 
     def __init__(
@@ -35,13 +34,13 @@ class Choices(Sequence[Choice]):
         arms: npt.NDArray[np.intp],
         scores: Array,
         tasks: Sequence[str],
-        build: Callable[[int], Choice],
+        make: Callable[[int], Choice],
     ) -> None:
         self.arms = arms
         self.scores = scores
         self.tasks = tasks
-        self._build = build
-        self._built: dict[int, Choice] = {}
+        self._make = make
+        self._made: dict[int, Choice] = {}
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -54,9 +53,9 @@ class Choices(Sequence[Choice]):
         if isinstance(place, slice):
             return [self[at] for at in range(*place.indices(len(self)))]
         at = range(len(self))[place]
-        if at not in self._built:
-            self._built[at] = self._build(at)
-        return self._built[at]
+        if at not in self._made:
+            self._made[at] = self._make(at)
+        return self._made[at]
 
     def __iter__(self) -> Iterator[Choice]:
         return (self[at] for at in range(len(self)))
@@ -65,37 +64,9 @@ class Choices(Sequence[Choice]):
         return f"Choices of {len(self)} tasks"
 
 
-def odds_of(
+def propensities_of(
     rule: Rule, belief: Any, table: Array, seed: int, key: Any, position: int, allowed: Any
 ) -> Propensities:
-    """The propensities of a choice, from a stream of its own: asking changes no decision."""
+    """The propensities of a choice, by random numbers of their own: no decision depends on it."""
     stream = Streams(seed).at(key, position, stream=1)
     return rule.propensities(belief, table, stream, allowed)
-
-
-def builder(
-    rule: Rule,
-    seed: int,
-    origin: bytes,
-    epoch: int,
-    arms: Any,
-    scores: Any,
-    tasks: Sequence[str],
-    numbers: Sequence[int],
-    beliefs: Sequence[Any],
-    tables: Array,
-    given: Array,
-    streams: Sequence[Any],
-    forced: Any,
-) -> Callable[[int], Choice]:
-    """What makes one of many choices, when it is asked for."""
-
-    def build(at: int) -> Choice:
-        stream = streams[at]
-        odds = partial(odds_of, rule, beliefs[at], tables[at], seed, stream.key, stream.place, None)
-        context, row = frozen(given[at, arms[at]].copy()), frozen(tables[at, arms[at]].copy())
-        mark, task, number = bool(forced[at]), tasks[at], numbers[at]
-        arm, score = int(arms[at]), float(scores[at])
-        return Choice(arm, score, task, number, mark, context, origin, odds, epoch, row)
-
-    return build

@@ -14,16 +14,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headstart.errors import ChoiceError
+from headstart import checks
+from headstart.errors import ChoiceError, InputError
+from headstart.features.contexts import MAX_VALUE
 from headstart.records import Array, frozen
 from headstart.rules import Propensities
 
-__all__ = ["Choice"]
+__all__ = ["Choice", "check_choice", "choice_id"]
 
-VERSION = 2
+TOKEN_VERSION = 2
 # version, forced, epoch, number, arm, dimension, length of the task id
-HEAD = struct.Struct("<BBQQIIH")
-DIGEST = 12
+TOKEN_HEAD = struct.Struct("<BBQQIIH")
+DIGEST_BYTES = 12
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -52,7 +54,9 @@ class Choice:
     forced: bool
     context: Array = dataclasses.field(repr=False)
     origin: bytes = dataclasses.field(repr=False)
-    odds: Callable[[], Propensities] | None = dataclasses.field(repr=False, default=None)
+    compute_propensities: Callable[[], Propensities] | None = dataclasses.field(
+        repr=False, default=None
+    )
     epoch: int = 0
 
     #: The context as the model sees it, with its units and intercept. Only the bandit that made a
@@ -68,7 +72,7 @@ class Choice:
         forced: bool,
         context: Array,
         origin: bytes,
-        odds: Callable[[], Propensities] | None = None,
+        compute_propensities: Callable[[], Propensities] | None = None,
         epoch: int = 0,
         row: Array | None = None,
     ) -> None:
@@ -82,7 +86,7 @@ class Choice:
             forced=forced,
             context=context,
             origin=origin,
-            odds=odds,
+            compute_propensities=compute_propensities,
             epoch=epoch,
             row=row,
         )
@@ -90,37 +94,37 @@ class Choice:
     @property
     def id(self) -> str:
         """Unique among all copies of the bandit: task, number, and epoch unless that is 0."""
-        return f"{self.task}#{self.number}" + (f"@{self.epoch:016x}" if self.epoch else "")
+        return choice_id(self.task, self.number, self.epoch)
 
     @functools.cached_property
-    def stated(self) -> Propensities:
-        """The probability of every arm on offer, found when first asked for."""
-        if self.odds is None:
+    def all_propensities(self) -> Propensities:
+        """The probability of every arm on offer, computed on first use."""
+        if self.compute_propensities is None:
             raise ChoiceError(
                 f"choice {self.id} was read from a token, which carries what learning needs "
                 f"and no propensities: log them where the choice was made"
             )
-        return self.odds()
+        return self.compute_propensities()
 
     @property
     def propensities(self) -> Array:
         """The probability of every arm on offer."""
-        return self.stated.values
+        return self.all_propensities.values
 
     @property
     def propensity(self) -> float:
         """The probability with which this arm was picked."""
-        return float(self.stated.values[self.arm])
+        return float(self.all_propensities.values[self.arm])
 
     @property
     def propensity_is_estimate(self) -> bool:
         """Whether the probabilities were estimated (Thompson sampling) and not exact."""
-        return self.stated.draws is not None
+        return self.all_propensities.draws is not None
 
     @property
     def propensity_draws(self) -> int | None:
         """The number of draws they were estimated from; ``None`` where they are exact."""
-        return self.stated.draws
+        return self.all_propensities.draws
 
     @functools.cached_property
     def token(self) -> str:
@@ -131,9 +135,9 @@ class Choice:
         try:
             task = self.task.encode()
             place = self.epoch, self.number, self.arm
-            head = HEAD.pack(VERSION, self.forced, *place, len(self.context), len(task))
+            head = TOKEN_HEAD.pack(TOKEN_VERSION, self.forced, *place, len(self.context), len(task))
             body = head + task + self.context.astype("<f8").tobytes()
-            return base64.urlsafe_b64encode(body + seal(body, self.origin)).decode()
+            return base64.urlsafe_b64encode(body + keyed_digest(body, self.origin)).decode()
         except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise ChoiceError(f"the choice was made by hand and fits no token ({error})") from error
 
@@ -143,17 +147,17 @@ class Choice:
         try:
             raw = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
-            raise ChoiceError(f"token {short(token)} is not a headstart token") from None
-        body, digest = raw[:-DIGEST], raw[-DIGEST:]
-        if len(body) < HEAD.size or body[0] != VERSION:
-            raise ChoiceError(f"token {short(token)} is not a token of this version")
-        if not hmac.compare_digest(seal(body, origin), digest):
+            raise ChoiceError(f"token {shortened(token)} is not a headstart token") from None
+        body, digest = raw[:-DIGEST_BYTES], raw[-DIGEST_BYTES:]
+        if len(body) < TOKEN_HEAD.size or body[0] != TOKEN_VERSION:
+            raise ChoiceError(f"token {shortened(token)} is not a token of this version")
+        if not hmac.compare_digest(keyed_digest(body, origin), digest):
             raise ChoiceError(
-                f"token {short(token)} is damaged, or belongs to another bandit than this one"
+                f"token {shortened(token)} is damaged, or belongs to another bandit than this one"
             )
-        _, forced, epoch, number, arm, dim, length = HEAD.unpack_from(body)
-        task = body[HEAD.size : HEAD.size + length].decode()
-        context = np.frombuffer(body, dtype="<f8", offset=HEAD.size + length, count=dim)
+        _, forced, epoch, number, arm, dim, length = TOKEN_HEAD.unpack_from(body)
+        task = body[TOKEN_HEAD.size : TOKEN_HEAD.size + length].decode()
+        context = np.frombuffer(body, dtype="<f8", offset=TOKEN_HEAD.size + length, count=dim)
         context = frozen(context.astype(np.float64))
         score, mark = float("nan"), bool(forced)
         return cls(arm, score, task, number, mark, context, origin, epoch=epoch)
@@ -177,8 +181,8 @@ class Choice:
     def __getstate__(self) -> dict[str, Any]:
         """Pickled with its propensities, which the other side has no belief to find from."""
         state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if self.odds is not None:
-            state["odds"] = functools.partial(Propensities, *self.stated)
+        if self.compute_propensities is not None:
+            state["compute_propensities"] = functools.partial(Propensities, *self.all_propensities)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -186,11 +190,38 @@ class Choice:
             object.__setattr__(self, name, value)
 
 
-def seal(body: bytes, origin: bytes) -> bytes:
+def choice_id(task: str, number: int, epoch: int) -> str:
+    """The id of a choice."""
+    return f"{task}#{number}" + (f"@{epoch:016x}" if epoch else "")
+
+
+def check_choice(choice: Choice, origin: bytes, dim: int) -> None:
+    """Refuse what no choice of the bandit of that origin holds: anybody can make a ``Choice``."""
+    number, epoch, context = choice.number, choice.epoch, choice.context
+    if type(choice.task) is not str:
+        raise checks.refuse("choice.task", "a task's id, as text", choice.task)
+    if type(choice.origin) is not bytes:
+        raise checks.refuse("choice.origin", "a key of bytes", choice.origin)
+    if type(number) is not int or not 0 <= number < 2**61:
+        raise checks.refuse("choice.number", "a whole number, 0 or more", number)
+    if type(epoch) is not int or not 0 <= epoch < 2**64:
+        raise checks.refuse("choice.epoch", "a whole number of 64 bits", epoch)
+    if choice.origin != origin:
+        raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
+    if type(choice.forced) is not bool:
+        raise checks.refuse("choice.forced", "True or False", choice.forced)
+    want = f"a vector of {dim} finite numbers (float64)"
+    if type(context) is not np.ndarray or context.dtype != np.float64 or context.shape != (dim,):
+        raise checks.refuse("choice.context", want, context)
+    if not np.abs(checks.finite_array("choice.context", context, want)).max() <= MAX_VALUE:
+        raise InputError(f"choice.context must be below {MAX_VALUE:g} in size everywhere")
+
+
+def keyed_digest(body: bytes, origin: bytes) -> bytes:
     """A short keyed digest."""
-    return hashlib.blake2b(body, key=origin, digest_size=DIGEST).digest()
+    return hashlib.blake2b(body, key=origin, digest_size=DIGEST_BYTES).digest()
 
 
-def short(token: str) -> str:
+def shortened(token: str) -> str:
     """A token as a message shows it."""
     return repr(token if len(token) <= 24 else token[:20] + "…")

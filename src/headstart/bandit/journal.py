@@ -1,7 +1,7 @@
 """A journal: every reward as one line, so that those learned after the last save are not lost.
 
-A line is a JSON object with a choice's token and its reward. A crash may tear the last line; what
-is torn is reported when the journal is read, and later lines start afresh.
+A line is a JSON object with a choice's token and its reward. A crash may truncate the last line. It
+is then reported when the journal is read, and the next line starts on a new line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, Self
 from headstart import checks
 from headstart.bandit.choice import Choice
 from headstart.errors import FileError
-from headstart.features.contexts import checked_reward
+from headstart.features.contexts import check_reward
 from headstart.storage import atomic
 
 __all__ = ["Journal", "Replayed"]
@@ -36,7 +36,7 @@ class Replayed(NamedTuple):
         that was deleted, or whose reward is none; with the reason.
     damaged
         The numbers of the lines that are no JSON objects with a token and a reward: a crash may
-        have torn one.
+        have truncated one.
     """
 
     learned: int
@@ -46,7 +46,7 @@ class Replayed(NamedTuple):
 
 
 class Journal:
-    """A file to which rewards are appended: tell it first, then ``learn``.
+    """A file to which rewards are appended, each before it is learned from.
 
     Parameters
     ----------
@@ -83,27 +83,30 @@ class Journal:
     def __init__(self, path: atomic.PathLike, *, sync: bool = False) -> None:
         self.path = atomic.checked_path(path)
         self.sync = checks.flag("sync", sync)
-        with cannot_append(self.path):
+        with append_errors(self.path):
             if self.path.exists() and not self.path.is_file():
                 raise FileError(f"path {str(self.path)!r} must be a file; it is of another kind")
             self._file: IO[bytes] = self.path.open("ab+", buffering=0)
             end = self._file.seek(0, os.SEEK_END)
             self._file.seek(max(end - 1, 0))
-            self._torn = self._file.read(1) not in (b"", b"\n")  # a crash has torn the last line
+            self._truncated = self._file.read(1) not in (
+                b"",
+                b"\n",
+            )  # a crash has truncated the last line
 
     def append(self, choice: Choice | str, reward: Any) -> None:
         """Note the reward of a choice, or of a token."""
         token = choice.token if isinstance(choice, Choice) else choice
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
-        text = json.dumps({"token": token, "reward": checked_reward(reward)})
-        line = f"\n{text}\n".encode() if self._torn else f"{text}\n".encode()
-        with cannot_append(self.path):
-            self._torn = True  # unless it is written as a whole
+        text = json.dumps({"token": token, "reward": check_reward(reward)})
+        line = f"\n{text}\n".encode() if self._truncated else f"{text}\n".encode()
+        with append_errors(self.path):
+            self._truncated = True  # unless it is written as a whole
             # In one call, so that the lines of several writers do not mix.
             if self._file.write(line) != len(line):
                 raise OSError("not all of a line was written")
-            self._torn = False
+            self._truncated = False
             if self.sync:
                 os.fsync(self._file.fileno())
 
@@ -119,8 +122,8 @@ class Journal:
 
 
 @contextlib.contextmanager
-def cannot_append(path: Path) -> Iterator[None]:
-    """Say of a journal why it could not be written."""
+def append_errors(path: Path) -> Iterator[None]:
+    """Errors of appending to a journal, as a ``FileError`` that names it."""
     try:
         yield
     except (OSError, ValueError) as error:  # the latter from a file that is closed
@@ -136,19 +139,22 @@ class Line(NamedTuple):
     reward: Any
 
 
-def lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
+def read_lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
     """The lines of a journal, one after another."""
     path = journal.path if isinstance(journal, Journal) else atomic.checked_path(journal)
     with atomic.telling_why(path, "a journal"), atomic.opened(path, "a journal") as file:
         for number, text in enumerate(file, 1):
             if text.strip():
-                yield parsed(number, text)
+                yield parse_line(number, text)
 
 
-def parsed(number: int, text: bytes) -> Line:
-    """What a line says.
+def parse_line(number: int, text: bytes) -> Line:
+    """The content of a line.
 
-    >>> parsed(1, b'{"token": "x", "reward": 1.0}').reward, parsed(2, b'{"token": "x", "re').token
+    >>> (
+    ...     parse_line(1, b'{"token": "x", "reward": 1.0}').reward,
+    ...     parse_line(2, b'{"token": "x", "re').token,
+    ... )
     (1.0, None)
     """
     try:

@@ -1,157 +1,169 @@
-"""A bandit's state as a file's content, and back.
+"""The state of a bandit as the header and the arrays of a file, and back.
 
-Everything is stored as it is: packed evidence, the transfer's state, and the beliefs of live tasks
-with their roots and the rounds not yet added to their evidence, so that a loaded bandit continues
-exactly, Thompson draws included.
+Everything is stored as it is: packed evidence, the transfer's state, and the cached beliefs with
+their roots and the rounds that are pending. So a loaded bandit continues exactly, Thompson draws
+included.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit import restored, settings
-from headstart.bandit.ledger.entries import Entry
-from headstart.bandit.ledger.ledger import Base, Ledger
+from headstart.bandit import settings, validation
+from headstart.bandit.ledger.entries import CachedTask, TaskEntry
+from headstart.bandit.ledger.ledger import Ledger
+from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
+from headstart.bandit.state import BanditState
 from headstart.errors import FileError, HeadstartError, InputError
-from headstart.features.contexts import Features, Sizes
+from headstart.features.reader import ContextReader
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.model.prior import Prior
-from headstart.records import Array, flatten, outline, restore
+from headstart.records import flatten, outline, restore
 from headstart.rules import Rule
 from headstart.storage import atomic, tensor_file
 from headstart.subspace import Moments
 from headstart.transfer import Transfer
 
-__all__ = ["Content", "Saved", "pack", "unpack", "write"]
+__all__ = ["pack", "unpack"]
+
+Header = dict[str, Any]
+Tensors = dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]]
+
+#: The columns of the entries of tasks, and their types.
+COLUMNS: dict[str, type[np.generic]] = {
+    field.name: field.metadata["column"]
+    for field in dataclasses.fields(TaskEntry)
+    if "column" in field.metadata
+}
+TASK_LISTS = ("closed", "unfolded", "reopened")  # of the prior's state
+RECORDS = (Evidence, Prior, Belief, Moments)  # that the state of a user's own transfer may hold
 
 
-class Saved(NamedTuple):
-    """What makes up a bandit."""
+def pack(state: BanditState) -> tuple[Header, Tensors]:
+    """The header and the arrays of a file."""
+    with state.lock:
+        ledger, reader = state.ledger, state.reader
+        ledger.finish()
+        header = {
+            "kind": "bandit",
+            "transfer": settings.encode(ledger.prior_state.transfer),
+            "rule": settings.encode(state.rule),
+            "noise": ledger.prior_state.noise,
+            "half_life": ledger.half_life,
+            "cache_size": ledger.cache.size,
+            "choice_window": ledger.choice_window,
+            "seed": str(state.seed),
+            "origin": state.origin.hex(),
+            "frozen": state.is_frozen,
+            "features": reader.features._asdict(),
+            "offer_count": reader.offer_count,
+        }
+        sizes = reader.sizes
+        tensors: Tensors = {"sizes": np.vstack([sizes.counts, sizes.log_sums, sizes.origin])}
+        for part in (pack_entries(ledger), pack_prior(ledger.prior_state), pack_cache(ledger)):
+            header |= part[0]
+            tensors |= part[1]
+        return header, tensors
 
-    ledger: Ledger
-    rule: Rule
-    features: Features
-    sizes: Sizes
-    offers: int
-    seed: int
-    origin: bytes
-    memory: int
-    frozen: bool
 
-
-class Content(NamedTuple):
-    """What goes into a file."""
-
-    header: dict[str, Any]
-    tensors: dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]]
-
-
-def write(path: tensor_file.PathLike, content: Content) -> None:
-    """Write it, atomically."""
-    tensor_file.write(path, content.header, content.tensors)
-
-
-def pack(saved: Saved) -> Content:
-    """A bandit's books and settings, as a header and arrays."""
-    ledger = saved.ledger
+def pack_entries(ledger: Ledger) -> tuple[Header, Tensors]:
+    """All tasks, without what is cached of them."""
     entries = ledger.entries
-    priors: dict[int, Prior] = {}
-    beliefs = [(name, entry.belief) for name, entry in ledger.live.items() if entry.belief]
-    for _, belief in beliefs:
-        start = belief.split_prior()[1]
-        priors.setdefault(id(start), start)
-    places = {key: place for place, key in enumerate(priors)}
     header = {
-        "kind": "bandit",
-        "transfer": settings.encode(ledger.transfer),
-        "rule": settings.encode(saved.rule),
-        "noise": ledger.noise,
-        "features": saved.features._asdict(),
-        "offers": saved.offers,
-        "seed": str(saved.seed),
-        "origin": saved.origin.hex(),
-        "memory": saved.memory,
-        "frozen": saved.frozen,
-        "state": outline(ledger.state),
-        "base": outline(ledger.base),
-        "capacity": ledger.capacity,
-        "half_life": ledger.half_life,
-        "rewards": ledger.rewards,
-        "cached_at": ledger.cached_at,
-        "cached_with": sorted(ledger.cached_with),
-        "cached": outline(ledger.cached_prior),
-        "built": [entries[name].built for name, _ in beliefs],
-        "stale": ledger.stale,
-        "reversals": ledger.reversals,
-        "told_offers": ledger.offers,
-        "first_number": ledger.first_number,
         "tasks": list(entries),
-        "closed": list(ledger.closed),
-        "returned": list(ledger.returned),
-        "owing": list(ledger.owing),
-        "unfolded": list(ledger.unfolded),
-        "learned": {name: hex(entry.learned) for name, entry in entries.items() if entry.learned},
-        "live": [name for name, _ in beliefs],
-        "prior_of": [places[id(belief.split_prior()[1])] for _, belief in beliefs],
-        "prior_kinds": [outline(prior) for prior in priors.values()],
-        "belief_kinds": [outline(belief.split_prior()[0]) for _, belief in beliefs],
-        "unsure": [name for name, _ in beliefs if entries[name].unsure],
-        "pending": [len(entries[name].pending) for name, _ in beliefs],
-        "epoch": ledger.epoch,
-        "others": {
-            name: [(epoch, base, hex(learned)) for epoch, base, learned in entry.others]
+        "reward_count": entries.reward_count,
+        "first_number": entries.first_number,
+        "epoch": entries.epoch,
+        "learned_bits": {
+            name: hex(entry.learned_bits) for name, entry in entries.items() if entry.learned_bits
+        },
+        "other_windows": {
+            name: [(epoch, start, hex(bits)) for epoch, start, bits in entry.other_windows]
             for name, entry in entries.items()
-            if entry.others
+            if entry.other_windows
         },
     }
-    tensors: dict[str, npt.NDArray[Any] | list[npt.NDArray[Any]]] = {
-        name: np.fromiter((getattr(entry, name) for entry in entries.values()), np.int64)
-        for name in ("base", "number", "start", "rewards")
+    tensors: Tensors = {
+        f"task.{name}": np.fromiter((getattr(entry, name) for entry in entries.values()), dtype)
+        for name, dtype in COLUMNS.items()
     }
-    tensors["epoch"] = np.fromiter((entry.epoch for entry in entries.values()), np.uint64)
-    # The rows as they lie in the books, where packed evidence is replaced but never written to: so
-    # they may be written to disk later, and are not copied.
-    tensors["evidence"] = [packed(entry) for entry in entries.values()]
-    tensors["sizes"] = np.vstack([saved.sizes.seen, saved.sizes.logs, saved.sizes.origin])
-    tensors["owing"] = [evidence.pack() for evidence in ledger.owing.values()]
-    pending = [round for name, _ in beliefs for round in entries[name].pending]
+    # Packed evidence is replaced but never written to, so that the rows may be written to disk
+    # later and need not be copied.
+    tensors["evidence"] = [entry.packed_without_pending() for entry in entries.values()]
+    return header, tensors
+
+
+def pack_prior(prior_state: PriorState) -> tuple[Header, Tensors]:
+    """The transfer's state, and the cached prior."""
+    cached = prior_state.cached or CachedPrior(None, 0, ())
+    parts = {"state": prior_state.state, "base": prior_state.base, "cached_prior": cached.prior}
+    header = {name: outline(part) for name, part in parts.items()}
+    header |= {name: list(getattr(prior_state, name)) for name in TASK_LISTS}
+    header |= {
+        "removals": list(prior_state.removals),
+        "needs_refit": prior_state.needs_refit,
+        "removal_count": prior_state.removal_count,
+        "cached_reward_count": cached.reward_count,
+        "cached_running": sorted(cached.running),
+    }
+    tensors: Tensors = {"removals": [each.pack() for each in prior_state.removals.values()]}
+    for name, part in parts.items():
+        tensors |= prefixed(name, part)
+    return header, tensors
+
+
+def pack_cache(ledger: Ledger) -> tuple[Header, Tensors]:
+    """What is cached of tasks; priors that beliefs share are stored once."""
+    tasks = [entry.cached for entry in ledger.cache.tasks.values() if entry.cached is not None]
+    split = [task.belief.split_prior() for task in tasks]
+    priors = {id(prior): prior for _, prior in split}
+    places = {key: place for place, key in enumerate(priors)}
+    header = {
+        "cached_tasks": list(ledger.cache.tasks),
+        "cached_alone": [task.alone for task in tasks],
+        "cached_other_rewards": [task.other_rewards for task in tasks],
+        "cached_pending": [len(task.pending) for task in tasks],
+        "cached_prior_places": [places[id(prior)] for _, prior in split],
+        "prior_outlines": [outline(prior) for prior in priors.values()],
+        "belief_outlines": [outline(belief) for belief, _ in split],
+    }
+    tensors: Tensors = {}
+    pending = [round for task in tasks for round in task.pending]
     if pending:
         columns = zip(("context", "reward", "forced"), zip(*pending, strict=True), strict=True)
         tensors |= {f"pending.{name}": np.array(column) for name, column in columns}
-    for name, array in flatten(ledger.state).items():
-        tensors[f"state.{name}"] = array
-    for name, array in flatten(ledger.base).items():
-        tensors[f"base.{name}"] = array
-    for name, array in flatten(ledger.cached_prior).items():
-        tensors[f"cached.{name}"] = array
     for place, prior in enumerate(priors.values()):
-        for name, array in flatten(prior).items():
-            tensors[f"prior.{place}.{name}"] = array
-    for place, (_, belief) in enumerate(beliefs):
-        for name, array in flatten(belief.split_prior()[0]).items():
-            tensors[f"belief.{place}.{name}"] = array
-    return Content(header, tensors)
+        tensors |= prefixed(f"prior.{place}", prior)
+    for place, (belief, _) in enumerate(split):
+        tensors |= prefixed(f"belief.{place}", belief)
+    return header, tensors
 
 
-def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | None) -> Saved:
-    """The bandit that a file holds."""
-    header, tensors = tensor_file.read(path, rows={"evidence", "owing"})
+def prefixed(name: str, part: Any) -> Tensors:
+    """The arrays of a nested record, named after it."""
+    return {f"{name}.{inner}": array for inner, array in flatten(part).items()}
+
+
+def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | None) -> BanditState:
+    """The state that a file holds."""
+    header, tensors = tensor_file.read(path, rows={"evidence", "removals"})
     kind = header.get("kind") if isinstance(header, dict) else type(header).__name__
     if kind != "bandit":
         raise FileError(f"path {str(path)!r} must hold a bandit; it holds {checks.describe(kind)}")
     try:
-        return checked(header, tensors, transfer, rule)
+        return unpack_state(header, tensors, transfer, rule)
     except FileError as error:
         raise FileError(f"path {str(path)!r}: {error}") from None
     except HeadstartError as error:
-        raise FileError(f"path {str(path)!r} does not hold a bandit as it must: {error}") from error
+        raise FileError(f"path {str(path)!r} does not hold a valid bandit: {error}") from error
     except atomic.SENSELESS as error:
         raise FileError(
             f"path {str(path)!r} does not fit the transfer or rule it is loaded with, or lacks "
@@ -159,10 +171,10 @@ def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | N
         ) from error
 
 
-def checked(
-    header: dict[str, Any], tensors: dict[str, Any], transfer: Transfer | None, rule: Rule | None
-) -> Saved:
-    """The bandit that a header and arrays describe, if one can be like that."""
+def unpack_state(
+    header: Header, tensors: dict[str, Any], transfer: Transfer | None, rule: Rule | None
+) -> BanditState:
+    """The state that a header and arrays describe."""
     if transfer is None:
         transfer = settings.decode(header["transfer"], "transfer")
     if rule is None:
@@ -171,154 +183,164 @@ def checked(
         raise checks.refuse("transfer", "a Transfer", transfer)
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule", rule)
-    features = restored.checked_features(header["features"])
-    restored.check_size(features.dim, transfer, tensors.values())
+    features = validation.parse_features(header["features"])
+    validation.check_dimension(features.dim, transfer, tensors.values())
     noise, half_life = header["noise"], header["half_life"]
     ledger = Ledger(
         features.dim,
         transfer,
         None if noise is None else checks.positive("noise", noise),
-        checks.integer("capacity", header["capacity"], 1),
+        checks.integer("cache_size", header["cache_size"], 1),
+        checks.integer("choice_window", header["choice_window"], 1),
         None if half_life is None else checks.positive("half_life", half_life),
     )
-    rule.check_bandit(transfer.prior(ledger.state), transfer, ledger.noise, ledger.half_life)
-    memory = checks.integer("memory", header["memory"], 1)
-    fill(ledger, header, tensors, memory)
-    return Saved(
+    prior_state = ledger.prior_state
+    rule.check_bandit(
+        transfer.prior(prior_state.state), transfer, prior_state.noise, ledger.half_life
+    )
+    parts = group_by_part(tensors)
+    unpack_entries(ledger, header, tensors["evidence"], parts["task"])
+    templates = unpack_prior(prior_state, header, tensors["removals"], parts)
+    unpack_cache(ledger, header, parts, templates)
+    sizes = validation.parse_sizes(tensors["sizes"], features.context_dim)
+    offer_count = validation.check_count("offer_count", header["offer_count"])
+    return BanditState(
         ledger,
         rule,
-        features,
-        restored.sizes_of(tensors["sizes"], features.given),
-        restored.count("offers", header["offers"]),
-        restored.seed_of(header["seed"]),
-        restored.key_of(header["origin"]),
-        memory,
-        restored.flag("frozen", header["frozen"]),
+        ContextReader(features, sizes, offer_count),
+        validation.parse_seed(header["seed"]),
+        validation.parse_key(header["origin"]),
+        is_frozen=checks.flag("frozen", header["frozen"]),
     )
 
 
-def fill(ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory: int) -> None:
-    """Write a file's content into empty books, which keep its rows of evidence as they are."""
-    parts = sections(tensors)
-    fill_entries(ledger, header, tensors, memory)
-    known = (Evidence, Prior, Belief, Moments)  # what a state of one's own may well hold
-    first = ledger.state
-    ledger.state = restore(header["state"], first, parts.get("state", {}), known)
-    ledger.base = restore(header["base"], first, parts.get("base", {}), (*known, Base))
-    restored.check_base(ledger.base, ledger.dim)
-    for state in (ledger.state, *([] if ledger.base is None else [ledger.base.state])):
-        restored.check_state(ledger.transfer, state, first, ledger.dim)
-    ledger.stale = restored.flag("stale", header["stale"])
-    for name in ("reversals", "first_number", "rewards", "cached_at"):
-        setattr(ledger, name, restored.count(name, header[name]))
-    ledger.offers = restored.count("told_offers", header["told_offers"])
-    ledger.epoch = checks.integer("epoch", header["epoch"], 0, 2**64 - 1)
-    if sum(entry.rewards for entry in ledger.entries.values()) > ledger.rewards:
-        raise InputError("rewards must be as many as all tasks have had; got fewer")
-    # Some of these may be deleted by now.
-    ledger.cached_with = tuple(restored.names("cached_with", header["cached_with"]))
-    own = [] if settings.is_known(ledger.transfer) else [first, ledger.state]
-    templates: list[Any] = [ledger.transfer.prior(state) for state in own]
+def unpack_entries(ledger: Ledger, header: Header, rows: Any, columns: dict[str, Any]) -> None:
+    """All tasks, without what is cached of them."""
+    entries, size = ledger.entries, ledger.choice_window
+    tasks = validation.check_task_ids("tasks", header["tasks"])
+    validation.check_evidence(rows, tasks, entries.dim, entries.keeps_forced)
+    columns = {name: columns[name] for name in COLUMNS}
+    validation.check_columns(columns, COLUMNS, len(tasks))
+    bits, windows = header["learned_bits"], header["other_windows"]
+    for name in ("learned_bits", "other_windows"):
+        validation.check_task_ids(name, list(header[name]), dict.fromkeys(tasks))
+    shared: dict[int, int] = {}  # one object for equal numbers takes less memory
+    for name, row, *numbers in zip(
+        tasks, rows, *(column.tolist() for column in columns.values()), strict=True
+    ):
+        values = (shared.setdefault(number, number) for number in numbers)
+        fields: dict[str, Any] = dict(zip(columns, values, strict=True))
+        if name in bits:
+            fields["learned_bits"] = validation.parse_bits("learned_bits", bits[name])
+        if name in windows:
+            fields["other_windows"] = validation.parse_windows(windows[name], size)
+        entries[name] = TaskEntry(row, **fields)
+    validation.check_windows(entries, size)
+    entries.set_counts(
+        validation.check_count("reward_count", header["reward_count"]),
+        validation.check_count("first_number", header["first_number"]),
+        checks.integer("epoch", header["epoch"], 0, 2**64 - 1),
+    )
+    if sum(entry.reward_count for entry in entries.values()) > entries.reward_count:
+        raise InputError("reward_count must be as many as all tasks have had; got fewer")
+
+
+def unpack_prior(
+    prior_state: PriorState, header: Header, removals: Any, parts: dict[str, Any]
+) -> list[Any]:
+    """The transfer's state, and the cached prior; returns priors and beliefs of a user's own."""
+    entries, first, transfer = prior_state.entries, prior_state.state, prior_state.transfer
+    dim = entries.dim
+    base = restore(header["base"], first, parts.get("base", {}), (*RECORDS, BaseFit))
+    validation.check_base(base, dim)
+    state = restore(header["state"], first, parts.get("state", {}), RECORDS)
+    for each in (state, *([] if base is None else [base.state])):
+        validation.check_state(transfer, each, first, dim)
+    closed, unfolded, reopened = (
+        dict.fromkeys(validation.check_task_ids(name, header[name], entries)) for name in TASK_LISTS
+    )
+    validation.check_task_ids("unfolded", header["unfolded"], closed)
+    names = validation.check_task_ids("removals", header["removals"])
+    validation.check_evidence(removals, names, dim, entries.keeps_forced)
+    own = [] if settings.is_known(transfer) else [first, state]
+    templates: list[Any] = [transfer.prior(each) for each in own]
     templates += [prior.belief() for prior in templates]
     kinds = (Prior, MixturePrior)
-    ledger.cached_prior = restore(header["cached"], templates, parts.get("cached", {}), kinds)
-    if ledger.cached_prior is not None:
-        restored.check_prior("cached", ledger.cached_prior, ledger.dim)
-    fill_live(ledger, header, parts, templates)
+    prior = restore(header["cached_prior"], templates, parts.get("cached_prior", {}), kinds)
+    count = validation.check_count("cached_reward_count", header["cached_reward_count"])
+    # Some of the tasks that it counts may be deleted by now.
+    running = tuple(validation.check_task_ids("cached_running", header["cached_running"]))
+    if prior is not None:
+        validation.check_prior("cached_prior", prior, dim)
+    prior_state.restore(
+        base=base,
+        state=state,
+        closed=closed,
+        unfolded=unfolded,
+        reopened=reopened,
+        removals={
+            name: Evidence.unpack(row, dim) for name, row in zip(names, removals, strict=True)
+        },
+        needs_refit=checks.flag("needs_refit", header["needs_refit"]),
+        removal_count=validation.check_count("removal_count", header["removal_count"]),
+        cached=None if prior is None else CachedPrior(prior, count, running),
+    )
+    return templates
 
 
-def fill_entries(
-    ledger: Ledger, header: dict[str, Any], tensors: dict[str, Any], memory: int
+def unpack_cache(
+    ledger: Ledger, header: Header, parts: dict[str, Any], templates: list[Any]
 ) -> None:
-    """Every task, as it is when it is idle."""
-    tasks = restored.names("tasks", header["tasks"])
-    columns = {name: tensors[name] for name in ("number", "base", "start", "rewards")}
-    restored.check_evidence(tensors["evidence"], tasks, ledger.dim, ledger.transfer.keeps_forced)
-    learned = restored.marks(header["learned"], dict.fromkeys(tasks))
-    restored.check_numbers(columns, learned, tasks, memory)
-    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
-    epochs = restored.epochs(tensors["epoch"], len(tasks))
-    others = restored.windows(header["others"], dict.fromkeys(tasks), memory)
-    shared: dict[int, int] = {}  # one number for all tasks takes less memory
-    for name, row, (number, base, start, rewards), epoch in zip(
-        tasks, tensors["evidence"], numbers, epochs, strict=True
-    ):
-        entry = Entry(row, number, shared.setdefault(epoch, epoch))
-        entry.base, entry.start, entry.rewards = base, start, rewards
-        entry.learned = learned.get(name, 0)
-        entry.others = others.get(name, ())
-        ledger.entries[name] = entry
-    for name in restored.names("closed", header["closed"], ledger.entries):
-        ledger.closed[name] = None
-        ledger.entries[name].closed = True
-    ledger.returned = dict.fromkeys(restored.names("returned", header["returned"], ledger.entries))
-    owing = restored.names("owing", header["owing"])
-    restored.check_evidence(tensors["owing"], owing, ledger.dim, ledger.transfer.keeps_forced)
-    ledger.owing = {
-        name: Evidence.unpack(row, ledger.dim)
-        for name, row in zip(owing, tensors["owing"], strict=True)
-    }
-    ledger.unfolded = dict.fromkeys(restored.names("unfolded", header["unfolded"], ledger.closed))
-
-
-def fill_live(
-    ledger: Ledger, header: dict[str, Any], parts: dict[str, Any], templates: list[Any]
-) -> None:
-    """The beliefs of live tasks, and their rounds that are not yet in their evidence.
-
-    ``templates`` are priors and beliefs of a user's own kind, if there are any.
-    """
-    live = restored.names("live", header["live"], ledger.entries)
-    if len(live) > ledger.capacity:
-        raise checks.refuse("live", f"up to {ledger.capacity} tasks", live)
-    unsure = set(restored.names("unsure", header["unsure"], dict.fromkeys(live)))
-    kinds = header["prior_kinds"]
+    """What is cached of tasks."""
+    dim = ledger.entries.dim
+    names = validation.check_task_ids("cached_tasks", header["cached_tasks"], ledger.entries)
+    if len(names) > ledger.cache.size:
+        raise checks.refuse("cached_tasks", f"up to {ledger.cache.size} tasks", names)
+    shapes = validation.check_list("prior_outlines", header["prior_outlines"])
     priors = [
         restore(shape, templates, parts.get(f"prior.{place}", {}), (Prior,))
-        for place, shape in enumerate(restored.listed("prior_kinds", kinds, len(kinds)))
+        for place, shape in enumerate(shapes)
     ]
-    several = {
-        name: restored.listed(name, header[name], len(live))
-        for name in ("belief_kinds", "prior_of", "built")
-    }
-    counts = restored.listed("pending", header["pending"], len(live))
-    total = sum(restored.count("pending", each) for each in counts)
-    pending = restored.rounds(parts.get("pending", {}), total, ledger.dim)
-    for place, name in enumerate(live):
-        entry = ledger.entries[name]
-        shape, arrays = several["belief_kinds"][place], parts.get(f"belief.{place}", {})
-        belief = restore(shape, templates, arrays, (Belief, MixtureBelief))
-        prior = priors[checks.integer("prior_of", several["prior_of"][place], 0, len(priors) - 1)]
-        restored.check_belief(f"belief of task {name!r}", belief, prior, ledger.dim)
-        entry.belief = belief.with_prior(prior)
-        entry.evidence = ledger.evidence(entry)
-        entry.pending = tuple(itertools.islice(pending, counts[place]))
-        entry.unsure = name in unsure
-        entry.built = restored.count("built", several["built"][place])
-        entry.packed = None
-        ledger.live[name] = entry
+    shapes, places, alone, others, counts = (
+        validation.check_list(name, header[name], len(names))
+        for name in (
+            "belief_outlines",
+            "cached_prior_places",
+            "cached_alone",
+            "cached_other_rewards",
+            "cached_pending",
+        )
+    )
+    total = sum(validation.check_count("cached_pending", count) for count in counts)
+    pending = validation.parse_rounds(parts.get("pending", {}), total, dim)
+    for at, name in enumerate(names):
+        belief = restore(
+            shapes[at], templates, parts.get(f"belief.{at}", {}), (Belief, MixtureBelief)
+        )
+        prior = priors[checks.integer("cached_prior_places", places[at], 0, len(priors) - 1)]
+        validation.check_belief(f"belief of task {name!r}", belief, prior, dim)
+        task = CachedTask(
+            ledger.entries.evidence(name),
+            tuple(itertools.islice(pending, counts[at])),
+            belief.with_prior(prior),
+            checks.flag("cached_alone", alone[at]),
+            validation.check_count("cached_other_rewards", others[at]),
+        )
+        ledger.changes.commit(*ledger.cache.steps_to_store(name, task))
 
 
-def packed(entry: Entry) -> Array:
-    """A task's evidence without the rounds that are pending, packed."""
-    if entry.evidence is not None:
-        return entry.evidence.pack()
-    assert entry.packed is not None
-    return entry.packed
-
-
-def sections(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def group_by_part(tensors: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The arrays of each part of a bandit, by their names within it.
 
-    >>> sections({"number": 1, "state.count": 2, "belief.0.mean": 3, "belief.1.mean": 4})
+    >>> group_by_part({"sizes": 1, "state.count": 2, "belief.0.mean": 3, "belief.1.mean": 4})
     {'state': {'count': 2}, 'belief.0': {'mean': 3}, 'belief.1': {'mean': 4}}
     """
-    found: dict[str, dict[str, Any]] = {}
+    parts: dict[str, dict[str, Any]] = {}
     for name, array in tensors.items():
-        part, dot, rest = name.partition(".")
+        part, dot, inner = name.partition(".")
         if part in ("belief", "prior"):
-            place, dot, rest = rest.partition(".")
+            place, dot, inner = inner.partition(".")
             part = f"{part}.{place}"
         if dot:
-            found.setdefault(part, {})[rest] = array
-    return found
+            parts.setdefault(part, {})[inner] = array
+    return parts

@@ -1,14 +1,17 @@
-"""One task, as users hold it: a light handle on what the bandit keeps."""
+"""One task of a bandit, as users hold it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headstart.bandit.choice import Choice
+import numpy as np
+
+from headstart import checks
 from headstart.records import Array
 
 if TYPE_CHECKING:
-    from headstart.bandit.bandit import Bandit
+    from headstart.bandit.choice import Choice
+    from headstart.bandit.state import BanditState
     from headstart.model.base import BaseBelief
     from headstart.model.evidence import Evidence
 
@@ -16,7 +19,17 @@ __all__ = ["Prediction", "Task"]
 
 
 class Prediction(NamedTuple):
-    """Expected rewards with intervals."""
+    """Expected rewards with intervals.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (K,)
+        The expected reward of each arm.
+    lower, upper : ndarray of shape (K,)
+        The ends of the intervals.
+    level : float
+        The probability of each interval.
+    """
 
     mean: Array
     lower: Array
@@ -30,14 +43,14 @@ class Task:
     Get one with :meth:`Bandit.task`.
     """
 
-    __slots__ = ("_bandit", "_id")
+    __slots__ = ("_id", "_state")
 
-    def __init__(self, bandit: Bandit, id: str) -> None:
-        self._bandit = bandit
+    def __init__(self, state: BanditState, id: str) -> None:
+        self._state = state
         self._id = id
 
     def __repr__(self) -> str:
-        if self._id not in self._bandit:
+        if not self._state.has_task(self._id):
             return f"Task({self._id!r}, deleted)"
         state = "closed" if self.closed else "open"
         return f"Task({self._id!r}, {state}, {self.rounds} rounds)"
@@ -50,87 +63,103 @@ class Task:
     @property
     def closed(self) -> bool:
         """Whether it is folded into the prior."""
-        with self._bandit._lock:
-            return self._bandit._entry(self._id).closed
+        return self._state.is_closed(self._id)
 
     @property
     def rounds(self) -> int:
         """How many rewards it has seen."""
-        with self._bandit._lock:
-            return self._bandit._entry(self._id).rewards
+        return self._state.reward_count(self._id)
 
     @property
     def evidence(self) -> Evidence:
-        """What it has shown."""
-        with self._bandit._lock:
-            return self._bandit._ledger.evidence(self._bandit._entry(self._id))
+        """The sufficient statistics of its rounds."""
+        return self._state.evidence(self._id)
 
     @property
     def belief(self) -> BaseBelief:
-        """What is believed of it: a prior without its own evidence, plus its evidence."""
-        with self._bandit._lock, self._bandit._ledger.looking():
-            self._bandit._entry(self._id)
-            return self._bandit._ledger.belief(self._id, keep=False)[0].sealed()
+        """The posterior: a prior without the task's own evidence, and its evidence."""
+        return self._state.belief(self._id)
 
     def choose(self, contexts: Any, exclude: Any = None) -> Choice:
-        """Choose among the arms on offer; a closed task runs on from here.
+        """Choose one of the arms on offer.
 
         Parameters
         ----------
-        contexts
-            One row per arm: an array, a list of lists, or a pandas or Polars frame. Any number of
-            arms, different ones every time.
-        exclude
-            Rows that must not be picked: their numbers, or a mask.
+        contexts : array_like of shape (K, dim), or data frame
+            One row of features per arm.
+        exclude : sequence of int or of bool, default None
+            Arms that must not be picked: row numbers, or a mask.
+
+        Returns
+        -------
+        Choice
         """
-        return self._bandit._choose(self._id, contexts, exclude)
+        return self._state.choose(self._id, contexts, exclude)
 
     def learn(self, choice: Any, reward: Any) -> bool:
-        """Learn the reward of a choice of this task, or of many at once.
+        """Learn the reward of a choice of this task, or of several.
 
-        Now, later, out of order, and after closing; each choice once.
+        Rewards may come late, in any order and after closing; each choice is learned from once.
 
         Parameters
         ----------
-        choice
-            A :class:`Choice`, a token, or a sequence of these.
-        reward
+        choice : Choice, str, or a sequence of these
+            A choice or its token.
+        reward : float, or a sequence of float
             A finite number, or as many as there are choices.
 
         Returns
         -------
         bool
             ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice was learned from already, or belongs to another task or bandit.
         """
-        with self._bandit._lock:
-            if not isinstance(choice, Choice):  # a choice tells its task, and is checked by it
-                self._bandit._entry(self._id)
-            return self._bandit._learn(choice, reward, self._id)
+        return self._state.learn(choice, reward, self._id)
 
     def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:
-        """Expected rewards of arms, with intervals that hold them with probability ``level``.
+        """Expected rewards of arms, with intervals.
 
-        With ``of_reward`` the intervals are for single rewards, noise included.
+        Parameters
+        ----------
+        contexts : array_like of shape (K, dim), or data frame
+            One row of features per arm.
+        level : float, default 0.95
+            The probability with which an interval contains the expected reward.
+        of_reward : bool, default False
+            Whether the intervals are for single rewards, noise included.
+
+        Returns
+        -------
+        Prediction
         """
-        return self._bandit._predict(self._id, contexts, level, of_reward)
+        from scipy.special import ndtri
+
+        level = checks.fraction("level", level, open_ends=True)
+        of_reward = checks.flag("of_reward", of_reward)
+        belief, rows = self._state.belief_for(self._id, contexts)
+        mean, width = belief.predict(rows), belief.width(rows)
+        spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
+        half = float(ndtri(0.5 + level / 2.0)) * spread
+        return Prediction(mean, mean - half, mean + half, level)
 
     def refresh(self) -> None:
         """Take the newest prior, which never holds this task's own evidence."""
-        with self._bandit._lock:
-            self._bandit._entry(self._id)
-            if not self._bandit._frozen:
-                self._bandit._ledger.refresh(self._id)
+        self._state.refresh(self._id)
 
     def close(self) -> None:
         """Fold what the task has shown into the prior, once.
 
-        Late rewards are still learned and folded in; choosing again reopens it, and costs what it
-        costs for a task that was never closed. So a user who may return can be closed after every
-        visit. Where running tasks count anyway (as they do by default) there is no need to: close
-        a task when it is over, or has not been seen for long.
+        Late rewards are still learned and folded in. Choosing again reopens the task, and costs as
+        much as for a task that was never closed; so a user who may return can be closed after every
+        visit. Where running tasks count anyway (the default), there is no need to: close a task
+        when it is over, or has not been used for long.
         """
-        self._bandit._close(self._id)
+        self._state.close(self._id)
 
     def delete(self) -> None:
-        """Forget the task: its evidence, and what it contributed to the prior."""
-        self._bandit.delete(self._id)
+        """Delete the task: its evidence, and what it contributed to the prior."""
+        self._state.delete(self._id)

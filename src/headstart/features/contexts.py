@@ -12,21 +12,28 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array
 
-__all__ = ["Features", "Sizes", "allowed_arms", "checked_reward"]
+__all__ = ["MAX_VALUE", "Features", "allowed_arms", "check_reward"]
 
-LARGEST = 1e60  # fourth powers and their products must not overflow
-SOUND = LARGEST**2  # where the sum of squares is below this, so is every square
+MAX_VALUE = 1e60  # of contexts and rewards: products of fourth powers must not overflow
+MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger
 
 
 class Features(NamedTuple):
-    """What the columns of a context are.
+    """The columns of a context, and how they become the features of the model.
 
-    ``given`` is how many the caller gives; ``names`` is ``None`` until a frame has told them;
-    ``intercept`` adds a column of ones at the end. Where a ``shift`` and a ``scale`` are known for
-    each, a feature counts as (x − shift) / scale.
+    Attributes
+    ----------
+    context_dim
+        How many columns a context has.
+    names
+        Their names, ``None`` until a data frame was passed.
+    intercept
+        Whether a column of ones is added at the end.
+    shift, scale
+        Where given, a feature is (x − shift) / scale.
     """
 
-    given: int
+    context_dim: int
     names: tuple[str, ...] | None = None
     intercept: bool = False
     shift: tuple[float, ...] | None = None
@@ -35,10 +42,10 @@ class Features(NamedTuple):
     @property
     def dim(self) -> int:
         """The dimension of θ: the features, and the intercept if there is one."""
-        return self.given + self.intercept
+        return self.context_dim + self.intercept
 
     def read(self, contexts: Any) -> tuple[Array, float, tuple[str, ...] | None]:
-        """The contexts as a ``(K, given)`` array, its sum of squares, and the feature names.
+        """The contexts as a ``(K, context_dim)`` array, its sum of squares, and the feature names.
 
         >>> Features(2, intercept=True).read([[1, 2]])[0]
         array([[1., 2.]])
@@ -46,62 +53,62 @@ class Features(NamedTuple):
         names = self.names
         if type(contexts) is np.ndarray and contexts.dtype == np.float64:
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
-            # The usual case, with one test for everything: NaN and infinities fail it as well.
-            usual = table.ndim == 2 and table.shape[1] == self.given and len(table) > 0
-            if usual and (energy := float(np.vdot(table, table))) <= SOUND:
-                return table, energy, names
+            # In the usual case one test is enough: NaN and infinities fail it as well.
+            usual = table.ndim == 2 and table.shape[1] == self.context_dim and len(table) > 0
+            if usual and (squares := float(np.vdot(table, table))) <= MAX_SQUARES:
+                return table, squares, names
         elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
             table, names = self.from_frame(contexts)
         else:
-            want = f"one row of {self.given} numbers per arm"
+            want = f"one row of {self.context_dim} numbers per arm"
             table = checks.finite_array("contexts", contexts, want)
             table = table.astype(np.float64, order="C", copy=False)
         self.check(table)
         return table, float(np.vdot(table, table)), names
 
-    def changed(self, contexts: Array) -> Array:
-        """Contexts in their units, with the intercept: always a new array.
+    def transform(self, contexts: Array) -> Array:
+        """Contexts as the model sees them, shifted and scaled and with the intercept: a new array.
 
-        >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).changed(np.array([[14.0]]))
+        >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).transform(np.array([[14.0]]))
         array([[2., 1.]])
         """
         if self.shift is not None and self.scale is not None:
             contexts = (contexts - np.array(self.shift)) / np.array(self.scale)
         if self.intercept:
-            wider = np.empty((*contexts.shape[:-1], self.given + 1))
+            wider = np.empty((*contexts.shape[:-1], self.context_dim + 1))
             wider[..., :-1] = contexts
             wider[..., -1] = 1.0
             return wider
         return contexts.copy() if self.scale is None else contexts
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
-        """The contexts of so many tasks as a private ``(tasks, K, given)`` array."""
-        want = f"an array of shape ({tasks}, arms, {self.given}), one table per task"
+        """The contexts of several tasks as a new ``(tasks, K, context_dim)`` array."""
+        want = f"an array of shape ({tasks}, arms, {self.context_dim}), one table per task"
         if type(contexts) is np.ndarray and contexts.dtype == np.float64:
             tables = contexts.copy(order="C")
-            usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.given) and tables.size
-            if usual and np.vdot(tables, tables) <= SOUND:
+            usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.context_dim)
+            if usual and tables.size and np.vdot(tables, tables) <= MAX_SQUARES:
                 return tables
         if isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts):
             raise InputError(f"contexts must be {want}; got a list of frames: stack their values")
         given = checks.finite_array("contexts", contexts, want).astype(np.float64, copy=False)
         if given.shape == (0,) and not tasks:
-            given = given.reshape(0, 1, self.given)
-        if given.ndim != 3 or given.shape[0] != tasks or given.shape[2] != self.given:
+            given = given.reshape(0, 1, self.context_dim)
+        if given.ndim != 3 or given.shape[0] != tasks or given.shape[2] != self.context_dim:
             raise checks.refuse("contexts", want, given)
         if tasks:
-            self.check(given.reshape(-1, self.given))
+            self.check(given.reshape(-1, self.context_dim))
         return np.array(given, dtype=np.float64, order="C")
 
     def check(self, table: Array) -> None:
         """Refuse contexts of the wrong shape, or that are not finite."""
-        want = f"of shape (arms, {self.given}), one row per arm"
-        if table.ndim == 1 and table.shape == (self.given,):
+        want = f"of shape (arms, {self.context_dim}), one row per arm"
+        if table.ndim == 1 and table.shape == (self.context_dim,):
             raise InputError(
                 f"contexts must be {want}; got one vector of shape {table.shape}: "
                 f"for a single arm pass [x]"
             )
-        if table.ndim != 2 or table.shape[1] != self.given:
+        if table.ndim != 2 or table.shape[1] != self.context_dim:
             hint = ""
             if table.ndim == 2 and self.intercept and table.shape[1] == self.dim:
                 hint = " (the intercept is added for you: leave it out)"
@@ -109,19 +116,19 @@ class Features(NamedTuple):
         if not len(table):
             raise InputError("contexts must offer at least one arm; got none")
         # One comparison catches NaN, infinities and numbers whose squares overflow.
-        if not np.abs(table).max() <= LARGEST:
-            row, column = np.argwhere(~(np.abs(table) <= LARGEST))[0]
+        if not np.abs(table).max() <= MAX_VALUE:
+            row, column = np.argwhere(~(np.abs(table) <= MAX_VALUE))[0]
             raise InputError(
-                f"contexts must be finite everywhere and below {LARGEST:g} in size; "
-                f"got {table[row, column]} at row {row}, column {self.label(int(column))}"
+                f"contexts must be finite everywhere and below {MAX_VALUE:g} in size; "
+                f"got {table[row, column]} at row {row}, column {self.column_label(int(column))}"
             )
 
-    def label(self, column: int) -> str:
-        """A column as a message names it."""
+    def column_label(self, column: int) -> str:
+        """The name of a column in an error message."""
         return f"{column}" if self.names is None else f"{column} ({self.names[column]!r})"
 
     def from_frame(self, frame: Any) -> tuple[Array, tuple[str, ...]]:
-        """The columns of a frame, in the order they were first seen in."""
+        """The columns of a data frame, in the order of the first one that was passed."""
         names = tuple(str(name) for name in frame.columns)
         if len(set(names)) < len(names):
             raise InputError(f"contexts must have distinct feature names; got {list(names)}")
@@ -138,110 +145,19 @@ class Features(NamedTuple):
                 f"contexts must have the features {list(expected)}, as before; "
                 f"got a frame with {' and '.join(parts)}"
             )
-        if len(expected) != self.given:
+        if len(expected) != self.context_dim:
             raise InputError(
-                f"contexts must have {self.given} features (dim={self.given}); "
+                f"contexts must have {self.context_dim} features (dim={self.context_dim}); "
                 f"got a frame with {len(names)} columns"
             )
         columns = []
         for name in expected:
-            columns.append(numbers_of(frame[frame.columns[names.index(name)]], name))
-        return np.column_stack(columns) if len(frame) else np.empty((0, self.given)), expected
+            columns.append(numeric_column(frame[frame.columns[names.index(name)]], name))
+        return np.column_stack(columns) if len(frame) else np.empty((0, self.context_dim)), expected
 
 
-class Sizes(NamedTuple):
-    """How large each feature usually is, and how far it usually is from where it began.
-
-    Both are geometric means over values that are not zero, which one absurd value hardly moves. A
-    Gram matrix holds values up to a million times as large beside the usual ones without losing the
-    latter; larger ones are refused.
-
-    ``seen`` and ``logs`` are counts and sums of logarithms, the sizes in their first row and the
-    distances from ``origin`` in the second.
-    """
-
-    seen: Array
-    logs: Array
-    origin: Array
-
-    @classmethod
-    def none(cls, dim: int) -> Sizes:
-        """Nothing was seen yet."""
-        return cls(np.zeros((2, dim)), np.zeros((2, dim)), np.zeros(dim))
-
-    def with_offer(self, table: Array, features: Features) -> Sizes:
-        """After one more offer, refused if a value in it is far out of its feature's range.
-
-        >>> sizes = Sizes.none(1).with_offer(np.ones((3, 1)), Features(1))
-        >>> sizes.with_offer(np.array([[1e9]]), Features(1))
-        Traceback (most recent call last):
-          ...
-        headstart.errors.InputError: contexts must be within a million times the usual size ...
-        """
-        before = self.rebased(table)
-        size = np.abs(np.stack([table, table - before.origin], 1))
-        present = size > 0
-        logs = before.logs + np.log(np.where(present, size, 1.0)).sum(0)
-        seen = before.seen + present.sum(0)
-        # A feature that is hardly known is measured by what is on offer as well; of one or two
-        # values nobody knows whether they are large or the others small.
-        known = before.seen >= ENOUGH
-        total = np.where(known, before.logs, logs) / np.maximum(
-            np.where(known, before.seen, seen), 1
-        )
-        usual = np.exp(total)
-        told = before.seen >= SOME
-        large, away = ((size > FAR_OUT * usual) & told).swapaxes(0, 1)
-        # A time stamp may run far from where it began, as long as it is about as large as ever.
-        far = large | (away & (size[:, 0] > 10.0 * usual[0]))
-        if far.any():
-            row, column = np.argwhere(far)[0]
-            raise InputError(
-                f"contexts must be within a million times the usual size of their feature; got "
-                f"{table[row, column]:g} at row {row}, column {features.label(int(column))}, where "
-                f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
-            )
-        return Sizes(seen, logs, before.origin)
-
-    def rebased(self, table: Array) -> Sizes:
-        """The same, with another origin where there is none, or where it was far out itself."""
-        if not self.seen.any():
-            return self._replace(origin=table.mean(0))
-        usual = np.exp(self.logs[0] / np.maximum(self.seen[0], 1))
-        astray = (self.seen[0] >= ENOUGH) & (np.abs(self.origin) > 10.0 * usual)
-        astray &= np.abs(table.mean(0)) <= 10.0 * usual
-        if not astray.any():
-            return self
-        keep = np.stack([np.ones_like(astray), ~astray])
-        origin = np.where(astray, table.mean(0), self.origin)
-        return Sizes(self.seen * keep, self.logs * keep, origin)
-
-    def usual(self, features: Features) -> Array:
-        """How large the features that beliefs see usually are; infinite where nothing tells."""
-        size = np.full(features.dim, 1.0 if features.scale is not None else np.inf)
-        if features.scale is None:
-            known = self.seen[0] >= ENOUGH
-            mean = np.exp(self.logs[0] / np.maximum(self.seen[0], 1))
-            size[: features.given] = np.where(known, mean, np.inf)
-        return size
-
-    @property
-    def limits(self) -> Array:
-        """How large a value of each feature can be without being far out, whatever is beside it."""
-        known = self.seen >= ENOUGH
-        usual = np.exp(self.logs / np.maximum(self.seen, 1))
-        # A feature that was the same so far may be up to ten times as large, wherever it began.
-        limits: Array = np.where(known.all(0), FAR_OUT * usual.min(0), known[0] * 10.0 * usual[0])
-        return limits
-
-
-SOME = 3  # values of a feature before which none is refused
-ENOUGH = 8  # values of a feature that tell its usual size
-FAR_OUT = 1e6  # times the usual size
-
-
-def numbers_of(column: Any, name: str) -> Array:
-    """A frame's column as floats (missing ones as NaN), refused by name if it is no numbers."""
+def numeric_column(column: Any, name: str) -> Array:
+    """A data frame's column as floats, with NaN for missing values."""
     values = np.asarray(column.to_numpy())
     if values.dtype.kind == "O":
         blank = np.array([value is None or value != value for value in values])
@@ -287,15 +203,15 @@ def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
     return allowed
 
 
-def checked_reward(value: Any) -> float:
+def check_reward(value: Any) -> float:
     """A reward as a float; a click may be a boolean.
 
-    >>> checked_reward(True), checked_reward(2)
+    >>> check_reward(True), check_reward(2)
     (1.0, 2.0)
     """
     if isinstance(value, np.ndarray) and value.ndim == 0 and not checks.has_masked(value):
         value = value.item()
     number = float(value) if isinstance(value, (bool, np.bool_)) else checks.real("reward", value)
-    if abs(number) > LARGEST:
-        raise checks.refuse("reward", f"below {LARGEST:g} in size", value)
+    if abs(number) > MAX_VALUE:
+        raise checks.refuse("reward", f"below {MAX_VALUE:g} in size", value)
     return number

@@ -16,10 +16,10 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit import Bandit
-from headstart.bandit.ledger.entries import Entry
-from headstart.bandit.ledger.ledger import Base
+from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.report import Report
 from headstart.errors import FileError, InputError
+from headstart.features.contexts import Features
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.reading.logs import Logs
@@ -105,30 +105,20 @@ class Fitted(NamedTuple):
         Tasks that were kept are in it, closed: they go on from their own evidence, and what they
         have shown is taken out of the prior that they get.
         """
-        noise = "auto" if self.noise is None else self.noise
-        given = self.pooled.dim - self.intercept
-        bandit = Bandit(
-            given, self.transfer, rule, noise=noise, seed=seed, intercept=self.intercept
-        )
-        features = bandit._features._replace(names=self.feature_names)
+        given, shift, scale = self.pooled.dim - self.intercept, None, None
         if self.units is not None:
-            shift, scale = self.units.shift[:given], self.units.scale[:given]
-            features = features._replace(shift=tuple(shift.tolist()), scale=tuple(scale.tolist()))
-        bandit._features = features
-        ledger = bandit._ledger
-        if self.kept is None:
-            ledger.begin_with(Base(self.state, float(self.tasks), self.pooled))
-            return bandit
-        ledger.state = self.state
-        size = packed_size(self.pooled.dim)
-        for names, rows in self.kept:
-            for name, row in zip(names, rows, strict=True):
-                entry = ledger.entries[name] = Entry(row, 0)
-                entry.rewards = round(float(row[size - 2]))
-                entry.closed = True
-                ledger.closed[name] = None
-                ledger.rewards += entry.rewards
-        return bandit
+            shift, scale = (
+                tuple(part[:given].tolist()) for part in (self.units.shift, self.units.scale)
+            )
+        return Bandit.from_fit(
+            BaseFit(self.state, float(self.tasks), self.pooled),
+            Features(given, self.feature_names, self.intercept, shift, scale),
+            self.transfer,
+            rule,
+            "auto" if self.noise is None else self.noise,
+            seed,
+            tasks=self.kept,
+        )
 
     def report(self) -> Report:
         """What was learned."""

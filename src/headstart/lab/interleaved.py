@@ -21,7 +21,7 @@ def play_interleaved(world: World, seed: int, tasks: int, rounds: int, at_once: 
     """
     checks.integer("at_once", at_once, 1)
     population = world.population(seed)
-    bandit = Bandit(population.dim, EmpiricalBayes(), UCB(), seed=seed, live=max(at_once, 2))
+    bandit = Bandit(population.dim, EmpiricalBayes(), UCB(), seed=seed, cache_size=max(at_once, 2))
     regret = np.zeros(tasks)
     waiting = iter(range(tasks))
     running = [start(population, next(waiting), rounds) for _ in range(min(at_once, tasks))]

@@ -56,6 +56,7 @@ class Transfer(Settings, ABC):
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts` and :meth:`unscaled_features`
     nothing to learn            :meth:`fixed`
+    states read from files      :meth:`check_state`
     reports                     :meth:`explain`
     ==========================  ===================================================================
 
@@ -219,6 +220,17 @@ class Transfer(Settings, ABC):
         Called only while the noise is unknown and no other task can tell it.
         """
         return None
+
+    def check_state(self, state: Any) -> None:
+        """Refuse a state, read from a file, that no tasks can have led to.
+
+        It is built like the state of :meth:`init`, and its numbers are finite.
+
+        Raises
+        ------
+        InputError
+            Names the field that is wrong.
+        """
 
     def explain(self, state: Any) -> Explanation:
         """What was found, for a report."""

@@ -1,4 +1,4 @@
-"""What a bandit knows of its tasks: their entries, the cached beliefs and the prior.
+"""The state of a bandit's tasks: their entries, the cache of beliefs and the state of the prior.
 
-Nothing here chooses an arm or reads a file.
+Nothing here chooses an arm, checks what a user has passed or reads a file.
 """

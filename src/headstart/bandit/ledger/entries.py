@@ -1,8 +1,11 @@
-"""One task in a bandit's books."""
+"""The tasks of a bandit: their sufficient statistics and the numbers of their choices."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,179 +14,279 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 
-__all__ = ["BaseBelief", "Entry", "Round", "Window", "next_epoch"]
+__all__ = ["CachedTask", "ChoiceWindow", "Round", "TaskEntries", "TaskEntry"]
 
 Round = tuple[Array, float, bool]  # context, reward, forced
 
-Window = tuple[int, int, int]  # epoch, base, learned
-Marks = tuple[int, int, int, tuple[Window, ...]]
-
-BLOCK = 32  # how many rounds are added to a live task's evidence at a time
-EPOCHS = 32  # how many other epochs are remembered of a task
+BLOCK_ROUNDS = 32  # pending rounds that are added to the evidence at a time
+MAX_EPOCHS = 32  # windows of other epochs that are kept of a task
 
 
-class Entry:
-    """One task in the books.
+class ChoiceWindow(NamedTuple):
+    """Which choices of one epoch were learned from; those below ``start`` count as learned from.
 
-    ``packed`` holds its evidence while it is idle; ``evidence`` and ``belief`` while it is live,
-    with the latest rounds ``pending``: they are added to the evidence a block at a time, which is
-    many times faster than one by one. The blocks are a matter of calls alone, not of looking.
-    Choices are numbered from ``start``: those below ``base`` are settled, bit i of ``learned``
-    tells whether number ``base + i`` was learned from, ``number`` is the next to be made.
-
-    These numbers are those of one ``epoch``: a bandit that was loaded or copied begins a new one,
-    because choices made after it was saved, by whoever, may have the same numbers. What is known of
-    other epochs is in ``others``, as ``(epoch, base, learned)`` in the order of the epochs.
-
-    Nothing that a field holds is ever changed in place: fields are replaced.
+    Bit i of ``learned_bits`` stands for choice ``start + i``.
     """
 
-    __slots__ = (
-        "base",
-        "belief",
-        "built",
-        "closed",
-        "epoch",
-        "evidence",
-        "key",
-        "learned",
-        "number",
-        "others",
-        "packed",
-        "pending",
-        "rewards",
-        "start",
-        "unsure",
-    )
+    epoch: int
+    start: int
+    learned_bits: int
 
-    def __init__(self, packed: Array, number: int, epoch: int = 0) -> None:
-        self.packed: Array | None = packed
-        self.evidence: Evidence | None = None
-        self.pending: tuple[Round, ...] = ()
-        self.belief: BaseBelief | None = None
-        self.key: npt.NDArray[np.uint64] | None = None
-        self.start = number
-        self.base = number
-        self.learned = 0
-        self.number = number
-        self.epoch = epoch
-        self.others: tuple[Window, ...] = ()
-        self.closed = False
-        self.unsure = False  # the noise is estimated from this task alone: no other is finished
-        self.rewards = 0  # how many this task has seen
-        self.built = 0  # how many the others had seen when it took its prior
+    def was_learned(self, number: int) -> bool:
+        """Whether a choice was learned from, or is older than the window."""
+        return number < self.start or bool(self.learned_bits >> (number - self.start) & 1)
+
+    def advance(self, count: int) -> ChoiceWindow:
+        """The window without its oldest choices, so many of them."""
+        if count <= 0:
+            return self
+        return ChoiceWindow(self.epoch, self.start + count, self.learned_bits >> count)
+
+    def mark(self, number: int, next_number: int, size: int) -> ChoiceWindow:
+        """The window after a choice was learned from, of at most ``size`` choices.
+
+        >>> ChoiceWindow(0, 0, 0b110).mark(0, 4, 10)
+        ChoiceWindow(epoch=0, start=3, learned_bits=0)
+        >>> ChoiceWindow(0, 0, 0b110).mark(7, 8, 4)
+        ChoiceWindow(epoch=0, start=4, learned_bits=8)
+        """
+        window = self.advance(next_number - self.start - size)
+        bits = window.learned_bits
+        if number >= window.start:
+            bits |= 1 << (number - window.start)
+        trailing_ones = (~bits & (bits + 1)).bit_length() - 1
+        return ChoiceWindow(window.epoch, window.start, bits).advance(trailing_ones)
+
+
+class CachedTask(NamedTuple):
+    """What is kept of a task as long as its belief is cached.
+
+    ``evidence`` lacks the ``pending`` rounds: they are added a block at a time, which is many times
+    faster than one by one. Only calls that change the task add them, never calls that read it.
+    """
+
+    evidence: Evidence
+    pending: tuple[Round, ...]
+    belief: BaseBelief
+    alone: bool  # no other task tells the noise
+    other_rewards: int  # rewards of the other tasks when the prior was computed
+    stream_key: npt.NDArray[np.uint64] | None = None
+
+    def with_round(self, context: Array, reward: float, forced: bool) -> tuple[Any, Any]:
+        """``evidence`` and ``pending`` after one more round."""
+        pending = self.pending + ((context, reward, forced),)  # noqa: RUF005 (twice as fast)
+        if len(pending) < BLOCK_ROUNDS:
+            return self.evidence, pending
+        return add_rounds(self.evidence, pending), ()
+
+
+def column(dtype: type[np.generic]) -> Any:
+    """A field that is saved as a column of numbers, one for each task."""
+    return dataclasses.field(metadata={"column": dtype}, default=0)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class TaskEntry:
+    """One task.
+
+    Its evidence is ``packed``, or in ``cached`` as long as the belief is cached. Choices are
+    numbered from ``first_number`` on, and ``next_number`` is the next. Those below ``window_start``
+    can no longer be learned from; bit i of ``learned_bits`` stands for ``window_start + i`` and
+    says whether that choice was learned from.
+
+    These numbers are those of one ``epoch``: a bandit that was loaded or copied begins a new one,
+    because choices that were made after it was saved may have the same numbers. What is known of
+    other epochs is in ``other_windows``, in the order of the epochs.
+
+    No value of a field is ever changed in place: fields are assigned, by the methods of this class
+    alone. Fields that are a :func:`column` are saved and loaded without further code.
+    """
+
+    packed: Array | None
+    cached: CachedTask | None = None
+    first_number: int = column(np.int64)
+    next_number: int = column(np.int64)
+    window_start: int = column(np.int64)
+    epoch: int = column(np.uint64)
+    reward_count: int = column(np.int64)
+    learned_bits: int = 0
+    other_windows: tuple[ChoiceWindow, ...] = ()
+
+    @property
+    def window(self) -> ChoiceWindow:
+        """Which choices of the present epoch were learned from."""
+        return ChoiceWindow(self.epoch, self.window_start, self.learned_bits)
 
     def was_learned(self, epoch: int, number: int) -> bool:
-        """Whether a choice was learned from, or is older than is remembered."""
-        base, learned = self.base, self.learned
-        if epoch != self.epoch:
-            if len(self.others) == EPOCHS and epoch < self.others[0][0]:
-                return True
-            _, base, learned = self.window(epoch)
-        return number < base or bool(learned >> (number - base) & 1)
+        """Whether a choice was learned from, or is older than the window of its epoch."""
+        if epoch == self.epoch:
+            ahead = number - self.window_start
+            return ahead < 0 or bool(self.learned_bits >> ahead & 1)
+        if len(self.other_windows) == MAX_EPOCHS and epoch < self.other_windows[0].epoch:
+            return True
+        return self.other_window(epoch).was_learned(number)
 
-    def window(self, epoch: int) -> Window:
+    def other_window(self, epoch: int) -> ChoiceWindow:
         """What is known of the choices of another epoch."""
-        for window in self.others:
-            if window[0] == epoch:
+        for window in self.other_windows:
+            if window.epoch == epoch:
                 return window
-        return epoch, self.start, 0  # a deleted task of the same name had numbers below
+        return ChoiceWindow(epoch, self.first_number, 0)  # below are those of a deleted namesake
 
-    def marks(self, epoch: int, number: int, memory: int) -> Marks:
-        """``base``, ``learned``, ``number`` and ``others`` once a choice was learned from."""
-        base, learned, top = self.base, self.learned, self.number
+    def other_windows_with(self, window: ChoiceWindow) -> tuple[ChoiceWindow, ...]:
+        """The newest other windows, with this one in place of the one of its epoch."""
+        others = [other for other in self.other_windows if other.epoch != window.epoch]
+        return tuple(sorted([*others, window])[-MAX_EPOCHS:])
+
+    def marks_after(self, epoch: int, number: int, size: int) -> tuple[Any, ...]:
+        """The arguments of :meth:`set_marks` after a choice was learned from."""
+        start, bits, following = self.window_start, self.learned_bits, self.next_number
         if epoch != self.epoch:
-            known = settled(*self.window(epoch)[1:], number, number + 1, memory)
-            return base, learned, top, self.others_with(epoch, *known)
-        if number == base and not learned and number < top:  # as is usual
-            return base + 1, 0, top, self.others
-        top = max(top, number + 1)
-        return *settled(base, learned, number, top, memory), top, self.others
+            window = self.other_window(epoch).mark(number, number + 1, size)
+            return start, bits, following, self.other_windows_with(window), self.epoch
+        if number == start and not bits and number < following:  # the usual case
+            return start + 1, 0, following, self.other_windows, epoch
+        following = max(following, number + 1)
+        window = self.window.mark(number, following, size)
+        return window.start, window.learned_bits, following, self.other_windows, epoch
 
-    def others_with(self, epoch: int, base: int, learned: int) -> tuple[Window, ...]:
-        """What is known of the newest other epochs, once so much is known of one."""
-        others = [window for window in self.others if window[0] != epoch]
-        return tuple(sorted([*others, (epoch, base, learned)])[-EPOCHS:])
+    def marks_after_choice(self, epoch: int, size: int) -> tuple[Any, ...]:
+        """The arguments of :meth:`set_marks` after one more choice, of this epoch."""
+        number, following = self.next_number, self.next_number + 1
+        if epoch != self.epoch:
+            return number, 0, following, self.other_windows_with(self.window), epoch
+        window = self.window.advance(following - self.window_start - size)
+        return window.start, window.learned_bits, following, self.other_windows, epoch
 
-    def put_marks(
-        self, base: int, learned: int, number: int, others: tuple[Window, ...], epoch: int
+    def set_marks(
+        self, start: int, bits: int, next_number: int, others: tuple[ChoiceWindow, ...], epoch: int
     ) -> None:
-        """Note which choices were made and learned from."""
-        self.base, self.learned, self.number = base, learned, number
-        self.others, self.epoch = others, epoch
+        """Set which choices were made and learned from."""
+        self.window_start, self.learned_bits, self.next_number = start, bits, next_number
+        self.other_windows, self.epoch = others, epoch
 
-    def put_belief(
-        self,
-        packed: Array | None,
-        evidence: Evidence | None,
-        pending: tuple[Round, ...],
-        belief: BaseBelief | None,
-        unsure: bool,
-        built: int,
-    ) -> None:
-        """Keep a belief, or none."""
-        self.packed, self.evidence, self.pending = packed, evidence, pending
-        self.belief, self.unsure, self.built = belief, unsure, built
+    def count_choice(self, epoch: int, size: int) -> bool:
+        """Count a choice, if it is of this epoch and the window has room; else ``False``."""
+        if epoch != self.epoch or self.next_number - self.window_start >= size:
+            return False
+        self.next_number += 1
+        return True
 
-    def with_round(
-        self, context: Array, reward: float, forced: bool
-    ) -> tuple[Evidence, tuple[Round, ...]]:
-        """``evidence`` and ``pending`` of a live task after one more round."""
-        assert self.evidence is not None
-        pending = self.pending + ((context, reward, forced),)  # noqa: RUF005 (twice as fast)
-        if len(pending) < BLOCK:
-            return self.evidence, pending
-        return total(self.evidence, pending), ()
+    def set_task(self, packed: Array | None, cached: CachedTask | None, reward_count: int) -> None:
+        """Set what was learned, packed or cached."""
+        self.packed, self.cached, self.reward_count = packed, cached, reward_count
 
-    def total(self, dim: int) -> Evidence:
+    def keep_stream_key(self, key: npt.NDArray[np.uint64]) -> None:
+        """Keep the key of the task's random streams, as long as its belief is cached."""
+        if self.cached is not None:
+            self.cached = self.cached._replace(stream_key=key)
+
+    def evidence(self, dim: int) -> Evidence:
         """All that the task has shown."""
-        evidence = self.evidence
-        if evidence is None:
-            return Evidence.unpack(self.packed if self.packed is not None else [], dim)
-        return total(evidence, self.pending)
+        if self.cached is not None:
+            return add_rounds(self.cached.evidence, self.cached.pending)
+        return Evidence.unpack(self.packed if self.packed is not None else [], dim)
+
+    def packed_without_pending(self) -> Array:
+        """The packed evidence without the pending rounds."""
+        if self.cached is not None:
+            return self.cached.evidence.pack()
+        assert self.packed is not None
+        return self.packed
 
     def rounds(self, dim: int) -> float:
-        """How many rewards the evidence counts."""
-        if self.evidence is not None:
-            return float(self.evidence.rounds) + len(self.pending)
+        """How many rounds the evidence counts."""
+        if self.cached is not None:
+            return float(self.cached.evidence.rounds) + len(self.cached.pending)
         assert self.packed is not None
         return float(self.packed[packed_size(dim) - 2])
 
     def has_rewards(self, dim: int) -> bool:
-        """Whether any reward was not zero: without one, nothing tells the noise."""
-        if self.evidence is not None:
-            return self.evidence.squares > 0 or any(reward for _, reward, _ in self.pending)
+        """Whether any reward was not zero: otherwise nothing tells the noise."""
+        if self.cached is not None:
+            rewards = (reward for _, reward, _ in self.cached.pending)
+            return self.cached.evidence.squares > 0 or any(rewards)
         assert self.packed is not None
         return bool(self.packed[packed_size(dim) - 1] > 0)
 
 
-def total(evidence: Evidence, pending: tuple[Round, ...]) -> Evidence:
-    """Evidence with the rounds that are pending."""
-    if not pending:
+class TaskEntries(dict[str, TaskEntry]):
+    """The entries of all tasks by id, in the order they were made."""
+
+    def __init__(self, dim: int, *, keeps_forced: bool) -> None:
+        super().__init__()
+        self.dim = dim
+        self.keeps_forced = keeps_forced
+        self.reward_count = 0  # over all tasks, deleted ones included
+        self.first_number = 0  # of a new task's choices: above those of all deleted tasks
+        self.epoch = 0  # of the choices made here: those of a copy, or before a load, differ
+
+    def copied(self) -> TaskEntries:
+        """Entries of their own with the same content."""
+        twin = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
+        twin.__dict__.update(self.__dict__)
+        twin.update((name, copy.copy(entry)) for name, entry in self.items())
+        return twin
+
+    def open(self, name: str, epoch: int | None = None) -> TaskEntry:
+        """The entry of a task, made if there is none: of this epoch unless another is given."""
+        entry = self.get(name)
+        if entry is None:
+            packed = Evidence.zero(self.dim, forced=self.keeps_forced).pack()
+            epoch = self.epoch if epoch is None else epoch
+            entry = self[name] = TaskEntry(
+                packed, None, self.first_number, self.first_number, self.first_number, epoch
+            )
+        return entry
+
+    def add_packed(self, name: str, packed: Array) -> None:
+        """Add a task of which only the evidence is known."""
+        entry = self[name] = TaskEntry(packed, epoch=self.epoch)
+        entry.set_task(packed, None, round(entry.rounds(self.dim)))
+        self.reward_count += entry.reward_count
+
+    def begin_epoch(self) -> None:
+        """Number the choices from here on apart from those of every copy."""
+        self.epoch = next_epoch(self.epoch)
+
+    def remove(self, name: str) -> None:
+        """Remove a task; a later one of the same name continues its numbers."""
+        if name in self:
+            self.first_number = max(self.first_number, self[name].next_number)
+            del self[name]
+
+    def set_counts(self, reward_count: int, first_number: int, epoch: int) -> None:
+        """Set the numbers that concern all tasks."""
+        self.reward_count, self.first_number, self.epoch = reward_count, first_number, epoch
+
+    def put_round(self, update: tuple[Any, ...]) -> None:
+        """Set what one more reward of a task has changed."""
+        entry, entry.packed, entry.cached, entry.reward_count, marks, self.reward_count = update
+        entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, _ = marks
+
+    def evidence(self, name: str) -> Evidence:
+        """All that a task has shown."""
+        return self[name].evidence(self.dim)
+
+    def rounds(self, name: str) -> float:
+        """How many rounds the evidence of a task counts."""
+        return self[name].rounds(self.dim)
+
+    def has_rewards(self, name: str) -> bool:
+        """Whether any reward of a task was not zero."""
+        return self[name].has_rewards(self.dim)
+
+
+def add_rounds(evidence: Evidence, rounds: tuple[Round, ...]) -> Evidence:
+    """Evidence with some rounds added."""
+    if not rounds:
         return evidence
-    contexts, rewards, forced = zip(*pending, strict=True)
+    contexts, rewards, forced = zip(*rounds, strict=True)
     return evidence.add_many(np.array(contexts), np.array(rewards), np.array(forced))
 
 
-def settled(base: int, learned: int, number: int, top: int, memory: int) -> tuple[int, int]:
-    """``base`` and ``learned`` once a number was learned from, the next to be made being ``top``.
-
-    >>> settled(0, 0b110, 0, 4, 10), settled(0, 0b110, 7, 8, 4)
-    ((3, 0), (4, 8))
-    """
-    base, learned = forget(base, learned, top - base - memory)
-    if number >= base:
-        learned |= 1 << (number - base)
-    return forget(base, learned, (~learned & (learned + 1)).bit_length() - 1)  # trailing ones
-
-
-def forget(base: int, learned: int, oldest: int) -> tuple[int, int]:
-    """Settle so many of the oldest choices, whether they were learned from or not."""
-    return (base + oldest, learned >> oldest) if oldest > 0 else (base, learned)
-
-
 def next_epoch(epoch: int) -> int:
-    """An epoch that nobody else has, above those before it: 24 bits that count, 40 at random.
+    """An epoch that nobody else has, above the earlier ones: 24 bits count, 40 are random.
 
     >>> next_epoch(next_epoch(0)) >> 40
     2

@@ -1,650 +1,351 @@
-"""The books of a bandit: every task's evidence, and what was folded into the prior.
-
-The rules that keep the books right:
-
-- the transfer's state holds exactly the closed tasks, each once, and those of its base if it has
-  one: tasks that were fitted elsewhere and are not in the books;
-- a closed task whose evidence changes is taken out and folded in again before the prior is next
-  asked for; a reopened or deleted one is taken out for good (where that takes long and loses no
-  digits, only when a prior is next asked for);
-- a task's belief is a prior *without* its own evidence, plus its own evidence;
-- where a transfer counts running tasks, the latest used of them are joined to the closed ones
-  whenever a prior is asked for, and a running task takes a new prior after 8, 32, 128, … choices
-  if the others have learned much since its last.
-
-A *live* task has its belief at hand. An *idle* one is only its packed evidence and a few numbers,
-and comes alive again from the newest prior.
-
-An exception may come at any moment: Ctrl-C, a signal's handler that raises, a time limit. So a
-change is worked out first, as steps that give the same when they are taken twice, and then made by
-one store, of :attr:`Ledger.unfinished`. Steps not taken yet are taken before the books are used
-again (:meth:`Ledger.finish`), as are the rounds left of a batch. The same holds for a process that
-forks while another of its threads is changing something: the child finds the books as they were,
-or finishes the change.
-"""
+"""The ledger of a bandit: every change of its tasks, cached beliefs and prior goes through here."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import itertools
-import operator
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from headstart.bandit.ledger.entries import BaseBelief, Entry, forget, total
+from headstart.bandit.ledger.cache import BeliefCache
+from headstart.bandit.ledger.changes import Changes
+from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry, add_rounds
+from headstart.bandit.ledger.prior_state import PriorState, has_grown
+from headstart.bandit.task_belief import next_belief, with_own_noise
 from headstart.errors import HeadstartError, TaskError
-from headstart.model.base import BasePrior
+from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
-from headstart.records import Array, flatten
+from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["Base", "Ledger", "Told"]
+__all__ = ["Ledger", "RewardedChoice"]
 
-Step = tuple[Any, ...]  # a function, and what to call it with
-Told = tuple[str, int, int, Array, float, bool]  # as Ledger.learn takes it
+MAX_FAILURES = 3  # of a batch of rewards, before the rest of it is dropped
+MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its usual size
 
 
-class Base(NamedTuple):
-    """What the books begin with: the state of tasks that are not in them, and their sums."""
-
-    state: Any
-    tasks: float  # how many there were
-    pooled: Evidence  # of all of them
+#: A task, the epoch and the number of a choice, its context as the model sees it, its reward, and
+#: whether it was forced.
+RewardedChoice = tuple[str, int, int, Array, float, bool]
+#: A belief to choose from, whether its task alone tells the noise, and what the contexts on offer
+#: have told of units.
+PreparedChoice = tuple[BaseBelief, bool, tuple[PriorState, bool] | None]
 
 
 class Ledger:
-    """All tasks of a bandit, the transfer's state, and the prior that follows from it."""
+    """All tasks of a bandit, the cached beliefs and the prior.
+
+    Parameters
+    ----------
+    dim
+        The dimension of θ.
+    transfer
+        The way the prior is learned.
+    noise
+        R, or ``None`` to estimate it.
+    cache_size
+        How many beliefs are cached.
+    choice_window
+        How many of a task's latest choices can be learned from.
+    half_life
+        The number of rewards of a task after which an earlier one counts half; ``None`` for no
+        decay.
+    """
 
     def __init__(
         self,
         dim: int,
         transfer: Transfer,
         noise: float | None,
-        live: int,
+        cache_size: int,
+        choice_window: int,
         half_life: float | None = None,
     ) -> None:
-        self.dim = dim
-        self.fade = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
         self.half_life = half_life
-        self.rewards = 0  # how many were learned from, in all
-        self.transfer = transfer
-        self.noise = noise
-        self.capacity = live
-        self.entries: dict[str, Entry] = {}
-        self.live: OrderedDict[str, Entry] = OrderedDict()
-        self.closed: dict[str, None] = {}  # in the order they were closed
-        self.unfolded: dict[str, None] = {}  # closed, but not in the state now
-        self.owing: dict[str, Evidence] = {}  # what the state still holds, and is to be taken out
-        self.base: Base | None = None
-        self.returned: dict[str, None] = {}  # tasks that went on after they were closed
-        self.state: Any = self.first_state()
-        self.blank = transfer.unit_free  # some features may have no unit yet
-        self.offers = 0  # how many contexts on offer have told of units
-        self.usual: Array | None = None  # how large features usually are
-        self.stale = False  # the state must be folded anew
-        self.reversals = 0
-        self.first_number = 0  # where a new task's numbers start: above every deleted task's
-        self.cached_prior: Any = None
-        self.cached_with: tuple[str, ...] = ()  # the running tasks that it counts, few enough
-        self.cached_at = 0  # how many rewards there were then
-        self.epoch = 0  # marks the choices made here: those of a copy, or before a load, differ
-        self.unfinished: Sequence[Step] = ()  # a change that was decided on
-        self.batch: Sequence[Told] = ()  # rewards that are being learned from, all or none
-        self.done = 0  # how many of them are learned from
-        self.failures = 0  # how often one of them has failed
-        self.memory = 0  # how many choices they leave remembered
+        self.decay = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
+        self.choice_window = choice_window
+        self.entries = TaskEntries(dim, keeps_forced=transfer.keeps_forced)
+        self.cache = BeliefCache(self.entries, cache_size)
+        self.changes = Changes()
+        self.prior_state = PriorState(self.entries, self.cache, self.changes, transfer, noise)
+        self.usual_sizes: Array | None = None  # of the features, infinite where they are unknown
+        self.batch: Sequence[RewardedChoice] = ()  # being learned from, all or none
+        self.batch_done = 0  # how many of them are learned from
+        self.batch_failures = 0
 
-    def commit(self, *steps: Step) -> None:
-        """Make a change: steps that may be taken again, should an exception come in between."""
-        self.unfinished = steps
-        self.finish_steps()
+    def copied(self) -> Ledger:
+        """A ledger of its own with the same content."""
+        twin = Ledger.__new__(Ledger)
+        twin.__dict__.update(self.__dict__)
+        twin.entries, twin.changes = self.entries.copied(), Changes()
+        twin.cache = BeliefCache(twin.entries, self.cache.size, self.cache.tasks)
+        twin.prior_state = self.prior_state.copied(twin.entries, twin.cache, twin.changes)
+        return twin
 
-    def finish_steps(self) -> None:
-        """Take the steps of a change."""
-        for step in self.unfinished:
-            step[0](*step[1:])
-        self.unfinished = ()
+    def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
+        """Start from a state of the transfer that holds these tasks, given by packed evidence."""
+        for names, rows in tasks:
+            for name, row in zip(names, rows, strict=True):
+                self.entries.add_packed(name, row)
+        self.prior_state.start_with_closed(state, self.entries)
 
     def finish(self) -> None:
-        """Finish whatever was interrupted; whoever has taken the lock calls this first."""
-        if self.unfinished:
-            self.finish_steps()
+        """Finish what was interrupted; to be called first by whoever has acquired the lock."""
+        if self.changes.steps:
+            self.changes.finish()
         if self.batch:
             self.finish_batch()
 
-    def copied(self) -> Ledger:
-        """Books of their own with the same content."""
-        twin = copy.copy(self)
-        twin.entries = {name: copy.copy(entry) for name, entry in self.entries.items()}
-        twin.live = OrderedDict((name, twin.entries[name]) for name in self.live)
-        twin.closed, twin.unfolded = self.closed.copy(), self.unfolded.copy()
-        twin.returned, twin.owing = self.returned.copy(), self.owing.copy()
-        return twin
-
-    def begin_with(self, base: Base) -> None:
-        """Let empty books begin with what was learned elsewhere."""
-        self.base = base
-        self.state = self.first_state()
-
-    def first_state(self) -> Any:
-        """The state before any task of these books."""
-        if self.base is not None:
-            return self.base.state
-        return self.with_offers(self.transfer.init(self.dim, self.noise))
-
-    def with_offers(self, state: Any) -> Any:
-        """A state from nothing that knows what the present one was told by offers."""
-        if not self.transfer.unit_free or not hasattr(self, "state"):
-            return state
-        return self.transfer.carry_contexts(state, self.state)
-
-    def offer(self, table: Array) -> None:
-        """Take the units of features from contexts on offer, where no reward has told them.
-
-        Beliefs that did not know one of these units are built anew when they are next used.
-        """
-        before = self.transfer.unscaled_features(self.state)
-        if not before.any():
-            self.commit((setattr, self, "blank", False))
-            return
-        state = self.transfer.observe_contexts(self.state, table)
-        after = self.transfer.unscaled_features(state)
-        steps: list[Step] = [(setattr, self, "state", state)]
-        if (after != before).any():
-            steps.append((setattr, self, "cached_prior", None))
-            for task in self.live:
-                steps += self.idling(task)
-        self.commit(*steps, (setattr, self, "offers", self.offers + 1))
-
-    def put_offers(self, state: Any, offers: int, blank: bool) -> None:
-        """Go back to before an offer."""
-        if self.offers != offers:
-            self.commit(
-                (setattr, self, "state", state),
-                (setattr, self, "offers", offers),
-                (setattr, self, "blank", blank),
-                (setattr, self, "cached_prior", None),
-            )
-
-    def belief_at(self, task: str, table: Array) -> BaseBelief:
-        """What is believed of a task, for looking at contexts that need not have been on offer."""
-        if self.blank and self.transfer.unscaled_features(self.state).any():
-            state = self.transfer.observe_contexts(self.state, table)
-            if (
-                self.transfer.unscaled_features(state)
-                != self.transfer.unscaled_features(self.state)
-            ).any():
-                looked = self.copied()
-                looked.state, looked.cached_prior = state, None
-                return looked.build(task, keep=False)[0]
-        return self.belief(task, keep=False)[0]
-
-    def open(self, task: str, epoch: int | None = None) -> Entry:
-        """The task's entry, made if there is none: in this epoch, or in one that is given."""
-        entry = self.entries.get(task)
+    def entry(self, name: str) -> TaskEntry:
+        """The entry of a task."""
+        if self.changes.steps or self.batch:
+            self.finish()
+        entry = self.entries.get(name)
         if entry is None:
-            blank = Evidence.zero(self.dim, forced=self.transfer.keeps_forced).pack()
-            entry = self.entries[task] = Entry(
-                blank, self.first_number, self.epoch if epoch is None else epoch
-            )
+            raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
         return entry
 
-    def evidence(self, entry: Entry) -> Evidence:
-        """What the task has shown."""
-        return entry.total(self.dim)
+    def belief(self, name: str) -> BaseBelief:
+        """The belief of a task, computed if it is not cached; nothing is cached by this."""
+        cached = self.entries[name].cached
+        return self.compute_belief(name, keep=False)[0] if cached is None else cached.belief
 
-    @contextlib.contextmanager
-    def looking(self) -> Iterator[None]:
-        """Whatever is settled meanwhile is as it was afterwards: when it is settled decides."""
-        self.finish()
-        before = self.state, dict(self.unfolded), self.stale, self.reversals, dict(self.owing)
-        try:
-            yield
-        finally:
-            self.finish()
-            self.commit((self.put_state, *before))
+    def belief_for(self, name: str, contexts: Array) -> BaseBelief:
+        """The belief of a task, were these contexts on offer; nothing is changed by this."""
+        if self.prior_state.lacks_units:
+            offered, new_units = self.prior_state.with_offer(contexts, update=False)
+            if new_units:
+                return self.compute_belief(name, offered, keep=False)[0]
+        return self.belief(name)
 
-    def put_state(
-        self,
-        state: Any,
-        unfolded: dict[str, None],
-        stale: bool,
-        reversals: int,
-        owing: dict[str, Evidence],
-    ) -> None:
-        """Keep a transfer's state, and what it says of it."""
-        self.state, self.unfolded, self.stale = state, unfolded, stale
-        self.reversals, self.owing = reversals, owing
+    def compute_belief(
+        self, name: str, prior_state: PriorState | None = None, *, keep: bool = True
+    ) -> tuple[BaseBelief, bool]:
+        """The belief from the newest prior, and whether only the task itself tells the noise.
 
-    def put_prior(self, prior: Any, rewards: int, counted: tuple[str, ...]) -> None:
-        """Keep a prior at hand, with the number of rewards and the running tasks it counts."""
-        self.cached_prior, self.cached_at, self.cached_with = prior, rewards, counted
+        The prior does not hold the task's own evidence; with ``keep`` it is cached.
+        """
+        prior_state = prior_state or self.prior_state
+        prior = prior_state.prior_without(name, keep=keep)
+        evidence, count = self.entries.evidence(name), self.entries[name].reward_count
+        self.check_evidence(name, evidence, prior)
+        alone = not prior_state.has_noise_from_others(name)
+        if alone and not count:
+            prior = prior.with_unknown_noise() or prior
+        belief: BaseBelief = prior.belief(evidence if evidence.rounds else None)
+        if alone and count:
+            belief = with_own_noise(prior_state.transfer, prior_state.state, belief, evidence)
+        return belief if self.decay == 1.0 else belief.with_rounds(float(count)), alone
 
-    def prior(self, keep: bool = True) -> Any:
-        """Where a new task starts; ``keep`` it for those that come soon, unless only looking."""
-        self.settle()
-        if self.has_recent_prior():
-            return self.cached_prior
-        prior = self.transfer.prior(self.joined(self.state, None))
-        if keep:
-            # Before any reward tells the scale, a prior is good for as long as there is none.
-            known = self.noise is not None or any(
-                self.entries[name].has_rewards(self.dim) for name in (*self.closed, *self.live)
+    def check_evidence(self, name: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
+        """Refuse a task whose contexts differ so much in size that its sums cannot hold them.
+
+        A context far out of the range of its features is refused when it is passed. The first ones
+        are not, because nothing tells the range yet. If the usual ones turn out to be so much
+        smaller that their digits are lost, nothing can be inferred from the sums of the task.
+        """
+        if self.usual_sizes is None or not evidence.rounds:
+            return
+        size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
+        far = size > MAX_SIZE_RATIO * self.usual_sizes
+        if not far.any():
+            return
+        if prior is None:
+            cached = self.entries[name].cached
+            with self.prior_state.preserved():
+                prior = (
+                    self.prior_state.prior_without(name, keep=False)
+                    if cached is None
+                    else cached.belief.prior
+                )
+        if prior is not None and not prior.determined_by(evidence):
+            at = int(np.flatnonzero(far)[0])
+            raise TaskError(
+                f"task {name!r} has learned from contexts so far apart in size that its sums "
+                f"cannot hold them (feature {at} is {size[at]:.3g} in the root mean square, and "
+                f"usually about {self.usual_sizes[at]:.3g}): delete the task; contexts like the "
+                f"largest must be scaled or left out"
             )
-            rewards = self.rewards if known else 0
-            self.commit((self.put_prior, prior, rewards, tuple(self.running(None))))
-        return prior
 
-    def has_recent_prior(self) -> bool:
-        """Whether the prior at hand will do: running tasks have not learned much since."""
-        if self.cached_prior is None:
-            return False
-        since = much_more(self.rewards, self.cached_at) or self.rewards > 0 == self.cached_at
-        return not (self.transfer.counts_running and since)
+    def set_usual_sizes(self, sizes: Array) -> None:
+        """Set how large the features usually are, as the model sees them."""
+        self.usual_sizes = sizes
 
-    def joined(self, state: Any, task: str | None) -> Any:
-        """A state with the running tasks that were used last, but for one, where they count."""
-        if not self.transfer.counts_running:
-            return state
-        running = [self.evidence(self.entries[name]) for name in self.running(task)]
-        return self.transfer.with_running(state, running) if running else state
-
-    def running(self, task: str | None) -> list[str]:
-        """The running tasks that count, the latest used first, but for one."""
-        if not self.transfer.counts_running:
-            return []
-        several = (
-            name
-            for name, entry in reversed(self.live.items())
-            if name != task and not entry.closed and entry.rounds(self.dim) > 0
-        )
-        return list(itertools.islice(several, RUNNING))
-
-    def settle(self) -> None:
-        """Bring the transfer's state up to date with the closed tasks."""
-        if self.stale:
-            state = self.folded(self.closed)
-            unfolded = {task: None for task in self.closed if not self.rounds(task)}
-            self.commit((self.put_state, state, unfolded, False, 0, {}))
+    def cache_belief(
+        self, name: str, belief: BaseBelief, alone: bool, stream_key: Any = None
+    ) -> None:
+        """Cache the belief of a task, as the one used last, and the key of its random streams."""
+        entry = self.entries[name]
+        cached = entry.cached
+        if cached is not None and cached.belief is belief:
+            self.cache.touch(name)
+            if cached.stream_key is None and stream_key is not None:
+                entry.keep_stream_key(stream_key)
             return
-        for task, evidence in list(self.owing.items()):
-            state = self.transfer.fold(self.state, evidence, -1.0)
-            self.commit((setattr, self, "state", state), (self.owing.pop, task, None))
-        for task in [task for task in self.unfolded if self.rounds(task)]:
-            state = self.transfer.fold(self.state, self.evidence(self.entries[task]), 1.0)
-            self.commit((setattr, self, "state", state), (self.unfolded.pop, task, None))
-
-    def folded(self, tasks: Iterable[str]) -> Any:
-        """The state of these tasks alone, from nothing."""
-        evidences = [self.evidence(self.entries[task]) for task in tasks if self.rounds(task)]
-        if evidences and self.base is None:
-            return self.with_offers(self.transfer.refit(evidences, self.noise))
-        state = self.first_state()
-        for evidence in evidences:
-            state = self.transfer.fold(state, evidence, 1.0)
-        return state
-
-    def rounds(self, task: str) -> float:
-        """How many rewards a task has seen."""
-        return self.entries[task].rounds(self.dim)
-
-    def prior_without(self, task: str, keep: bool = True) -> Any:
-        """The prior from all tasks but this one."""
-        if not self.rounds(task):
-            return self.prior(keep)
-        self.settle()
-        if task not in self.closed:
-            # The prior for everybody will do, unless it counts this very task: the one at hand
-            # may have counted it when it was still live, or among the latest.
-            counted = self.cached_with if self.has_recent_prior() else self.running(None)
-            if task not in counted:
-                return self.prior(keep)
-            return self.transfer.prior(self.joined(self.state, task))
-        state = self.state_without(task) if self.transfer.reversible else None
-        if state is None:
-            state = self.folded(other for other in self.closed if other != task)
-        if len(self.closed) > RUNNING:  # running tasks would add little, and take long to fit
-            return self.transfer.prior(state)
-        return self.transfer.prior(self.joined(state, task))
-
-    def state_without(self, task: str) -> Any:
-        """The state with a folded task taken back; ``None`` if that would lose digits.
-
-        Where a task made up most of a sum, what is left after subtracting it is mostly rounding.
-        """
-        state = self.transfer.fold(self.state, self.evidence(self.entries[task]), -1.0)
-        if self.transfer.removes_exactly:
-            return state
-        before, after = flatten(self.state), flatten(state)
-        for name, array in after.items():
-            if size(array) < 1e-3 * size(before.get(name, array)):
-                return None
-        return state
-
-    def taking_out(self, task: str, forget: bool = True) -> list[Step]:
-        """How to take a closed task's evidence out of the transfer's state.
-
-        The prior at hand is to ``forget``, unless the task counts for it as one that runs.
-        """
-        steps: list[Step] = [(setattr, self, "cached_prior", None)] if forget else []
-        if self.stale or not self.transfer.reversible:
-            return [*steps, (setattr, self, "stale", True)]
-        if task in self.unfolded:
-            return steps
-        # Sums taken back leave rounding behind: start afresh before it can add up.
-        reversals = self.reversals + 1
-        steps.append((setattr, self, "reversals", reversals))
-        if self.transfer.removes_exactly:
-            # It can wait until a prior is asked for: a task that returns is not held up by it.
-            if reversals > DROPS * max(64, len(self.closed)):
-                return [*steps, (setattr, self, "stale", True)]
-            evidence = self.evidence(self.entries[task])
-            steps.append((operator.setitem, self.owing, task, evidence))
-            return [*steps, (operator.setitem, self.unfolded, task, None)]
-        state = self.state_without(task)
-        if state is None or reversals > max(64, len(self.closed)):
-            return [*steps, (setattr, self, "stale", True)]
-        steps.append((setattr, self, "state", state))
-        return [*steps, (operator.setitem, self.unfolded, task, None)]
-
-    def striking(self, task: str, forget: bool = True) -> list[Step]:
-        """How to strike a task from the closed ones; with none left, the state is the first one."""
-        steps = self.taking_out(task, forget)
-        steps += [(self.unfolded.pop, task, None), (self.closed.pop, task, None)]
-        if len(self.closed) == 1:
-            steps.append((self.put_state, self.first_state(), {}, False, 0, {}))
-        return steps
-
-    def close(self, task: str, folded: Any = None) -> None:
-        """Fold a task into the prior, exactly once however often it is called.
-
-        ``folded`` is the state that this gives, if it was computed before: without what is owed of
-        the task, and with all that it has shown.
-        """
-        entry = self.entries[task]
-        if entry.closed:
-            return
-        steps: list[Step] = []
-        if task in self.owing and folded is None:
-            self.settle()
-        if not self.rounds(task) > 0:
-            steps.append((operator.setitem, self.unfolded, task, None))
+        others = self.entries.reward_count - entry.reward_count
+        if cached is None:
+            task = CachedTask(self.entries.evidence(name), (), belief, alone, others, stream_key)
         else:
-            if task not in self.returned:  # whose evidence hardly changes the prior at hand
-                steps.append((setattr, self, "cached_prior", None))
-            if not self.stale:
-                if folded is None:
-                    folded = self.transfer.fold(self.state, self.evidence(entry), 1.0)
-                steps += [(setattr, self, "state", folded), (self.owing.pop, task, None)]
-        steps += [(operator.setitem, self.closed, task, None), (setattr, entry, "closed", True)]
-        # A task that returns finds its belief at hand, as one that was never closed would.
-        self.commit(*steps, *(() if self.transfer.removes_exactly else self.idling(task)))
+            task = cached._replace(belief=belief, alone=alone, other_rewards=others)
+        self.changes.commit(*self.cache.steps_to_store(name, task))
 
-    def reopen(self, task: str) -> None:
-        """Let a closed task run on: its evidence leaves the prior until it is closed again.
+    def prepare_choice(self, name: str, contexts: Array, *, learn_units: bool) -> PreparedChoice:
+        """The belief to choose from, were these contexts on offer; no task is changed by this.
 
-        Where running tasks count, the prior at hand stays: it counts this one all the same.
+        With it come whether the task alone tells the noise, and with ``learn_units`` what the
+        contexts have told of the units of features (:meth:`PriorState.with_offer`).
         """
-        entry = self.entries[task]
-        if not entry.closed:
-            return
-        counted = self.transfer.counts_running and task not in self.unfolded
-        steps = self.striking(task, forget=not counted)
-        if counted:
-            with_it = (*(name for name in self.cached_with if name != task), task)
-            steps.append((setattr, self, "cached_with", with_it))
-            steps.append((operator.setitem, self.returned, task, None))
-        self.commit(*steps, (setattr, entry, "closed", False))
+        cached, offered = self.entries[name].cached, None
+        if learn_units and self.prior_state.lacks_units:
+            offered = self.prior_state.with_offer(contexts, update=cached is None)
+            if cached is None or offered[1]:
+                return *self.compute_belief(name, offered[0]), offered
+        elif cached is None:
+            return *self.compute_belief(name), None
+        return cached.belief, cached.alone, offered
 
-    def delete(self, task: str) -> None:
-        """Remove a task and what it contributed."""
-        entry = self.entries[task]
-        first = max(self.first_number, entry.number)
-        self.commit(
-            *(self.striking(task) if entry.closed else ()),
-            (setattr, self, "first_number", first),
-            (setattr, self, "cached_prior", None),
-            (self.live.pop, task, None),
-            (self.returned.pop, task, None),
-            (self.entries.pop, task, None),
-        )
+    def record_choice(
+        self, name: str, prepared: PreparedChoice, stream_key: Any, *, is_frozen: bool
+    ) -> None:
+        """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
-    def number_choice(self, entry: Entry, memory: int) -> None:
-        """Count a choice that was made; those more than ``memory`` back are forgotten."""
-        number = entry.number
-        if entry.epoch != self.epoch:
-            others = entry.others_with(entry.epoch, entry.base, entry.learned)
-            self.commit((entry.put_marks, number, 0, number + 1, others, self.epoch))
-        elif number + 1 - entry.base > memory:
-            marks = *forget(entry.base, entry.learned, number + 1 - entry.base - memory), number + 1
-            self.commit((entry.put_marks, *marks, entry.others, entry.epoch))
-        else:
-            entry.number = number + 1
+        Of a closed task of a frozen bandit, the choice is only counted.
+        """
+        belief, alone, offered = prepared
+        entry, closed = self.entries[name], name in self.prior_state.closed
+        if offered is not None:
+            prior_state, new_units = offered
+            steps = self.prior_state.steps_to_adopt(prior_state)
+            if new_units:  # the other beliefs do not know them
+                steps += self.cache.steps_to_clear()
+            self.changes.commit(*steps)
+        if not (closed and is_frozen):
+            if closed:
+                self.reopen(name)
+            self.cache_belief(name, belief, alone, stream_key)
+        if not entry.count_choice(self.entries.epoch, self.choice_window):
+            marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
+            self.changes.commit((entry.set_marks, *marks))
 
-    def learn_all(self, batch: Sequence[Told], memory: int) -> None:
+    def learn_all(self, batch: Sequence[RewardedChoice]) -> None:
         """Learn from rewards that were checked: once this has begun, from all of them."""
-        self.memory, self.done, self.failures = memory, 0, 0
+        self.batch_done = self.batch_failures = 0
         self.batch = batch
         self.finish_batch()
 
     def finish_batch(self) -> None:
         """Learn from the rest of a batch."""
-        while self.done < len(self.batch):
+        while self.batch_done < len(self.batch):
             try:
-                self.learn(*self.batch[self.done], self.memory, self.done + 1)
+                self.learn(self.batch[self.batch_done], self.batch_done + 1)
             except Exception:
-                # A time limit that raises may have come; but what always fails must not be tried
-                # whenever the books are opened.
-                self.failures += 1
-                if self.failures >= ATTEMPTS and not self.unfinished:
+                # It may have been a time limit; but what always fails must not be tried whenever
+                # the ledger is used.
+                self.batch_failures += 1
+                if self.batch_failures >= MAX_FAILURES and not self.changes.steps:
                     self.batch = ()
                 raise
         self.batch = ()
 
-    def learn(
-        self,
-        task: str,
-        epoch: int,
-        number: int,
-        context: Array,
-        reward: float,
-        forced: bool,
-        memory: int,
-        done: int = 0,
-    ) -> None:
-        """Learn from one reward: its round counts, and its choice is marked, or nothing changes.
+    def learn(self, choice: RewardedChoice, batch_done: int = 0) -> None:
+        """Learn from one reward and mark its choice, or change nothing.
 
-        ``done`` tells how many of a batch are learned from then.
+        ``batch_done`` tells how many choices of a batch are then learned from.
         """
-        entry = self.entries[task]
-        before, rewards = entry.belief, entry.rewards + 1
-        packed, evidence, pending, belief = entry.packed, entry.evidence, entry.pending, before
+        name, epoch, number, context, reward, forced = choice
+        entry = self.entries[name]
+        before, count = entry.cached, entry.reward_count + 1
+        packed = cached = None
         if before is None:
-            sums = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
-            packed, evidence = sums.pack(), None
-        elif self.fade < 1.0:
-            evidence = self.evidence(entry).faded(self.fade).add_unchecked(context, reward, forced)
-            belief = before.prior.belief(evidence).with_rounds(float(rewards))
-            pending = ()
+            evidence = entry.evidence(self.entries.dim).faded(self.decay)
+            packed = evidence.add_unchecked(context, reward, forced).pack()
         else:
-            evidence, pending = entry.with_round(context, reward, forced)
-            belief = before.update(context, reward)
-            if belief.outgrown:
-                belief = rebuilt(belief, before, total(evidence, pending))
-        if entry.unsure and rewards & (rewards - 1) == 0 and evidence is not None:
-            belief = self.on_its_own(rewards, belief, total(evidence, pending))
-        marks = entry.marks(epoch, number, memory)
-        steps = self.taking_out(task) if entry.closed else None
-        if entry.belief is not before or entry.rewards + 1 != rewards:
+            cached = self.updated(before, context, reward, forced, count)
+        marks = entry.marks_after(epoch, number, self.choice_window)
+        closed = name in self.prior_state.closed
+        steps = self.prior_state.steps_to_change(name) if closed else None
+        if entry.cached is not before or entry.reward_count + 1 != count:
             raise HeadstartError(
-                f"task {task!r} was changed by another call while it was learning (did a signal "
+                f"task {name!r} was changed by another call while it was learning (did a signal "
                 f"handler use the bandit?): nothing was learned from this reward, try again"
             )
-        shown = packed, evidence, pending, belief, rewards
-        round = entry, shown, marks, (self.rewards + 1, done)
-        put = self.put_round
-        if steps is None:  # as is usual: the same as below, and faster
-            self.unfinished = ((put, round),)
-            put(round)
-            self.unfinished = ()
+        total = self.entries.reward_count + 1
+        update = entry, packed, cached, count, marks, total
+        if steps is None and not batch_done:
+            self.changes.commit_one(self.entries.put_round, update)
         else:
-            self.commit((put, round), *steps)
-        if before is None:
-            return
-        due = self.transfer.counts_running and milestone(entry.number - entry.start)
-        if due and much_more(self.rewards - entry.rewards, entry.built):
-            with contextlib.suppress(TaskError):  # what cannot be built anew goes on as it is
-                self.enliven(task, *self.build(task))
+            done = (setattr, self, "batch_done", batch_done)
+            self.changes.commit((self.entries.put_round, update), *(steps or ()), done)
+        if cached is not None and is_refresh_time(entry.next_number - entry.first_number):
+            grown = has_grown(total - count, cached.other_rewards)
+            if grown and self.prior_state.transfer.counts_running:
+                with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
+                    self.cache_belief(name, *self.compute_belief(name))
 
-    def put_round(self, round: tuple[Any, ...]) -> None:
-        """Write a round into the books."""
-        entry, shown, marks, counts = round
-        entry.packed, entry.evidence, entry.pending, entry.belief, entry.rewards = shown
-        entry.base, entry.learned, entry.number, entry.others = marks
-        self.rewards, self.done = counts
-
-    def belief(self, task: str, keep: bool = True) -> tuple[BaseBelief, bool]:
-        """What is believed of a task, and whether only the task itself can tell the noise."""
-        entry = self.entries[task]
-        if entry.belief is not None:
-            return entry.belief, entry.unsure
-        return self.build(task, keep)
-
-    def build(self, task: str, keep: bool = True) -> tuple[BaseBelief, bool]:
-        """Newest prior (without the task's own evidence) ⊕ evidence."""
-        prior = self.prior_without(task, keep)
-        entry = self.entries[task]
-        evidence = self.evidence(entry)
-        self.check_sums(task, evidence, prior)
-        belief = prior.belief(evidence if evidence.rounds else None)
-        if self.fade < 1.0:
-            belief = belief.with_rounds(float(entry.rewards))
-        running = self.live if self.transfer.counts_running else ()
-        others = (other for other in itertools.chain(self.closed, running) if other != task)
-        fitted = self.base is not None and self.base.pooled.squares > 0
-        unsure = (
-            self.noise is None
-            and not fitted
-            and not any(self.entries[other].has_rewards(self.dim) for other in others)
-        )
-        if unsure:
-            belief = self.on_its_own(entry.rewards, belief, evidence)
-        return belief, unsure
-
-    def on_its_own(self, rewards: int, belief: BaseBelief | None, evidence: Evidence) -> Any:
-        """The belief of a task that alone tells the noise; O(d³), so only after 1, 2, 4, … rewards.
-
-        In between, the belief tells the noise by itself: the prior says nothing of it.
-        """
-        prior = self.transfer.single_task_prior(self.state, evidence) if rewards else None
-        if prior is None and belief is not None:
-            prior = belief.prior.with_unknown_noise()
-            if prior == belief.prior:
-                return belief
-        if prior is None or not prior.determined_by(evidence):
-            return belief
-        belief = prior.belief(evidence if rewards else None)
-        return belief if self.fade == 1.0 else belief.with_rounds(float(rewards))
-
-    def check_sums(self, task: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
-        """Refuse a task that has learned from contexts whose sums cannot hold the usual ones.
-
-        A context far out of its features' range is refused when it comes. The first ones are not:
-        nothing tells their range yet. If the usual ones turn out to be so much smaller that their
-        digits are lost, nothing can be told from the task's sums.
-        """
-        if self.usual is None or not evidence.rounds:
-            return
-        size = np.sqrt(np.maximum(np.diagonal(evidence.gram), 0.0) / evidence.rounds)
-        far = size > FAR * self.usual
-        if not far.any():
-            return
-        if prior is None:
-            belief = self.entries[task].belief
-            with self.looking():
-                prior = self.prior_without(task, keep=False) if belief is None else belief.prior
-        if prior is not None and not prior.determined_by(evidence):
-            at = int(np.flatnonzero(far)[0])
-            raise TaskError(
-                f"task {task!r} has learned from contexts so far apart in size that its sums "
-                f"cannot hold them (feature {at} is {size[at]:.3g} in the root mean square, and "
-                f"usually about {self.usual[at]:.3g}): delete the task; contexts like the largest "
-                f"must be scaled or left out"
+    def updated(
+        self, task: CachedTask, context: Array, reward: float, forced: bool, reward_count: int
+    ) -> CachedTask:
+        """A cached task after one more reward."""
+        evidence, pending, belief, alone, other_rewards, key = task
+        own = (self.prior_state.transfer, self.prior_state.state) if alone else None
+        if self.decay < 1.0:
+            evidence = add_rounds(evidence, pending).faded(self.decay)
+            evidence, pending = evidence.add_unchecked(context, reward, forced), ()
+            belief = belief.prior.belief(evidence)
+            if own and is_power_of_two(reward_count):
+                belief = with_own_noise(*own, belief, evidence)
+            belief = belief.with_rounds(float(reward_count))
+        else:
+            evidence, pending = task.with_round(context, reward, forced)
+            belief = next_belief(
+                belief, context, reward, reward_count, lambda: add_rounds(evidence, pending), own
             )
+        updated = evidence, pending, belief, alone, other_rewards, key
+        return tuple.__new__(CachedTask, updated)  # three times as fast as a call of the class
 
-    def refresh(self, task: str) -> None:
-        """Let a running task take the newest prior."""
-        if not self.entries[task].closed:
-            self.enliven(task, *self.build(task))
+    def close(self, name: str, state: Any = None) -> None:
+        """Fold a task into the prior, once however often it is called.
 
-    def enliven(self, task: str, belief: BaseBelief, unsure: bool) -> None:
-        """Keep a task's belief at hand; the one unused longest goes idle if there are too many."""
-        entry = self.entries[task]
-        if entry.belief is belief:
-            self.live.move_to_end(task)
+        ``state`` is the transfer's state with the task, if it was computed before.
+        """
+        if name in self.prior_state.closed:
             return
-        evidence = self.evidence(entry) if entry.evidence is None else entry.evidence
-        built = self.rewards - entry.rewards
-        steps: list[Step] = [
-            (entry.put_belief, None, evidence, entry.pending, belief, unsure, built),
-            (operator.setitem, self.live, task, entry),
-            (self.live.move_to_end, task),
-        ]
-        if task not in self.live:
-            too_many = len(self.live) + 1 - self.capacity
-            for oldest in itertools.islice(self.live, max(too_many, 0)):
-                steps += self.idling(oldest)
-        self.commit(*steps)
+        steps = self.prior_state.steps_to_close(name, state)
+        # A returning task finds its belief cached, where that is as good as a new one.
+        if not self.prior_state.transfer.removes_exactly:
+            steps += self.cache.steps_to_evict(name)
+        self.changes.commit(*steps)
 
-    def idling(self, task: str) -> list[Step]:
-        """How to keep only a task's packed evidence."""
-        entry = self.entries[task]
-        packed = entry.packed if entry.evidence is None else self.evidence(entry).pack()
-        return [
-            (entry.put_belief, packed, None, (), None, False, entry.built),
-            (setattr, entry, "key", None),
-            (self.live.pop, task, None),
-        ]
+    def reopen(self, name: str) -> None:
+        """Let a closed task run on: its evidence leaves the prior until it is closed again."""
+        if name in self.prior_state.closed:
+            self.changes.commit(*self.prior_state.steps_to_reopen(name))
 
+    def delete(self, name: str) -> None:
+        """Remove a task and what it contributed to the prior."""
+        self.changes.commit(
+            *self.prior_state.steps_to_delete(name),
+            (self.cache.discard, name),
+            (self.entries.remove, name),
+        )
 
-def rebuilt(belief: BaseBelief, before: BaseBelief, evidence: Evidence) -> BaseBelief:
-    """An outgrown belief anew from prior and evidence; as it was where the latter has lost digits.
-
-    ``before`` is the belief without the latest reward.
-    """
-    prior: BasePrior = before.prior
-    return prior.belief(evidence) if prior.determined_by(evidence) else belief.as_scaled(before)
+    def refresh(self, name: str) -> None:
+        """Let a running task take the newest prior."""
+        if name not in self.prior_state.closed:
+            self.cache_belief(name, *self.compute_belief(name))
 
 
-FAR = 100.0  # times the usual size, in the root mean square: no feature of one range is like that
-ATTEMPTS = 3  # how often learning from a reward of a batch may fail
-RUNNING = 64  # how many running tasks count at most
-DROPS = 4  # how many times as often a task may be taken out where no digits are lost
+def is_power_of_two(count: int) -> bool:
+    """Whether a count is one of 1, 2, 4, 8 and so on."""
+    return count & (count - 1) == 0
 
 
-def much_more(now: int, then: int) -> bool:
-    """Whether a quarter more than then, and eight at least.
+def is_refresh_time(choice_count: int) -> bool:
+    """Whether a running task takes a new prior: after 8, 32, 128, … choices.
 
-    >>> much_more(9, 1), much_more(9, 2), much_more(125, 100), much_more(124, 100)
-    (True, False, True, False)
-    """
-    return now - then >= max(8, then // 4)
-
-
-def milestone(rounds: int) -> bool:
-    """Whether a task's number of choices is 8, 32, 128 or so on.
-
-    >>> [rounds for rounds in range(600) if milestone(rounds)]
+    >>> [count for count in range(600) if is_refresh_time(count)]
     [8, 32, 128, 512]
     """
-    return rounds >= 8 and rounds & (rounds - 1) == 0 and rounds.bit_length() % 2 == 0
-
-
-def size(array: npt.NDArray[Any]) -> float:
-    """The largest entry of an array, in absolute value."""
-    return float(np.abs(array).max(initial=0.0))
+    wide = choice_count >= 8 and choice_count.bit_length() % 2 == 0
+    return wide and is_power_of_two(choice_count)

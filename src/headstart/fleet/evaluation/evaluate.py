@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.report import Gain, expected_gain
+from headstart.bandit.gain import Gain, expected_gain
 from headstart.errors import InputError
 from headstart.fleet.evaluation import baselines, measures, offpolicy, splitting
 from headstart.fleet.evaluation.bootstrap import Draws

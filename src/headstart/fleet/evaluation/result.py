@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.report import Gain
+from headstart.bandit.gain import Gain
 from headstart.errors import visible
 from headstart.fleet.evaluation.bootstrap import Estimate
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Measures

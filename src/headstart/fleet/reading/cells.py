@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.features.contexts import LARGEST
+from headstart.features.contexts import MAX_VALUE
 from headstart.fleet.reading.arrays import as_array, as_arrow, filled
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example
@@ -280,7 +280,7 @@ def all_fit(values: npt.NDArray[Any]) -> bool:
             total = values.sum()
         return bool(np.isfinite(total) or np.isfinite(values).all())
     # A NaN is the least and the greatest, and within no bounds.
-    return not values.size or bool(values.max() <= LARGEST and values.min() >= -LARGEST)
+    return not values.size or bool(values.max() <= MAX_VALUE and values.min() >= -MAX_VALUE)
 
 
 def misfits(values: npt.NDArray[Any], absent: Mask) -> tuple[Mask, Mask]:
@@ -288,6 +288,8 @@ def misfits(values: npt.NDArray[Any], absent: Mask) -> tuple[Mask, Mask]:
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         large = (
-            finite & (np.abs(values) > LARGEST) if values.dtype == np.float64 else ~finite & finite
+            finite & (np.abs(values) > MAX_VALUE)
+            if values.dtype == np.float64
+            else ~finite & finite
         )
     return ~finite & ~absent, large & ~absent

@@ -235,7 +235,7 @@ def totals(
 ) -> Any:
     """The sums of a pass over tasks, for one fit.
 
-    The reference is :func:`headstart.transfer.empirical_bayes.passes.totals_of`.
+    The reference is :func:`headstart.transfer.empirical_bayes.passes.partition_totals`.
 
     ``root`` is F, or any other matrix with prior covariance FᵀF; ``scale`` and ``degrees`` are
     those of the tasks' noise, and ``noisy`` is how many times the scale a task's own variance has

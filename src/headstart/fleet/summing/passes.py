@@ -13,8 +13,8 @@ from headstart.fleet.summing.shelf import Shelf
 from headstart.fleet.summing.standardize import Units
 from headstart.model.prior import symmetric_root
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.many import Fit
 from headstart.transfer.empirical_bayes.passes import Totals
+from headstart.transfer.empirical_bayes.population import Fit
 
 __all__ = ["Call", "one_blas_thread"]
 
@@ -34,7 +34,11 @@ class Call(NamedTuple):
 
     def of(self, shelf: Shelf) -> Callable[[int], Any]:
         """What gives the answer for a bucket; compiled, if that is possible and worth while."""
-        if self.function is passes.totals_of and self.tasks >= WORTH and compiled() is not None:
+        if (
+            self.function is passes.partition_totals
+            and self.tasks >= WORTH
+            and compiled() is not None
+        ):
             (fit,) = self.arguments
             return compiled_totals(shelf, fit, self.units)
 
@@ -49,20 +53,20 @@ class Call(NamedTuple):
 def compiled_totals(shelf: Shelf, fit: Fit, units: Units | None) -> Callable[[int], Totals | None]:
     """The sums of a pass, one task after the other, without Python's lock.
 
-    The reference is :func:`headstart.transfer.empirical_bayes.passes.totals_of`.
+    The reference is :func:`headstart.transfer.empirical_bayes.passes.partition_totals`.
 
     The evidence stays as it is: with features x' = T x, F G' F = (F T) G (F T)ᵀ.
     """
     mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
     if units is not None:
         mean, root = units.matrix.T @ mean, root @ units.matrix
-    noise, freedom = float(fit.noise), float(fit.freedom)
+    noise, freedom = float(fit.noise_variance), float(fit.freedom)
 
     def answer(bucket: int) -> Totals | None:
         table, places = shelf.where(bucket)
         if not len(places):
             return None
-        sums = compiled().totals(table, places, mean, root, noise, freedom, passes.NOISY)
+        sums = compiled().totals(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)
         return Totals(np.asarray(float(len(places))), *map(np.asarray, sums))
 
     return answer

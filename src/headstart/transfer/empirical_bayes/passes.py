@@ -1,6 +1,6 @@
 """Fitting a population to very many tasks: each step is one pass over partitions.
 
-``improve`` in :mod:`~headstart.transfer.empirical_bayes.fitting` takes a step after looking at
+``scoring_step`` in :mod:`~headstart.transfer.empirical_bayes.fitting` takes a step after looking at
 every task twice, first for the mean and then around it. Here a task is looked at once: the
 covariance's step is taken around the mean of the step before. At the maximum the mean stands still,
 so both find the same one; near it, and a fit to a few hundred tasks is near it, so are their steps.
@@ -25,45 +25,43 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.arrays import float_if_scalar, matvec, trace, transpose
-from headstart.model.evidence import Evidence
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import (
-    Pass,
-    Past,
-    posteriors,
-    recentred,
-    residuals,
-    shrunk,
-    side_by_side,
+    StepSums,
+    covariance_step,
+    hstack_matrices,
+    mean_step,
 )
 from headstart.transfer.empirical_bayes.gamma import digamma
-from headstart.transfer.empirical_bayes.many import Fit, Tasks
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past, posteriors, task_posteriors
 from headstart.transfer.empirical_bayes.task_noise import (
-    DOUBT,
-    ENOUGH,
-    LEAST_NOISE,
-    SHARE,
+    EXPECTED_NOISE_SHARE,
+    MIN_NOISE_SHARE,
+    imaginary_residuals,
     task_variance,
 )
+from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = [
-    "SAMPLE",
-    "STEPS",
+    "FIRST_FIT_TASKS",
+    "PASS_SCHEDULE",
     "Passes",
     "Totals",
-    "added",
-    "past_from",
-    "stepped",
-    "totals_of",
+    "partition_totals",
+    "past_from_totals",
+    "step_from_totals",
+    "sum_totals",
+    "task_totals",
 ]
 
-SAMPLE = 512  # tasks that the first fit is made from
-SOME = 2048  # tasks, at least, that it is improved on
-NOISY = 4.0  # a task with so many times the population's R² counts by its own
+FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
+SUBSET_TASKS = 2048  # tasks, at least, that it is improved on
+NOISY_FACTOR = 4.0  # a task with so many times the population's R² counts by its own
 #: Steps on these alone, then one on all; some of the former, corrected, and a last one on all.
-STEPS = [False] * 12 + [True] + [False] * 2 + [True]
+PASS_SCHEDULE = [False] * 12 + [True] + [False] * 2 + [True]
 
 
 class Totals(NamedTuple):
@@ -71,7 +69,7 @@ class Totals(NamedTuple):
 
     count: Any  # Σ w
     known: Array  # Σ K
-    squared: Array  # Σ K²
+    known_squared: Array  # Σ K²
     outer: Array  # Σ z zᵀ
     total: Array  # Σ z
     residual: Any
@@ -87,7 +85,7 @@ class Totals(NamedTuple):
         """The sums without those of some tasks."""
         return Totals(*(left - right for left, right in zip(self, other, strict=True)))
 
-    def corrected(self, now: Totals, then: Totals) -> Totals:
+    def extrapolate(self, now: Totals, then: Totals) -> Totals:
         """These sums over all tasks, for a fit under which a few of them sum to ``now``.
 
         Under the fit of these sums, those few summed to ``then``.
@@ -101,27 +99,27 @@ class Totals(NamedTuple):
         )
 
 
-def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
+def task_totals(fit: Fit, tasks: Tasks) -> Totals:
     """The sums over tasks at hand; the fit may be several, with weights for each.
 
     A task that is much noisier than the others counts by its own noise, and not for theirs.
     """
     root = symmetric_root(fit.covariance)
-    tasks = tasks.replace(noise=np.zeros_like(tasks.noise))
-    k, z, residual, freedom = looked_at(fit, root, tasks)
-    own = task_variance(fit.noise, fit.freedom, residual, freedom)
-    noisy = own > NOISY * np.asarray(fit.noise)[..., None]
+    tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
+    k, z, _, residual, freedom = task_posteriors(fit, root, tasks)
+    own = task_variance(fit.noise_variance, fit.freedom, residual, freedom)
+    noisy = own > NOISY_FACTOR * np.asarray(fit.noise_variance)[..., None]
     if noisy.any():
         at = np.flatnonzero(noisy.any(tuple(range(noisy.ndim - 1))))
-        some = tasks[at].replace(noise=np.where(noisy, own, 0.0)[..., at])
-        k[..., at, :, :], z[..., at, :] = looked_at(fit, root, some)[:2]
+        some = tasks[at].replace(noise_variance=np.where(noisy, own, 0.0)[..., at])
+        k[..., at, :, :], z[..., at, :] = posteriors(fit, root, some)
     weight = np.broadcast_to(tasks.weight, z.shape[:-1])
     usual = weight * ~noisy
     weighted = weight[..., None, None] * k
     return Totals(
         weight.sum(-1),
         weighted.sum(-3),
-        side_by_side(weighted) @ transpose(side_by_side(k)),
+        hstack_matrices(weighted) @ transpose(hstack_matrices(k)),
         transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
@@ -131,19 +129,12 @@ def totals_of_tasks(fit: Fit, tasks: Tasks) -> Totals:
     )
 
 
-def looked_at(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array, Array, Array]:
-    """K, z, the residual sum of squares and its degrees of freedom of every task."""
-    k, z = posteriors(fit, root, tasks)
-    mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
-    return k, z, *residuals(tasks, mean, k)
-
-
-def totals_of(rows: Array, dim: int, fit: Fit) -> Totals | None:
+def partition_totals(rows: Array, dim: int, fit: Fit) -> Totals | None:
     """The sums over a partition's tasks."""
-    return added(totals_of_tasks(fit, as_tasks(some)) for some in chunks(rows, dim))
+    return sum_totals(task_totals(fit, Tasks.from_batch(some)) for some in chunks(rows, dim))
 
 
-def added(parts: Iterable[Totals | None]) -> Totals | None:
+def sum_totals(parts: Iterable[Totals | None]) -> Totals | None:
     """The sums over all tasks, in order; ``None`` where there is none."""
     total: Totals | None = None
     for part in parts:
@@ -152,9 +143,9 @@ def added(parts: Iterable[Totals | None]) -> Totals | None:
     return total
 
 
-def everything(parts: Iterable[Totals | None]) -> Totals:
+def sum_nonempty(parts: Iterable[Totals | None]) -> Totals:
     """The same where there are tasks."""
-    total = added(parts)
+    total = sum_totals(parts)
     assert total is not None
     return total
 
@@ -167,7 +158,8 @@ class Passes:
 
     def __init__(self, partitions: Partitions) -> None:
         self.partitions = partitions
-        self.few = min(int(np.searchsorted(np.cumsum(partitions.sizes), SOME)) + 1, self.many)
+        enough = int(np.searchsorted(np.cumsum(partitions.sizes), SUBSET_TASKS)) + 1
+        self.few = min(enough, self.many)
         self.latest: tuple[Totals, Totals] | None = None  # of all, and of the few among them
 
     @property
@@ -180,51 +172,55 @@ class Passes:
         """Whether all tasks were looked at, or the few are all."""
         return self.latest is not None or self.few == self.many
 
-    def over(self, whole: bool, function: Callable[..., Totals | None], fit: Any) -> Totals:
-        """The sums ``function(rows, dim, fit)`` of every partition, or what they are about."""
+    def totals(self, whole: bool, function: Callable[..., Totals | None], fit: Any) -> Totals:
+        """The sums of ``function(rows, dim, fit)`` over all partitions.
+
+        They are estimated from the first few partitions unless the pass is over the ``whole``.
+        """
         if whole:
             parts = self.partitions.map(function, fit)
-            self.latest = everything(parts), everything(parts[: self.few])
+            self.latest = sum_nonempty(parts), sum_nonempty(parts[: self.few])
             return self.latest[0]
-        few = everything(self.partitions.map(function, fit, first=self.few))
-        return few if self.latest is None else self.latest[0].corrected(few, self.latest[1])
+        few = sum_nonempty(self.partitions.map(function, fit, first=self.few))
+        return few if self.latest is None else self.latest[0].extrapolate(few, self.latest[1])
 
 
-def stepped(
+def step_from_totals(
     fit: Fit, totals: Totals, strength: Any, noise: float = 0.0, size: Any = None
-) -> tuple[Fit, Pass]:
-    """The fit after one step, and the pass it took; ``size`` as in ``improve``."""
+) -> tuple[Fit, StepSums]:
+    """The fit after one step, and the sums it took; ``size`` as in ``scoring_step``."""
     dim = fit.mean.shape[-1]
     root = symmetric_root(fit.covariance)
     inverse = np.linalg.inv(root)
-    own, shift = recentred(fit, root, totals.known, totals.total)
+    own, shift = mean_step(fit, root, totals.known, totals.total)
     pull = totals.known @ own @ totals.known / np.asarray(totals.count)[..., None, None]
     even = trace(fit.covariance) / dim if size is None else size
-    taken = Pass(
+    sums = StepSums(
         root,
         totals.known,
-        totals.squared,
+        totals.known_squared,
         totals.outer + (pull + transpose(pull)) / 2 - totals.known,
         np.asarray(even)[..., None, None] * (inverse @ inverse),
     )
     mean = fit.mean + matvec(root, shift)
-    variance = noise_found(fit, totals, noise)
-    sigma = shrunk(taken, strength)
-    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.freedom), taken
+    variance = noise_from_totals(fit, totals, noise)
+    sigma = covariance_step(sums, strength)
+    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.freedom), sums
 
 
-def noise_found(fit: Fit, totals: Totals, given: float) -> Any:
+def noise_from_totals(fit: Fit, totals: Totals, given: float) -> Any:
     """s², from the residuals of all but the noisy tasks, unless R is given."""
     variance: Any = given**2
     if not given:
         usual = totals.energy / np.maximum(totals.rounds, 1e-300)
-        doubt = DOUBT * (ENOUGH / (ENOUGH + totals.freedom)) ** 2
-        found = (totals.residual + doubt * SHARE * usual) / (totals.freedom + doubt)
-        variance = np.where(usual > 0, np.maximum(found, LEAST_NOISE * usual), fit.noise)
+        doubt = imaginary_residuals(totals.freedom)
+        found = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (totals.freedom + doubt)
+        least = np.maximum(found, MIN_NOISE_SHARE * usual)
+        variance = np.where(usual > 0, least, fit.noise_variance)
     return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
 
 
-def past_from(fit: Fit, totals: Totals) -> Past:
+def past_from_totals(fit: Fit, totals: Totals) -> Past:
     """The tasks of a pass as their posteriors under the fit that it was made with.
 
     With m = μ + F z, Σ m and Σ (C + m mᵀ) follow from Σ z, Σ z zᵀ and Σ K.
@@ -238,7 +234,7 @@ def past_from(fit: Fit, totals: Totals) -> Past:
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
     second = spread + cross + transpose(cross) + count[..., None, None] * square
-    freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise)
+    freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise_variance)
     logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
     return Past.unchecked(
         float_if_scalar(count),
@@ -246,18 +242,4 @@ def past_from(fit: Fit, totals: Totals) -> Past:
         second,
         float_if_scalar(count / noise),
         float_if_scalar(count * logs),
-    )
-
-
-def as_tasks(evidence: Evidence) -> Tasks:
-    """Tasks side by side, from evidence along a batch axis; each counts once."""
-    return Tasks.unchecked(
-        evidence.gram,
-        evidence.moment,
-        evidence.rounds,
-        evidence.squares,
-        np.ones_like(evidence.rounds),
-        np.zeros_like(evidence.rounds),
-        np.zeros_like(evidence.rounds),
-        np.full_like(evidence.rounds, -1.0),
     )

@@ -10,29 +10,29 @@ import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["RECENT", "WORST", "bounded", "first_scores", "strength_in_use"]
+__all__ = ["MAX_SCORE_DEFICIT", "SCORE_DECAY", "clip_scores", "initial_scores", "mean_strength"]
 
-RECENT = 0.97  # what a task counts in the choice when the next has come
-WORST = 25.0  # no one task argues more strongly than this, in nats
-DOUBT = 3.0  # how firmly the strength is first held near the dimension
+SCORE_DECAY = 0.97  # what a task counts in the choice when the next has come
+MAX_SCORE_DEFICIT = 25.0  # no one task argues more strongly than this, in nats
+LOG_STRENGTH_PRECISION = 3.0  # how firmly the strength is first held near the dimension
 
 
-def first_scores(strengths: Array) -> Array:
+def initial_scores(strengths: Array) -> Array:
     """Scores before any task, of strengths given as multiples of the dimension."""
-    scores: Array = -0.5 * DOUBT * np.log10(strengths) ** 2
+    scores: Array = -0.5 * LOG_STRENGTH_PRECISION * np.log10(strengths) ** 2
     return scores
 
 
-def bounded(scores: Array, best: Array) -> Array:
+def clip_scores(scores: Array, best: Array) -> Array:
     """A task's scores, none far below the best: no task, however odd, decides for a hundred."""
-    kept: Array = np.maximum(scores, best - WORST)
+    kept: Array = np.maximum(scores, best - MAX_SCORE_DEFICIT)
     return kept
 
 
-def strength_in_use(scores: Array, strengths: Array) -> Array:
+def mean_strength(scores: Array, strengths: Array) -> Array:
     """The strengths' geometric mean, weighted by how well each has predicted.
 
-    >>> strength_in_use(np.array([0.0, 0.0, -99.0]), np.array([0.1, 10.0, 1e3])).round(6)
+    >>> mean_strength(np.array([0.0, 0.0, -99.0]), np.array([0.1, 10.0, 1e3])).round(6)
     np.float64(1.0)
     """
     weights = np.exp(scores - scores.max(-1, keepdims=True))

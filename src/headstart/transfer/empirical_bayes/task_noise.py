@@ -34,18 +34,26 @@ from headstart.arrays import float_if_scalar
 from headstart.model.belief import LEAST
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
-from headstart.transfer.empirical_bayes.many import Tasks
+from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Residuals", "population_noise", "task_variance"]
+__all__ = [
+    "Residuals",
+    "expected_precision_and_log",
+    "imaginary_residuals",
+    "population_noise",
+    "task_variance",
+    "usable_residuals",
+]
 
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
 FREEDOMS = 2.0 ** np.arange(0.0, 10.1, 0.5)
-BEFORE = 0.3 * np.log2(FREEDOMS)
-LEAST_NOISE = 1e-6  # the least s², as a share of the mean square reward
-SHARE, DOUBT = 0.1, 5.0  # the share expected of s², and how many residuals say so at first
-ENOUGH = 20.0  # real residuals that make these superfluous
-NEWTON = 6  # steps
-MOST = 100.0  # times s² that a task too short for least squares is thought to vary by
+LOG_PRIOR = 0.3 * np.log2(FREEDOMS)
+MIN_NOISE_SHARE = 1e-6  # the least s², as a share of the mean square reward
+EXPECTED_NOISE_SHARE = 0.1  # of the mean square reward, that s² is expected to be
+IMAGINARY_RESIDUALS = 5.0  # how many say so at first
+SUFFICIENT_RESIDUALS = 20.0  # real residuals that make these superfluous
+NEWTON_STEPS = 6
+MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
 
 
 class Residuals(NamedTuple):
@@ -60,14 +68,16 @@ class Residuals(NamedTuple):
     one: Any = False
 
 
-def usable(tasks: Tasks, square: Array, freedom: Array, constant: bool, noise: Any) -> Residuals:
+def usable_residuals(
+    tasks: Tasks, square: Array, freedom: Array, constant: bool, noise: Any
+) -> Residuals:
     """Residuals, with no degrees of freedom where they do not tell the noise.
 
     ``square`` and ``freedom`` are those around the posterior means, for tasks that are too short
     for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
     context, so that Σr is known.
     """
-    square = np.minimum(square, MOST * freedom * np.asarray(noise)[..., None])
+    square = np.minimum(square, MAX_SHORT_TASK_RATIO * freedom * np.asarray(noise)[..., None])
     long = tasks.freedom >= LEAST
     square = np.where(long, tasks.residual, square)
     freedom = np.where(long, tasks.freedom, freedom)
@@ -92,6 +102,15 @@ def task_variance(noise: Any, freedom: Any, square: Array, residual_freedom: Arr
     return variance
 
 
+def imaginary_residuals(freedom: Any, past: Any = 0.0) -> Any:
+    """How many imaginary residuals of the expected size are added to so many real ones.
+
+    Each of the ``past`` tasks is worth a sufficient number.
+    """
+    real = SUFFICIENT_RESIDUALS + freedom + past * SUFFICIENT_RESIDUALS
+    return IMAGINARY_RESIDUALS * (SUFFICIENT_RESIDUALS / real) ** 2
+
+
 def population_noise(
     found: Residuals, past: tuple[Any, Any, Any], usual: Array, before: Any
 ) -> tuple[Any, Any]:
@@ -103,8 +122,8 @@ def population_noise(
     free = np.asarray((found.weight * found.freedom).sum(-1))
     count, precision, logs = (np.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
-    doubt = DOUBT * (ENOUGH / (ENOUGH + free + count * ENOUGH)) ** 2
-    square = np.concatenate([found.square, (doubt * SHARE * usual)[..., None]], -1)
+    doubt = imaginary_residuals(free, count)
+    square = np.concatenate([found.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1)
     freedom = np.concatenate([found.freedom, doubt[..., None]], -1)
     weight = np.concatenate([found.weight, np.ones_like(doubt)[..., None]], -1)
     # The unit of the rewards drops out: everything is in terms of the s² to start from.
@@ -116,7 +135,7 @@ def population_noise(
     log_scale = np.zeros_like(many)
     past_precision = (precision * unit)[..., None]
     tasks = (weight * (freedom > 0)).sum(-1) + count[..., None]
-    for _ in range(NEWTON):
+    for _ in range(NEWTON_STEPS):
         scale = np.exp(log_scale)[..., None] * many[..., None]
         share = scale / (scale + square)
         slope = (weight * (many[..., None] / 2.0 - half * share) * (freedom > 0)).sum(-1)
@@ -139,17 +158,17 @@ def population_noise(
     fit = fit + count[..., None] * (many / 2.0 * np.log(scale / 2.0) - log_gamma(many / 2.0))
     shifted = logs - count * np.log(unit)
     fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
-    fit = fit + BEFORE
+    fit = fit + LOG_PRIOR
     one = np.asarray(found.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
     fit = np.where(one, -np.inf, fit)
     chance = np.exp(fit - fit.max(-1, keepdims=True))
     chance = chance / chance.sum(-1, keepdims=True)
     noise = unit * np.exp((chance * log_scale).sum(-1))
-    noise = np.where(usual > 0, np.maximum(noise, LEAST_NOISE * usual), np.asarray(before))
+    noise = np.where(usual > 0, np.maximum(noise, MIN_NOISE_SHARE * usual), np.asarray(before))
     return float_if_scalar(noise), float_if_scalar(np.exp((chance * np.log(many)).sum(-1)))
 
 
-def expected_logs(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:
+def expected_precision_and_log(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:
     """E[1/R²] and E[log R²] of every task, given its residuals."""
     scale, many = np.asarray(noise)[..., None], np.asarray(freedom)[..., None]
     total, half = many * scale + found.square, (many + found.freedom) / 2.0

@@ -19,21 +19,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import matvec, transpose
+from headstart.arrays import float_if_scalar, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.many import Fit, Tasks
+from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["Offers", "Units", "converted", "far_apart"]
+__all__ = ["ContextMoments", "Units", "change_of_units"]
 
 #: A variance below this share of the mean square is rounding: the feature is constant.
-STEADY = 1e-12
+CONSTANT_SHARE = 1e-12
 #: A task whose mean square exceeds the median task's by this factor says nothing of the unit.
-FAR = 1e4
+OUTLIER_FACTOR = 1e4
+#: Units that differ by more than this factor have nothing to do with each other.
+FAR_UNITS = 1e3
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Offers(Record):
+class ContextMoments(Record):
     """Moments of contexts that were on offer, for features that no reward has told the unit of."""
 
     count: Any
@@ -41,17 +43,17 @@ class Offers(Record):
     second: Array
 
     @classmethod
-    def none(cls, dim: int, batch: tuple[int, ...] = ()) -> Offers:
-        """Nothing was offered yet."""
+    def zero(cls, dim: int, batch: tuple[int, ...] = ()) -> ContextMoments:
+        """No context yet."""
         count: Any = np.zeros(batch) if batch else 0.0
         return cls.unchecked(count, np.zeros((*batch, dim)), np.zeros((*batch, dim)))
 
-    def add(self, contexts: Array) -> Offers:
+    def add(self, contexts: Array) -> ContextMoments:
         """More contexts, of shape ``(..., arms, d)``."""
         count = np.asarray(self.count) + contexts.shape[-2]
         share = (contexts.shape[-2] / count)[..., None]
-        return Offers.unchecked(
-            count if count.ndim else float(count),
+        return ContextMoments.unchecked(
+            float_if_scalar(count),
             self.first + share * (contexts.mean(-2) - self.first),
             self.second + share * ((contexts**2).mean(-2) - self.second),
         )
@@ -63,10 +65,10 @@ class Units(Record):
 
     >>> contexts = np.array([[10.0, 1.0], [14.0, 1.0]])
     >>> tasks = Tasks.of(Evidence.of(contexts, [1.0, 2.0]))
-    >>> units = Units.of(tasks, Offers.none(2), constant=True)
+    >>> units = Units.of(tasks, ContextMoments.zero(2), constant=True)
     >>> units.shift, units.inverse
     (array([12.,  0.]), array([0.5, 1. ]))
-    >>> units.evidence(Evidence.of(contexts, [1.0, 2.0])).gram
+    >>> units.convert_evidence(Evidence.of(contexts, [1.0, 2.0])).gram
     array([[2., 0.],
            [0., 2.]])
     """
@@ -75,16 +77,16 @@ class Units(Record):
     inverse: Array
 
     @classmethod
-    def given(cls, dim: int, batch: tuple[int, ...] = ()) -> Units:
+    def identity(cls, dim: int, batch: tuple[int, ...] = ()) -> Units:
         """Features as they come."""
         return cls.unchecked(np.zeros((*batch, dim)), np.ones((*batch, dim)))
 
     @classmethod
-    def of(cls, tasks: Tasks, offers: Offers, constant: bool) -> Units:
+    def of(cls, tasks: Tasks, contexts: ContextMoments, constant: bool) -> Units:
         """From what tasks have shown; where they have shown nothing, from what was on offer."""
-        shift, inverse = spread_of(*pooled_moments(tasks, constant), constant)
+        shift, inverse = location_and_scale(*pooled_moments(tasks, constant), constant)
         if not (inverse > 0).all():
-            other_shift, other = spread_of(offers.first, offers.second, constant)
+            other_shift, other = location_and_scale(contexts.first, contexts.second, constant)
             unknown = inverse == 0
             shift = np.where(unknown, other_shift, shift)
             inverse = np.where(unknown, other, inverse)
@@ -93,13 +95,13 @@ class Units(Record):
         return cls.unchecked(shift, inverse)
 
     @property
-    def plain(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether features are taken as they come."""
         return bool((self.inverse == 1.0).all() and not self.shift.any())
 
-    def gram(self, gram: Array, extra: int = 0) -> Array:
+    def convert_gram(self, gram: Array, extra: int = 0) -> Array:
         """T Gram Tᵀ; ``extra`` axes stand between the batch axes and the matrix."""
-        shift, inverse = self.widened(extra)
+        shift, inverse = self.with_axes(extra)
         if shift.any():
             across = gram[..., -1]
             product = across[..., :, None] * shift[..., None, :]
@@ -108,39 +110,40 @@ class Units(Record):
         scaled: Array = gram * (inverse[..., :, None] * inverse[..., None, :])
         return scaled
 
-    def moment(self, moment: Array, extra: int = 0) -> Array:
+    def convert_moment(self, moment: Array, extra: int = 0) -> Array:
         """T moment."""
-        shift, inverse = self.widened(extra)
+        shift, inverse = self.with_axes(extra)
         scaled: Array = (moment - moment[..., -1:] * shift) * inverse
         return scaled
 
-    def widened(self, extra: int) -> tuple[Array, Array]:
+    def with_axes(self, extra: int) -> tuple[Array, Array]:
         """Shift and inverse with more axes before the last."""
         shape = (*self.shift.shape[:-1], *(1,) * extra, self.shift.shape[-1])
         return self.shift.reshape(shape), self.inverse.reshape(shape)
 
-    def evidence(self, evidence: Evidence) -> Evidence:
+    def convert_evidence(self, evidence: Evidence) -> Evidence:
         """One task's evidence in these units, without its forced part."""
-        if self.plain:
+        if self.is_identity:
             return evidence.replace(forced=None) if evidence.forced is not None else evidence
         return Evidence(
-            self.gram(evidence.gram),
-            self.moment(evidence.moment),
+            self.convert_gram(evidence.gram),
+            self.convert_moment(evidence.moment),
             evidence.rounds,
             evidence.squares,
         )
 
-    def tasks(self, tasks: Tasks) -> Tasks:
+    def convert_tasks(self, tasks: Tasks) -> Tasks:
         """Many tasks' evidence in these units."""
-        if self.plain:
+        if self.is_identity:
             return tasks
-        return tasks.replace(gram=self.gram(tasks.gram, 1), moment=self.moment(tasks.moment, 1))
+        gram, moment = self.convert_gram(tasks.gram, 1), self.convert_moment(tasks.moment, 1)
+        return tasks.replace(gram=gram, moment=moment)
 
-    def undone(self, mean: Array, root: Array, extra: int = 0) -> tuple[Array, Array]:
+    def to_original(self, mean: Array, root: Array) -> tuple[Array, Array]:
         """Tᵀ mean and Tᵀ root: a prior over θ', as one over θ of features as they come."""
-        if self.plain:
+        if self.is_identity:
             return mean, root
-        shift, inverse = self.widened(extra)
+        shift, inverse = self.shift, self.inverse
         mean, root = mean * inverse, root * inverse[..., :, None]
         if shift.any():
             mean, root = mean.copy(), root.copy()
@@ -163,7 +166,7 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
         return nothing, nothing
     middle = np.maximum((count - 1) // 2, 0)[..., None, :]
     usual = np.take_along_axis(ranked, middle, -2)
-    share = np.where(square <= FAR * usual, rounds[..., None], 0.0)
+    share = np.where(square <= OUTLIER_FACTOR * usual, rounds[..., None], 0.0)
     total = np.maximum(share.sum(-2), 1e-300)
     second = (share * square).sum(-2) / total
     if not constant:
@@ -172,51 +175,27 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     return (share * centre).sum(-2) / total, second
 
 
-def spread_of(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
+def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
     """Where each feature begins, and one over its standard deviation (0 if it has none)."""
     shift = first if constant else np.zeros_like(first)
     variance = second - shift**2
-    known = variance > STEADY * second
+    known = variance > CONSTANT_SHARE * second
     inverse = np.where(known, 1.0 / np.sqrt(np.where(known, variance, 1.0)), 0.0)
     return np.array(shift), inverse
 
 
-def converted(before: Units, after: Units) -> Array | None:
+def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.bool_]] | None:
     """The matrix that takes parameters from some units to others; ``None`` if they are the same.
 
-    A feature without a unit, before or after, keeps its parameter: nothing depends on it.
+    A feature without a unit, before or after, keeps its parameter: nothing depends on it. Also
+    whether the units differ so much that nothing fitted in the old ones is of use.
     """
     if np.array_equal(before.shift, after.shift) and np.array_equal(before.inverse, after.inverse):
         return None
     both = (before.inverse > 0) & (after.inverse > 0)
     ratio = np.where(both, before.inverse / np.where(both, after.inverse, 1.0), 1.0)
+    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
     matrix: Array = ratio[..., None] * np.eye(ratio.shape[-1])
-    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
     matrix[..., -1, :] += moved
-    return matrix
-
-
-def far_apart(before: Units, after: Units) -> npt.NDArray[np.bool_]:
-    """Whether units have changed so much that nothing fitted in the old ones is of use."""
-    both = (before.inverse > 0) & (after.inverse > 0)
-    ratio = np.where(both, before.inverse / np.where(both, after.inverse, 1.0), 1.0)
-    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
-    return np.asarray(((ratio < 1e-3) | (ratio > 1e3) | (np.abs(moved) > 1e3)).any(-1))
-
-
-def changed_fit(fit: Fit, matrix: Array) -> Fit:
-    """A population in other units."""
-    return Fit.unchecked(
-        matvec(matrix, fit.mean),
-        changed(fit.covariance, matrix),
-        changed(fit.error, matrix),
-        fit.noise,
-        fit.freedom,
-    )
-
-
-def changed(square: Array, matrix: Array) -> Array:
-    """M S Mᵀ, symmetric."""
-    product = matrix @ square @ transpose(matrix)
-    symmetric: Array = (product + transpose(product)) / 2
-    return symmetric
+    far = (ratio < 1.0 / FAR_UNITS) | (ratio > FAR_UNITS) | (np.abs(moved) > FAR_UNITS)
+    return matrix, np.asarray(far.any(-1))

@@ -1,14 +1,14 @@
-"""What a file says of a bandit, checked as if a user had passed it.
+"""Checks of what was read from a file, as if a user had passed it.
 
-A file's digest has no key: anyone can change a file and make its digest right again. So nothing
-that was read is taken for granted. Sizes are compared with the numbers that are there before
-anything is allocated, and whatever no bandit can have is refused, by an error that names it.
+The digest of a file has no key: anyone can change a file and compute its digest again. So nothing
+that was read is trusted. Sizes are compared with the numbers that are present before anything is
+allocated, and whatever no bandit can have is refused by an error that names it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,16 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import settings
-from headstart.bandit.ledger.entries import EPOCHS, Window
-from headstart.bandit.ledger.ledger import Base
+from headstart.bandit.ledger.entries import (
+    MAX_EPOCHS,
+    ChoiceWindow,
+    Round,
+    TaskEntry,
+)
+from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import InputError
-from headstart.features.contexts import Features, Sizes
+from headstart.features.contexts import Features
+from headstart.features.sizes import UsualSizes
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, fault_in, packed_size
@@ -28,72 +34,42 @@ from headstart.model.prior import Prior
 from headstart.records import Array, Record, check_like, flatten
 from headstart.transfer import Transfer
 
-__all__ = [
-    "check_base",
-    "check_belief",
-    "check_evidence",
-    "check_numbers",
-    "check_prior",
-    "check_size",
-    "check_state",
-    "checked_features",
-    "count",
-    "epochs",
-    "flag",
-    "key_of",
-    "listed",
-    "marks",
-    "names",
-    "seed_of",
-    "sizes_of",
-    "windows",
-]
-
-MOST = 2**62  # rounds, choices: what is counted stays far below what 64 bits hold
-LARGEST = 1e150  # numbers whose squares are finite
-BELIEVED = 1e120  # and that may be multiplied by contexts besides
-KEY = 16  # bytes of the key that tokens are sealed with
-SMALL, OWN = 256, 4096  # dimensions that no array need show: of our transfers, of a user's own
-COUNTS = {"past.count", "past.precision", "finished", "fit.noise", "fit.freedom"}  # never below 0
-COUNTS |= {"tasks.rounds", "tasks.squares", "tasks.weight", "tasks.noise"}
-#: What is a sum of outer products, or a covariance, by the last part of its name.
-SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "blanks", "scatter", "squared"}
-SYMMETRIC |= {"candidates", "roots"}
-TASKS = 1e15  # more than anybody has
-TRIED = 32  # the largest dimension in which a task is folded to try a state out
-TOGETHER = 2**15  # numbers of evidence that are looked at together
+MAX_COUNT = 2**62  # of rounds and choices: far below what 64 bits hold
+MAX_NUMBER = 1e150  # whose square is finite
+MAX_BELIEF_NUMBER = 1e120  # which may be multiplied by contexts besides
+KEY_BYTES = 16  # of the key of tokens
+FREE_DIM = 256  # a dimension that no array needs to show,
+FREE_DIM_FOREIGN = 4096  # and the same with a transfer that is not of this library
+#: Sums of outer products and covariances, by the last part of their names.
+SYMMETRIC = {"gram", "second", "covariance", "error", "errors", "unseen", "scatter"}
+SYMMETRIC |= {"known_squared", "candidates", "roots"}
+MAX_TASKS = 1e15
+MAX_TRIAL_DIM = 32  # in which a task is folded to try a state
+BLOCK_NUMBERS = 2**15  # of evidence that are checked at a time
 
 
-def flag(name: str, value: object) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise checks.refuse(name, "true or false", value)
+def check_count(name: str, value: object) -> int:
+    """A number of things."""
+    return checks.integer(name, value, 0, MAX_COUNT)
+
+
+def check_list(name: str, value: object, length: int | None = None) -> list[Any]:
+    """A list, of this length where it is given."""
+    if not isinstance(value, list) or len(value) != (len(value) if length is None else length):
+        raise checks.refuse(name, "a list" if length is None else f"a list of {length}", value)
     return value
 
 
-def count(name: str, value: object) -> int:
-    """How many of something."""
-    return checks.integer(name, value, 0, MOST)
-
-
-def listed(name: str, value: object, length: int) -> list[Any]:
-    """A list with so many entries."""
-    if not isinstance(value, list) or len(value) != length:
-        raise checks.refuse(name, f"a list of {length}", value)
-    return value
-
-
-def names(name: str, value: object, among: Mapping[str, Any] | None = None) -> list[str]:
-    """Task ids, each once; all of them ``among`` some others, where these are given."""
+def check_task_ids(name: str, value: object, known: Container[str] | None = None) -> list[str]:
+    """Task ids, each once; only ``known`` ones, where these are given."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise checks.refuse(name, "a list of task ids", value)
-    once = set(value)
-    if len(once) < len(value):
+    if len(set(value)) < len(value):
         raise InputError(f"{name} must hold every task once; got some twice")
-    if among is not None:
-        if not once <= among.keys():
-            odd = checks.describe(min(once - among.keys()))
-            raise InputError(f"{name} must hold known task ids; got {odd}")
+    if known is not None:
+        for each in value:
+            if each not in known:
+                raise InputError(f"{name} must hold known task ids; got {checks.describe(each)}")
     elif value and not (min(map(len, value)) >= 1 and max(map(len, value)) <= 1000):
         raise InputError(f"{name} must hold task ids of 1 to 1000 characters; got others")
     else:
@@ -101,69 +77,50 @@ def names(name: str, value: object, among: Mapping[str, Any] | None = None) -> l
     return value
 
 
-def marks(value: object, tasks: Mapping[str, Any]) -> dict[str, int]:
-    """The bits of choices that were learned from, by task."""
-    if not isinstance(value, dict):
-        raise checks.refuse("learned", "bits by task id", value)
-    for name, bits in value.items():
-        if name not in tasks:
-            raise InputError(f"learned must hold known task ids; got {checks.describe(name)}")
-        if not isinstance(bits, str) or not re.fullmatch("0x[0-9a-f]+", bits):
-            raise checks.refuse("learned", "bits as hexadecimal numbers", bits)
-    return {name: int(bits, 16) for name, bits in value.items()}
+def parse_bits(name: str, value: object) -> int:
+    """The bits of choices that were learned from, from hexadecimal digits."""
+    if not isinstance(value, str) or not re.fullmatch("0x[0-9a-f]+", value):
+        raise checks.refuse(name, "bits as hexadecimal numbers", value)
+    return int(value, 16)
 
 
-def epochs(column: npt.NDArray[Any], tasks: int) -> list[int]:
-    """The epoch of every task's numbers."""
-    if column.shape != (tasks,) or column.dtype != np.uint64:
-        raise checks.refuse("epoch", f"{tasks} whole numbers", column)
-    found: list[int] = column.tolist()
-    return found
+def parse_windows(value: object, size: int) -> tuple[ChoiceWindow, ...]:
+    """The windows of the other epochs of a task, each of at most ``size`` choices."""
+    name = "other_windows"
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_EPOCHS:
+        raise checks.refuse(name, f"up to {MAX_EPOCHS} epochs for a task", value)
+    windows = []
+    for window in value:
+        epoch, start, bits = check_list(name, window, 3)
+        epoch = checks.integer(name, epoch, 0, 2**64 - 1)
+        windows.append(ChoiceWindow(epoch, check_count(name, start), parse_bits(name, bits)))
+        check_open(windows[-1].learned_bits.bit_length(), size)
+    if windows != sorted(windows, key=lambda window: window.epoch):
+        raise InputError(f"{name} must hold epochs in order; got others")
+    return tuple(windows)
 
 
-def windows(value: object, tasks: Mapping[str, Any], memory: int) -> dict[str, tuple[Window, ...]]:
-    """What is known of the choices of other epochs, by task."""
-    if not isinstance(value, dict):
-        raise checks.refuse("others", "choices of other epochs by task id", value)
-    found: dict[str, tuple[Window, ...]] = {}
-    for name, listed_windows in value.items():
-        if name not in tasks:
-            raise InputError(f"others must hold known task ids; got {checks.describe(name)}")
-        if not isinstance(listed_windows, list) or not 0 < len(listed_windows) <= EPOCHS:
-            raise checks.refuse("others", f"up to {EPOCHS} epochs for a task", listed_windows)
-        known = [window_of(window, memory) for window in listed_windows]
-        if known != sorted(known, key=lambda window: window[0]):
-            raise InputError("others must hold epochs in order; got others")
-        found[name] = tuple(known)
-    return found
+def check_open(choices: int, size: int) -> None:
+    """Refuse more open choices than the window holds."""
+    if choices > size:
+        raise InputError(f"no more than {size} choices of a task can be open; got more")
 
 
-def window_of(value: object, memory: int) -> Window:
-    """What is known of the choices of one other epoch."""
-    epoch, base, bits = listed("others", value, 3)
-    if not isinstance(bits, str) or not re.fullmatch("0x[0-9a-f]+", bits):
-        raise checks.refuse("others", "bits as hexadecimal numbers", bits)
-    learned = int(bits, 16)
-    if learned.bit_length() > memory:
-        raise InputError(f"no more than {memory} choices of a task can be open; got more")
-    return checks.integer("others", epoch, 0, 2**64 - 1), count("others", base), learned
-
-
-def seed_of(value: object) -> int:
+def parse_seed(value: object) -> int:
     """A seed, from its decimal digits."""
     if not isinstance(value, str) or not re.fullmatch("[0-9]+", value):
         raise checks.refuse("seed", "a whole number 0 or more, as text", value)
     return int(value)
 
 
-def key_of(value: object) -> bytes:
+def parse_key(value: object) -> bytes:
     """The key of the bandit's tokens, from its hexadecimal digits."""
-    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * KEY}}}", value):
-        raise checks.refuse("origin", f"a key of {KEY} bytes, as text", value)
+    if not isinstance(value, str) or not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", value):
+        raise checks.refuse("origin", f"a key of {KEY_BYTES} bytes, as text", value)
     return bytes.fromhex(value)
 
 
-def checked_features(value: object) -> Features:
+def parse_features(value: object) -> Features:
     """What contexts are made of."""
     if not isinstance(value, dict):
         raise checks.refuse("features", "what the columns of a context are", value)
@@ -171,35 +128,35 @@ def checked_features(value: object) -> Features:
         name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
     }
     features = Features(**known)
-    given = checks.integer("features.given", features.given, 1, MOST)
-    flag("features.intercept", features.intercept)
+    dim = checks.integer("features.context_dim", features.context_dim, 1, MAX_COUNT)
+    checks.flag("features.intercept", features.intercept)
     if features.names is not None:
-        labels = listed("features.names", value["names"], given)
-        if not all(isinstance(label, str) for label in labels) or len(set(labels)) < given:
+        labels = check_list("features.names", value["names"], dim)
+        if not all(isinstance(label, str) for label in labels) or len(set(labels)) < dim:
             raise checks.refuse("features.names", "distinct texts", labels)
     if (features.shift is None) != (features.scale is None):
         raise InputError("features must have both a shift and a scale, or neither; got one")
     for name in ("shift", "scale"):
         if getattr(features, name) is not None:
             check = checks.real if name == "shift" else checks.positive
-            for number in listed(f"features.{name}", value[name], given):
+            for number in check_list(f"features.{name}", value[name], dim):
                 check(f"features.{name}", number)
     return features
 
 
-def sizes_of(array: npt.NDArray[Any], given: int) -> Sizes:
-    """How large features usually are."""
-    if array.shape != (5, given) or array.dtype != np.float64:
-        raise checks.refuse("sizes", f"an array of shape {(5, given)}", array)
+def parse_sizes(array: npt.NDArray[Any], dim: int) -> UsualSizes:
+    """The usual sizes of features."""
+    if array.shape != (5, dim) or array.dtype != np.float64:
+        raise checks.refuse("sizes", f"an array of shape {(5, dim)}", array)
     array = checks.finite_array("sizes", array, "finite")
-    seen, logs, origin = array[:2], array[2:4], array[4]
-    wrong = (seen < 0) | (np.abs(logs) > 800.0 * np.maximum(seen, 0.0))
-    if wrong.any() or (np.abs(origin) > LARGEST).any():
+    counts, log_sums, origin = array[:2], array[2:4], array[4]
+    wrong = (counts < 0) | (np.abs(log_sums) > 800.0 * np.maximum(counts, 0.0))
+    if wrong.any() or (np.abs(origin) > MAX_NUMBER).any():
         raise InputError("sizes must be counts and logarithms of values; got others")
-    return Sizes(seen, logs, origin)
+    return UsualSizes(counts, log_sums, origin)
 
 
-def check_size(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:
+def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:
     """Refuse a dimension that the numbers at hand do not bear out, before room is made for it.
 
     Any bandit with a task has evidence of d²/2 numbers, and the state of a transfer d² or more. An
@@ -209,15 +166,11 @@ def check_size(dim: int, transfer: Transfer, arrays: Collection[Any]) -> None:
     known: dict[str, Any] = getattr(transfer, "__dataclass_fields__", {})
     given = [getattr(transfer, name) for name in known]
     shown = any(isinstance(value, np.ndarray) and value.shape[-1:] == (dim,) for value in given)
-    numbers = sum(sum(part.size for part in array) for array in map(in_parts, arrays))
-    free = SMALL if settings.is_known(transfer) else OWN
+    parts = (array if isinstance(array, list) else [array] for array in arrays)
+    numbers = sum(part.size for several in parts for part in several)
+    free = FREE_DIM if settings.is_known(transfer) else FREE_DIM_FOREIGN
     if dim > free and not shown and numbers < dim * dim // 2:
         raise InputError(f"features must fit the {numbers} numbers in the file; got {dim} features")
-
-
-def in_parts(array: Any) -> Sequence[npt.NDArray[Any]]:
-    """An array, or the rows of a matrix."""
-    return array if isinstance(array, list) else [array]
 
 
 def check_evidence(rows: Any, tasks: Sequence[str], dim: int, forced: bool) -> None:
@@ -231,45 +184,48 @@ def check_evidence(rows: Any, tasks: Sequence[str], dim: int, forced: bool) -> N
         return
     if not isinstance(rows, list) or rows[0].shape != (width,) or rows[0].dtype != np.float64:
         raise checks.refuse("evidence", f"rows of {width} numbers", rows[0])
-    several = max(1, TOGETHER // width)
+    several = max(1, BLOCK_NUMBERS // width)
     for start in range(0, len(rows), several):
         block = np.concatenate(rows[start : start + several]).reshape(-1, width)
-        fault = fault_in(block, dim, LARGEST)
+        fault = fault_in(block, dim, MAX_NUMBER)
         if fault is not None:
             name = checks.describe(tasks[start + fault[0]])
             raise InputError(f"evidence of task {name} must be sums of rounds; got {fault[1]}")
 
 
-def check_numbers(
-    columns: dict[str, npt.NDArray[Any]], learned: dict[str, int], tasks: Sequence[str], memory: int
+def check_columns(
+    columns: Mapping[str, npt.NDArray[Any]], dtypes: Mapping[str, type[np.generic]], length: int
 ) -> None:
-    """Refuse numbers of choices that do not fit each other."""
+    """Refuse columns of numbers that are not one for each task."""
     for name, column in columns.items():
-        if column.shape != (len(tasks),) or column.dtype != np.int64:
-            raise checks.refuse(name, f"{len(tasks)} whole numbers", column)
-        if column.size and not (column.min() >= 0 and column.max() <= MOST):
-            raise InputError(f"{name} must be from 0 to {MOST} for every task; got another number")
-    start, base, number = columns["start"], columns["base"], columns["number"]
-    if not ((start <= base) & (base <= number)).all():
-        raise InputError("the numbers of choices must be in order; got others")
-    if ((number - base) > min(memory, MOST)).any():
-        raise InputError(f"no more than {memory} choices of a task can be open; got more")
-    room = dict(zip(tasks, (number - base).tolist(), strict=True)) if learned else {}
-    for name, bits in learned.items():
-        if bits.bit_length() > room[name]:
-            raise InputError(f"learned must hold choices that were made; got others in {name!r}")
+        if column.shape != (length,) or column.dtype != dtypes[name]:
+            raise checks.refuse(name, f"{length} whole numbers", column)
+        if column.dtype == np.int64 and not ((column >= 0) & (column <= MAX_COUNT)).all():
+            raise InputError(f"{name} must be from 0 to {MAX_COUNT}; got another number")
 
 
-def rounds(columns: dict[str, npt.NDArray[Any]], total: int, dim: int) -> Iterator[Any]:
+def check_windows(entries: Mapping[str, TaskEntry], size: int) -> None:
+    """Refuse numbers of choices that do not fit each other."""
+    for name, entry in entries.items():
+        if not entry.first_number <= entry.window_start <= entry.next_number:
+            raise InputError("the numbers of choices must be in order; got others")
+        made = entry.next_number - entry.window_start
+        check_open(made, size)
+        if entry.learned_bits.bit_length() > made:
+            raise InputError(
+                f"learned_bits must hold choices that were made; got others in {name!r}"
+            )
+
+
+def parse_rounds(columns: Mapping[str, npt.NDArray[Any]], total: int, dim: int) -> Iterator[Round]:
     """Rounds from their contexts, rewards and marks, if there are any."""
     if not total and not columns:
         return
     context, reward, forced = (columns[name] for name in ("context", "reward", "forced"))
-    wanted = ((context, (total, dim)), (reward, (total,)))
-    for array, shape in wanted:
+    for array, shape in ((context, (total, dim)), (reward, (total,))):
         if array.shape != shape or array.dtype != np.float64:
             raise checks.refuse("pending", f"rounds, in an array of shape {shape}", array)
-        if not np.abs(array).max(initial=0.0) <= LARGEST:
+        if not np.abs(array).max(initial=0.0) <= MAX_NUMBER:
             raise InputError("pending must hold finite contexts and rewards; got others")
     if forced.shape != (total,) or forced.dtype != np.bool_:
         raise checks.refuse("pending", f"{total} marks of forced rounds", forced)
@@ -287,25 +243,15 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     check_like(state, template)
     check_symmetric(flatten(state))
     for name, array in flatten(state).items():
-        if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > LARGEST:
-            raise InputError(f"state.{name} must be below {LARGEST:g}; got more")
-        # The rounding of what was subtracted is no fault.
-        size = state.finished / state.fit.noise**2 if name == "past.precision" else 1.0
-        if name in COUNTS and float(array.min(initial=0.0)) < -1e-6 * max(size, 1.0):
-            raise InputError(f"state.{name} must be 0 or more; got less")
-        if (
-            name.endswith(("count", "finished", "tasks.weight"))
-            and float(array.max(initial=0.0)) > TASKS
-        ):
-            raise InputError(f"state.{name} must be {TASKS:g} tasks at most; got more")
-        if name.endswith(".log_weights"):
-            check_weights(f"state.{name}", array)
-        if name.startswith("options.") and name.endswith((".noise", ".freedom")):
-            for number in array.flat:
-                checks.positive(f"state.{name}", float(number))
+        if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > MAX_NUMBER:
+            raise InputError(f"state.{name} must be below {MAX_NUMBER:g}; got more")
+        tasks = name.endswith(("count", "finished", "tasks.weight"))
+        if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
+            raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
+    transfer.check_state(state)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         prior = transfer.prior(state)
-        if dim <= TRIED:
+        if dim <= MAX_TRIAL_DIM:
             task = Evidence.of(np.eye(dim), prior.mean + prior.noise)
             task = task.replace(forced=task if transfer.keeps_forced else None)
             folded = transfer.fold(state, task)
@@ -319,13 +265,13 @@ def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
 
     Sums from which all was subtracted are rounding: small beside the others, and not symmetric.
     """
-    found = {
+    matrices = {
         name: array
         for name, array in arrays.items()
         if name.rpartition(".")[2] in SYMMETRIC and array.ndim > 1 and np.isfinite(array).all()
     }
-    sizes = {name: float(np.abs(array).max(initial=0.0)) for name, array in found.items()}
-    for name, array in found.items():
+    sizes = {name: float(np.abs(array).max(initial=0.0)) for name, array in matrices.items()}
+    for name, array in matrices.items():
         others = max((size for other, size in sizes.items() if other != name), default=0.0)
         allowed = 1e-6 * np.maximum(np.abs(array).max((-1, -2), initial=0.0), others)
         gap = np.abs(array - array.swapaxes(-1, -2)).max((-1, -2), initial=0.0)
@@ -339,9 +285,9 @@ def check_base(base: Any, dim: int) -> None:
     """Refuse tasks that a bandit cannot have begun with."""
     if base is None:
         return
-    if not isinstance(base, Base):
+    if not isinstance(base, BaseFit):
         raise checks.refuse("base", "the state and the sums of tasks, or nothing", base)
-    checks.non_negative("base.tasks", base.tasks)
+    checks.non_negative("base.task_count", base.task_count)
     if not isinstance(base.pooled, Evidence):
         raise checks.refuse("base.pooled", "Evidence", base.pooled)
     pooled = base.pooled.replace()  # checked, as it is made anew
@@ -369,7 +315,7 @@ def check_prior(name: str, prior: Any, dim: int, groups: tuple[int, ...] = ()) -
 
 
 def check_own(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
-    """Refuse a prior or a belief of a user's own kind with impossible numbers or dimensions."""
+    """Refuse a prior or a belief of a user's own class with impossible numbers or dimensions."""
     check_moderate(name, own)
     if own.dim != dim or own.batch != ():
         raise checks.refuse(name, f"one task's, with {dim} features", own)
@@ -384,8 +330,8 @@ def check_moderate(name: str, believed: Record) -> None:
             continue
         if array.ndim and array.dtype not in (np.float32, np.float64):
             raise checks.refuse(f"{name}.{field}", "floating-point numbers", array)
-        if not float(np.abs(array).max(initial=0.0)) <= BELIEVED:
-            raise InputError(f"{name} must have a {field} below {BELIEVED:g}; got more")
+        if not float(np.abs(array).max(initial=0.0)) <= MAX_BELIEF_NUMBER:
+            raise InputError(f"{name} must have a {field} below {MAX_BELIEF_NUMBER:g}; got more")
 
 
 def check_weights(name: str, logs: Any) -> tuple[int, ...]:

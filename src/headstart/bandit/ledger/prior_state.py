@@ -1,0 +1,388 @@
+"""The state of the transfer: which tasks it holds, and the prior that follows from it.
+
+The invariants:
+
+- the state holds exactly the closed tasks, each once, and those of the fit that the bandit started
+  from, if it started from one;
+- a closed task whose evidence changes is removed, and folded in again before the next prior is
+  computed; a task that is reopened or deleted is removed for good. Where removing takes long and
+  loses no digits, it is postponed until the next prior is computed;
+- the prior of a task is computed without the task's own evidence;
+- where a transfer counts running tasks, those used last are joined to the closed ones whenever a
+  prior is computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.bandit.ledger.cache import BeliefCache
+from headstart.bandit.ledger.changes import Changes, Step
+from headstart.bandit.ledger.entries import TaskEntries, TaskEntry
+from headstart.model.evidence import Evidence
+from headstart.records import Array, flatten
+from headstart.transfer import Transfer
+
+__all__ = ["BaseFit", "CachedPrior", "FoldJob", "PriorState", "has_grown"]
+
+MAX_RUNNING = 64  # running tasks that count, at most
+MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
+EXACT_REMOVALS = 4  # times as many where no digits are lost
+MIN_SHARE = 1e-3  # of a sum that must be left after a removal, or it is mostly rounding
+
+
+class BaseFit(NamedTuple):
+    """A fit of tasks that are not tasks of the bandit: their state, number and pooled evidence."""
+
+    state: Any
+    task_count: float
+    pooled: Evidence
+
+
+class CachedPrior(NamedTuple):
+    """A prior with the number of rewards and the running tasks that it counts."""
+
+    prior: Any
+    reward_count: int
+    running: tuple[str, ...]
+
+
+class FoldJob(NamedTuple):
+    """What is needed to fold a task: it takes long, changes nothing and needs no lock."""
+
+    state: Any
+    evidence: Evidence
+    removal: Evidence | None  # what the state still holds of the task
+    entry: TaskEntry
+    reward_count: int
+
+    def run(self, transfer: Transfer) -> Any:
+        """The state with the task."""
+        state = self.state
+        if self.removal is not None:
+            state = transfer.fold(state, self.removal, -1.0)
+        return transfer.fold(state, self.evidence, 1.0)
+
+
+class PriorState:
+    """The transfer's state with the tasks it holds, and the last prior."""
+
+    def __init__(
+        self,
+        entries: TaskEntries,
+        cache: BeliefCache,
+        changes: Changes,
+        transfer: Transfer,
+        noise: float | None,
+    ) -> None:
+        self.entries = entries
+        self.cache = cache
+        self.changes = changes
+        self.transfer = transfer
+        self.noise = noise
+        self.base: BaseFit | None = None
+        self.state: Any = transfer.init(entries.dim, noise)
+        self.closed: dict[str, None] = {}  # in the order they were closed
+        self.unfolded: dict[str, None] = {}  # closed, but not in the state
+        self.removals: dict[str, Evidence] = {}  # in the state, and to be removed
+        self.reopened: dict[str, None] = {}  # tasks that were used after they were closed
+        self.needs_refit = False
+        self.removal_count = 0  # since the last refit
+        self.cached: CachedPrior | None = None
+        self.lacks_units = transfer.unit_free  # some features may have no unit yet
+
+    def copied(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
+        """The same state for a copy of the other parts of the ledger."""
+        twin = copy.copy(self)
+        twin.entries, twin.cache, twin.changes = entries, cache, changes
+        for name in ("closed", "unfolded", "removals", "reopened"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def restore(self, **fields: Any) -> None:
+        """Set fields to what was read from a file."""
+        self.__dict__.update(fields)
+
+    def start_from(self, base: BaseFit) -> None:
+        """Start from a fit, before there are any tasks."""
+        self.base, self.state = base, base.state
+
+    def start_with_closed(self, state: Any, names: Iterable[str]) -> None:
+        """Start from a state that holds the first tasks, which are closed."""
+        self.state, self.closed = state, dict.fromkeys(names)
+
+    def first_state(self) -> Any:
+        """The state without any task of the bandit."""
+        if self.base is not None:
+            return self.base.state
+        return self.keep_units(self.transfer.init(self.entries.dim, self.noise))
+
+    def keep_units(self, state: Any) -> Any:
+        """A new state, with what the present one knows of the contexts on offer."""
+        return self.transfer.carry_contexts(state, self.state) if self.transfer.unit_free else state
+
+    def steps_to_forget_prior(self) -> list[Step]:
+        """How to have the next prior computed anew."""
+        return [(setattr, self, "cached", None)]
+
+    def put_state(
+        self, state: Any, unfolded: Any, removals: Any, needs_refit: bool, removal_count: int
+    ) -> None:
+        """Set the transfer's state and what it lacks."""
+        self.state, self.unfolded, self.removals = state, unfolded, removals
+        self.needs_refit, self.removal_count = needs_refit, removal_count
+
+    @contextlib.contextmanager
+    def preserved(self) -> Iterator[None]:
+        """A context after which the state is as before: when it is updated has an influence."""
+        self.changes.finish()
+        before = self.state, dict(self.unfolded), dict(self.removals)
+        flags = self.needs_refit, self.removal_count
+        try:
+            yield
+        finally:
+            self.changes.finish()
+            self.changes.commit((self.put_state, *before, *flags))
+
+    def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
+        """The same after contexts were on offer, and whether they have told new units.
+
+        Units of features come from the contexts on offer where no reward has told them. With
+        ``update`` the state can be used to compute a prior.
+        """
+        unknown = self.transfer.unscaled_features(self.state)
+        offered = (
+            self.transfer.observe_contexts(self.state, contexts) if unknown.any() else self.state
+        )
+        new_units = bool((self.transfer.unscaled_features(offered) != unknown).any())
+        if update or new_units:  # of this one, because the new one shares what is to be folded
+            self.update()
+            offered = (
+                self.transfer.observe_contexts(self.state, contexts)
+                if unknown.any()
+                else self.state
+            )
+        twin = copy.copy(self)
+        twin.state, twin.lacks_units = offered, bool(unknown.any())
+        twin.cached = None if new_units else self.cached
+        return twin, new_units
+
+    def steps_to_adopt(self, offered: PriorState) -> list[Step]:
+        """How to take over what :meth:`with_offer` returned."""
+        return [
+            (setattr, self, name, getattr(offered, name))
+            for name in ("state", "lacks_units", "cached")
+        ]
+
+    def prior(self, *, keep: bool = True) -> Any:
+        """The prior of a new task; with ``keep`` it is cached."""
+        self.update()
+        if self.cached is not None and self.is_recent(self.cached):
+            return self.cached.prior
+        prior = self.transfer.prior(self.with_running(self.state, None))
+        if keep:
+            # Before any reward tells the scale, a prior is good for as long as there is none.
+            known = self.noise is not None or any(
+                self.entries.has_rewards(name) for name in (*self.closed, *self.cache.tasks)
+            )
+            count = self.entries.reward_count if known else 0
+            cached = CachedPrior(prior, count, tuple(self.running_tasks(None)))
+            self.changes.commit((setattr, self, "cached", cached))
+        return prior
+
+    def is_recent(self, cached: CachedPrior) -> bool:
+        """Whether running tasks, where they count, have not learned much since a prior."""
+        count = self.entries.reward_count
+        grown = has_grown(count, cached.reward_count) or count > 0 == cached.reward_count
+        return not (self.transfer.counts_running and grown)
+
+    def running_tasks(self, but: str | None) -> list[str]:
+        """The running tasks that count, the one used last first, without one of them."""
+        if not self.transfer.counts_running:
+            return []
+        running = (
+            name
+            for name in reversed(self.cache.tasks)
+            if name != but and name not in self.closed and self.entries.rounds(name) > 0
+        )
+        return list(itertools.islice(running, MAX_RUNNING))
+
+    def with_running(self, state: Any, but: str | None) -> Any:
+        """A state joined by the running tasks that count, without one of them."""
+        running = [self.entries.evidence(name) for name in self.running_tasks(but)]
+        return self.transfer.with_running(state, running) if running else state
+
+    def update(self) -> None:
+        """Bring the state up to date with the closed tasks."""
+        if self.needs_refit:
+            state = self.refit(self.closed)
+            unfolded = {name: None for name in self.closed if not self.entries.rounds(name)}
+            self.changes.commit((self.put_state, state, unfolded, {}, False, 0))
+            return
+        for name, evidence in list(self.removals.items()):
+            state = self.transfer.fold(self.state, evidence, -1.0)
+            self.changes.commit((setattr, self, "state", state), (self.removals.pop, name, None))
+        for name in [name for name in self.unfolded if self.entries.rounds(name)]:
+            state = self.transfer.fold(self.state, self.entries.evidence(name), 1.0)
+            self.changes.commit((setattr, self, "state", state), (self.unfolded.pop, name, None))
+
+    def refit(self, names: Iterable[str]) -> Any:
+        """The state of these tasks alone, computed from their evidence."""
+        evidences = [self.entries.evidence(name) for name in names if self.entries.rounds(name)]
+        if evidences and self.base is None:
+            return self.keep_units(self.transfer.refit(evidences, self.noise))
+        state = self.first_state()
+        for evidence in evidences:
+            state = self.transfer.fold(state, evidence, 1.0)
+        return state
+
+    def prior_without(self, name: str, *, keep: bool = True) -> Any:
+        """The prior from all tasks but one."""
+        if not self.entries.rounds(name):
+            return self.prior(keep=keep)
+        self.update()
+        if name not in self.closed:
+            # The prior of a new task will do, unless it counts this very task: the cached one may
+            # have counted it when its belief was cached, or among those used last.
+            cached = self.cached
+            recent = cached is not None and self.is_recent(cached)
+            counted = cached.running if cached is not None and recent else self.running_tasks(None)
+            if name not in counted:
+                return self.prior(keep=keep)
+            return self.transfer.prior(self.with_running(self.state, name))
+        state = self.state_without(name) if self.transfer.reversible else None
+        if state is None:
+            state = self.refit(other for other in self.closed if other != name)
+        if len(self.closed) > MAX_RUNNING:  # running tasks would add little, and take long to fit
+            return self.transfer.prior(state)
+        return self.transfer.prior(self.with_running(state, name))
+
+    def state_without(self, name: str) -> Any:
+        """The state with a folded task removed; ``None`` if too many digits would be lost."""
+        state = self.transfer.fold(self.state, self.entries.evidence(name), -1.0)
+        if self.transfer.removes_exactly:
+            return state
+        before, after = flatten(self.state), flatten(state)
+        for part, array in after.items():
+            if max_abs(array) < MIN_SHARE * max_abs(before.get(part, array)):
+                return None
+        return state
+
+    def has_noise_from_others(self, name: str) -> bool:
+        """Whether the noise is given, or other tasks have had rewards that tell it."""
+        fitted = self.base is not None and self.base.pooled.squares > 0
+        if self.noise is not None or fitted:
+            return True
+        running = self.cache.tasks if self.transfer.counts_running else ()
+        others = (other for other in itertools.chain(self.closed, running) if other != name)
+        return any(self.entries.has_rewards(other) for other in others)
+
+    def fold_job(self, name: str) -> FoldJob | None:
+        """What is needed to fold a task; ``None`` where nothing is to be folded."""
+        entry, evidence = self.entries[name], self.entries.evidence(name)
+        if self.needs_refit or not evidence.rounds:
+            return None
+        return FoldJob(self.state, evidence, self.removals.get(name), entry, entry.reward_count)
+
+    def is_current(self, name: str, job: FoldJob | None) -> bool:
+        """Whether nothing has changed since a job was made."""
+        entry = self.entries.get(name)
+        return (
+            job is not None
+            and job.entry is entry
+            and job.reward_count == entry.reward_count
+            and job.state is self.state
+            and job.removal is self.removals.get(name)
+        )
+
+    def steps_to_close(self, name: str, state: Any = None) -> list[Step]:
+        """How to add a task to the closed ones.
+
+        ``state`` is the one with the task, if it was computed before (:class:`FoldJob`).
+        """
+        steps: list[Step] = [(operator.setitem, self.closed, name, None)]
+        if not self.entries.rounds(name):
+            return [*steps, (operator.setitem, self.unfolded, name, None)]
+        if name not in self.reopened:  # whose evidence hardly changes the cached prior
+            steps += self.steps_to_forget_prior()
+        if not self.needs_refit:
+            if state is None:
+                if name in self.removals:
+                    self.update()
+                state = self.transfer.fold(self.state, self.entries.evidence(name), 1.0)
+            steps += [(setattr, self, "state", state), (self.removals.pop, name, None)]
+        return steps
+
+    def steps_to_reopen(self, name: str) -> list[Step]:
+        """How to remove a task from the closed ones until it is closed again.
+
+        Where running tasks count, the cached prior stays: it counts this task all the same.
+        """
+        if not self.transfer.counts_running or name in self.unfolded:
+            return self.steps_to_forget_prior() + self.steps_to_drop(name)
+        steps = [*self.steps_to_drop(name), (operator.setitem, self.reopened, name, None)]
+        if self.cached is not None:
+            running = (*(other for other in self.cached.running if other != name), name)
+            steps.append((setattr, self, "cached", self.cached._replace(running=running)))
+        return steps
+
+    def steps_to_delete(self, name: str) -> list[Step]:
+        """How to remove a task for good."""
+        steps = self.steps_to_drop(name) if name in self.closed else []
+        return [*steps, *self.steps_to_forget_prior(), (self.reopened.pop, name, None)]
+
+    def steps_to_drop(self, name: str) -> list[Step]:
+        """How to remove a task from the closed ones; without any, the state is the first one."""
+        steps = self.steps_to_remove(name)
+        steps += [(self.unfolded.pop, name, None), (self.closed.pop, name, None)]
+        if len(self.closed) == 1:
+            steps.append((self.put_state, self.first_state(), {}, {}, False, 0))
+        return steps
+
+    def steps_to_remove(self, name: str) -> list[Step]:
+        """How to remove the evidence of a closed task from the state."""
+        refit: Step = (setattr, self, "needs_refit", True)
+        if self.needs_refit or not self.transfer.reversible:
+            return [refit]
+        if name in self.unfolded:
+            return []
+        # Every removal leaves rounding errors in the sums: refit before they add up.
+        count = self.removal_count + 1
+        steps: list[Step] = [(setattr, self, "removal_count", count)]
+        allowed = max(MIN_REMOVALS, len(self.closed))
+        if self.transfer.removes_exactly:
+            if count > EXACT_REMOVALS * allowed:
+                return [*steps, refit]
+            steps.append((operator.setitem, self.removals, name, self.entries.evidence(name)))
+        else:
+            state = self.state_without(name)
+            if state is None or count > allowed:
+                return [*steps, refit]
+            steps.append((setattr, self, "state", state))
+        return [*steps, (operator.setitem, self.unfolded, name, None)]
+
+    def steps_to_change(self, name: str) -> list[Step]:
+        """How to prepare for a change of a closed task's evidence."""
+        return self.steps_to_forget_prior() + self.steps_to_remove(name)
+
+
+def has_grown(count: int, before: int) -> bool:
+    """Whether a count has grown by a quarter, and by eight at least.
+
+    >>> has_grown(9, 1), has_grown(9, 2), has_grown(125, 100), has_grown(124, 100)
+    (True, False, True, False)
+    """
+    return count - before >= max(8, before // 4)
+
+
+def max_abs(array: npt.NDArray[Any]) -> float:
+    """The largest entry of an array in absolute value."""
+    return float(np.abs(array).max(initial=0.0))

@@ -1,0 +1,392 @@
+"""The state of a bandit behind one lock: choosing, learning and closing, each call atomic."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.bandit.batch import Choices, propensities_of
+from headstart.bandit.choice import Choice, check_choice, choice_id
+from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
+from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
+from headstart.features.contexts import MAX_VALUE, Features, allowed_arms, check_reward
+from headstart.features.reader import ContextReader
+from headstart.model.base import BaseBelief
+from headstart.model.evidence import Evidence
+from headstart.random import Stream, Streams
+from headstart.records import Array, frozen
+from headstart.rules import Rule
+
+__all__ = ["BanditState"]
+
+MAX_FITS = 4  # of a task that is closed, before other calls have to wait for the last one
+
+
+class BanditState:
+    """What a bandit and its tasks share: the ledger, the rule, the reader of contexts and the lock.
+
+    Parameters
+    ----------
+    ledger
+        The tasks, their beliefs and the prior.
+    rule
+        The way to choose.
+    reader
+        Reads contexts.
+    seed
+        The seed of all random numbers.
+    origin
+        A random key that marks the choices of this bandit; no decision depends on it.
+    is_frozen
+        Whether learning is stopped.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rule: Rule,
+        reader: ContextReader,
+        seed: int,
+        origin: bytes,
+        *,
+        is_frozen: bool = False,
+    ) -> None:
+        self.ledger = ledger
+        self.rule = rule
+        self.reader = reader
+        self.seed = seed
+        self.origin = origin
+        self.is_frozen = is_frozen
+        self.ledger.set_usual_sizes(reader.usual_sizes)
+        self.create_lock()
+
+    def create_lock(self) -> None:
+        """Create what no copy shares: the lock, and the generator of random numbers."""
+        self.lock = threading.RLock()
+        self.streams = Streams(self.seed)
+        STATES.add(self)
+
+    def separate(self) -> None:
+        """Continue apart from the process or the state that this is a copy of."""
+        self.create_lock()
+        self.ledger.entries.begin_epoch()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self.lock:
+            self.ledger.finish()
+            shared = {name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")}
+            return shared | {"ledger": self.ledger.copied(), "reader": copy.copy(self.reader)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.separate()
+
+    def start_from(
+        self,
+        fit: BaseFit,
+        features: Features,
+        tasks: Iterable[tuple[Sequence[str], Array]] | None,
+    ) -> None:
+        """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
+        with self.lock:
+            self.reader = ContextReader(features)
+            self.ledger.set_usual_sizes(self.reader.usual_sizes)
+            if tasks is None:
+                self.ledger.prior_state.start_from(fit)
+            else:
+                self.ledger.start_with_closed(fit.state, tasks)
+
+    def set_frozen(self, is_frozen: bool) -> None:
+        """Stop or resume learning."""
+        with self.lock:
+            self.is_frozen = is_frozen
+
+    def task_names(self) -> list[str]:
+        """The ids of all tasks, in the order they were made."""
+        with self.lock:
+            self.ledger.finish()
+            return list(self.ledger.entries)
+
+    def open(self, name: str) -> None:
+        """Make a task if it is new."""
+        with self.lock:
+            self.ledger.finish()
+            self.ledger.entries.open(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a task."""
+        with self.lock:
+            self.ledger.entry(name)
+            self.ledger.delete(name)
+
+    def has_task(self, name: str) -> bool:
+        """Whether there is a task with this id."""
+        with self.lock:
+            self.ledger.finish()
+            return name in self.ledger.entries
+
+    def is_closed(self, name: str) -> bool:
+        """Whether a task is closed."""
+        with self.lock:
+            self.ledger.entry(name)
+            return name in self.ledger.prior_state.closed
+
+    def reward_count(self, name: str) -> int:
+        """How many rewards a task has seen."""
+        with self.lock:
+            return self.ledger.entry(name).reward_count
+
+    def evidence(self, name: str) -> Evidence:
+        """All that a task has shown."""
+        with self.lock:
+            self.ledger.entry(name)
+            return self.ledger.entries.evidence(name)
+
+    def prior(self) -> Any:
+        """The prior of a new task."""
+        with self.lock:
+            self.ledger.finish()
+            with self.ledger.prior_state.preserved():
+                return self.ledger.prior_state.prior(keep=False)
+
+    def belief(self, name: str) -> BaseBelief:
+        """The belief of a task."""
+        with self.lock:
+            self.ledger.entry(name)
+            with self.ledger.prior_state.preserved():
+                return self.ledger.belief(name).sealed()
+
+    def belief_for(self, name: str, contexts: Any) -> tuple[BaseBelief, Array]:
+        """The belief of a task, were these contexts on offer, and the rows that the model sees."""
+        with self.lock:
+            self.ledger.entry(name)
+            features = self.reader.features
+            rows = features.transform(features.read(contexts)[0])
+            with self.ledger.prior_state.preserved():
+                return self.ledger.belief_for(name, rows), rows
+
+    def refresh(self, name: str) -> None:
+        """Let a running task take the newest prior."""
+        with self.lock:
+            self.ledger.entry(name)
+            if not self.is_frozen:
+                self.ledger.refresh(name)
+
+    def close(self, name: str) -> None:
+        """Fold a task into the prior; other calls can proceed while the fit is computed."""
+        prior_state = self.ledger.prior_state
+        for last in (*[False] * (MAX_FITS - 1), True):
+            with self.lock:
+                self.ledger.entry(name)
+                if self.is_frozen or name in prior_state.closed:
+                    return
+                self.ledger.check_evidence(name, self.ledger.entries.evidence(name))
+                job = prior_state.fold_job(name)
+            state = None if job is None else job.run(prior_state.transfer)
+            with self.lock:
+                self.ledger.entry(name)
+                current = prior_state.is_current(name, job)
+                if not self.is_frozen and (job is None or current or last):
+                    self.ledger.close(name, state if current else None)
+                    return
+            # Another call has changed something meanwhile: once more.
+
+    def choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
+        """Choose an arm for a task."""
+        with self.lock:
+            ledger, rule = self.ledger, self.rule
+            entry = ledger.entry(name)
+            offer = self.reader.read(contexts)
+            given, rows = offer[:2]
+            allowed = None if exclude is None else allowed_arms(exclude, len(rows))
+            cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
+            prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
+            belief, key = prepared[0], self.stream_key(name, cached)
+            position = number - entry.first_number
+            rng: Any = Stream(self.streams, key, position)
+            arm, score, forced = rule.choose(belief, rows, rng, allowed)
+            changed = entry.cached is not cached and entry.cached is not None
+            if changed or entry.next_number != number:
+                raise TaskError(
+                    f"task {name!r} was changed by another call while it was choosing (did a "
+                    f"signal handler, or the rule, use the bandit?): choose again"
+                )
+            # Nothing can be refused from here on.
+            ledger.record_choice(name, prepared, key, is_frozen=is_frozen)
+            if self.reader.accept(offer, is_frozen=self.is_frozen):
+                ledger.set_usual_sizes(self.reader.usual_sizes)
+            epoch = ledger.entries.epoch
+        propensities = partial(
+            propensities_of, rule, belief, rows, self.seed, key, position, allowed
+        )
+        row, features = frozen(rows[arm].copy()), self.reader.features
+        context = row[: features.context_dim]
+        if features.scale is not None:
+            context = frozen(given[arm].copy())
+        return Choice(
+            arm, score, name, number, bool(forced), context, self.origin, propensities, epoch, row
+        )
+
+    def choose_many(self, names: list[str], contexts: Any) -> Choices:
+        """Choose an arm for each of several tasks."""
+        with self.lock:
+            ledger, rule = self.ledger, self.rule
+            ledger.finish()
+            offer = self.reader.read_many(contexts, len(names))
+            given, tables = offer[:2]
+            for name in names:
+                entry = ledger.entries.get(name)
+                if entry is not None and entry.cached is None:
+                    ledger.check_evidence(name, ledger.entries.evidence(name))
+            for name in names:
+                ledger.entries.open(name)
+            beliefs, streams, numbers = [], [], []
+            # In order: a task that is used, or evicted, changes the prior of the others.
+            for name, rows in zip(names, tables, strict=True):
+                entry = ledger.entries[name]
+                prepared = ledger.prepare_choice(name, rows, learn_units=not self.is_frozen)
+                key = self.stream_key(name, entry.cached)
+                beliefs.append(prepared[0])
+                streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
+                numbers.append(entry.next_number)
+                ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
+            arms, scores, forced = rule.choose_many(beliefs, tables, streams)
+            arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
+            if self.reader.accept(offer, is_frozen=self.is_frozen):
+                ledger.set_usual_sizes(self.reader.usual_sizes)
+            epoch = ledger.entries.epoch
+
+        def make(at: int) -> Choice:
+            arm, key, position = int(arms[at]), streams[at].key, streams[at].place
+            rows = tables[at]
+            propensities = partial(
+                propensities_of, rule, beliefs[at], rows, self.seed, key, position, None
+            )
+            context, row = frozen(given[at, arm].copy()), frozen(rows[arm].copy())
+            place = names[at], numbers[at], bool(forced[at])
+            return Choice(
+                arm, float(scores[at]), *place, context, self.origin, propensities, epoch, row
+            )
+
+        return Choices(arms, scores, names, make)
+
+    def stream_key(self, name: str, cached: CachedTask | None) -> Any:
+        """The key of a task's random streams."""
+        if cached is None or cached.stream_key is None:
+            return self.streams.key(name)
+        return cached.stream_key
+
+    def learn(self, choice: Any, reward: Any, task: str | None = None) -> bool:
+        """Learn from one choice or several, of one task where it is given.
+
+        Everything is checked first: nothing changes if anything is refused.
+        """
+        with self.lock:
+            ledger = self.ledger
+            if type(choice) is Choice:  # the usual case
+                rewarded = self.rewarded(choice, reward, task)
+                if self.is_frozen:
+                    return False
+                ledger.learn(rewarded)
+                return True
+            ledger.finish()
+            if task is not None and not isinstance(choice, Choice):  # which names its task
+                ledger.entry(task)
+            single = isinstance(choice, (Choice, str))
+            choices, rewards = ([choice], [reward]) if single else pair_up(choice, reward)
+            batch: dict[tuple[str, int, int], RewardedChoice] = {}
+            for item, value in zip(choices, rewards, strict=True):
+                rewarded = self.rewarded(item, value, task)
+                if rewarded[:3] in batch:
+                    raise self.already_learned(*rewarded[:3])
+                batch[rewarded[:3]] = rewarded
+            if self.is_frozen:
+                return False
+            ledger.learn_all(list(batch.values()))
+            return True
+
+    def rewarded(self, item: Any, reward: Any, task: str | None) -> RewardedChoice:
+        """A choice, or a token of one, with its reward; refused if it cannot be learned from."""
+        choice = Choice.from_token(item, self.origin) if isinstance(item, str) else item
+        if not isinstance(choice, Choice):
+            raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
+        name, epoch, number, row = choice.task, choice.epoch, choice.number, choice.row
+        if row is None:
+            check_choice(choice, self.origin, self.reader.features.context_dim)
+            row = self.reader.features.transform(choice.context)
+        elif choice.origin != self.origin:
+            raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
+        if task is not None and name != task:
+            raise ChoiceError(f"choice {choice.id} belongs to task {name!r}, not {task!r}")
+        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
+            reward = check_reward(reward)
+        if self.ledger.entry(name).was_learned(epoch, number):
+            raise self.already_learned(name, epoch, number)
+        return name, epoch, number, row, float(reward), choice.forced
+
+    def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
+        """The refusal of a choice that was learned from."""
+        return ChoiceError(
+            f"choice {choice_id(name, number, epoch)} was learned from "
+            f"already, or is older than the {self.ledger.choice_window} choices that are remembered"
+        )
+
+    def replay(self, token: str, reward: Any) -> bool:
+        """Learn from a token, unless that was done before; its task is made if it is new."""
+        with self.lock:
+            ledger, entries = self.ledger, self.ledger.entries
+            ledger.finish()
+            if self.is_frozen:
+                raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
+            choice = Choice.from_token(token, self.origin)
+            check_choice(choice, self.origin, self.reader.features.context_dim)
+            reward = check_reward(reward)
+            if choice.task not in entries:
+                if choice.number < entries.first_number:
+                    raise TaskError(f"task {choice.task!r} of choice {choice.id} was deleted")
+                entries.open(choice.task, choice.epoch)
+            if entries[choice.task].was_learned(choice.epoch, choice.number):
+                return False
+            ledger.learn(self.rewarded(choice, reward, None))
+            return True
+
+
+#: The states of this process, for the processes that are forked from it.
+STATES: weakref.WeakSet[BanditState] = weakref.WeakSet()
+
+
+def separate_after_fork() -> None:
+    """Give the states of a forked process new locks: the old ones may be held for ever."""
+    for state in list(STATES):
+        state.separate()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=separate_after_fork)
+
+
+def pair_up(choices: Any, rewards: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Choices and rewards as lists of the same length."""
+    sequence = isinstance(choices, (list, tuple, Sequence)) and not isinstance(choices, bytes)
+    if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
+        raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
+    try:
+        listed = list(rewards)
+    except TypeError:
+        raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
+    if len(listed) != len(choices):
+        raise InputError(
+            f"reward must hold as many numbers as there are choices, {len(choices)}; "
+            f"got {len(listed)}"
+        )
+    return list(choices), listed

@@ -1,0 +1,110 @@
+"""The usual sizes of features, and the values that are too far from them to be learned from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from headstart.errors import InputError
+from headstart.features.contexts import Features
+from headstart.records import Array
+
+__all__ = ["UsualSizes"]
+
+MIN_COUNT = 8  # values that tell the usual size of a feature
+MIN_COUNT_TO_REFUSE = 3  # values before which none is refused
+MAX_RATIO = 1e6  # of a value and the usual size
+STEADY_RATIO = 10.0  # of sizes that hardly change
+
+
+class UsualSizes(NamedTuple):
+    """How large the values of each feature usually are, and how far from where they began.
+
+    Both are geometric means over the values that are not zero, on which outliers have little
+    influence. A Gram matrix holds values up to a million times the usual ones without losing the
+    latter to rounding; larger values are refused.
+
+    Attributes
+    ----------
+    counts, log_sums
+        The number of values and the sum of the logarithms of their sizes (first row) and of their
+        distances from ``origin`` (second row), shape ``(2, context_dim)``.
+    origin
+        The mean of the first contexts.
+    """
+
+    counts: Array
+    log_sums: Array
+    origin: Array
+
+    @classmethod
+    def zero(cls, dim: int) -> UsualSizes:
+        """The sizes before any context."""
+        return cls(np.zeros((2, dim)), np.zeros((2, dim)), np.zeros(dim))
+
+    def update(self, contexts: Array, features: Features) -> UsualSizes:
+        """The sizes after some more contexts, which are refused if a value is far out.
+
+        >>> sizes = UsualSizes.zero(1).update(np.ones((3, 1)), Features(1))
+        >>> sizes.update(np.array([[1e9]]), Features(1))
+        Traceback (most recent call last):
+          ...
+        headstart.errors.InputError: contexts must be within a million times the usual size ...
+        """
+        before = self.with_origin(contexts)
+        size = np.abs(np.stack([contexts, contexts - before.origin], 1))
+        present = size > 0
+        log_sums = before.log_sums + np.log(np.where(present, size, 1.0)).sum(0)
+        counts = before.counts + present.sum(0)
+        # Features with few values so far are measured by these contexts as well. Of one or two
+        # values nothing tells whether they are large or the others are small.
+        known = before.counts >= MIN_COUNT
+        divisor = np.maximum(np.where(known, before.counts, counts), 1)
+        usual = np.exp(np.where(known, before.log_sums, log_sums) / divisor)
+        refusable = before.counts >= MIN_COUNT_TO_REFUSE
+        large, away = ((size > MAX_RATIO * usual) & refusable).swapaxes(0, 1)
+        # A time stamp may move far from where it began, as long as its size hardly changes.
+        far = large | (away & (size[:, 0] > STEADY_RATIO * usual[0]))
+        if far.any():
+            row, column = np.argwhere(far)[0]
+            label = features.column_label(int(column))
+            raise InputError(
+                f"contexts must be within a million times the usual size of their feature; got "
+                f"{contexts[row, column]:g} at row {row}, column {label}, where "
+                f"values are about {usual[0, column]:.3g} in size, and {usual[1, column]:.3g} apart"
+            )
+        return UsualSizes(counts, log_sums, before.origin)
+
+    def with_origin(self, contexts: Array) -> UsualSizes:
+        """The same with another origin, where there is none or it was far out itself."""
+        mean = contexts.mean(0)
+        if not self.counts.any():
+            return self._replace(origin=mean)
+        usual = np.exp(self.log_sums[0] / np.maximum(self.counts[0], 1))
+        astray = (self.counts[0] >= MIN_COUNT) & (np.abs(self.origin) > STEADY_RATIO * usual)
+        astray &= np.abs(mean) <= STEADY_RATIO * usual
+        if not astray.any():
+            return self
+        keep = np.stack([np.ones_like(astray), ~astray])
+        origin = np.where(astray, mean, self.origin)
+        return UsualSizes(self.counts * keep, self.log_sums * keep, origin)
+
+    def usual(self, features: Features) -> Array:
+        """The usual sizes of the features that the model sees; infinite where they are unknown."""
+        if features.scale is not None:
+            return np.ones(features.dim)
+        size = np.full(features.dim, np.inf)
+        known = self.counts[0] >= MIN_COUNT
+        mean = np.exp(self.log_sums[0] / np.maximum(self.counts[0], 1))
+        size[: features.context_dim] = np.where(known, mean, np.inf)
+        return size
+
+    @property
+    def limits(self) -> Array:
+        """The size up to which a value of each feature is accepted, whatever the other values."""
+        known = self.counts >= MIN_COUNT
+        usual = np.exp(self.log_sums / np.maximum(self.counts, 1))
+        steady = known[0] * STEADY_RATIO * usual[0]  # the distances from the origin are unknown
+        limits: Array = np.where(known.all(0), MAX_RATIO * usual.min(0), steady)
+        return limits

@@ -1,0 +1,103 @@
+"""The log-likelihood of tasks under a population."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headstart.arrays import matvec, transpose
+from headstart.model.evidence import Evidence
+from headstart.model.prior import symmetric_root
+from headstart.records import Array
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import (
+    graded_posteriors,
+    loses_digits,
+    noise_variances,
+)
+from headstart.transfer.empirical_bayes.tasks import Tasks
+
+__all__ = ["log_likelihood", "noise_likelihood", "task_likelihoods"]
+
+
+def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array:
+    """:func:`log_likelihood` of every task, under every population of a batch.
+
+    ``root`` stands for that of the covariance, if another is meant.
+    """
+    root = symmetric_root(fit.covariance) if root is None else root
+    around, mean = root[..., None, :, :], fit.mean[..., None, :]
+    variance = noise_variances(fit, tasks)
+    pulled = matvec(tasks.gram, mean)
+    offset = (mean * (2.0 * tasks.moment - pulled)).sum(-1) / (2.0 * variance)
+    inner = around @ (tasks.gram / variance[..., None, None]) @ around
+    surprise = matvec(around, (tasks.moment - pulled) / variance[..., None])
+    huge = loses_digits(inner)
+    if huge.any():
+        inner = np.where(huge[..., None, None], 0.0, inner)
+        surprise = np.where(huge[..., None], 0.0, surprise)
+    gain: Array = offset + 0.5 * gaussian_gain(inner, surprise)
+    squares = np.broadcast_to(tasks.squares, gain.shape)
+    for at, graded in graded_posteriors(fit, root, tasks, huge):
+        own = np.broadcast_to(variance, gain.shape)[at]
+        gain[at] = 0.5 * ((squares[at] - graded.square) / own - graded.information)
+    return gain
+
+
+def gaussian_gain(inner: Array, surprise: Array) -> Array:
+    """vᵀ (I + S)⁻¹ v − log det(I + S), of many S and v at once.
+
+    One factor L Lᵀ of I + S with v as one row more (its length 1, so that 2 on the diagonal is
+    enough): that row of the factor is L⁻¹ v.
+    """
+    dim = inner.shape[-1]
+    length = np.sqrt((surprise**2).sum(-1, keepdims=True))
+    more = np.empty((*inner.shape[:-2], dim + 1, dim + 1))
+    more[..., :dim, :dim] = inner + np.eye(dim)
+    more[..., dim, :dim] = surprise / np.where(length > 0, length, 1.0)
+    more[..., dim, dim] = 2.0
+    try:
+        lower = np.linalg.cholesky(more)  # reads the lower triangle alone
+    except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
+        values, vectors = np.linalg.eigh(inner)
+        values = 1.0 + np.maximum(values, 0.0)
+        square = (matvec(transpose(vectors), surprise) ** 2 / values).sum(-1)
+        return np.asarray(square - np.log(values).sum(-1))
+    square = (lower[..., dim, :dim] ** 2).sum(-1) * length[..., 0] ** 2
+    diagonal = np.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
+    return np.asarray(square - 2.0 * np.log(diagonal).sum(-1))
+
+
+def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
+    """What :func:`task_likelihoods` leaves out: it depends on R alone, −½ (n log R² + Σr²/R²)."""
+    variance = noise_variances(fit, tasks)
+    rest: Array = -0.5 * (tasks.rounds * np.log(variance) + tasks.squares / variance)
+    return rest
+
+
+def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidence) -> Array:
+    """The log density of a task's rewards under a prior, up to what all priors share.
+
+    ``covariance`` may have one axis more than ``mean``: several priors with the same mean.
+    """
+    variance = np.asarray(noise)
+    pulled = matvec(evidence.gram, mean)
+    surprise = (evidence.moment - pulled) / variance[..., None]
+    offset = (mean * (evidence.moment + (evidence.moment - pulled))).sum(-1) / (2.0 * variance)
+    gram = evidence.gram / variance[..., None, None]
+    if covariance.ndim > gram.ndim:
+        gram, surprise, offset = gram[..., None, :, :], surprise[..., None, :], offset[..., None]
+    try:
+        half = np.linalg.cholesky(covariance)
+        lower = np.linalg.cholesky(np.eye(covariance.shape[-1]) + transpose(half) @ gram @ half)
+        u = np.linalg.solve(lower, matvec(transpose(half), surprise)[..., None])[..., 0]
+        log_det = np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+    except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
+        half = symmetric_root(covariance)
+        values, vectors = np.linalg.eigh(half @ gram @ half)
+        values = 1.0 + np.maximum(values, 0.0)
+        u = matvec(transpose(vectors), matvec(half, surprise)) / np.sqrt(values)
+        log_det = 0.5 * np.log(values).sum(-1)
+    gain: Array = offset + 0.5 * (u**2).sum(-1) - log_det
+    return gain

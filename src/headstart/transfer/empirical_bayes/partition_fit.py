@@ -1,0 +1,79 @@
+"""Empirical Bayes for very many tasks, in a few passes over partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headstart.model.evidence import Evidence
+from headstart.transfer.empirical_bayes import passes
+from headstart.transfer.empirical_bayes.passes import (
+    PASS_SCHEDULE,
+    Passes,
+    partition_totals,
+    past_from_totals,
+    step_from_totals,
+    task_totals,
+)
+from headstart.transfer.empirical_bayes.scoring import (
+    STRENGTHS,
+    candidate_covariances,
+    score_held_out,
+    with_task_noise,
+)
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity
+from headstart.transfer.empirical_bayes.strength import mean_strength
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.partitions import Partitions
+
+if TYPE_CHECKING:
+    from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
+
+__all__ = ["fit_partitions"]
+
+SCORING_STEPS = 5, 11  # on a few of the tasks, after which strengths are scored
+
+
+def fit_partitions(
+    transfer: EmpiricalBayes, partitions: Partitions, noise: float | None = None
+) -> EmpiricalBayesState:
+    """The state of the tasks of partitions.
+
+    Now and then the priors of all strengths predict the last tasks, which are left out of the fit
+    for that; those that do well decide on the strength of the next, and whether tasks share
+    anything at all.
+    """
+    count, dim = len(partitions), partitions.dim
+    start = transfer.init(dim, noise)
+    first = Tasks.from_batch(Evidence.unpack(partitions.slice(0, passes.FIRST_FIT_TASKS), dim))
+    state = transfer.update_fit(start.replace(tasks=first), steps=6)
+    if not state.ready:  # no reward at all
+        return state.replace(task_count=float(count), fitted_count=float(count))
+    last = partitions.slice(count - min(capacity(dim), count // 4), count)
+    held = Tasks.from_batch(Evidence.unpack(last, dim))
+    known, fit = state.known_noise, state.fit
+    scores, support = state.scores, state.support
+    over = Passes(partitions)
+    for step, whole in enumerate(PASS_SCHEDULE):
+        totals = others = over.totals(whole, partition_totals, fit)
+        if over.complete:
+            others = totals.minus(task_totals(fit, held))
+        before, strength = fit, dim * mean_strength(scores[..., :-1], STRENGTHS)
+        fit, sums = step_from_totals(before, others, strength, known)
+        if whole or step in SCORING_STEPS:
+            held = with_task_noise(fit, held, known, transfer.constant)
+            candidates = candidate_covariances(sums, strength, fit)
+            scores, support = score_held_out(start, fit, candidates, held)
+    # The last step once more, with these tasks and the strength that they have chosen.
+    strength = dim * mean_strength(scores[..., :-1], STRENGTHS)
+    fit, sums = step_from_totals(before, totals, strength, known)
+    return state.replace(
+        tasks=with_task_noise(fit, held, known, transfer.constant),
+        past=past_from_totals(before, others),
+        fit=fit,
+        candidates=candidate_covariances(sums, strength, fit),
+        scores=scores,
+        support=support * count / len(held),
+        known_squared=sums.known_squared,
+        task_count=float(count),
+        fitted_count=float(count),
+    )

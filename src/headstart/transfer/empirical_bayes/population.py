@@ -1,0 +1,110 @@
+"""The Gaussian population that is fitted to tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.arrays import congruence, float_if_scalar, matvec, stable_argsort, trace
+from headstart.model.evidence import Evidence
+from headstart.model.prior import ONE_NOISE
+from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.noise import own_scale
+
+__all__ = ["Fit"]
+
+INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
+INITIAL_FREEDOM = 128.0  # how alike the tasks' noise is taken to be before there are tasks
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Fit(Record):
+    """μ, Σ, the covariance of μ's own error, and the distribution of the tasks' noise.
+
+    A task's R_i² is scaled-inverse-χ² with scale ``noise_variance`` and ``freedom`` degrees of
+    freedom (:mod:`headstart.transfer.empirical_bayes.task_noise`). Σ and μ's error are in reward
+    units, as everywhere.
+    """
+
+    mean: Array
+    covariance: Array
+    error: Array
+    noise_variance: Any
+    freedom: Any = ONE_NOISE
+
+    @classmethod
+    def isotropic(cls, mean: Array, variance: Any, noise_variance: Any) -> Fit:
+        """The same variance everywhere."""
+        covariance = np.asarray(variance)[..., None, None] * np.eye(mean.shape[-1])
+        freedom = float_if_scalar(np.full(mean.shape[:-1], INITIAL_FREEDOM))
+        return cls.unchecked(mean, covariance, np.zeros_like(covariance), noise_variance, freedom)
+
+    @classmethod
+    def initial(cls, tasks: Tasks, known_noise: float) -> tuple[Fit, npt.NDArray[np.bool_]]:
+        """A first guess from the scale of the first tasks that have one, and whether any has.
+
+        Half of their mean square is taken to be the mean's, half the spread's. Tasks whose rewards
+        are all zero tell no scale, however many they are.
+        """
+        telling = (tasks.squares > 0) & (tasks.weight > 0)
+        few = tasks.take(stable_argsort(~telling)[..., :INITIAL_FIT_TASKS])
+        noise, lam = own_scale(
+            Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
+        )
+        counts = (few.squares > 0) & (few.weight > 0)
+        share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
+        variance = np.exp((share * np.log(np.asarray(noise) ** 2)).sum(-1))
+        spread = np.exp((share * np.log(np.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
+        if known_noise:
+            variance = known_noise**2 * np.ones_like(spread)
+        mean = np.zeros_like(few.moment[..., 0, :])
+        fit = cls.isotropic(mean, float_if_scalar(spread), float_if_scalar(variance))
+        return fit, np.asarray(counts.any(-1))
+
+    @property
+    def mean_square(self) -> Array:
+        """s², the mean square of θ per dimension."""
+        total = np.asarray(trace(self.covariance) + (self.mean**2).sum(-1))
+        square: Array = total / self.mean.shape[-1]
+        return square
+
+    def size_only(self) -> tuple[Array, Array]:
+        """The mean and the covariance of a prior that knows only the size of θ: 0 and s² I."""
+        eye = np.eye(self.mean.shape[-1])
+        return np.zeros_like(self.mean), self.mean_square[..., None, None] * eye
+
+    def where(self, which: npt.NDArray[np.bool_], other: Fit) -> Fit:
+        """Itself or the other, per batch element."""
+        if which.all():
+            return self
+        return Fit.unchecked(
+            np.where(which[..., None], self.mean, other.mean),
+            np.where(which[..., None, None], self.covariance, other.covariance),
+            np.where(which[..., None, None], self.error, other.error),
+            float_if_scalar(np.where(which, self.noise_variance, other.noise_variance)),
+            float_if_scalar(np.where(which, self.freedom, other.freedom)),
+        )
+
+    def repeat(self, number: int) -> Fit:
+        """The same population so many times, along a new first axis."""
+        fields = (np.asarray(getattr(self, name), dtype=float) for name in self.__slots__)
+        return Fit.unchecked(*(np.repeat(field[None], number, 0) for field in fields))
+
+    def transform(self, matrix: Array) -> Fit:
+        """The population of the parameters multiplied by a matrix."""
+        return self.replace(
+            mean=matvec(matrix, self.mean),
+            covariance=congruence(matrix, self.covariance),
+            error=congruence(matrix, self.error),
+        )
+
+    def differs_from(self, other: Fit, share: float) -> bool:
+        """Whether another fit is away by more than a share of the tasks' spread."""
+        spread = np.diagonal(self.covariance, axis1=-2, axis2=-1)
+        scale = np.sqrt(spread[..., :, None] * spread[..., None, :])
+        wider = np.abs(other.covariance - self.covariance) > share * scale
+        return bool(wider.any() or ((other.mean - self.mean) ** 2 > share**2 * spread).any())

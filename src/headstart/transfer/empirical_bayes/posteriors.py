@@ -1,0 +1,183 @@
+"""What tasks know under a population: their posteriors, residuals and noise.
+
+In coordinates whitened by Σ = F F, with G_i = gram/R_i² and b_i = moment/R_i², a task has ::
+
+    E_i = (I + F G_i F)⁻¹        K_i = I − E_i            what it knows, 0 … I
+    z_i = E_i F (b_i − G_i μ)                             its posterior mean, whitened
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.model.graded import HUGE, Graded, graded_posterior
+from headstart.model.prior import symmetric_root
+from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.task_noise import (
+    expected_precision_and_log,
+    task_variance,
+    usable_residuals,
+)
+from headstart.transfer.empirical_bayes.tasks import Tasks
+
+__all__ = [
+    "Past",
+    "TaskPosteriors",
+    "estimate_task_noise",
+    "graded_posteriors",
+    "loses_digits",
+    "noise_variances",
+    "posteriors",
+    "task_posteriors",
+]
+
+NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
+
+
+def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
+    """K_i and z_i of every task."""
+    variance = noise_variances(fit, tasks)[..., None]
+    around = root[..., None, :, :]
+    inner = around @ (tasks.gram / variance[..., None]) @ around
+    huge = loses_digits(inner)
+    if huge.any():
+        inner = np.where(huge[..., None, None], 0.0, inner)
+    left = np.linalg.inv(np.eye(root.shape[-1]) + inner)
+    surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
+    if huge.any():  # unless its posterior is found below, such a task tells nothing
+        surprise = np.where(huge[..., None], 0.0, surprise)
+    z = matvec(left, matvec(around, surprise))
+    for at, graded in graded_posteriors(fit, root, tasks, huge):
+        whiten = np.linalg.inv(root[at[:-1]])
+        half = np.sqrt(variance[at][0]) * (whiten @ graded.root)
+        left[at], z[at] = half @ half.T, whiten @ (graded.mean - fit.mean[at[:-1]])
+    return np.eye(root.shape[-1]) - left, z
+
+
+def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
+    """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
+    return np.asarray(np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > HUGE)
+
+
+def graded_posteriors(
+    fit: Fit, root: Array, tasks: Tasks, huge: npt.NDArray[np.bool_]
+) -> Iterator[tuple[tuple[int, ...], Graded]]:
+    """The posteriors of such tasks."""
+    if not huge.any():
+        return
+    shape = huge.shape
+    variance = np.broadcast_to(noise_variances(fit, tasks), shape)
+    means = np.broadcast_to(fit.mean, root.shape[:-1])
+    gram = np.broadcast_to(tasks.gram, (*shape, *tasks.gram.shape[-2:]))
+    moment = np.broadcast_to(tasks.moment, (*shape, tasks.moment.shape[-1]))
+    squares = np.broadcast_to(tasks.squares, shape)
+    for place in np.argwhere(huge):
+        at = tuple(int(number) for number in place)
+        start = root[at[:-1]] / np.sqrt(variance[at])
+        graded = graded_posterior(means[at[:-1]], start, gram[at], moment[at], float(squares[at]))
+        if graded is not None:
+            yield at, graded
+
+
+def noise_variances(fit: Fit, tasks: Tasks) -> Array:
+    """R_i² of every task: its own, or the population's where it has not been estimated."""
+    own, population = tasks.noise_variance, np.asarray(fit.noise_variance)[..., None]
+    return np.where(own > 0, own, population)
+
+
+class TaskPosteriors(NamedTuple):
+    """Of every task: K_i, z_i, the posterior mean, and the residuals there.
+
+    ``square`` is the residual sum of squares and ``freedom`` its degrees of freedom.
+    """
+
+    known: Array
+    z: Array
+    mean: Array
+    square: Array
+    freedom: Array
+
+
+def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
+    """The posteriors of tasks under a population with this root of Σ."""
+    known, z = posteriors(fit, root, tasks)
+    mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
+    fitted = (mean * (2.0 * tasks.moment - matvec(tasks.gram, mean))).sum(-1)
+    square = np.maximum(tasks.squares - fitted, 0.0)
+    freedom = np.maximum(tasks.rounds - trace(known), 0.0)
+    return TaskPosteriors(known, z, mean, square, freedom)
+
+
+def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
+    """The tasks with R_i² as their residuals under a fit show it."""
+    root = symmetric_root(fit.covariance)
+    for _ in range(NOISE_ITERATIONS):
+        *_, square, freedom = task_posteriors(fit, root, tasks)
+        found = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        own = task_variance(fit.noise_variance, fit.freedom, found.square, found.freedom)
+        tasks = tasks.replace(noise_variance=own)
+    return tasks
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Past(Record):
+    """What is left of tasks whose evidence is no longer at hand.
+
+    Each was replaced by its posterior when it left: ``count``, Σ m_i, Σ (C_i + m_i m_iᵀ),
+    Σ E[1/R_i²] and Σ E[log R_i²].
+    """
+
+    count: Any
+    first: Array
+    second: Array
+    precision: Any
+    logs: Any
+
+    @classmethod
+    def zero(cls, dim: int, batch: tuple[int, ...] = ()) -> Past:
+        """No task."""
+        flat: Any = np.zeros(batch) if batch else 0.0
+        return cls.unchecked(
+            flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat
+        )
+
+    def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0, constant: bool = False) -> Past:
+        """Replace tasks by their posteriors under a fit (or take them out again)."""
+        root = symmetric_root(fit.covariance)
+        known, _, mean, square, freedom = task_posteriors(fit, root, tasks)
+        weight = sign * tasks.weight
+        left = np.eye(known.shape[-1]) - known
+        spread = root @ np.einsum("...n,...nij->...ij", weight, left) @ root
+        found = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        precision, logs = expected_precision_and_log(fit.noise_variance, fit.freedom, found)
+        return Past.unchecked(
+            float_if_scalar(self.count + weight.sum(-1)),
+            self.first + (weight[..., None] * mean).sum(-2),
+            self.second + spread + transpose(mean) @ (weight[..., None] * mean),
+            float_if_scalar(self.precision + (weight * precision).sum(-1)),
+            float_if_scalar(self.logs + (weight * logs).sum(-1)),
+        )
+
+    def discount(self, factor: Any) -> Past:
+        """The same, counting less."""
+        share = np.asarray(factor)
+        return Past.unchecked(
+            float_if_scalar(self.count * share),
+            self.first * share[..., None],
+            self.second * share[..., None, None],
+            float_if_scalar(self.precision * share),
+            float_if_scalar(self.logs * share),
+        )
+
+    def transform(self, matrix: Array) -> Past:
+        """The same tasks, with parameters multiplied by a matrix."""
+        return self.replace(
+            first=matvec(matrix, self.first), second=congruence(matrix, self.second)
+        )

@@ -1,0 +1,165 @@
+"""How well priors of many strengths predict tasks that are new to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.arrays import float_if_scalar, trace
+from headstart.model.graded import HUGE
+from headstart.records import Array
+from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
+from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import estimate_task_noise
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
+from headstart.transfer.empirical_bayes.strength import (
+    MAX_SCORE_DEFICIT,
+    SCORE_DECAY,
+    clip_scores,
+    mean_strength,
+)
+from headstart.transfer.empirical_bayes.tasks import Tasks
+
+if TYPE_CHECKING:
+    from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
+
+__all__ = [
+    "STRENGTHS",
+    "WIDE_DIM",
+    "candidate_covariances",
+    "cross_validate",
+    "prefers_size_only",
+    "score_held_out",
+    "score_task",
+    "with_task_noise",
+]
+
+#: Strengths that are tried, as multiples of the dimension.
+STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
+WIDE_DIM = 256  # features from which on steps are expensive
+FOLDS = 4
+
+
+def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
+    """Covariances that other strengths would give.
+
+    With very many features every one of them would take seconds. There more regularising tasks are
+    mixed in by their share, and fewer are not tried.
+    """
+    dim = sums.root.shape[-1]
+    many = dim * STRENGTHS
+    if dim <= WIDE_DIM:
+        return np.stack([covariance_step(sums, each * np.ones_like(strength)) for each in many], -3)
+    count = np.asarray(trace(sums.known) / dim)[..., None] + 1.0
+    now = np.asarray(strength)[..., None]
+    share = np.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
+    even = np.asarray(trace(fit.covariance) / dim)[..., None, None, None] * np.eye(dim)
+    tried: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
+    return tried
+
+
+def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
+    """The tasks with their own noise, unless R is given."""
+    return tasks if known_noise else estimate_task_noise(fit, tasks.with_residuals(), constant)
+
+
+def prefers_size_only(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
+    """Whether the prior that knows only a size has predicted recent tasks best."""
+    better = np.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
+    return np.asarray(better & (np.asarray(state.ready) > 0))
+
+
+def score_task(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalBayesState:
+    """Score every candidate's prediction of a task that is new to it, in the state's units."""
+    if state.pending_readds > 0:
+        return state.replace(pending_readds=state.pending_readds - 1.0)
+    fit, evidence = state.fit, task.task(0)
+    own = task.noise_variance[..., 0]
+    variance = np.where(own > 0, own, fit.noise_variance)
+    counts = (np.asarray(state.ready) > 0) * (np.asarray(evidence.rounds) > 0) * weight
+    # A task with a context far out of all others' range says nothing of how well it was predicted.
+    spread = trace(fit.covariance + fit.error)[..., None]
+    diagonal = np.diagonal(evidence.gram, axis1=-2, axis2=-1)
+    reach = diagonal / np.asarray(variance)[..., None] * spread
+    counts = counts * (reach.max(-1) <= HUGE)
+    if not counts.any():
+        return state
+    informed = log_likelihood(
+        fit.mean, state.candidates + fit.error[..., None, :, :], variance, evidence
+    )
+    alone = log_likelihood(*fit.size_only(), variance, evidence)
+    latest = np.concatenate([informed, np.asarray(alone)[..., None]], -1)
+    latest = clip_scores(latest, latest.max(-1, keepdims=True))
+    new = SCORE_DECAY**weight * state.scores + counts[..., None] * latest
+    new = new - new.max(-1, keepdims=True)
+    used = mean_strength(state.scores[..., :-1], STRENGTHS)
+    nearest = np.abs(np.log(STRENGTHS) - np.log(used)[..., None]).argmin(-1)
+    gain = np.take_along_axis(informed, nearest[..., None], -1)[..., 0] - alone
+    cusum = np.minimum(state.cusum + counts * np.maximum(gain, -MAX_SCORE_DEFICIT), 0.0)
+    length = np.where(cusum < 0, np.asarray(state.cusum_length) + (counts > 0), 0.0)
+    return state.replace(
+        scores=np.where(counts[..., None] > 0, new, state.scores),
+        support=float_if_scalar(state.support + counts * gain),
+        cusum=float_if_scalar(cusum),
+        cusum_length=float_if_scalar(length),
+    )
+
+
+def score_held_out(
+    start: EmpiricalBayesState, fit: Fit, candidates: Array, tasks: Tasks
+) -> tuple[Array, float]:
+    """Scores of all strengths on tasks that are new to a fit; every one of them counts.
+
+    Also the support: by how much the strength that did best has predicted them better than a prior
+    that knows only the size of θ.
+    """
+    none = np.zeros_like(fit.error)
+    populations = [fit.replace(covariance=sigma, error=none) for sigma in candidates + fit.error]
+    mean, covariance = fit.size_only()
+    populations.append(fit.replace(mean=mean, covariance=covariance, error=none))
+    counts = (tasks.rounds > 0) * tasks.weight
+    # One by one, to save memory.
+    found = np.stack([task_likelihoods(each, tasks) for each in populations])
+    total = clip_scores(found, found.max(0)) @ counts
+    scores = start.scores + total
+    best = scores[:-1].argmax()
+    return scores - scores.max(), float((found[best] - found[-1]) @ counts)
+
+
+def cross_validate(
+    transfer: EmpiricalBayes, state: EmpiricalBayesState, sample: Tasks, tasks: int
+) -> tuple[Array, Any]:
+    """Scores of all strengths on tasks left out, as if the latest had given them; the support.
+
+    ``sample`` stands for so many ``tasks``.
+    """
+    count, folds = len(sample), min(len(sample), FOLDS)
+    if folds < 2:
+        return state.scores, state.support
+    recent = min(count, 1.0 / (1.0 - SCORE_DECAY))
+    parts = [np.arange(count) % folds == fold for fold in range(folds)]
+    fitted = [state.replace(tasks=sample.replace(weight=sample.weight * ~held)) for held in parts]
+    scores, support = state.scores, state.support
+    # Candidates are exact only near the strength of the fit: choose, fit, and choose again.
+    for _ in range(3):
+        total: Any = np.zeros_like(state.scores)
+        support = np.zeros_like(np.asarray(state.support))
+        for fold, held in enumerate(parts):
+            start = fitted[fold].replace(scores=scores)
+            fitted[fold] = transfer.update_fit(start, steps=8)
+            judge = fitted[fold].replace(scores=np.zeros_like(scores))
+            local = with_task_noise(
+                judge.fit,
+                judge.units.convert_tasks(sample),
+                state.known_noise,
+                transfer.constant,
+            )
+            for at in np.flatnonzero(held):
+                judged = score_task(judge, local[at : at + 1], 1.0)
+                total += judged.scores
+                support = support + judged.support
+        scores = state.scores + total * (recent / count)
+    return scores, float_if_scalar(support * (tasks / count))

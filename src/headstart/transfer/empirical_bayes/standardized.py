@@ -1,0 +1,138 @@
+"""What transfers that take the units of features from data have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.model.evidence import Evidence
+from headstart.model.prior import Prior
+from headstart.records import Array, flatten
+from headstart.transfer.base import Transfer
+from headstart.transfer.empirical_bayes.passes import PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
+from headstart.transfer.noise import own_scale
+
+__all__ = ["StandardizedTransfer"]
+
+#: Fields of a state that are never below 0.
+NON_NEGATIVE = {
+    "fit.freedom",
+    "fit.noise_variance",
+    "past.count",
+    "past.precision",
+    "task_count",
+    "tasks.noise_variance",
+    "tasks.rounds",
+    "tasks.squares",
+    "tasks.weight",
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class StandardizedTransfer(Transfer):
+    """Fits in standardized features; the state has ``tasks``, ``contexts`` and ``units``.
+
+    The tasks' evidence is in the units given. Everything else is in ``units``, which the evidence
+    tells, or where it tells nothing, the contexts that were on offer.
+
+    Parameters
+    ----------
+    units : {"free", "given"}, default "free"
+        ``"free"``: the fit is made in standardized features, so that no decision depends on the
+        units of features, nor, with an intercept, on where their scales begin. ``"given"``:
+        features count as they come.
+    constant : bool, default False
+        Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
+        intercept sets this.
+    """
+
+    units: str = dataclasses.field(default="free", kw_only=True)
+    constant: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        checks.one_of("units", self.units, ("free", "given"))
+        if not isinstance(self.constant, bool):
+            raise checks.refuse("constant", "True or False", self.constant)
+
+    @property
+    def unit_free(self) -> bool:
+        """As set."""
+        return self.units == "free"
+
+    def with_constant(self, constant: bool) -> StandardizedTransfer:
+        """The same, told whether the last feature is the intercept."""
+        return dataclasses.replace(self, constant=constant)
+
+    def units_of(self, tasks: Tasks, contexts: ContextMoments) -> Units:
+        """The units to fit in."""
+        if not self.unit_free:
+            return Units.identity(tasks.moment.shape[-1], tasks.weight.shape[:-1])
+        return Units.of(tasks, contexts, self.constant)
+
+    def observe_contexts(self, state: Any, contexts: Array) -> Any:
+        """Take the units of features from contexts on offer, where no reward has told them."""
+        return self.in_current_units(state.replace(contexts=state.contexts.add(contexts)))
+
+    def carry_contexts(self, state: Any, earlier: Any) -> Any:
+        """A state with the contexts on offer that an earlier state has observed."""
+        return self.in_current_units(state.replace(contexts=earlier.contexts))
+
+    def unscaled_features(self, state: Any) -> npt.NDArray[np.bool_]:
+        """Which features have not varied yet."""
+        return np.asarray(state.units.inverse == 0.0)
+
+    def in_current_units(self, state: Any) -> Any:
+        """The same state in the units that its tasks tell."""
+        if not self.unit_free:
+            return state
+        units = self.units_of(state.tasks, state.contexts)
+        change = change_of_units(state.units, units)
+        return state if change is None else self.transform(state, *change).replace(units=units)
+
+    @abstractmethod
+    def transform(self, state: Any, matrix: Array, lost: npt.NDArray[np.bool_]) -> Any:
+        """A state with parameters multiplied by a matrix; ``lost`` where the fit is of no use."""
+
+    def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
+        """The prior of a task while no other can tell the scale of θ and of the noise."""
+        units = self.units_of(Tasks.of(evidence), state.contexts)
+        noise, lam = own_scale(units.convert_evidence(evidence))
+        root = np.eye(evidence.dim) / np.sqrt(np.asarray(lam))[..., None, None]
+        mean, root = units.to_original(np.zeros_like(evidence.moment), root)
+        return Prior(mean, root, noise=noise, noise_freedom=0.0)
+
+    @property
+    def partition_passes(self) -> int:
+        """One for each step."""
+        return len(PASS_SCHEDULE)
+
+    def check_state(self, state: Any) -> None:
+        """Refuse counts and variances below 0, and weights of groups that do not add up to 1."""
+        for name, array in flatten(state).items():
+            # The rounding of what was subtracted is no fault.
+            size = 1.0
+            if name == "past.precision":
+                size = max(state.task_count / state.fit.noise_variance, 1.0)
+            if name in NON_NEGATIVE and float(array.min(initial=0.0)) < -1e-6 * size:
+                raise InputError(f"state.{name} must be 0 or more; got less")
+            if name.startswith("fits."):
+                check_group_fit(name, array)
+
+
+def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:
+    """Refuse weights, variances and degrees of freedom that groups of tasks cannot have."""
+    if name.endswith(".log_weights"):
+        total = float(np.exp(np.minimum(array, 1.0)).sum())
+        if not array.size or not abs(total - 1.0) <= 1e-6:
+            raise InputError(f"state.{name} must have weights that add up to 1; got others")
+    if name.endswith((".noise_variance", ".freedom")):
+        for number in array.flat:
+            checks.positive(f"state.{name}", float(number))

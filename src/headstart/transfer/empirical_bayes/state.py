@@ -1,0 +1,84 @@
+"""The state of empirical Bayes, and how many tasks it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.empirical_bayes.units import ContextMoments, Units
+
+__all__ = ["EmpiricalBayesState", "capacity", "thin"]
+
+MIN_KEPT_TASKS, MAX_KEPT_TASKS = 32, 256  # tasks whose evidence is kept
+KEPT_NUMBERS = 2**21  # numbers that it may take, about
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EmpiricalBayesState(Record):
+    """What is kept of the tasks, the fit, and how well it has predicted.
+
+    The tasks' evidence is in the units given; everything else is in ``units``.
+
+    Attributes
+    ----------
+    known_noise
+        R where the caller knows it, else 0.
+    tasks, past
+        The tasks whose evidence is kept, and the posteriors of older ones.
+    fit
+        The population.
+    candidates
+        Covariances of other strengths of regularisation.
+    scores
+        The recent log-likelihoods of new tasks under these and, last, under a prior that knows only
+        the tasks' size.
+    support
+        The sum of all evidence for transfer, in nats.
+    cusum, cusum_length
+        The evidence of the latest tasks against the fit (a CUSUM statistic, 0 or less), and of how
+        many tasks it is.
+    task_count, fitted_count
+        How many tasks there were, and how many at the last fit.
+    ready
+        1 where a reward has told the scale, else 0.
+    known_squared
+        Σ K² at the last fit.
+    pending_readds
+        How many tasks were taken out. As many folds are taken to be the same tasks again, which
+        were scored before.
+    units, contexts
+        The units of features, and the moments of contexts that were on offer.
+    """
+
+    known_noise: float
+    tasks: Tasks
+    past: Past
+    fit: Fit
+    candidates: Array
+    scores: Array
+    support: Any
+    cusum: Any
+    cusum_length: Any
+    task_count: float
+    fitted_count: float
+    ready: Any
+    known_squared: Array
+    pending_readds: float
+    units: Units
+    contexts: ContextMoments
+
+
+def capacity(dim: int) -> int:
+    """How many tasks' evidence is kept."""
+    return int(np.clip(KEPT_NUMBERS // dim**2, MIN_KEPT_TASKS, MAX_KEPT_TASKS))
+
+
+def thin(tasks: Tasks) -> Tasks:
+    """At most as many tasks as are kept, evenly spaced."""
+    return tasks[:: max(1, len(tasks) // MAX_KEPT_TASKS)][:MAX_KEPT_TASKS]

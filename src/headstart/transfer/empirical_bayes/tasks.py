@@ -1,0 +1,153 @@
+"""Many tasks side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.model.belief import residual_of
+from headstart.model.evidence import Evidence
+from headstart.records import Array, Record
+
+__all__ = ["Tasks", "canonical_order"]
+
+SCALAR_FIELDS = ("rounds", "squares", "weight", "noise_variance", "residual", "freedom")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tasks(Record):
+    """The evidence of several tasks side by side: one axis more, after the batch axes.
+
+    ``noise`` is every task's own R², 0 where it has not been estimated yet; ``residual`` is the
+    residual sum of squares of least squares and ``freedom`` its degrees of freedom, below 0 where
+    they have not been computed yet.
+    """
+
+    gram: Array
+    moment: Array
+    rounds: Array
+    squares: Array
+    weight: Array
+    noise_variance: Array
+    residual: Array
+    freedom: Array
+
+    @classmethod
+    def empty(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
+        """No task."""
+        flat = np.zeros((*batch, 0))
+        gram, moment = np.zeros((*batch, 0, dim, dim)), np.zeros((*batch, 0, dim))
+        return cls.unchecked(gram, moment, *[flat] * len(SCALAR_FIELDS))
+
+    @classmethod
+    def of(cls, evidence: Evidence, weight: Any = 1.0) -> Self:
+        """One task."""
+        batch = evidence.batch
+        scalars = (
+            evidence.rounds,
+            evidence.squares,
+            np.broadcast_to(weight, batch),
+            np.zeros(batch),
+            np.zeros(batch),
+            np.full(batch, -1.0),
+        )
+        flat = [np.asarray(value, dtype=float)[..., None] for value in scalars]
+        return cls.unchecked(evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
+
+    @classmethod
+    def from_batch(cls, evidence: Evidence) -> Self:
+        """The tasks along a batch axis; each counts once."""
+        flat = evidence.rounds
+        return cls.unchecked(
+            evidence.gram,
+            evidence.moment,
+            flat,
+            evidence.squares,
+            np.ones_like(flat),
+            np.zeros_like(flat),
+            np.zeros_like(flat),
+            np.full_like(flat, -1.0),
+        )
+
+    def __len__(self) -> int:
+        return int(self.weight.shape[-1])
+
+    def __getitem__(self, at: Any) -> Tasks:
+        """Some of the tasks: a slice, or their numbers."""
+        return Tasks.unchecked(
+            self.gram[..., at, :, :],
+            self.moment[..., at, :],
+            *(getattr(self, name)[..., at] for name in SCALAR_FIELDS),
+        )
+
+    def take(self, order: npt.NDArray[np.intp]) -> Tasks:
+        """The tasks with these numbers, along the last axis, for every batch element."""
+        return Tasks.unchecked(
+            np.take_along_axis(self.gram, order[..., None, None], -3),
+            np.take_along_axis(self.moment, order[..., None], -2),
+            *(np.take_along_axis(getattr(self, name), order, -1) for name in SCALAR_FIELDS),
+        )
+
+    def find(self, evidence: Evidence) -> npt.NDArray[np.intp] | None:
+        """Where a task with this evidence is, per batch element; ``None`` unless all have one."""
+        same = (
+            (self.squares == np.asarray(evidence.squares)[..., None])
+            & (self.rounds == np.asarray(evidence.rounds)[..., None])
+            & (self.moment == evidence.moment[..., None, :]).all(-1)
+        )
+        if not same.any(-1).all():
+            return None
+        return np.asarray(np.where(same, 1.0 + self.weight, 0.0).argmax(-1))[..., None]
+
+    def pop(self, at: npt.NDArray[np.intp], weight: float) -> tuple[Tasks, Tasks]:
+        """A task with as much weight as it has of this, and the tasks without that."""
+        task = self.take(at)
+        task = task.replace(weight=np.minimum(weight, task.weight))
+        left = self.weight.copy()
+        np.put_along_axis(left, at, np.take_along_axis(left, at, -1) - task.weight, -1)
+        counting = (left > 0).any(tuple(range(left.ndim - 1)))
+        return task, self.replace(weight=left)[np.flatnonzero(counting)]
+
+    def noise_fields(self) -> dict[str, Array]:
+        """What is estimated of each task's noise."""
+        return {name: getattr(self, name) for name in ("noise_variance", "residual", "freedom")}
+
+    def with_residuals(self) -> Tasks:
+        """The same, with what least squares leaves of each task (in units that make sense)."""
+        if not len(self) or (self.freedom >= 0).all():
+            return self
+        square, freedom = residual_of(self.gram, self.moment, self.squares, self.rounds)
+        return self.replace(residual=square, freedom=freedom)
+
+    def task(self, at: int) -> Evidence:
+        """One of them."""
+        return Evidence.unchecked(
+            self.gram[..., at, :, :],
+            self.moment[..., at, :],
+            self.rounds[..., at],
+            self.squares[..., at],
+            None,
+        )
+
+    def join(self, *others: Tasks) -> Tasks:
+        """These and others."""
+        axes = {"gram": -3, "moment": -2} | dict.fromkeys(SCALAR_FIELDS, -1)
+        parts = (self, *others)
+        return Tasks.unchecked(
+            *(np.concatenate([getattr(part, name) for part in parts], axes[name]) for name in axes),
+        )
+
+
+def canonical_order(tasks: Tasks) -> npt.NDArray[np.intp]:
+    """An order of tasks that depends on their content alone, so that sums round alike."""
+    if tasks.weight.ndim > 1 or len(tasks) < 2:
+        return np.arange(len(tasks))
+    # One number that differs wherever anything does; sines are as good as random and the same
+    # everywhere.
+    size, dim = tasks.moment.shape
+    content = np.hstack([tasks.moment, tasks.gram.reshape(size, dim * dim)])
+    mark = (content * np.sin(1.0 + np.arange(content.shape[1]))).sum(1)
+    return np.asarray(np.lexsort((mark, tasks.rounds, tasks.squares)))

@@ -1,0 +1,183 @@
+"""A mixture of so many groups of tasks, fitted by EM."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.arrays import matvec, trace
+from headstart.model.mixture import normalised
+from headstart.model.prior import symmetric_root
+from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step, scoring_step
+from headstart.transfer.empirical_bayes.likelihood import noise_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.passes import Totals, sum_totals, task_totals
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past, posteriors
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.partitions import chunks
+
+__all__ = ["STRENGTHS", "GroupFit", "group_totals"]
+
+#: Strengths that are tried, as multiples of the dimension.
+STRENGTHS = 10.0 ** np.arange(-2.5, 0.51, 0.5)
+LLOYD_STEPS = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GroupFit(Record):
+    """A mixture of so many groups: their populations, weights and past tasks.
+
+    ``roots`` are those of the covariances that other strengths would give, the means' errors
+    included.
+    """
+
+    fit: Fit
+    log_weights: Array
+    past: Past
+    roots: Array
+
+    @classmethod
+    def initial(cls, groups: int, dim: int, variance: float) -> GroupFit:
+        """Before any task: all groups alike."""
+        flat = np.full(groups, variance)
+        fit = Fit.isotropic(np.zeros((groups, dim)), flat, flat)
+        roots = np.repeat(symmetric_root(fit.covariance)[None], len(STRENGTHS), 0)
+        weights = np.full(groups, -np.log(groups))
+        return cls.unchecked(fit, weights, Past.zero(dim, (groups,)), roots)
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return len(self.log_weights)
+
+    def transform(self, matrix: Array) -> GroupFit:
+        """The mixture of the parameters multiplied by a matrix."""
+        return self.replace(
+            fit=self.fit.transform(matrix),
+            past=self.past.transform(matrix),
+            roots=matrix @ self.roots,
+        )
+
+    def assign(self, tasks: Tasks) -> Tasks:
+        """The tasks with a weight in every group: how likely they belong there."""
+        logs = self.log_weights[:, None] + task_likelihoods(self.fit, tasks)
+        return tasks.replace(weight=tasks.weight * np.exp(normalised(logs.T)).T)
+
+    def likelihood(self, tasks: Tasks) -> float:
+        """The log-likelihood of tasks."""
+        logs = self.log_weights[:, None] + task_likelihoods(self.fit, tasks)
+        logs = logs + noise_likelihood(self.fit, tasks)
+        top = logs.max(0)
+        return float((tasks.weight * (top + np.log(np.exp(logs - top).sum(0)))).sum())
+
+    def predict(self, task: Tasks) -> Array:
+        """The log-likelihood of one task at every strength."""
+        logs = self.log_weights + task_likelihoods(self.fit, task, self.roots)[..., 0]
+        logs = logs + noise_likelihood(self.fit, task)[..., 0]
+        top = logs.max(-1)
+        predicted: Array = top + np.log(np.exp(logs - top[:, None]).sum(-1))
+        return predicted
+
+    def retire(self, tasks: Tasks, constant: bool, sign: float = 1.0) -> Past:
+        """The past with tasks whose evidence is no longer kept."""
+        return self.past.add(self.fit, self.assign(tasks), sign, constant)
+
+    def improve(
+        self, tasks: Tasks, known_noise: float, strength: float, steps: int, constant: bool
+    ) -> GroupFit:
+        """So many steps of EM, each a scoring step for every group."""
+        mixture, sums = self, None
+        for _ in range(steps):
+            shared = mixture.assign(tasks)
+            count = shared.weight.sum(-1) + np.asarray(mixture.past.count)
+            fit, sums, _ = scoring_step(
+                mixture.fit,
+                shared,
+                mixture.past,
+                np.full(self.groups, strength),
+                known_noise,
+                mixture.size(count),
+                constant=constant,
+            )
+            mixture = mixture.with_fit(fit, count)
+        assert sums is not None
+        return mixture.with_roots(sums)
+
+    def size(self, count: Array) -> float:
+        """The variance per dimension of all groups, by which small ones are regularised."""
+        each = count * trace(self.fit.covariance)
+        return float(each.sum() / count.sum() / self.fit.mean.shape[-1])
+
+    def with_fit(self, fit: Fit, count: Array) -> GroupFit:
+        """The mixture with other populations: one noise for all, and weights by their tasks."""
+        share = count / count.sum()
+        noise, freedom = (
+            value
+            if (value == value[0]).all()
+            else np.full(len(count), np.exp(share @ np.log(value)))
+            for value in (np.asarray(fit.noise_variance), np.asarray(fit.freedom))
+        )
+        return self.replace(
+            fit=fit.replace(noise_variance=noise, freedom=freedom),
+            log_weights=np.log((count + 1.0) / (count + 1.0).sum()),
+        )
+
+    def with_roots(self, sums: StepSums) -> GroupFit:
+        """The mixture with what other strengths would give."""
+        dim = self.fit.mean.shape[-1]
+        tried = [covariance_step(sums, np.full(self.groups, dim * value)) for value in STRENGTHS]
+        return self.replace(roots=symmetric_root(np.stack(tried) + self.fit.error))
+
+    def restart(self, whole: Fit, tasks: Tasks) -> GroupFit:
+        """A fresh start: groups around tasks that lie far apart; ``whole`` is the one group's."""
+        number = self.groups
+        (root,) = symmetric_root(whole.covariance)
+        _, (z,) = posteriors(whole, root[None], tasks)
+        points = matvec(root, z)
+        owner = nearest_centres(points, number)
+        held = np.array([owner == group for group in range(number)], dtype=float)
+        count = np.maximum(held.sum(-1), 1.0)
+        centres = held @ points / count[:, None]
+        away = points - centres[owner]
+        within = away.T @ away / len(points)
+        # A little in every direction: what tasks of one group share is found by EM.
+        least = 1e-6 * float(np.trace(whole.covariance[0]))
+        size = max(float(np.trace(within)), least) / len(within)
+        covariance = 0.5 * within + 0.5 * size * np.eye(len(within))
+        start = Fit.unchecked(
+            whole.mean[0] + centres,
+            np.repeat(covariance[None], number, 0),
+            np.zeros_like(self.fit.error),
+            np.repeat(whole.noise_variance, number),
+            np.repeat(whole.freedom, number),
+        )
+        return self.replace(fit=start, log_weights=np.log(count / count.sum()))
+
+
+def group_totals(rows: Array, dim: int, mixture: GroupFit) -> Totals | None:
+    """The sums of a pass over a partition's tasks, shared out among the groups."""
+    parts = (mixture.assign(Tasks.from_batch(some)) for some in chunks(rows, dim))
+    return sum_totals(task_totals(mixture.fit, part) for part in parts)
+
+
+def nearest_centres(points: Array, number: int) -> npt.NDArray[np.intp]:
+    """Which of so many centres each point is nearest to: far-apart points, then Lloyd's steps."""
+    chosen = [int((points**2).sum(-1).argmax())]
+    distance = np.full(len(points), np.inf)
+    for _ in range(number - 1):
+        distance = np.minimum(distance, ((points - points[chosen[-1]]) ** 2).sum(-1))
+        chosen.append(int(distance.argmax()))
+    centres = points[chosen]
+    owner = np.zeros(len(points), dtype=np.intp)
+    for _ in range(LLOYD_STEPS):
+        owner = ((points[:, None, :] - centres[None]) ** 2).sum(-1).argmin(-1)
+        centres = np.array(
+            [
+                points[owner == group].mean(0) if (owner == group).any() else centres[group]
+                for group in range(number)
+            ]
+        )
+    return owner
