@@ -76,6 +76,7 @@ def test_of_many_rows_a_share_is_compared(logbook, tmp_path, monkeypatch):
     (note,) = said(found, "there again")
     assert note.startswith("about ")
     assert 3000 < float(note.split()[1].replace(",", "")) < 5000
+    found = found.for_fit(intercept=True)
     kept = [rows.fingerprints for part in found.parts() for rows in found.read(part)]
     assert 700 < sum(map(len, kept)) < 1300
 

@@ -400,7 +400,10 @@ class Tally:
             heaviest=self.heaviest / self.weight if self.weight else 0.0,
             histogram=doubling(self.tasks),
             turns=self.turns.counts() if logs.columns.round is not None else None,
-            repeated=(*logs.survey().copies, *repeated_rows(self.fingerprints, logs.share)),
+            repeated=(
+                *logs.survey().copies,
+                *repeated_rows(self.fingerprints, logs.survey().share),
+            ),
             notes=(*logs.survey().notes, *self.ids.notes()),
         )
 
@@ -449,7 +452,7 @@ def check(logs: Logs, *, progress: Progress | None = None) -> Profile:
     lenient = copy.copy(logs)
     lenient.on_bad_rows = "skip"
     parts = lenient.parts()
-    logs.surveyed, logs.share = lenient.surveyed, lenient.share
+    logs.surveyed, lenient.share = lenient.surveyed, lenient.survey().share
     whole = sum(part.bytes for part in parts)
     done = 0
     tally = Tally(logs.dim)

@@ -286,10 +286,5 @@ def all_fit(values: npt.NDArray[Any]) -> bool:
 def misfits(values: npt.NDArray[Any], absent: Mask) -> tuple[Mask, Mask]:
     """Where numbers that are there are not finite, and where they are too large."""
     finite = np.isfinite(values)
-    with np.errstate(invalid="ignore"):
-        large = (
-            finite & (np.abs(values) > MAX_VALUE)
-            if values.dtype == np.float64
-            else ~finite & finite
-        )
+    large = finite & (np.abs(values) > np.float64(MAX_VALUE))  # never in single precision
     return ~finite & ~absent, large & ~absent

@@ -115,7 +115,7 @@ class Logs:
         self.flag: str | None = None  # a column that looks like the chosen one, and is not named
         self.surveyed: Survey | None = None
         self.intercept = False
-        self.share = 1.0  # of the rows, whose fingerprints are taken
+        self.share = 0.0  # of the rows, whose fingerprints are taken
         self.lenient = False  # whether timestamps and rounds serve the fingerprints alone
         for file in self.files:
             with self.opened(file.path) as reader:
@@ -141,6 +141,7 @@ class Logs:
         other.intercept, other.lenient = intercept, True
         features = self.columns.features if self.resolved.listed else self.resolved.features
         other.columns = dataclasses.replace(self.columns, features=features, propensity=None)
+        other.share = other.survey().share
         return other
 
     @property
@@ -224,9 +225,8 @@ class Logs:
             notes = [*self.remarks, *(note for look in looks for note in look.notes)]
             notes += differences({look.task: look.path for look in reversed(looks) if look.task})
             copies = files.find_copies(self.files, self.storage)
-            self.surveyed = Survey(parts, notes, copies)
             rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
-            self.share = min(1.0, MOST / max(rows, 1))
+            self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
         return self.surveyed
 
     def look(self, file: files.File) -> Look:
@@ -354,11 +354,16 @@ class Look(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What was found in all files; ``copies`` tells of files that are there twice."""
+    """What was found in all files.
+
+    ``copies`` tells of files that are there twice; to find repeated rows, fingerprints are taken of
+    a ``share`` of the rows.
+    """
 
     parts: list[Part]
     notes: list[str]
     copies: list[str]
+    share: float
 
 
 def differences(tasks: Mapping[str, str]) -> list[str]:

@@ -28,9 +28,9 @@ MOST = 1 << 18  # fingerprints of a log, about
 
 
 def fingerprints(rows: Rows, share: float = 1.0) -> Keys | None:
-    """The fingerprints of some of the rows; ``None`` without a round and a timestamp."""
+    """The fingerprints of a share of the rows; ``None`` without a round and a timestamp."""
     when = [part for part in (rows.rounds, rows.timestamps) if part is not None]
-    if not when:
+    if not when or not share:
         return None
     import polars as pl  # its hash is the same for a text in every process
 

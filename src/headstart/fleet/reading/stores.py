@@ -80,7 +80,7 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
             bucket = path.partition("/")[0]
             with reaching(url, storage):
                 options = json.dumps(dict(storage), sort_keys=True)
-                return native_system(scheme.lower(), native, bucket, options), path
+                return native_system(scheme.lower(), native, bucket, options), path.rstrip("/")
     try:
         system, path = fsspec.core.url_to_fs(url, **storage)
         return system, path
@@ -118,8 +118,9 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
             **_: Any,
         ) -> Any:
             """The files below a folder."""
-            root = path.strip("/")
-            selector = fs.FileSelector(root, allow_not_found=True, recursive=maxdepth != 1)
+            selector = fs.FileSelector(
+                path.strip("/"), allow_not_found=True, recursive=maxdepth != 1
+            )
             infos = [self._make_entry(info) for info in self.fs.get_file_info(selector)]
             found = {info["name"]: info for info in infos if withdirs or info["type"] == "file"}
             return found if detail else sorted(found)
@@ -138,7 +139,7 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
 def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
     """What a file system says of a path; where nothing is there, why."""
     try:
-        info: Mapping[str, Any] = system.info(path.rstrip("/"))
+        info: Mapping[str, Any] = system.info(path)
         return info
     except FileNotFoundError as error:
         cause = error.__cause__
