@@ -797,7 +797,21 @@ def test_globs_and_folders_leave_out_the_same_names(store, logbook, tmp_path, me
     ):
         assert len(Logs(paths, PLAIN).files) == count, paths
     with pytest.raises(MissingFileError, match="no file matches"):
-        Logs(f"{place}a/.?.csv".replace(".?", "?x"), PLAIN)
+        Logs(f"{place}a/?x.csv", PLAIN)
+
+
+def test_names_in_this_folder_follow_the_same_rule(logbook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.csv", "_x.csv"):
+        logbook.write(tmp_path / name, logbook.table())
+    for paths, names in (
+        (".", ["./x.csv"]),
+        ("*.csv", ["x.csv"]),
+        ("./*.csv", ["./x.csv"]),
+        ("_*.csv", ["_x.csv"]),
+        ("_x.csv", ["_x.csv"]),
+    ):
+        assert [file.path for file in Logs(paths, PLAIN).files] == names
 
 
 def test_folders_may_hold_columns(logbook, tmp_path):

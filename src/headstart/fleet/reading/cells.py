@@ -138,11 +138,22 @@ class Cells:
 
     def numbers(self, role: str, needed: Mask | None = None) -> npt.NDArray[np.float64]:
         """A column of finite numbers; NaN where one is missing and not needed."""
-        array = self.column(role)
-        values = as_floats(array)
+        name = self.resolved.columns.roles[role]
+        return self.checked(role, name, self.array(name), np.float64, needed)
+
+    def checked(
+        self,
+        role: str,
+        name: str,
+        array: pa.Array,
+        kind: type[np.floating[Any]],
+        needed: Mask | None = None,
+    ) -> npt.NDArray[Any]:
+        """Numbers as floats; rows with one missing, not finite or too large are set aside."""
+        values = as_floats(array, kind)
         if array.null_count == 0 and all_fit(values):
             return values
-        absent = self.missing(role, array, needed)
+        absent = self.missing(role, array, needed, name)
         wild, large = misfits(values, absent)
         if needed is not None:
             # What nobody will look at may be anything; it is made missing.
@@ -184,16 +195,12 @@ class Cells:
         names = self.resolved.features
         if self.resolved.listed:
             return self.lists(names[0], width)
-        arrays = [self.array(name) for name in names]
-        kind = np.float32 if all(fits_single(array.type) for array in arrays) else np.float64
-        columns = [as_floats(array, kind) for array in arrays]
-        for name, array, values in zip(names, arrays, columns, strict=True):
-            if array.null_count == 0 and all_fit(values):
-                continue
-            absent = self.missing(f"feature {name}", array, name=name)
-            wild, large = misfits(values, absent)
-            self.reject(f"feature {name} is not finite", wild, shown(values))
-            self.reject(f"feature {name} is too large", large, shown(values))
+        arrays = {name: self.array(name) for name in names}
+        single = all(fits_single(array.type) for array in arrays.values())
+        kind = np.float32 if single else np.float64
+        columns = [
+            self.checked(f"feature {name}", name, array, kind) for name, array in arrays.items()
+        ]
         return Upright(columns, kind)
 
     def lists(self, name: str, width: int) -> Matrix:
@@ -249,15 +256,8 @@ def shown(values: npt.NDArray[Any]) -> Callable[[int], str]:
 
 def fits_single(kind: pa.DataType) -> bool:
     """Whether every value of a type is exactly a float32."""
-    return kind in (
-        pa.float32(),
-        pa.float16(),
-        pa.bool_(),
-        pa.int8(),
-        pa.uint8(),
-        pa.int16(),
-        pa.uint16(),
-    )
+    small = kinds.is_primitive(kind) and kind.bit_width <= 16
+    return bool(small or kinds.is_float32(kind))
 
 
 def as_floats(array: pa.Array, kind: type[np.floating[Any]] = np.float64) -> npt.NDArray[Any]:

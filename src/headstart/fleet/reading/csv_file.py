@@ -16,7 +16,7 @@ import pyarrow.types as kinds
 from headstart.errors import InputError
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, is_number
-from headstart.fleet.reading.lines import byte_ranges, sample, whole_lines
+from headstart.fleet.reading.lines import LineFile
 from headstart.fleet.reading.rows import BadRows, Example, first_examples
 
 __all__ = ["CsvFile"]
@@ -30,21 +30,13 @@ OPEN_QUOTE = "row has a quote that is not closed in its line"
 Broken = dict[int, tuple[str, str]]  # the rows that are none: by their number, why, what they hold
 
 
-class CsvFile:
-    """A CSV file; its schema has the types as which columns are read, told from the first rows."""
+class CsvFile(LineFile):
+    """A CSV file."""
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
-        self.source, self.path = source, path
-        self.schema: pa.Schema | None = None
-        text = sample(source, path)
-        if text.strip():
-            self.names, self.mark, self.end = header(text, path, columns)
-            self.schema = self.find_schema(text[self.end :], columns)
-
-    def find_schema(self, text: bytes, columns: Columns) -> pa.Schema:
-        """What columns are read as."""
+    def find_schema(self, columns: Columns) -> pa.Schema:
+        """The types as which columns are read, told from the first rows."""
+        self.names, self.mark, self.end = header(self.text, self.path, columns)
+        text = self.text[self.end :]
         try:
             head, _ = self.parse(text, arrow_csv.ConvertOptions())
             texts, _ = self.parse(text, as_text(self.names))
@@ -58,19 +50,14 @@ class CsvFile:
             ]
         )
 
-    def spans(self, rows: int) -> list[tuple[int, int, int | None]]:
-        """Ranges of bytes; how many rows they have is not known."""
-        return byte_ranges(self.source, self.path)
-
     def blocks(
         self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
     ) -> Iterator[Block]:
         """The rows of a range of bytes, at most ``rows`` at a time."""
-        file = self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
-        first = 0
-        for count, text in enumerate(whole_lines(self.source, self.path, span)):
+        file, first = self.name(span), 0
+        for count, text in enumerate(self.pieces(span)):
             if span[0] == 0 and count == 0:
-                text = text.removeprefix(b"\xef\xbb\xbf")[self.end :]
+                text = text[self.end :]
             table, spoiled, broken = self.convert(text, resolved)
             numbers, bad = None, BadRows()
             if broken:

@@ -179,14 +179,14 @@ def without_hidden(
     These have a ``.`` or ``_`` at the beginning of a part of their path that was not spelled out. A
     glob that names such a part itself (``logs/*/_old/*.csv``) means them.
     """
-    magic = glob.has_magic(pattern)
+    pattern, magic = pattern.replace(os.sep, "/"), glob.has_magic(pattern)
     fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] if magic else pattern.rstrip("/")
-    meant = re.search(r"/[._][^/]*", pattern[len(fixed) :] if magic else "")
-    kept = [
-        name
-        for name in names
-        if meant or not re.search(r"(^|/)[._]", name.replace(os.sep, "/")[len(fixed) :])
-    ]
+    hidden = re.compile(r"(^|/)[._]")
+    kept = names
+    if not (magic and hidden.search(pattern[len(fixed) :])):
+        kept = [
+            name for name in names if not hidden.search(name.replace(os.sep, "/")[len(fixed) :])
+        ]
     if kept:
         return kept
     shown = url or pattern

@@ -14,7 +14,7 @@ import pyarrow.types as kinds
 
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, is_list
-from headstart.fleet.reading.lines import byte_ranges, sample, whole_lines
+from headstart.fleet.reading.lines import LineFile
 from headstart.fleet.reading.rows import BadRows, Example, first_examples
 
 __all__ = ["JsonFile"]
@@ -22,41 +22,29 @@ __all__ = ["JsonFile"]
 BROKEN = "line is not a JSON object"
 
 
-class JsonFile:
-    """A file of JSON lines; its schema has the types as which columns are read."""
+class JsonFile(LineFile):
+    """A file of JSON lines."""
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
-        self.source, self.path = source, path
-        self.schema: pa.Schema | None = None
-        lines = [line for line in sample(source, path).splitlines() if line.strip()]
-        if not lines:
-            return
+    def find_schema(self, columns: Columns) -> pa.Schema:
+        """The types as which columns are read, told from the first lines."""
         seen: dict[str, collections.Counter[type]] = {}
-        for entry in map(parse, lines):
+        for entry in map(parse, self.text.splitlines()):
             for name, value in (entry or {}).items():
                 seen.setdefault(name, collections.Counter()).update([type(value)])
         if not seen:
             raise pa.ArrowInvalid("no line of its beginning is a JSON object")
         roles = {name: role for role, name in columns.roles.items()}
-        self.schema = pa.schema(
+        return pa.schema(
             [(name, column_type(roles.get(name), counts)) for name, counts in seen.items()]
         )
-
-    def spans(self, rows: int) -> list[tuple[int, int, int | None]]:
-        """Ranges of bytes; how many rows they have is not known."""
-        return byte_ranges(self.source, self.path)
 
     def blocks(
         self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
     ) -> Iterator[Block]:
         """The rows of a range of bytes, at most ``rows`` at a time."""
-        file = self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
+        file, first = self.name(span), 0
         types = pa.schema([(name, resolved.types[name]) for name in resolved.used])
-        first = 0
-        for text in whole_lines(self.source, self.path, span):
-            text = text.removeprefix(b"\xef\xbb\xbf")
+        for text in self.pieces(span):
             if not text or text.isspace():
                 continue
             try:

@@ -8,20 +8,45 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headstart.errors import InputError
+from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.files import compression_of
+from headstart.fleet.reading.tables import Span
 
-__all__ = ["RANGE", "byte_ranges", "sample", "whole_lines"]
+__all__ = ["RANGE", "LineFile"]
 
 RANGE = 64 * 2**20  # bytes of a part, and of what is read at a time
 SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
 
 
-def byte_ranges(source: pa.NativeFile, path: str) -> list[tuple[int, int, int | None]]:
-    """The parts of a file: ranges of bytes, or all of it where it is compressed."""
-    size = source.size()
-    count = 1 if compression_of(path) else -(-size // RANGE)
-    edges = [size * number // max(count, 1) for number in range(count + 1)]
-    return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
+class LineFile:
+    """A file of lines: parts are ranges of bytes, or all of it where it is compressed."""
+
+    def __init__(
+        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
+    ) -> None:
+        self.source, self.path = source, path
+        self.text = sample(source, path)
+        self.schema = self.find_schema(columns) if self.text.strip() else None
+
+    def find_schema(self, columns: Columns) -> pa.Schema:
+        """The types as which columns are read, told from the first lines."""
+        raise NotImplementedError
+
+    def spans(self, rows: int) -> list[Span]:
+        """Ranges of bytes; how many rows they have is not known."""
+        size = self.source.size()
+        count = 1 if compression_of(self.path) else -(-size // RANGE)
+        edges = [size * number // max(count, 1) for number in range(count + 1)]
+        return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
+
+    def pieces(self, span: tuple[int, int]) -> Iterator[bytes]:
+        """The lines that begin in a range of bytes, some at a time, without a byte order mark."""
+        for text in whole_lines(self.source, self.path, span):
+            yield text.removeprefix(b"\xef\xbb\xbf")
+
+    def name(self, span: tuple[int, int]) -> str:
+        """What the rows of a range are counted from, for messages."""
+        return self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
 
 
 class Lent:

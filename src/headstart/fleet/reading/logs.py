@@ -221,19 +221,22 @@ class Logs:
             # Most of the time is spent waiting, above all for an object store.
             with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
                 looks = list(pool.map(self.look, self.files))
-            parts = [part for look in looks for part in look.parts]
-            notes = [*self.remarks, *(note for look in looks for note in look.notes)]
-            notes += differences({look.task: look.path for look in reversed(looks) if look.task})
+            parts = [part for found, _ in looks for part in found]
+            empty = [
+                file.path for file, look in zip(self.files, looks, strict=True) if look[1] is None
+            ]
+            notes = [*self.remarks, *(f"{path!r} is empty" for path in empty)]
+            notes += differences([task for _, task in looks], self.files)
             copies = files.find_copies(self.files, self.storage)
             rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
             self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
         return self.surveyed
 
-    def look(self, file: files.File) -> Look:
-        """Look at one file."""
+    def look(self, file: files.File) -> tuple[list[Part], str | None]:
+        """The parts of one file, and how its ids are written; ``None`` where it is empty."""
         with self.opened(file.path) as reader:
             if reader.schema is None:
-                return Look(file.path, "", [], [f"{file.path!r} is empty"])
+                return [], None
             resolved = self.resolve(reader, file.path)
             self.compare(resolved, repr(file.path))
             spans = reader.spans(ROWS)
@@ -245,7 +248,7 @@ class Logs:
             parts.append(Part(file.path, form, start, stop, rows, share, file.size, file.changed))
         kind = resolved.kind("task")
         text = "text" if is_text(getattr(kind, "value_type", kind)) else "whole numbers"
-        return Look(file.path, "" if form == "csv" else text, parts, [])  # in CSV all is text
+        return parts, "" if form == "csv" else text  # in CSV all is text
 
     def compare(self, resolved: Resolved, where: str) -> None:
         """Refuse a file whose columns do not go together with the first file's."""
@@ -344,15 +347,6 @@ class Logs:
                 yield block._replace(table=table), resolved
 
 
-class Look(NamedTuple):
-    """What was found in one file: how tasks are written, its parts, and anything odd."""
-
-    path: str
-    task: str
-    parts: list[Part]
-    notes: list[str]
-
-
 class Survey(NamedTuple):
     """What was found in all files.
 
@@ -366,11 +360,12 @@ class Survey(NamedTuple):
     share: float
 
 
-def differences(tasks: Mapping[str, str]) -> list[str]:
+def differences(tasks: Sequence[str | None], found: Sequence[files.File]) -> list[str]:
     """A note where task ids are numbers in one file and text in another."""
-    if len(tasks) < 2:
+    written = sorted({kind for kind in tasks if kind})
+    if len(written) < 2:
         return []
-    said = " and ".join(f"{kind} in {path!r}" for kind, path in sorted(tasks.items()))
+    said = " and ".join(f"{kind} in {found[tasks.index(kind)].path!r}" for kind in written)
     return [f"task ids are {said}: they are compared as text, so that 7 and '7' are the same task"]
 
 

@@ -20,6 +20,8 @@ from headstart.fleet.reading.columns import is_text, is_time
 
 __all__ = ["read_rounds", "read_times"]
 
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+NEVER = -(2**63)
 MICROSECOND = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -68,24 +70,20 @@ def parse_times(array: pa.Array, role: str, cells: Cells) -> pa.Array:
         with contextlib.suppress(pa.ArrowInvalid):
             return array.cast(pa.timestamp("us", zone)).view(pa.int64()).view(pa.timestamp("us"))
     texts = array.to_pylist()
-    parsed: list[int | None] = []
-    wrong = np.zeros(len(array), dtype=bool)
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    for place, text in enumerate(texts):
-        parsed.append(None)
-        if text is None or not text.strip():
-            continue
-        try:
-            moment = datetime.datetime.fromisoformat(text.strip())
-        except ValueError:
-            wrong[place] = True
-            parsed[-1] = 0
-            continue
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        parsed[-1] = (moment - epoch) // datetime.timedelta(microseconds=1)
+    parsed = [None if text is None or not text.strip() else since_epoch(text) for text in texts]
+    wrong = np.array([moment == NEVER for moment in parsed], dtype=bool)
     cells.reject(f"{role} is not a time", wrong, lambda place: repr(texts[place])[:60])
     return pa.array(parsed, pa.int64()).view(pa.timestamp("us"))
+
+
+def since_epoch(text: str) -> int:
+    """Microseconds since 1970, in UTC where the text has no zone; ``NEVER`` where it is no time."""
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return NEVER
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+    return (moment - EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
