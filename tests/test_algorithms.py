@@ -146,7 +146,7 @@ class TestWhatTheyAre:
         assert projected.transfer == hs.projected_ts(DIM, paper=True).transfer
         assert projected.transfer.rank == "paper"
         assert projected.transfer.pca == "paper"
-        assert projected.transfer.method().form == "paper"
+        assert projected.transfer.pca_method().form == "paper"
         assert projected.transfer.min_rounds == 1  # Algorithm 1 leaves no task out
         assert projected.transfer.shrink == "zero"
         assert projected.transfer.lam2 == "paper"

@@ -169,7 +169,7 @@ def test_projected_ts_samples_as_algorithms_1_and_3(seed):
         for k in range(ROUNDS):
             if k % 10 == 0:
                 mean, covariance = reference.sampling_distribution()
-                spread = bandit.rule.spread(task.belief)
+                spread = bandit.rule.draw_scale(task.belief)
                 np.testing.assert_allclose(task.belief.mean, mean, atol=1e-7)
                 np.testing.assert_allclose(
                     spread**2 * task.belief.root @ task.belief.root.T,
@@ -213,7 +213,7 @@ def test_the_printed_settings_are_what_the_paper_names():
     transfer = linucb.transfer
     assert (transfer.rank, transfer.pca, transfer.lam2) == ("paper", "paper", "paper")
     assert transfer.warmup == 29
-    assert transfer.ridge_used() == pytest.approx(1 / 250)
+    assert transfer.estimate_ridge() == pytest.approx(1 / 250)
     assert hs.projected_ts(dim=30, paper=True).rule == hs.Thompson("paper")
     assert hs.projected_ts(dim=30, paper=True).transfer == transfer
 

@@ -4,6 +4,8 @@ Many related decision problems, each too small to learn well alone; headstart le
 share, so that the next one needs a fraction of the exploration.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from headstart.algorithms import (
     bayes_oracle,
     bias_oful,
@@ -34,7 +36,6 @@ from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.rules import UCB, Forced, Greedy, Rule, Thompson, Uniform
-from headstart.storage.archive import EvidenceFile, merge_evidence, read_evidence, write_evidence
 from headstart.subspace import CCIPCA, PCA, ExactPCA
 from headstart.transfer import (
     Bias,
@@ -46,6 +47,14 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
+
+if TYPE_CHECKING:
+    from headstart.storage.archive import (
+        EvidenceFile,
+        merge_evidence,
+        read_evidence,
+        write_evidence,
+    )
 
 __version__ = "0.1.0"
 
@@ -101,3 +110,12 @@ __all__ = [
     "use_numba",
     "write_evidence",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import archives of evidence when they are first used: few programs need them."""
+    if name in ("EvidenceFile", "merge_evidence", "read_evidence", "write_evidence"):
+        from headstart.storage import archive
+
+        return getattr(archive, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -56,6 +56,8 @@ def float_if_scalar(value: Any) -> Any:
     >>> float_if_scalar(np.float64(2.0)), float_if_scalar(np.ones(1))
     (2.0, array([1.]))
     """
+    if isinstance(value, float):  # NumPy's double precision numbers are
+        return float(value)
     xp = array_namespace(value)
     array = xp.asarray(value, dtype=float)
     return array if array.ndim or xp is not np else float(array)

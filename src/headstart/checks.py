@@ -27,11 +27,11 @@ __all__ = [
 
 Array = npt.NDArray[np.floating[Any]]
 
-WIDEST = 2**20  # features: the Gram matrix would take 8 TB
-DEEPEST = 64  # axes of an array: what is nested deeper is no array
+MAX_FEATURES = 2**20  # features: the Gram matrix would take 8 TB
+MAX_NESTING = 64  # axes of an array: what is nested deeper is no array
 
 #: Parameters beyond these overflow, or vanish, where they are squared or multiplied.
-SMALLEST, GREATEST = 1e-60, 1e60
+MIN_POSITIVE, MAX_MAGNITUDE = 1e-60, 1e60
 
 
 def describe(value: object) -> str:
@@ -106,8 +106,8 @@ def positive(name: str, value: object) -> float:
     number = real(name, value, "a positive finite number")
     if number <= 0:
         raise refuse(name, "a positive finite number", value)
-    if not SMALLEST <= number <= GREATEST:
-        raise refuse(name, f"a positive number from {SMALLEST:g} to {GREATEST:g}", value)
+    if not MIN_POSITIVE <= number <= MAX_MAGNITUDE:
+        raise refuse(name, f"a positive number from {MIN_POSITIVE:g} to {MAX_MAGNITUDE:g}", value)
     return number
 
 
@@ -116,8 +116,8 @@ def non_negative(name: str, value: object) -> float:
     number = real(name, value, "a finite number, 0 or more")
     if number < 0:
         raise refuse(name, "a finite number, 0 or more", value)
-    if number > GREATEST:
-        raise refuse(name, f"a number from 0 to {GREATEST:g}", value)
+    if number > MAX_MAGNITUDE:
+        raise refuse(name, f"a number from 0 to {MAX_MAGNITUDE:g}", value)
     return number
 
 
@@ -125,7 +125,7 @@ def fraction(name: str, value: object, *, open_ends: bool = False) -> float:
     """A number from 0 to 1, the ends included unless ``open_ends``."""
     want = "a number strictly between 0 and 1" if open_ends else "a number from 0 to 1"
     number = real(name, value, want)
-    inside = SMALLEST <= number < 1 if open_ends else 0 <= number <= 1
+    inside = MIN_POSITIVE <= number < 1 if open_ends else 0 <= number <= 1
     if not inside:
         raise refuse(name, want, value)
     return number
@@ -153,7 +153,7 @@ def dimension(value: object) -> int:
     Traceback (most recent call last):
     headstart.errors.InputError: dim must be a whole number from 1 to 1048576; got 2147483648
     """
-    return integer("dim", value, 1, WIDEST)
+    return integer("dim", value, 1, MAX_FEATURES)
 
 
 def one_of(name: str, value: object, options: Collection[str]) -> str:
@@ -202,7 +202,7 @@ def has_masked(value: object, depth: int = 0) -> bool:
     """
     if isinstance(value, np.ma.MaskedArray):
         return bool(np.ma.is_masked(value))
-    if depth > DEEPEST:
+    if depth > MAX_NESTING:
         return False
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == "O"):
         parts = (list, tuple, np.ndarray)

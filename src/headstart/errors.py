@@ -45,11 +45,13 @@ class MissingFileError(FileError, FileNotFoundError):
 
 #: Characters that a terminal acts upon or that change how text is read: control codes, marks of
 #: direction, marks of no width, separators of lines, and halves of surrogate pairs.
-UNSEEN = (
+CONTROL_CHARACTERS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
     "\ufff9-\ufffb\ud800-\udfff"
 )
-WITHIN_TEXT, WITHIN_A_LINE = (re.compile(f"[{UNSEEN}{more}]") for more in ("", "\\t\\n"))
+UNSAFE_IN_TEXT, UNSAFE_IN_LINE = (
+    re.compile(f"[{CONTROL_CHARACTERS}{more}]") for more in ("", "\\t\\n")
+)
 
 
 def visible(text: str, line: bool = False) -> str:
@@ -60,5 +62,5 @@ def visible(text: str, line: bool = False) -> str:
     >>> print(visible("x\x1b[31m"), visible("a\nb", line=True))
     x\u001b[31m a\u000ab
     """
-    unsafe = WITHIN_A_LINE if line else WITHIN_TEXT
+    unsafe = UNSAFE_IN_LINE if line else UNSAFE_IN_TEXT
     return unsafe.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

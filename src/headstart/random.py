@@ -1,9 +1,7 @@
-"""Random numbers that depend on the seed, the task and the choice, and on nothing else.
+"""Random streams that are a function of the seed, the task and the choice.
 
-A bandit serves many tasks at once, in any order, perhaps from several threads. With one shared
-generator a decision would depend on what other tasks did before it. Instead every choice has its
-own stream of a counter-based generator (Philox), found by jumping: the key is a hash of seed and
-task, the counter the number of the choice within the task. Nothing has to be stored, and the same
+Every choice has its own stream of a counter-based generator (Philox): the key is a hash of seed and
+task, and the counter is the number of the choice within the task. No state is stored, and the same
 seed gives the same decisions however the tasks are interleaved.
 """
 
@@ -18,16 +16,16 @@ import numpy.typing as npt
 
 from headstart import checks
 
-__all__ = ["CannotStack", "StackedStreams", "Stream", "Streams", "entropy_of"]
+__all__ = ["CannotStack", "StackedStreams", "Stream", "Streams", "seed_as_integer"]
 
 if TYPE_CHECKING:
     Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
 
 
-def entropy_of(seed: Seed) -> int:
+def seed_as_integer(seed: Seed) -> int:
     """A seed as a whole number: fresh from the system for ``None``, drawn from a generator.
 
-    >>> entropy_of(7)
+    >>> seed_as_integer(7)
     7
     """
     if seed is None:
@@ -64,7 +62,7 @@ class Stream:
     def __reduce__(self) -> Any:
         return self.__getattr__("__reduce__")()
 
-    def afresh(self) -> Stream:
+    def restarted(self) -> Stream:
         """The same stream from its start."""
         return Stream(self.streams, self.key, self.place)
 

@@ -1,8 +1,8 @@
-"""What every record shares: immutable, compared by content, readable when printed.
+"""Base classes of immutable records and of settings, and their conversion to arrays.
 
-Records hold arrays. Their arrays are made read-only, so a record can be shared between threads and
-between tasks without copying. :func:`flatten` and :func:`restore` turn nested records into flat
-tables of arrays and back, which is how they are stored.
+The arrays of a record are read-only, so that it can be shared between threads and between tasks
+without copying. :func:`flatten` and :func:`restore` convert nested records to flat tables of arrays
+and back, which is how they are stored.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ __all__ = [
     "Settings",
     "check_like",
     "flatten",
-    "frozen",
     "full_name",
     "outline",
-    "restate",
+    "reset_inherited",
     "restore",
+    "set_read_only",
     "types_in",
 ]
 
 Array = npt.NDArray[np.floating[Any]]
 
 
-def frozen(array: Array) -> Array:
+def set_read_only(array: Array) -> Array:
     """Make an array read-only (in place: pass one that nobody else will write to)."""
     array.setflags(write=False)
     return array
 
 
-def private(array: Array) -> Array:
+def read_only_copy(array: Array) -> Array:
     """A read-only copy: whatever the caller does with the original later, this stays."""
-    return frozen(np.array(array, order="C"))
+    return set_read_only(np.array(array, order="C"))
 
 
 class Record:
@@ -69,7 +69,10 @@ class Record:
 
         Give every field, by its place or by its name.
         """
-        record: Self = assembled(cls, dict(zip(fields_of(cls), values, strict=False)) | fields)  # type: ignore[arg-type]
+        names = fields_of(cls)  # type: ignore[arg-type]
+        if len(values) + len(fields) != len(names):
+            raise TypeError(f"{cls.__name__} has the fields {names}: give every one")
+        record: Self = from_fields(cls, dict(zip(names, values, strict=False)) | fields)
         return record
 
     def sealed(self) -> Self:
@@ -77,16 +80,18 @@ class Record:
         for name in field_names(self):
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
-                frozen(value)
+                set_read_only(value)
         return self
 
     def __eq__(self, other: object) -> bool:
-        return same_fields(self, other) if type(self) is type(other) else NotImplemented
+        return equal_fields(self, other) if type(self) is type(other) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={show(getattr(self, name))}" for name in field_names(self))
+        fields = ", ".join(
+            f"{name}={format_value(getattr(self, name))}" for name in field_names(self)
+        )
         return f"{type(self).__name__}({fields})"
 
     def __copy__(self) -> Self:
@@ -133,11 +138,11 @@ class Settings:
         super().__init_subclass__(**options)
         SETTINGS[full_name(cls)] = cls
         check = cls.__dict__.get("__post_init__")
-        if check is not None:  # let it find plain numbers
+        if check is not None:  # convert numbers before they are checked
 
             @functools.wraps(check)
             def checked(self: Any) -> None:
-                make_plain(self)
+                convert_numbers(self)
                 check(self)
 
             cls.__post_init__ = checked  # type: ignore[attr-defined]
@@ -145,14 +150,14 @@ class Settings:
     def __repr__(self) -> str:
         known: dict[str, dataclasses.Field[Any]] = getattr(self, "__dataclass_fields__", {})
         shown = [
-            f"{field.name}={show(getattr(self, field.name))}"
+            f"{field.name}={format_value(getattr(self, field.name))}"
             for field in sorted(known.values(), key=lambda field: bool(field.kw_only))
-            if field.repr and not same(getattr(self, field.name), field.default)
+            if field.repr and not equal_values(getattr(self, field.name), field.default)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def restate(cls: type, base: type, names: Sequence[str]) -> None:
+def reset_inherited(cls: type, base: type, names: Sequence[str]) -> None:
     """Give a subclass of ``base`` the base's own version of what it does not define itself.
 
     For shortcuts that stand for other methods: a subclass that overrides one of these methods must
@@ -163,8 +168,8 @@ def restate(cls: type, base: type, names: Sequence[str]) -> None:
             setattr(cls, name, vars(base)[name])
 
 
-def make_plain(settings: Any) -> None:
-    """Turn the numbers among settings into floats and ints: NumPy does not know all kinds."""
+def convert_numbers(settings: Any) -> None:
+    """Convert the numbers among settings to floats and ints."""
     for field in dataclasses.fields(settings):
         value: Any = getattr(settings, field.name)
         if isinstance(value, np.ndarray) and not value.ndim and not np.ma.is_masked(value):
@@ -190,27 +195,31 @@ def fields_of(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def assembled(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+def from_fields(kind: type[Any], fields: Mapping[str, Any]) -> Any:
     """A dataclass from its fields, without its constructor; arrays become read-only."""
     record = object.__new__(kind)
     for name, value in fields.items():
-        object.__setattr__(record, name, frozen(value) if isinstance(value, np.ndarray) else value)
+        object.__setattr__(
+            record, name, set_read_only(value) if isinstance(value, np.ndarray) else value
+        )
     return record
 
 
-def same(left: object, right: object) -> bool:
+def equal_values(left: object, right: object) -> bool:
     """Equality that understands arrays."""
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True)
     return bool(left == right) or (left != left and right != right)
 
 
-def same_fields(left: object, right: object) -> bool:
+def equal_fields(left: object, right: object) -> bool:
     """Equality of two dataclasses of one kind, field by field."""
-    return all(same(getattr(left, name), getattr(right, name)) for name in field_names(left))
+    return all(
+        equal_values(getattr(left, name), getattr(right, name)) for name in field_names(left)
+    )
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as it appears in a record's repr: large arrays by their shape."""
     if isinstance(value, np.ndarray):
         return repr(value.tolist()) if value.size <= 6 else f"<array {value.shape}>"
@@ -318,7 +327,7 @@ def restore_part(
         return owner(**parts)
     if parts.keys() != {field.name for field in dataclasses.fields(owner)}:
         raise TypeError(f"{kind} has other fields than {list(parts)}")
-    return assembled(owner, parts)
+    return from_fields(owner, parts)
 
 
 def check_like(state: Any, template: Any, name: str = "state") -> None:

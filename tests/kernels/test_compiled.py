@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 import headstart as hs
 from headstart.kernels.switch import loops
-from headstart.rules.ties import fall_on, leaders
+from headstart.rules.ties import best_arms, select_by_uniform
 
 compiled = pytest.importorskip("headstart.kernels.compiled", reason="needs Numba")
 
@@ -540,13 +540,15 @@ class TestLoops:
     @pytest.mark.parametrize("noise", [0.0, 0.5])
     def test_ties_fall_where_the_rules_say(self, noise):
         rng = np.random.default_rng(0)
-        settle = compiled.settle
+        pick_arm = compiled.pick_arm
         for _ in range(300):
             scores = rng.integers(-2, 3, size=int(rng.integers(1, 7))).astype(float)
             scores *= 1.0 + 1e-15 * rng.integers(-3, 4, size=len(scores))
             for uniform in (0.0, 0.25, 0.5, rng.random(), np.nextafter(1.0, 0.0)):
-                mask = leaders(scores, None, noise)
-                assert settle(scores, uniform, noise) == fall_on(mask, np.asarray(uniform))
+                mask = best_arms(scores, None, noise)
+                assert pick_arm(scores, uniform, noise) == select_by_uniform(
+                    mask, np.asarray(uniform)
+                )
 
     def test_the_second_best_is_found_wherever_it_stands(self):
         rng = np.random.default_rng(0)

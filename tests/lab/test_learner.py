@@ -41,7 +41,7 @@ class Table:
         self.world, self.populations, self.rules = world, populations, rules
         self.rounds, self.marks, self.wide = rounds, np.asarray(marks), wide
         seeds = [population.seed for population in populations]
-        self.stacks = [engines.SeedStack(seeds, name) for name in names]
+        self.stacks = [engines.SeedGenerators(seeds, name) for name in names]
         shape = (len(rules), len(seeds), rounds)
         real = float if wide else np.float32
         self.picked, self.earned = np.empty((*shape, world.dim), real), np.empty(shape, real)
@@ -59,15 +59,16 @@ class Table:
         means = self.read(means, shape)
         roots = self.read(roots, (*shape, self.world.dim))
         self.started.append((means, roots))
-        stacked = engines.Stacked([each.episode(task, self.rounds) for each in self.populations])
+        episodes = [each.episode(task, self.rounds) for each in self.populations]
+        stacked = engines.EpisodeBatch(episodes)
         noise = self.world.noise
         for at, (plain, stack) in enumerate(zip(self.rules, self.stacks, strict=True)):
             belief = Belief.start(Prior(means[at], roots[at], noise=noise))
             player = engines.Player(None, rule_of(plain), plain, stack, noise)
             arms, _ = engines.play(player, belief, stacked, None)
-            self.picked[at] = stacked.of(arms, "contexts")
-            self.earned[at] = stacked.of(arms, "rewards")
-            lost = stacked.best - stacked.of(arms, "values")
+            self.picked[at] = stacked.select("contexts", arms)
+            self.earned[at] = stacked.select("rewards", arms)
+            lost = stacked.best - stacked.select("values", arms)
             self.lost[task, at] = lost.cumsum(1)[:, self.marks - 1]
 
     def read(self, address, shape):

@@ -55,14 +55,14 @@ def test_the_table_has_roots_of_the_eigenvalues_and_of_their_intervals(report):
 
 def test_the_brief_table_writes_intervals_out(report):
     figure = figures.spectrum(report)
-    brief = figure.brief
+    brief = figure.summary
     assert brief["direction"].to_list() == list(range(1, DIM + 1))
     assert all(" [" in cell for cell in brief["standard deviation"])
     share = report.eigenvalues[0] / report.eigenvalues.sum()
     assert brief["share of the variance"][0] == f"{share:.1%}"
     many = np.linspace(2.0, 1.0, 40)
     wide = report.replace(dim=40, eigenvalues=many, lower=many / 2, upper=2 * many)
-    assert len(figures.spectrum(wide).brief) == 10
+    assert len(figures.spectrum(wide).summary) == 10
     assert len(figures.spectrum(wide).table) == 40
 
 

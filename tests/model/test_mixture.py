@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import headstart as hs
-from headstart.model.mixture import NEVER, MixtureBelief, MixturePrior
+from headstart.model.mixture import LOG_ZERO, MixtureBelief, MixturePrior
 
 seeds = st.integers(0, 2**32 - 1)
 dims = st.integers(1, 5)
@@ -340,8 +340,8 @@ class TestBatches:
     def test_padding_changes_no_draw(self):
         rng = np.random.default_rng(13)
         mixture = random_mixture(rng, 3, 2)
-        padded = mixture.filled(5)
-        assert padded.filled(5).log_weights.shape == (5,)
+        padded = mixture.padded(5)
+        assert padded.padded(5).log_weights.shape == (5,)
         for seed in range(200):
             plain, wide = (
                 prior.belief().draw(np.random.default_rng(seed), NOISE)
@@ -360,8 +360,8 @@ class TestBatches:
     @given(seeds, st.integers(1, 3), st.integers(1, 4))
     def test_a_group_that_never_occurs_gets_no_weight(self, seed, groups, more):
         rng = np.random.default_rng(seed)
-        padded = random_mixture(rng, 3, groups).filled(groups + more)
-        np.testing.assert_array_equal(padded.log_weights[groups:], NEVER)
+        padded = random_mixture(rng, 3, groups).padded(groups + more)
+        np.testing.assert_array_equal(padded.log_weights[groups:], LOG_ZERO)
         contexts, rewards = random_rounds(rng, 10, 3)
         rewards = rewards * 10.0 ** rng.uniform(-2, 3)
         for belief in (
@@ -492,7 +492,7 @@ class TestRecords:
         start = prior.belief()
         after = start.update(x, r)
         at_once = prior.belief(hs.Evidence.of(x[None], [r]))
-        stacked = MixturePrior.stack([prior, prior.filled(3)])
+        stacked = MixturePrior.stack([prior, prior.padded(3)])
         for record in (prior, stacked, start, after, at_once):
             for array in (record.log_weights, record.parts.mean, record.parts.root):
                 assert not array.flags.writeable

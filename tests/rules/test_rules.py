@@ -11,7 +11,7 @@ from scipy.stats import chisquare, norm
 
 import headstart as hs
 from headstart import theory
-from headstart.rules.ties import fall_on, leaders, slack
+from headstart.rules.ties import best_arms, select_by_uniform, tie_tolerance
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
@@ -186,19 +186,19 @@ def test_thompson_scores_come_from_the_belief():
 
 def test_thompson_spread_is_a_multiple_of_the_noise_or_as_printed():
     belief = random_belief(4)
-    assert hs.Thompson(3.0).spread(belief) == pytest.approx(1.5)
+    assert hs.Thompson(3.0).draw_scale(belief) == pytest.approx(1.5)
     # v = 4 √(log(1/δ) (d+2)/α), α = 1/log n, δ = 1/n; about 125 at d = 30, n = 250.
     printed = 4 * math.sqrt(math.log(100) * (3 + 2) * math.log(100))
-    assert hs.Thompson("paper", horizon=100).spread(belief) == pytest.approx(printed)
+    assert hs.Thompson("paper", horizon=100).draw_scale(belief) == pytest.approx(printed)
     corrected = theory.thompson_scale(100, delta=0.2, dim=belief.dim, noise=belief.noise, alpha=0.5)
     told = hs.Thompson("theory", horizon=100, delta=0.2, alpha=0.5)
-    assert told.spread(belief) == pytest.approx(corrected)
-    assert hs.Thompson("paper", horizon=100, delta=0.2, alpha=0.5).spread(belief) == pytest.approx(
-        corrected / belief.noise
-    )
-    assert hs.Thompson("paper").spread(random_belief(5, dim=30)) == pytest.approx(125, abs=1)
+    assert told.draw_scale(belief) == pytest.approx(corrected)
+    assert hs.Thompson("paper", horizon=100, delta=0.2, alpha=0.5).draw_scale(
+        belief
+    ) == pytest.approx(corrected / belief.noise)
+    assert hs.Thompson("paper").draw_scale(random_belief(5, dim=30)) == pytest.approx(125, abs=1)
     given = 4 * math.sqrt(math.log(1 / 0.2) * 5 * math.log(250))
-    assert hs.Thompson("paper", delta=0.2).spread(belief) == pytest.approx(given)
+    assert hs.Thompson("paper", delta=0.2).draw_scale(belief) == pytest.approx(given)
 
 
 def test_thompson_with_scale_zero_is_greedy():
@@ -399,7 +399,7 @@ def test_equal_contexts_tie_where_the_expected_reward_cancels_to_nothing():
 
 def test_close_is_not_equal():
     scores = np.array([1.0, 1.0 + 1e-12, 0.5])
-    assert leaders(scores, None).tolist() == [False, True, False]
+    assert best_arms(scores, None).tolist() == [False, True, False]
 
 
 class TestTies:
@@ -407,27 +407,29 @@ class TestTies:
 
     def test_how_close_is_equal(self):
         ulp = 2.0**-52
-        assert slack(3.0, 0.0) == slack(-3.0, 0.0) == 64 * 3 * ulp
-        assert slack(0.0, 0.5) == 32 * ulp  # where scores cancel to nothing, R is the measure
-        np.testing.assert_allclose(slack(np.array([1.0, 2.0]), 1.0), [128 * ulp, 192 * ulp])
+        assert tie_tolerance(3.0, 0.0) == tie_tolerance(-3.0, 0.0) == 64 * 3 * ulp
+        assert (
+            tie_tolerance(0.0, 0.5) == 32 * ulp
+        )  # where scores cancel to nothing, R is the measure
+        np.testing.assert_allclose(tie_tolerance(np.array([1.0, 2.0]), 1.0), [128 * ulp, 192 * ulp])
 
     @pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
     def test_the_measure_is_relative(self, unit):
         scores = unit * np.array([1.0, 1.0 - 2.0**-48, 1.0 - 2.0**-40, -1.0])
-        assert leaders(scores, None).tolist() == [True, True, False, False]
-        assert leaders(-scores[:3], None).tolist() == [False, False, True]
+        assert best_arms(scores, None).tolist() == [True, True, False, False]
+        assert best_arms(-scores[:3], None).tolist() == [False, False, True]
 
     def test_each_row_of_a_batch_by_its_own_noise(self):
         scores = np.array([[0.0, 1e-12]] * 3)
-        found = leaders(scores, None, np.array([0.0, 1.0, 1e3]))
+        found = best_arms(scores, None, np.array([0.0, 1.0, 1e3]))
         assert found.tolist() == [[False, True], [False, True], [True, True]]
         allowed = np.array([True, False])
-        assert leaders(scores, allowed, 0.0).tolist() == [[True, False]] * 3
+        assert best_arms(scores, allowed, 0.0).tolist() == [[True, False]] * 3
 
     def test_every_marked_arm_has_its_share_of_the_unit_interval(self):
         mask = np.array([False, True, False, True, True])
         edges = np.array([0.0, 0.33, 0.34, 0.66, 0.67, np.nextafter(1.0, 0.0)])
-        assert fall_on(np.tile(mask, (6, 1)), edges).tolist() == [1, 1, 3, 3, 4, 4]
+        assert select_by_uniform(np.tile(mask, (6, 1)), edges).tolist() == [1, 1, 3, 3, 4, 4]
 
     @on_random_instances
     @given(seeds, st.integers(1, 9))
@@ -436,13 +438,15 @@ class TestTies:
         mask = rng.random((2, 5, arms)) < 0.4
         mask[..., rng.integers(arms)] = True
         for uniform in (np.zeros((2, 5)), rng.random((2, 5)), np.full((2, 5), 1.0 - 2.0**-53)):
-            taken = fall_on(mask, uniform)
+            taken = select_by_uniform(mask, uniform)
             assert taken.shape == (2, 5)
             assert np.take_along_axis(mask, taken[..., None], -1).all()
 
     def test_marked_arms_are_equally_likely(self):
         mask = np.array([True, False, True, True, False, True, True, False, True, True])
-        taken = fall_on(np.tile(mask, (20_000, 1)), np.random.default_rng(0).random(20_000))
+        taken = select_by_uniform(
+            np.tile(mask, (20_000, 1)), np.random.default_rng(0).random(20_000)
+        )
         counts = np.bincount(taken, minlength=10)
         assert counts[~mask].sum() == 0
         assert chisquare(counts[mask]).pvalue > 1e-4

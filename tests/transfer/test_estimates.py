@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.estimates import Estimates, lost_in_rounding, solved
+from headstart.transfer.estimates import Estimates, ridge_estimate, ridge_is_negligible
 from headstart.transfer.noise import Spectrum
 
 seeds = st.integers(0, 2**32 - 1)
@@ -56,8 +56,8 @@ class TestBothWaysAgree:
     def test_where_a_ridge_is_felt(self, seed, dim, rounds, length, ridge):
         """Also with fewer rounds than dimensions, when the gram alone has no inverse."""
         evidence = evidence_of(seed, dim, rounds, length)
-        assert not lost_in_rounding(evidence.gram, ridge)
-        found = solved(evidence, ridge)
+        assert not ridge_is_negligible(evidence.gram, ridge)
+        found = ridge_estimate(evidence, ridge)
         size = float(np.trace(evidence.gram))
         # Rounding of the gram itself is magnified by as much as it is larger than the ridge.
         tolerance = 1e-8 + 1e-15 * (size / ridge) ** 2
@@ -68,34 +68,34 @@ class TestBothWaysAgree:
     @given(seeds, st.integers(2, 8), st.integers(1, 6))
     def test_where_a_plane_was_never_left(self, seed, dim, rank):
         evidence = evidence_of(seed, dim, 12, rank=min(rank, dim - 1))
-        assert_agree(solved(evidence, 0.1), by_eigenvectors(evidence, 0.1))
-        assert_agree(solved(evidence, 0.1), dense(evidence, 0.1))
+        assert_agree(ridge_estimate(evidence, 0.1), by_eigenvectors(evidence, 0.1))
+        assert_agree(ridge_estimate(evidence, 0.1), dense(evidence, 0.1))
 
     def test_by_hand(self):
         # gram = diag(3, 0), moment = (6, 0), λ = 1: A⁻¹ = diag(1/4, 1).
         evidence = hs.Evidence.of([[1.0, 0.0]] * 3, [2.0, 2.0, 2.0])
-        estimate, error, unseen = solved(evidence, 1.0)
+        estimate, error, unseen = ridge_estimate(evidence, 1.0)
         np.testing.assert_allclose(estimate, [1.5, 0.0])
         np.testing.assert_allclose(error, np.diag([3 / 16, 0.0]))
         np.testing.assert_allclose(unseen, np.diag([1 / 16, 1.0]))
 
     @pytest.mark.parametrize("ridge", [0.0, 0.004, 1.0])
     def test_nothing_seen_is_nothing_known(self, ridge):
-        estimate, error, unseen = solved(hs.Evidence.zero(3), ridge)
+        estimate, error, unseen = ridge_estimate(hs.Evidence.zero(3), ridge)
         np.testing.assert_array_equal(estimate, np.zeros(3))
         np.testing.assert_array_equal(error, np.zeros((3, 3)))
         np.testing.assert_allclose(unseen, np.eye(3))
 
     def test_without_a_ridge_it_is_least_squares(self):
         evidence = evidence_of(3)
-        estimate, error, unseen = solved(evidence, 0.0)
+        estimate, error, unseen = ridge_estimate(evidence, 0.0)
         np.testing.assert_allclose(estimate, np.linalg.solve(evidence.gram, evidence.moment))
         np.testing.assert_allclose(error, np.linalg.inv(evidence.gram))
         np.testing.assert_allclose(unseen, np.zeros((4, 4)), atol=1e-12)
 
     def test_matrices_are_symmetric(self):
         for ridge in (0.0, 1e-12, 0.004, 1.0):
-            _, error, unseen = solved(evidence_of(5, length=30.0), ridge)
+            _, error, unseen = ridge_estimate(evidence_of(5, length=30.0), ridge)
             for matrix in (error, unseen):
                 np.testing.assert_allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12)
                 assert np.linalg.eigvalsh(matrix).min() > -1e-9
@@ -107,7 +107,7 @@ class TestExtremes:
     @pytest.mark.parametrize("rank", [1, 2, None])
     def test_all_is_finite_and_within_bounds(self, length, ridge, rank):
         evidence = evidence_of(7, dim=4, rounds=6, length=length, rank=rank)
-        estimate, error, unseen = solved(evidence, ridge)
+        estimate, error, unseen = ridge_estimate(evidence, ridge)
         for array in (estimate, error, unseen):
             assert np.isfinite(array).all()
         # 0 ≤ U ≤ 1: no direction can be more unseen than entirely, up to what rounding magnifies.
@@ -117,8 +117,8 @@ class TestExtremes:
     @pytest.mark.parametrize("length", [1e3, 1e6, 1e30])
     def test_a_ridge_that_is_lost_in_rounding_leaves_what_was_seen_alone(self, length):
         evidence = evidence_of(8, length=length)
-        assert lost_in_rounding(evidence.gram, 1e-6)
-        estimate, _, unseen = solved(evidence, 1e-6)
+        assert ridge_is_negligible(evidence.gram, 1e-6)
+        estimate, _, unseen = ridge_estimate(evidence, 1e-6)
         right = np.linalg.solve(evidence.gram, evidence.moment)
         np.testing.assert_allclose(estimate, right, rtol=1e-6)
         assert np.abs(unseen).max() < 1e-9
@@ -132,9 +132,11 @@ class TestExtremes:
             hs.Evidence(f**2 * unit.gram, f * unit.moment, unit.rounds, unit.squares)
             for f in (edge * (1 - 1e-6), edge * (1 + 1e-6))
         )
-        assert not lost_in_rounding(below.gram, ridge)
-        assert lost_in_rounding(above.gram, ridge)
-        for one, other in zip(solved(below, ridge), solved(above, ridge), strict=True):
+        assert not ridge_is_negligible(below.gram, ridge)
+        assert ridge_is_negligible(above.gram, ridge)
+        for one, other in zip(
+            ridge_estimate(below, ridge), ridge_estimate(above, ridge), strict=True
+        ):
             size = float(np.abs(other).max())
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * size)
 
@@ -166,10 +168,10 @@ class TestBatches:
     @pytest.mark.parametrize("ridge", [0.0, 0.004, 1.0])
     def test_are_a_loop(self, ridge):
         batch = evidence_of(1, batch=(3, 2))
-        found = solved(batch, ridge)
+        found = ridge_estimate(batch, ridge)
         for place in np.ndindex(3, 2):
             alone = hs.Evidence(*(getattr(batch, name)[place] for name in SUMS))
-            for one, other in zip(found, solved(alone, ridge), strict=True):
+            for one, other in zip(found, ridge_estimate(alone, ridge), strict=True):
                 np.testing.assert_allclose(one[place], other, rtol=1e-12, atol=1e-14)
 
     @pytest.mark.parametrize("length", [1.0, 1e9])
@@ -178,7 +180,7 @@ class TestBatches:
         mine, other = evidence_of(1), evidence_of(2, length=length)
         both = hs.Evidence(*(np.stack([getattr(e, name) for e in (mine, other)]) for name in SUMS))
         single = hs.Evidence(*(np.stack([getattr(mine, name)]) for name in SUMS))
-        together, alone = solved(both, 0.004), solved(single, 0.004)
+        together, alone = ridge_estimate(both, 0.004), ridge_estimate(single, 0.004)
         for one, two in zip(together, alone, strict=True):
             np.testing.assert_array_equal(one[0], two[0])
 

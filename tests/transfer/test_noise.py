@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.transfer.noise import LAMBDAS, NoiseScale, Spectrum, own_scale
+from headstart.transfer.noise import LAMBDA_GRID, NoiseScale, Spectrum, task_scale
 
 seeds = st.integers(0, 2**32 - 1)
 on_random_instances = settings(max_examples=40, deadline=None, derandomize=True)
@@ -152,15 +152,15 @@ class TestOwnScale:
         rng = np.random.default_rng(seed)
         contexts = rng.standard_normal((rounds, 4))
         rewards = contexts @ rng.standard_normal(4) * 3 + rng.standard_normal(rounds)
-        noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
-        grid = LAMBDAS * (contexts**2).sum(1).mean()
+        noise, lam = task_scale(hs.Evidence.of(contexts, rewards))
+        grid = LAMBDA_GRID * (contexts**2).sum(1).mean()
         variances, scores = [], []
         for value in grid:
             marginal = np.eye(rounds) + contexts @ contexts.T / value
             square = rewards @ np.linalg.solve(marginal, rewards) / rounds
             variances.append(square)
             scores.append(-0.5 * rounds * np.log(square) - 0.5 * np.linalg.slogdet(marginal)[1])
-        scores -= 0.5 * np.log10(LAMBDAS) ** 2
+        scores -= 0.5 * np.log10(LAMBDA_GRID) ** 2
         best = int(np.argmin(np.abs(grid - lam)))
         assert scores[best] >= max(scores) - 1e-6
         assert lam == pytest.approx(grid[best])
@@ -171,7 +171,7 @@ class TestOwnScale:
         for size, scale in ((0.1, 1.0), (3.0, 0.5), (20.0, 2.0)):
             theta, contexts = size * rng.standard_normal(8), rng.standard_normal((400, 8))
             rewards = contexts @ theta + scale * rng.standard_normal(400)
-            noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+            noise, lam = task_scale(hs.Evidence.of(contexts, rewards))
             assert noise == pytest.approx(scale, rel=0.1)
             assert 1 / 3 < lam / (scale**2 / np.mean(theta**2)) < 3
 
@@ -180,21 +180,21 @@ class TestOwnScale:
     def test_units_of_rewards_and_contexts_go_through(self, rounds, unit):
         rng = np.random.default_rng(rounds)
         contexts, rewards = rng.standard_normal((rounds, 3)), rng.standard_normal(rounds)
-        noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
-        assert own_scale(hs.Evidence.of(contexts, unit * rewards)) == pytest.approx(
+        noise, lam = task_scale(hs.Evidence.of(contexts, rewards))
+        assert task_scale(hs.Evidence.of(contexts, unit * rewards)) == pytest.approx(
             (unit * noise, lam)
         )
-        assert own_scale(hs.Evidence.of(unit * contexts, rewards)) == pytest.approx(
+        assert task_scale(hs.Evidence.of(unit * contexts, rewards)) == pytest.approx(
             (noise, unit**2 * lam)
         )
 
     def test_both_are_one_before_the_first_reward_that_is_not_zero(self):
-        assert own_scale(hs.Evidence.zero(3)) == (1.0, 1.0)
-        assert own_scale(hs.Evidence.of(np.eye(3), np.zeros(3))) == (1.0, 1.0)
+        assert task_scale(hs.Evidence.zero(3)) == (1.0, 1.0)
+        assert task_scale(hs.Evidence.of(np.eye(3), np.zeros(3))) == (1.0, 1.0)
 
     def test_rewards_without_noise_or_contexts_of_zero_stay_finite(self):
         for contexts, rewards in ((np.eye(3), [1.0, 2.0, 3.0]), (np.zeros((2, 3)), [1.0, 1.0])):
-            noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+            noise, lam = task_scale(hs.Evidence.of(contexts, rewards))
             assert 0 < noise < np.inf
             assert 0 < lam < np.inf
 
@@ -202,9 +202,9 @@ class TestOwnScale:
         rng = np.random.default_rng(6)
         contexts, rewards = rng.standard_normal((3, 9, 4)), rng.standard_normal((3, 9))
         rewards[1] = 0.0
-        noise, lam = own_scale(hs.Evidence.of(contexts, rewards))
+        noise, lam = task_scale(hs.Evidence.of(contexts, rewards))
         for at in range(3):
-            alone = own_scale(hs.Evidence.of(contexts[at], rewards[at]))
+            alone = task_scale(hs.Evidence.of(contexts[at], rewards[at]))
             assert (noise[at], lam[at]) == pytest.approx(alone)
 
 

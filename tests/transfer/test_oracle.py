@@ -145,17 +145,15 @@ def test_theory_bias_has_no_term_for_an_empty_side():
     assert prior_of(none, 2, noise=1.0).bias == pytest.approx(1.5)
 
 
-def test_named_oracles_are_these_transfers_with_either_rule():
+def test_named_oracles_are_these_transfers_with_optimism():
     bandit = hs.projection_oracle(
         dim=2, seed=0, mean=[2.0, 1.0], basis=[[0.6], [0.8]], lam2=4.0, noise=0.5
     )
     np.testing.assert_allclose(bandit.prior.mean, [0.8, -0.6], atol=1e-12)
     assert isinstance(bandit.rule, hs.UCB)
-    bandit = hs.bayes_oracle(
-        dim=2, seed=0, mean=[2.0, 1.0], covariance=np.eye(2), rule=hs.Thompson(), noise=0.5
-    )
+    bandit = hs.bayes_oracle(dim=2, seed=0, mean=[2.0, 1.0], covariance=np.eye(2), noise=0.5)
     np.testing.assert_allclose(bandit.prior.root, 2 * np.eye(2))
-    assert bandit.rule == hs.Thompson()
+    assert bandit.rule == hs.UCB()
 
 
 def test_later_writes_of_the_caller_do_not_leak_in():

@@ -129,8 +129,8 @@ def test_ccipca_may_take_the_place_of_exact_pca():
 
 
 def test_ccipca_begins_when_the_warm_up_ends():
-    assert hs.Subspace(pca="ccipca", warmup=7).method() == hs.CCIPCA(begin=7)
-    assert hs.Subspace(pca="ccipca").method() == hs.CCIPCA()
+    assert hs.Subspace(pca="ccipca", warmup=7).pca_method() == hs.CCIPCA(begin=7)
+    assert hs.Subspace(pca="ccipca").pca_method() == hs.CCIPCA()
 
 
 def test_tasks_without_an_estimate_do_not_count():

@@ -20,7 +20,7 @@ from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.features.contexts import Features
 from headstart.features.reader import ContextReader
 from headstart.model.base import BasePrior
-from headstart.random import entropy_of
+from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
@@ -123,7 +123,7 @@ class Bandit:
                 f"will be learned. Use rule=headstart.Forced(rounds, {rule!r}).",
                 stacklevel=2,
             )
-        seed = entropy_of(seed)
+        seed = seed_as_integer(seed)
         self._state = BanditState(ledger, rule, ContextReader(features), seed, os.urandom(16))
 
     @classmethod

@@ -17,7 +17,7 @@ import numpy as np
 from headstart import checks
 from headstart.errors import ChoiceError, InputError
 from headstart.features.contexts import MAX_VALUE
-from headstart.records import Array, frozen
+from headstart.records import Array, set_read_only
 from headstart.rules import Propensities
 
 __all__ = ["Choice", "check_choice", "choice_id"]
@@ -158,7 +158,7 @@ class Choice:
         _, forced, epoch, number, arm, dim, length = TOKEN_HEAD.unpack_from(body)
         task = body[TOKEN_HEAD.size : TOKEN_HEAD.size + length].decode()
         context = np.frombuffer(body, dtype="<f8", offset=TOKEN_HEAD.size + length, count=dim)
-        context = frozen(context.astype(np.float64))
+        context = set_read_only(context.astype(np.float64))
         score, mark = float("nan"), bool(forced)
         return cls(arm, score, task, number, mark, context, origin, epoch=epoch)
 

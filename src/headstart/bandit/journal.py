@@ -142,7 +142,10 @@ class Line(NamedTuple):
 def read_lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
     """The lines of a journal, one after another."""
     path = journal.path if isinstance(journal, Journal) else atomic.checked_path(journal)
-    with atomic.telling_why(path, "a journal"), atomic.opened(path, "a journal") as file:
+    with (
+        atomic.explain_read_errors(path, "a journal"),
+        atomic.open_regular(path, "a journal") as file,
+    ):
         for number, text in enumerate(file, 1):
             if text.strip():
                 yield parse_line(number, text)

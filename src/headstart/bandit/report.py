@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from headstart.bandit.gain import Gain, expected_gain
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
+
+if TYPE_CHECKING:
+    from headstart.bandit.gain import Gain
 
 __all__ = ["Report", "make_report"]
 
@@ -92,6 +95,8 @@ class Report(Record):
 
 def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     """The report of a bandit; nothing is changed by this."""
+    from headstart.bandit.gain import expected_gain  # importing headstart must stay cheap
+
     ledger.finish()
     entries, prior_state = ledger.entries, ledger.prior_state
     with prior_state.preserved():

@@ -11,7 +11,7 @@ from headstart import checks
 from headstart.errors import FileError
 from headstart.records import SETTINGS, full_name
 
-__all__ = ["decode", "encode", "is_known"]
+__all__ = ["decode", "encode"]
 
 
 def encode(value: Any) -> Any:
@@ -58,8 +58,3 @@ def decode(value: Any, argument: str) -> Any:
             f"import it before loading, or pass it as load(path, {argument}=…)"
         )
     return kind(**{name: decode(field, argument) for name, field in fields.items()})
-
-
-def is_known(value: Any) -> bool:
-    """Whether a rule or a transfer is one of headstart's, whose states can be checked."""
-    return full_name(type(value)).startswith("headstart.")

@@ -164,7 +164,7 @@ def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | N
         raise FileError(f"path {str(path)!r}: {error}") from None
     except HeadstartError as error:
         raise FileError(f"path {str(path)!r} does not hold a valid bandit: {error}") from error
-    except atomic.SENSELESS as error:
+    except atomic.DECODING_ERRORS as error:
         raise FileError(
             f"path {str(path)!r} does not fit the transfer or rule it is loaded with, or lacks "
             f"something ({type(error).__name__}: {error})"
@@ -262,7 +262,7 @@ def unpack_prior(
     validation.check_task_ids("unfolded", header["unfolded"], closed)
     names = validation.check_task_ids("removals", header["removals"])
     validation.check_evidence(removals, names, dim, entries.keeps_forced)
-    own = [] if settings.is_known(transfer) else [first, state]
+    own = [] if transfer.fixed_layout else [first, state]
     templates: list[Any] = [transfer.prior(each) for each in own]
     templates += [prior.belief() for prior in templates]
     kinds = (Prior, MixturePrior)

@@ -24,7 +24,7 @@ from headstart.features.reader import ContextReader
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
-from headstart.records import Array, frozen
+from headstart.records import Array, set_read_only
 from headstart.rules import Rule
 
 __all__ = ["BanditState"]
@@ -102,7 +102,7 @@ class BanditState:
             self.reader = ContextReader(features)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
-                self.ledger.prior_state.start_from(fit)
+                self.ledger.prior_state.restore(base=fit, state=fit.state)
             else:
                 self.ledger.start_with_closed(fit.state, tasks)
 
@@ -229,10 +229,10 @@ class BanditState:
         propensities = partial(
             propensities_of, rule, belief, rows, self.seed, key, position, allowed
         )
-        row, features = frozen(rows[arm].copy()), self.reader.features
+        row, features = set_read_only(rows[arm].copy()), self.reader.features
         context = row[: features.context_dim]
         if features.scale is not None:
-            context = frozen(given[arm].copy())
+            context = set_read_only(given[arm].copy())
         return Choice(
             arm, score, name, number, bool(forced), context, self.origin, propensities, epoch, row
         )
@@ -272,7 +272,7 @@ class BanditState:
             propensities = partial(
                 propensities_of, rule, beliefs[at], rows, self.seed, key, position, None
             )
-            context, row = frozen(given[at, arm].copy()), frozen(rows[arm].copy())
+            context, row = set_read_only(given[at, arm].copy()), set_read_only(rows[arm].copy())
             place = names[at], numbers[at], bool(forced[at])
             return Choice(
                 arm, float(scores[at]), *place, context, self.origin, propensities, epoch, row

@@ -2,8 +2,8 @@
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
 the task's evidence, in O(d³): after 8, 16, 32, … rewards where the prior leaves the noise to the
-task (the belief is *outgrown*), and after 1, 2, 4, … rewards where no other task tells the noise.
-Bandits and experiments share these steps. What a bandit keeps of its tasks is in
+task (the belief needs a rebuild), and after 1, 2, 4, … rewards where no other task tells the
+noise. Bandits and experiments share these steps. What a bandit keeps of its tasks is in
 :mod:`headstart.bandit.ledger`.
 """
 
@@ -44,7 +44,7 @@ def next_belief(
         The transfer and its state, if no other task tells the noise.
     """
     after = belief.update(context, reward)
-    if after.outgrown:
+    if after.needs_rebuild:
         sums = evidence()
         after = belief.prior.belief(sums) if holds(belief.prior, sums) else after.as_scaled(belief)
     if alone is not None and rewards & (rewards - 1) == 0:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit import settings
 from headstart.bandit.ledger.entries import (
     MAX_EPOCHS,
     ChoiceWindow,
@@ -28,7 +27,7 @@ from headstart.features.contexts import Features
 from headstart.features.sizes import UsualSizes
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
-from headstart.model.evidence import Evidence, fault_in, packed_size
+from headstart.model.evidence import Evidence, find_fault, packed_size
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array, Record, check_like, flatten
@@ -168,7 +167,7 @@ def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> No
     shown = any(isinstance(value, np.ndarray) and value.shape[-1:] == (dim,) for value in given)
     parts = (array if isinstance(array, list) else [array] for array in arrays)
     numbers = sum(part.size for several in parts for part in several)
-    free = FREE_DIM if settings.is_known(transfer) else FREE_DIM_FOREIGN
+    free = FREE_DIM if transfer.fixed_layout else FREE_DIM_FOREIGN
     if dim > free and not shown and numbers < dim * dim // 2:
         raise InputError(f"features must fit the {numbers} numbers in the file; got {dim} features")
 
@@ -187,7 +186,7 @@ def check_evidence(rows: Any, tasks: Sequence[str], dim: int, forced: bool) -> N
     several = max(1, BLOCK_NUMBERS // width)
     for start in range(0, len(rows), several):
         block = np.concatenate(rows[start : start + several]).reshape(-1, width)
-        fault = fault_in(block, dim, MAX_NUMBER)
+        fault = find_fault(block, dim, MAX_NUMBER)
         if fault is not None:
             name = checks.describe(tasks[start + fault[0]])
             raise InputError(f"evidence of task {name} must be sums of rounds; got {fault[1]}")
@@ -238,14 +237,14 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     It must be built like the first one, and tell a prior. Where it takes little time, a task as the
     prior expects them is folded as well: what comes of it is thrown away.
     """
-    if not settings.is_known(transfer):
+    if not transfer.fixed_layout:
         return
     check_like(state, template)
     check_symmetric(flatten(state))
     for name, array in flatten(state).items():
         if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > MAX_NUMBER:
             raise InputError(f"state.{name} must be below {MAX_NUMBER:g}; got more")
-        tasks = name.endswith(("count", "finished", "tasks.weight"))
+        tasks = name.endswith(("count", "tasks.weight"))
         if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
     transfer.check_state(state)
@@ -293,7 +292,7 @@ def check_base(base: Any, dim: int) -> None:
     pooled = base.pooled.replace()  # checked, as it is made anew
     if pooled.moment.shape != (dim,):
         raise checks.refuse("base.pooled", f"Evidence of dimension {dim}", pooled.moment)
-    fault = fault_in(pooled.replace(forced=None).pack()[None], dim)
+    fault = find_fault(pooled.replace(forced=None).pack()[None], dim)
     if fault is not None:
         raise InputError(f"base.pooled must be sums of rounds; got {fault[1]}")
 

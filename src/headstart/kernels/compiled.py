@@ -1,9 +1,11 @@
 """The inner loops, compiled by Numba: one decision, one update, and all rounds of a task.
 
-Optional: ``pip install 'headstart[fast]'``. Everything works without it; the same sums are formed
-in another order, so that results agree up to rounding. Import this module only when it is wanted:
-Numba itself takes about half a second to import, and compiles when first called (later runs find
-the compiled code in a cache on disk).
+Opt-in: ``pip install 'headstart[fast]'`` and :func:`headstart.use_numba`. The reference of each
+function is in NumPy: :func:`choose_ucb` and :func:`choose_thompson` are the indices of
+:class:`headstart.rules.UCB` and :class:`headstart.rules.Thompson`, :func:`learn` is
+:meth:`headstart.Belief.update`, and :func:`play` is :func:`headstart.lab.engine.play`. Sums are
+formed in another order, so that results agree up to rounding. Numba takes about half a second to
+import; nothing imports this module before it is switched on.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 __all__ = ["choose_thompson", "choose_ucb", "learn", "play"]
 
 # Sums may be reordered, which lets them use a processor's wide registers.
-LOOSE = {"reassoc", "contract", "nsz"}
+REORDERED_SUMS = {"reassoc", "contract", "nsz"}
 
 number = numba.float64
 vector = numba.types.Array(number, 1, "C", readonly=True)
@@ -42,10 +44,11 @@ def best_two(scores: Any) -> Any:
 
 
 @compiled(inline="always")
-def settle(scores: Any, uniform: float, noise: float) -> Any:
+def pick_arm(scores: Any, uniform: float, noise: float) -> Any:
     """The arm with the largest score; among equals up to rounding, the one ``uniform`` falls on.
 
-    (As :func:`headstart.rules.ties.leaders` and :func:`headstart.rules.ties.fall_on` do it.)
+    The reference is :func:`headstart.rules.ties.best_arms` followed by
+    :func:`headstart.rules.ties.select_by_uniform`.
     """
     arm, top, second = best_two(scores)
     edge = top - 64 * 2.220446049250313e-16 * (abs(top) + noise)
@@ -63,7 +66,7 @@ def settle(scores: Any, uniform: float, noise: float) -> Any:
     return arm
 
 
-@compiled(fastmath=LOOSE)
+@compiled(fastmath=REORDERED_SUMS)
 def score_ucb(contexts: Any, mean: Any, root: Any, gamma: float, scores: Any) -> None:
     """xᵀθ̂ + γ‖Fᵀx‖ of every arm."""
     projected = np.dot(contexts, root)
@@ -77,7 +80,7 @@ def score_ucb(contexts: Any, mean: Any, root: Any, gamma: float, scores: Any) ->
         scores[k] = expected + gamma * math.sqrt(square)
 
 
-@compiled(fastmath=LOOSE)
+@compiled(fastmath=REORDERED_SUMS)
 def score_thompson(
     contexts: Any, mean: Any, root: Any, scale: float, normals: Any, scores: Any
 ) -> None:
@@ -96,7 +99,7 @@ def score_thompson(
         scores[k] = score
 
 
-@compiled(fastmath=LOOSE)
+@compiled(fastmath=REORDERED_SUMS)
 def update(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: Any) -> Any:
     """The square-root update of :mod:`headstart.model.belief`; the old and new arrays may be one.
 
@@ -162,13 +165,14 @@ def learn(mean: Any, root: Any, x: Any, reward: float, new_mean: Any, new_root: 
     cache=True,
 )  # fmt: skip
 def play(
-    contexts: Any, rewards: Any, mean: Any, root: Any, kind: int, amount: float, forced: int,
+    contexts: Any, rewards: Any, mean: Any, root: Any, kind: int, multiplier: float, forced: int,
     normals: Any, uniforms: Any, noise: float, start: int, stop: int, arms: Any,
 ) -> None:  # fmt: skip
     """The rounds of one task from ``start`` to ``stop``; belief and ``arms`` are changed in place.
 
-    ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices; ``amount`` is in units of
-    the noise; ``uniforms`` decide forced choices and ties. ``noise`` holds R.
+    ``kind`` is 0 for UCB, 1 for Thompson sampling, 2 for uniform choices
+    (:attr:`headstart.rules.LoopForm.code`); ``multiplier`` is γ/R or v/R; ``uniforms`` decide
+    forced choices and ties; ``noise`` is R.
     """
     offered = contexts.shape[1]
     scores = np.empty(offered)
@@ -176,9 +180,9 @@ def play(
         if k < forced or kind == 2:
             scores[:] = 0.0
         elif kind == 1:
-            score_thompson(contexts[k], mean, root, amount * noise, normals[k], scores)
+            score_thompson(contexts[k], mean, root, multiplier * noise, normals[k], scores)
         else:
-            score_ucb(contexts[k], mean, root, amount * noise, scores)
-        arm = settle(scores, uniforms[k], noise)
+            score_ucb(contexts[k], mean, root, multiplier * noise, scores)
+        arm = pick_arm(scores, uniforms[k], noise)
         arms[k] = arm
         update(mean, root, contexts[k, arm], rewards[k, arm], mean, root)

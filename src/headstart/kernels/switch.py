@@ -1,4 +1,9 @@
-"""Compiled inner loops, switched on and off for the whole process."""
+"""The switch that turns compiled inner loops on and off for the whole process.
+
+They are off by default. With them off, :mod:`headstart.model.belief` and :mod:`headstart.rules`
+compute by NumPy, which is the reference; with them on, both call
+:mod:`headstart.kernels.compiled` where arrays allow it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,20 @@ _loops: list[Any] = [None]
 
 
 def use_numba(on: bool = True) -> None:
-    """Compile the inner loops of decisions and updates with Numba, or go back to NumPy.
+    """Compute decisions and updates with loops compiled by Numba, or with NumPy again.
 
-    It needs ``pip install 'headstart[fast]'``. Decisions are the same up to rounding. The first
-    call on a machine compiles for some seconds; the compiled code is kept on disk.
+    Numba is opt-in: ``pip install 'headstart[fast]'``. Decisions are the same up to rounding. The
+    first call on a machine compiles for some seconds; the compiled code is cached on disk.
+
+    Parameters
+    ----------
+    on : bool, default True
+        Whether to use the compiled loops.
+
+    Raises
+    ------
+    InputError
+        If Numba is not installed.
 
     >>> use_numba(False)
     """

@@ -4,11 +4,15 @@ Policies play in worlds (:mod:`headstart.worlds`) and are built from the registr
 (:mod:`headstart.algorithms`); the algorithms themselves live in the core, not here.
 """
 
-from headstart.lab.engine import Trace, simulate
-from headstart.lab.execution import Execution
-from headstart.lab.experiment import run
-from headstart.lab.plan import Plan, Results
-from headstart.lab.policies import NamedPolicy, Policy, parse, policy
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headstart.lab.engine import Trace, simulate
+    from headstart.lab.execution import Execution
+    from headstart.lab.experiment import run
+    from headstart.lab.plan import Plan, Results
+    from headstart.lab.policies import NamedPolicy, Policy, parse, policy
 
 __all__ = [
     "Execution",
@@ -22,3 +26,18 @@ __all__ = [
     "run",
     "simulate",
 ]
+
+# Imported when first used: the command line shows its help without them.
+MODULES = {
+    **dict.fromkeys(("Trace", "simulate"), "engine"),
+    **dict.fromkeys(("NamedPolicy", "Policy", "parse", "policy"), "policies"),
+    **dict.fromkeys(("Plan", "Results"), "plan"),
+    "Execution": "execution",
+    "run": "experiment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)

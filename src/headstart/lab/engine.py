@@ -24,7 +24,7 @@ from headstart.errors import InputError
 from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import AnyPolicy
 from headstart.model.base import BaseBelief
-from headstart.model.belief import LEAST, Belief
+from headstart.model.belief import MIN_RESIDUAL_FREEDOM, Belief
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array
@@ -306,7 +306,7 @@ def rebuild_rounds(prior: Prior, rounds: int) -> list[int]:
     if not 0.0 < prior.noise_freedom < ONE_NOISE:
         return [rounds]
     powers = [2**power for power in range(3, 63) if 2**power < rounds]
-    return [*(power for power in powers if power >= prior.dim + LEAST), rounds]
+    return [*(power for power in powers if power >= prior.dim + MIN_RESIDUAL_FREEDOM), rounds]
 
 
 def seed_prior(prior: Prior, seed: int) -> Prior:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import SCALARS, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
@@ -38,8 +35,7 @@ class PerSeed(Transfer):
     def fold(self, state: Any, evidence: Evidence, weight: float = 1.0) -> Any:
         """Fold each seed's evidence into its state."""
         return tuple(
-            self.transfer.fold(each, evidence_of_seed(evidence, seed), weight)
-            for seed, each in enumerate(state)
+            self.transfer.fold(each, evidence.at(seed), weight) for seed, each in enumerate(state)
         )
 
     def observe_contexts(self, state: Any, contexts: Array) -> Any:
@@ -51,33 +47,16 @@ class PerSeed(Transfer):
     def single_task_prior(self, state: Any, evidence: Evidence) -> Any:
         """The transfer's prior for a lone task, of all seeds."""
         priors = [
-            self.transfer.single_task_prior(each, evidence_of_seed(evidence, seed))
+            self.transfer.single_task_prior(each, evidence.at(seed))
             for seed, each in enumerate(state)
         ]
-        return None if priors[0] is None else stack_priors(priors)
+        found = [prior for prior in priors if prior is not None]
+        return Prior.stack(found) if found else None
 
     def prior(self, state: Any) -> Any:
         """All seeds' priors as one batch."""
         priors = [self.transfer.prior(each) for each in state]
-        if any(isinstance(prior, MixturePrior) for prior in priors):
-            return MixturePrior.stack(priors)
         if any(prior.batch != () for prior in priors):
             raise InputError(f"{self.transfer!r} must give one prior, without batch axes")
-        return stack_priors(priors)
-
-
-def stack_priors(priors: list[Any]) -> Prior:
-    """Priors as one batch."""
-    names = ("mean", "root", *SCALARS)
-    return Prior(*(np.stack([getattr(prior, name) for prior in priors]) for name in names))
-
-
-def evidence_of_seed(evidence: Evidence, seed: int) -> Evidence:
-    """One task's evidence out of a batch."""
-    return Evidence(
-        evidence.gram[seed],
-        evidence.moment[seed],
-        evidence.rounds[seed],
-        evidence.squares[seed],
-        None if evidence.forced is None else evidence_of_seed(evidence.forced, seed),
-    )
+        kinds = [type(prior) for prior in priors if type(prior) is not Prior]
+        return (kinds[0] if kinds else Prior).stack(priors)

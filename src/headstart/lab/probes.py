@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from headstart.arrays import matvec
 from headstart.records import Array
-from headstart.transfer import Bias, Subspace, Transfer
+from headstart.transfer import Transfer
 from headstart.worlds.base import Episode
 
 __all__ = ["residual"]
@@ -19,15 +20,10 @@ def residual(transfer: Transfer, state: Any, episodes: Sequence[Episode]) -> dic
 
     B-OFUL has no projection: its P̂⊥ is I.
     """
-    truth = np.stack([np.asarray(episode.theta) for episode in episodes])
-    if isinstance(transfer, Subspace):
-        found, rank, learning = transfer.structure(state)
-        outside = np.eye(truth.shape[-1]) - found.projection(rank)
-    elif isinstance(transfer, Bias):
-        learning = np.asarray(state.estimates.count) > 0
-        outside = np.broadcast_to(np.eye(truth.shape[-1]), (len(truth), *2 * truth.shape[-1:]))
-    else:
+    learned = transfer.residual_projection(state)
+    if learned is None:
         return {}
-    away = (outside @ (truth - state.estimates.mean)[..., None])[..., 0]
-    squares = np.where(learning, (away**2).sum(-1), np.nan)
+    outside, mean, known = learned
+    truth = np.stack([np.asarray(episode.theta) for episode in episodes])
+    squares = np.where(known, (matvec(outside, truth - mean) ** 2).sum(-1), np.nan)
     return {"W": np.sqrt(squares), "W2": squares}

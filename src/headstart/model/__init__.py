@@ -1,5 +1,5 @@
-"""Records and their mathematics: evidence, prior, belief and mixtures of them.
+"""Sufficient statistics, priors and posteriors: immutable records and their mathematics.
 
-Everything here is immutable and works on one task or on many along leading axes. How a prior is
-learned is in :mod:`headstart.transfer`, and what changes over time is in :mod:`headstart.bandit`.
+Everything here works on one task or on many along leading axes, and holds no state. How a prior is
+estimated is in :mod:`headstart.transfer`, and what changes over time is in :mod:`headstart.bandit`.
 """

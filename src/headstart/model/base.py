@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.records import Array, Record, restate
+from headstart.errors import InputError
+from headstart.records import Array, Record, reset_inherited
 
 if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
@@ -55,6 +56,13 @@ class BasePrior(Record, ABC):
     def as_gaussian(self) -> Prior:
         """The Gaussian prior with the same mean and covariance, for reports."""
 
+    @classmethod
+    def stack(cls, priors: Sequence[Any]) -> BasePrior:
+        """Priors side by side along a new first axis, for experiments with many seeds."""
+        raise InputError(
+            f"{cls.__name__} cannot be stacked, as experiments with many seeds need it"
+        )
+
     def determined_by(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return True
@@ -92,7 +100,7 @@ class BaseBelief(Record, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        restate(cls, BaseBelief, ("loop_form", "stack"))
+        reset_inherited(cls, BaseBelief, ("loop_form", "stack"))
 
     @property
     def dim(self) -> int:
@@ -137,12 +145,12 @@ class BaseBelief(Record, ABC):
         return self.update(x, r if self.batch else float(r)).sealed()
 
     @property
-    def outgrown(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """Whether it must be computed anew from prior and evidence."""
         return False
 
     def as_scaled(self, before: Self) -> Self:
-        """The same belief, no longer outgrown, with the scale that ``before`` was computed at."""
+        """The same belief, not to be rebuilt, with the scale that ``before`` was computed at."""
         return self
 
     def with_rounds(self, rounds: Any) -> Self:

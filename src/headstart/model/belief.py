@@ -1,25 +1,25 @@
-"""What is believed of a task: its prior, corrected by its evidence.
+"""The Gaussian posterior of one task.
 
-With B_k = B₀ + Σ x xᵀ, the belief after k rounds is N(θ̂, R² B_k⁻¹). It is kept as the mean θ̂ and a
-square root F of the inverse, F Fᵀ = B_k⁻¹. A reward changes both in O(d²), with nothing inverted,
-and positive definiteness cannot be lost (Potter's square-root form)::
+With B_k = B₀ + Σ x xᵀ, the posterior after k rounds is N(θ̂, R² B_k⁻¹), represented by the mean θ̂
+and a square root F of the inverse, F Fᵀ = B_k⁻¹. A reward updates both in O(d²) without inverting a
+matrix, and the covariance stays positive semidefinite (Potter's square-root form)::
 
     u = Fᵀx        s = uᵀu        g = √(1+s)
     θ̂ ← θ̂ + F u (r − xᵀθ̂)/(1+s)
     F ← F − F u uᵀ / (g(1+g))
     log det B ← log det B + log(1+s)
 
-The root is not unique, it depends on the order of the rewards: compare means and F Fᵀ, never F.
+The root is not unique: it depends on the order of the rewards. Compare means and F Fᵀ, not F.
 
-Where the prior leaves room for a noise of the task's own (ν degrees of freedom around R₀), the
-residuals of least squares on the task alone tell it, on f = k − rank degrees of freedom::
+Where the prior allows a task its own noise (ν degrees of freedom around R₀), it is estimated from
+the residuals of least squares on the task alone, with f = k − rank degrees of freedom::
 
     R² = (ν R₀² + RSS)/(ν + f)
 
-They do not depend on the prior: a task that is unlike the others is not taken for a noisy one. The
+These do not depend on the prior, so that a task unlike the others is not taken for a noisy one. The
 prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of a
 factor of two: F₀/c with c the power of two nearest to R/R₀. Both take O(d³), and are renewed when
-a belief is *outgrown*: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
+a belief needs a rebuild: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
 then R follows in O(1) from S ← S + (r − xᵀθ̂)²/(1+s) as R² = S/k.
 """
 
@@ -37,7 +37,7 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
-from headstart.model.graded import HUGE, graded_posterior
+from headstart.model.information_form import MAX_INFORMATION, information_posterior
 from headstart.model.prior import ONE_NOISE, Prior, covariance_of
 from headstart.records import Array
 
@@ -46,28 +46,28 @@ __all__ = ["Belief"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Belief(BaseBelief):
-    """A Gaussian belief over θ, or a batch of them along leading axes.
+    """The Gaussian posterior of θ, or a batch of them along leading axes.
 
-    Make one with :meth:`start` or :meth:`of`; :meth:`learn` gives the next one.
+    Obtain one from :meth:`Prior.belief`; :meth:`learn` returns the next one.
 
     Attributes
     ----------
-    mean
-        θ̂, shape ``(..., d)``.
-    root
-        F with F Fᵀ = B⁻¹, shape ``(..., d, d)``.
-    information
-        log det B − log det B₀ = Σ log(1+s): what the rounds have taught.
-    rounds
-        How many rewards it has seen.
-    noise
+    mean : array of shape (..., d)
+        θ̂.
+    root : array of shape (..., d, d)
+        F with F Fᵀ = B⁻¹.
+    information : float or array of shape (...)
+        The information gain log det B − log det B₀ = Σ log(1+s).
+    rounds : float or array of shape (...)
+        The number of rewards.
+    noise : float or array of shape (...)
         R, the scale of the rewards' noise.
-    prior
-        Where it started.
-    square
-        S, what the rewards have told of R.
-    scale
-        c, what the prior's root was divided by; 0 if the root has lost too many digits.
+    prior : Prior
+        The prior it started from.
+    square : float or array of shape (...)
+        S = Σ (r − xᵀθ̂)² + (θ̂ − θ̂₀)ᵀB₀(θ̂ − θ̂₀), from which R is estimated where ν = 0.
+    scale : float or array of shape (...)
+        c, which the prior's root was divided by; 0 if the root has lost too many digits.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Belief(BaseBelief):
 
     @classmethod
     def start(cls, prior: Prior) -> Self:
-        """The belief before any reward."""
+        """The posterior before any reward: the prior."""
         if not isinstance(prior, Prior):
             raise checks.refuse("prior", "a Prior", prior)
         batch = prior.batch
@@ -102,7 +102,7 @@ class Belief(BaseBelief):
 
     @classmethod
     def of(cls, prior: Prior, evidence: Evidence) -> Self:
-        """Prior ⊕ evidence, directly: any prior, at any time.
+        """The posterior given the evidence, computed directly.
 
         Equal in mean and covariance to learning the rounds one by one. With
         I + F₀ᵀ gram F₀ = L Lᵀ::
@@ -122,8 +122,8 @@ class Belief(BaseBelief):
                 f"evidence must have the prior's batch shape {prior.batch}, or none; "
                 f"got {evidence.batch}"
             )
-        noise = own_noise(prior, evidence)
-        return cls(*posterior(prior, evidence, noise, fitting_scale(prior, noise))).sealed()
+        noise = task_noise(prior, evidence)
+        return cls(*posterior(prior, evidence, noise, nearest_scale(prior, noise))).sealed()
 
     @property
     def dim(self) -> int:
@@ -147,7 +147,7 @@ class Belief(BaseBelief):
         return self.prior.log_det + (wider if self.batch else float(wider)) + self.information
 
     @property
-    def outgrown(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """Whether it must be built anew from prior and evidence (one answer for a whole batch)."""
         if self.mean.ndim == 1:
             if self.scale == 0.0:
@@ -155,11 +155,13 @@ class Belief(BaseBelief):
             if not 0.0 < self.prior.noise_freedom < ONE_NOISE:
                 return False
             rounds = int(self.rounds)
-            return rounds >= self.mean.shape[-1] + LEAST and rounds & (rounds - 1) == 0
-        if not np.any(is_own(self.prior)):
+            return (
+                rounds >= self.mean.shape[-1] + MIN_RESIDUAL_FREEDOM and rounds & (rounds - 1) == 0
+            )
+        if not np.any(has_own_noise(self.prior)):
             return False
         each = np.asarray(self.rounds).astype(np.int64)
-        return bool(((each >= self.dim + LEAST) & (each & (each - 1) == 0)).any())
+        return bool(((each >= self.dim + MIN_RESIDUAL_FREEDOM) & (each & (each - 1) == 0)).any())
 
     def as_scaled(self, before: Self) -> Self:
         """The same belief at the scale of ``before``."""
@@ -186,7 +188,7 @@ class Belief(BaseBelief):
             root - shrink[..., :, None] * u[..., None, :],
             self.information + np.log1p(s),
             rounds,
-            lone_noise(self.prior, square, rounds, self.noise),
+            noise_from_rewards(self.prior, square, rounds, self.noise),
             self.prior,
             square,
             self.scale,
@@ -217,7 +219,7 @@ class Belief(BaseBelief):
         prior, noise = self.prior, self.noise
         if prior.noise_freedom == 0.0 and square > 0.0:
             noise = math.sqrt(square / rounds)
-        scale = self.scale if s < HUGE else 0.0
+        scale = self.scale if s < MAX_INFORMATION else 0.0
         return type(self)(mean, root, information, rounds, noise, prior, square, scale)
 
     def predict(self, contexts: Array) -> Array:
@@ -267,7 +269,7 @@ class Belief(BaseBelief):
 
 
 def einsum_vecdot(left: Array, right: Array) -> Array:
-    """What NumPy has had a faster word for since version 2."""
+    """The form of :func:`numpy.vecdot` for NumPy 1."""
     products: Array = np.einsum("...i,...i->...", left, right)
     return products
 
@@ -292,13 +294,13 @@ def inverse_root(matrix: Array) -> tuple[Array, Array]:
     return inverse.swapaxes(-1, -2), 2.0 * np.log(diagonal).sum(-1)
 
 
-def is_own(prior: Prior) -> Any:
+def has_own_noise(prior: Prior) -> Any:
     """Whether a task may have a noise of its own, and its size is known beforehand."""
     freedom = np.asarray(prior.noise_freedom)
     return (freedom > 0) & (freedom < ONE_NOISE)
 
 
-def lone_noise(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
+def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
     told = (np.asarray(prior.noise_freedom) == 0) & (np.asarray(square) > 0)
     if not told.any():
@@ -307,24 +309,26 @@ def lone_noise(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
     return noise if noise.ndim else float(noise)
 
 
-def own_noise(prior: Prior, evidence: Evidence) -> Any:
+def task_noise(prior: Prior, evidence: Evidence) -> Any:
     """R of a task from the prior's and from its residuals, where it may have its own."""
-    own = is_own(prior)
-    if not np.any(own & (np.asarray(evidence.rounds) >= prior.dim + LEAST)):
+    own = has_own_noise(prior)
+    if not np.any(own & (np.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)):
         return prior.noise
     root = prior.root
     inner = root.swapaxes(-1, -2) @ evidence.gram @ root
     pulled = (evidence.gram @ prior.mean[..., None])[..., 0]
     surprise = (root.swapaxes(-1, -2) @ (evidence.moment - pulled)[..., None])[..., 0]
     raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - pulled)).sum(-1)
-    square, freedom = residual_of(inner, surprise, raw, evidence.rounds)
+    square, freedom = least_squares_residual(inner, surprise, raw, evidence.rounds)
     many = np.asarray(prior.noise_freedom)
     variance = (many * np.asarray(prior.noise) ** 2 + square) / (many + freedom)
-    noise = np.where(own & (freedom >= LEAST), np.sqrt(variance), prior.noise)
+    noise = np.where(own & (freedom >= MIN_RESIDUAL_FREEDOM), np.sqrt(variance), prior.noise)
     return noise if noise.ndim else float(noise)
 
 
-def residual_of(gram: Array, moment: Array, squares: Any, rounds: Any) -> tuple[Array, Array]:
+def least_squares_residual(
+    gram: Array, moment: Array, squares: Any, rounds: Any
+) -> tuple[Array, Array]:
     """The residual sum of squares of least squares, and its degrees of freedom k − rank."""
     dim = gram.shape[-1]
     size = np.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
@@ -336,10 +340,10 @@ def residual_of(gram: Array, moment: Array, squares: Any, rounds: Any) -> tuple[
     return np.maximum(square, 0.0), np.maximum(np.asarray(rounds) - rank, 0.0)
 
 
-def fitting_scale(prior: Prior, noise: Any) -> Any:
+def nearest_scale(prior: Prior, noise: Any) -> Any:
     """The power of two nearest to R/R₀, where a task may have its own R."""
     ratio = np.log2(np.asarray(noise) / np.asarray(prior.noise))
-    scale = np.where(is_own(prior), np.exp2(np.rint(ratio)), 1.0)
+    scale = np.where(has_own_noise(prior), np.exp2(np.rint(ratio)), 1.0)
     scale = np.array(np.broadcast_to(scale, prior.batch)) if prior.batch else scale
     return scale if scale.ndim else float(scale)
 
@@ -362,8 +366,8 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple
     # Below this share of the rewards' energy the difference is rounding.
     square = np.asarray(evidence.squares - offset - (step * surprise).sum(-1))
     square = np.maximum(square, 1e-12 * np.asarray(evidence.squares))
-    if np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > HUGE:
-        mean, root, information, square = with_all_digits(
+    if np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > MAX_INFORMATION:
+        mean, root, information, square = with_information_form(
             prior, start, evidence, (mean, root, information, square), inner
         )
     batch = information.shape
@@ -372,11 +376,11 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple
         rounds = np.array(np.broadcast_to(rounds, batch))
     else:
         information, square = float(information), float(square)
-    noise = lone_noise(prior, square, rounds, noise)
+    noise = noise_from_rewards(prior, square, rounds, noise)
     return mean, root, information, rounds, noise, prior, square, scale
 
 
-def with_all_digits(
+def with_information_form(
     prior: Prior, start: Array, evidence: Evidence, found: tuple[Array, ...], inner: Array
 ) -> tuple[Array, ...]:
     """The same posteriors, found anew where products have lost too many digits."""
@@ -387,8 +391,8 @@ def with_all_digits(
     start = np.broadcast_to(start, (*shape, prior.dim))
     squares = np.broadcast_to(evidence.squares, information.shape)
     for at in np.ndindex(information.shape):
-        if inner[at].diagonal().max() > HUGE:
-            graded = graded_posterior(
+        if inner[at].diagonal().max() > MAX_INFORMATION:
+            graded = information_posterior(
                 centre[at], start[at], gram[at], moment[at], float(squares[at])
             )
             if graded is not None:
@@ -396,4 +400,4 @@ def with_all_digits(
     return mean, root, information, square
 
 
-LEAST = 4  # degrees of freedom from which on residuals tell the noise
+MIN_RESIDUAL_FREEDOM = 4  # degrees of freedom from which on residuals tell the noise

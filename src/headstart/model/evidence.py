@@ -1,12 +1,12 @@
-"""What one task has shown, as sums that add up in any order.
+"""The sufficient statistics of a task.
 
 Everything a linear model can learn from a task's rounds ``(x_k, r_k)`` is in four sums::
 
     gram = Σ x xᵀ      moment = Σ r x      rounds = Σ 1      squares = Σ r²
 
-They commute, so late rewards may come in any order; they merge across machines by addition; and
-they give the task's ridge estimate and its belief under *any* prior. They are the only thing that
-must be stored: everything else can be derived from them.
+They commute, so that late rewards may come in any order, and they merge across machines by
+addition. They give the task's ridge estimate and its posterior under *any* prior, and are the only
+thing that must be stored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar
 from headstart.errors import InputError
-from headstart.records import Array, Record, private
+from headstart.records import Array, Record, read_only_copy
 
 __all__ = ["Evidence"]
 
@@ -30,21 +31,25 @@ Scalar = Any  # a float, or an array with the record's batch shape
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evidence(Record):
-    """The sums of one task, or of many tasks along leading batch axes.
+    """The sufficient statistics of one task, or of many tasks along leading batch axes.
 
     Parameters
     ----------
-    gram
-        Σ x xᵀ, shape ``(..., d, d)``, symmetric.
-    moment
-        Σ r x, shape ``(..., d)``.
-    rounds
-        How many rewards were seen, shape ``(...)``.
-    squares
-        Σ r², shape ``(...)``.
-    forced
-        The part of it that came from forced (uniformly random) rounds, where a transfer wants it
-        kept apart (:class:`~headstart.transfer.Gaussian`); ``None`` otherwise.
+    gram : array of shape (..., d, d)
+        The Gram matrix Σ x xᵀ; symmetric.
+    moment : array of shape (..., d)
+        Σ r x.
+    rounds : float or array of shape (...)
+        The number of rewards.
+    squares : float or array of shape (...)
+        Σ r².
+    forced : Evidence, optional
+        The part that came from forced (uniformly random) rounds, for transfers that learn from
+        these alone (:class:`~headstart.transfer.Gaussian`).
+
+    See Also
+    --------
+    Prior.belief : the posterior given evidence.
 
     Examples
     --------
@@ -74,14 +79,14 @@ class Evidence(Record):
         if np.abs(gram - gram.swapaxes(-1, -2)).max(initial=0.0) > 1e-6 * scale:
             raise InputError("gram must be symmetric, a sum of x xᵀ; got one that is not")
         diagonal = np.diagonal(gram, axis1=-2, axis2=-1)
-        if diagonal.min(initial=0.0) < -NEARLY * scale:
+        if diagonal.min(initial=0.0) < -ROUNDING_SHARE * scale:
             raise InputError("gram must be a sum of x xᵀ; got a negative number on its diagonal")
-        values: dict[str, Any] = {"gram": private(gram), "moment": private(moment)}
+        values: dict[str, Any] = {"gram": read_only_copy(gram), "moment": read_only_copy(moment)}
         for name in ("rounds", "squares"):
             array = checks.finite_array(name, getattr(self, name), "0 or more")
             if array.shape != batch or (array < 0).any():
                 raise checks.refuse(name, f"0 or more, of shape {batch}", getattr(self, name))
-            values[name] = private(array) if batch else float(array)
+            values[name] = read_only_copy(array) if batch else float(array)
         part: object = self.forced
         fits = isinstance(part, Evidence) and part.moment.shape == moment.shape
         if part is not None and not fits:
@@ -179,15 +184,25 @@ class Evidence(Record):
             part,
         )
 
-    def faded(self, factor: float) -> Evidence:
-        """The same rounds, all counting less (``factor`` 1 is the same evidence).
+    def at(self, index: Any) -> Evidence:
+        """The evidence of one task of a batch, with arrays of its own."""
+        gram, moment, rounds, squares = (
+            np.array(part[index]) for part in (self.gram, self.moment, self.rounds, self.squares)
+        )
+        forced = None if self.forced is None else self.forced.at(index)
+        return Evidence.unchecked(
+            gram, moment, float_if_scalar(rounds), float_if_scalar(squares), forced
+        )
 
-        >>> Evidence.of([[1.0]], [2.0]).faded(0.5).rounds
+    def discounted(self, factor: float) -> Evidence:
+        """The same rounds, each with its weight multiplied by ``factor``.
+
+        >>> Evidence.of([[1.0]], [2.0]).discounted(0.5).rounds
         0.5
         """
         if factor == 1.0:
             return self
-        part = None if self.forced is None else self.forced.faded(factor)
+        part = None if self.forced is None else self.forced.discounted(factor)
         return Evidence.unchecked(
             self.gram * factor,
             self.moment * factor,
@@ -241,7 +256,7 @@ class Evidence(Record):
         >>> Evidence.of([[1.0, 2.0]], [3.0]).pack()
         array([1., 2., 4., 3., 6., 1., 9.])
         """
-        rows, columns = upper(self.dim)
+        rows, columns = upper_triangle(self.dim)
         parts = [
             self.gram[..., rows, columns],
             self.moment,
@@ -263,7 +278,7 @@ class Evidence(Record):
         forced = cls.unpack(packed[..., size:], dim) if packed.shape[-1] == 2 * size else None
         batch = packed.shape[:-1]
         split = dim * (dim + 1) // 2
-        rows, columns = upper(dim)
+        rows, columns = upper_triangle(dim)
         gram = np.empty((*batch, dim, dim))
         gram[..., rows, columns] = packed[..., :split]
         gram[..., columns, rows] = packed[..., :split]
@@ -277,12 +292,12 @@ class Evidence(Record):
         )
 
 
-def fault_in(rows: Array, dim: int, limit: float = sys.float_info.max) -> tuple[int, str] | None:
-    """The first row of packed evidence that no rounds can have, and what is wrong with it.
+def find_fault(rows: Array, dim: int, limit: float = sys.float_info.max) -> tuple[int, str] | None:
+    """The first row of packed evidence that no rounds can produce, and what is wrong with it.
 
     Rounding is allowed for: where contexts were centred, a gram is a difference of large numbers.
 
-    >>> fault_in(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, -3.0, 4.0]]), dim=1)
+    >>> find_fault(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, -3.0, 4.0]]), dim=1)
     (1, 'fewer than 0 rounds')
     """
     size, triangle = packed_size(dim), dim * (dim + 1) // 2
@@ -297,19 +312,19 @@ def fault_in(rows: Array, dim: int, limit: float = sys.float_info.max) -> tuple[
             "fewer than 0 rounds": rows[:, size - 2] < 0,
             "a sum of squares below 0": rows[:, size - 1] < 0,
             # The largest entry is on the diagonal, on which none is negative.
-            "a gram that is no sum of x xᵀ": (diagonal.min(1) < -NEARLY * entries)
-            | (diagonal.max(1) < (1.0 - NEARLY) * entries),
+            "a gram that is no sum of x xᵀ": (diagonal.min(1) < -ROUNDING_SHARE * entries)
+            | (diagonal.max(1) < (1.0 - ROUNDING_SHARE) * entries),
         }
         if rows.shape[1] > size:
-            more = rows[:, 2 * size - 2] > rows[:, size - 2] * (1.0 + NEARLY)
+            more = rows[:, 2 * size - 2] > rows[:, size - 2] * (1.0 + ROUNDING_SHARE)
             faults["more forced rounds than rounds"] = more
     for what, bad in faults.items():
         if bad.any():
             return int(np.argmax(bad)), what
-    return fault_in(rows[:, size:], dim, limit) if rows.shape[1] > size else None
+    return find_fault(rows[:, size:], dim, limit) if rows.shape[1] > size else None
 
 
-NEARLY = 1e-3  # the share of a gram's largest entry that may be rounding
+ROUNDING_SHARE = 1e-3  # the share of a gram's largest entry that may be rounding
 
 
 def packed_size(dim: int) -> int:
@@ -318,6 +333,6 @@ def packed_size(dim: int) -> int:
 
 
 @functools.lru_cache(maxsize=8)
-def upper(dim: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def upper_triangle(dim: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices of the upper triangle."""
     return np.triu_indices(dim)

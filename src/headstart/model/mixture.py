@@ -1,12 +1,11 @@
-"""Several populations at once: a prior and a belief that are mixtures of Gaussians.
+"""Priors and posteriors that are mixtures of Gaussians.
 
-A task belongs to one of a few groups, each with its own Gaussian prior. Which one is not known, but
-every reward tells: it multiplies a group's weight by how likely that group made it::
+A task belongs to one of a few groups, each with its own Gaussian prior. The group is not known;
+every reward multiplies a group's weight by its predictive density under that group::
 
     log w_j ← log w_j + log p(r),        p Student's t around xᵀθ̂_j, of scale R² (1 + ‖x‖²_{B_j⁻¹})
 
-To a rule the mixture looks like any belief: its mean and its standard deviation are those of the
-mixture, and a draw is a draw from a random group.
+Rules use the mean and the standard deviation of the mixture; a draw is a draw from a random group.
 """
 
 from __future__ import annotations
@@ -20,14 +19,11 @@ import numpy as np
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
-from headstart.model.graded import sums_hold
-from headstart.model.prior import Prior, symmetric_root
-from headstart.records import Array, private
+from headstart.model.information_form import sums_are_accurate
+from headstart.model.prior import SCALAR_FIELDS, Prior, symmetric_root
+from headstart.records import Array, read_only_copy
 
 __all__ = ["MixtureBelief", "MixturePrior"]
-
-
-SCALARS = ("noise", "bias", "printed_bias", "noise_freedom")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -38,33 +34,31 @@ class MixturePrior(BasePrior):
     log_weights: Array
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "log_weights", private(self.log_weights))
+        object.__setattr__(self, "log_weights", read_only_copy(self.log_weights))
 
     @classmethod
     def stack(cls, priors: Sequence[Prior | MixturePrior]) -> MixturePrior:
         """Priors of several populations as one batch; those with fewer groups are filled up."""
         mixtures = [cls.of(prior) if isinstance(prior, Prior) else prior for prior in priors]
         groups = max(len(mixture.log_weights) for mixture in mixtures)
-        filled = [mixture.filled(groups) for mixture in mixtures]
-        names = ("mean", "root", *SCALARS)
-        parts = Prior(*(np.stack([getattr(one.parts, name) for one in filled]) for name in names))
-        return cls(parts, np.stack([one.log_weights for one in filled]))
+        padded = [mixture.padded(groups) for mixture in mixtures]
+        parts = Prior.stack([one.parts for one in padded])
+        return cls(parts, np.stack([one.log_weights for one in padded]))
 
     @classmethod
     def of(cls, prior: Prior) -> MixturePrior:
         """A mixture of one."""
-        scalars = {name: np.array([getattr(prior, name)]) for name in SCALARS}
-        return cls(Prior(prior.mean[None], prior.root[None], **scalars), np.zeros(1))
+        return cls(Prior.stack([prior]), np.zeros(1))
 
-    def filled(self, groups: int) -> MixturePrior:
+    def padded(self, groups: int) -> MixturePrior:
         """The same with groups of no weight at the end."""
         now = len(self.log_weights)
         more = groups - now
         arrays = {"mean": self.parts.mean, "root": self.parts.root}
-        for name in SCALARS:
+        for name in SCALAR_FIELDS:
             arrays[name] = np.broadcast_to(getattr(self.parts, name), (now,))
         padded = {name: np.append(a, np.repeat(a[:1], more, 0), 0) for name, a in arrays.items()}
-        weights = np.append(self.log_weights, np.full(more, NEVER))
+        weights = np.append(self.log_weights, np.full(more, LOG_ZERO))
         return MixturePrior(Prior(**padded), weights)
 
     @property
@@ -80,7 +74,7 @@ class MixturePrior(BasePrior):
     @property
     def noise(self) -> Any:
         """R, the same for all groups."""
-        return of_all(self.parts.noise, self.parts.batch)
+        return shared_value(self.parts.noise, self.parts.batch)
 
     @property
     def mean(self) -> Array:
@@ -103,11 +97,11 @@ class MixturePrior(BasePrior):
             np.broadcast_to(np.asarray(evidence.rounds)[..., None], self.parts.batch),
             np.broadcast_to(np.asarray(evidence.squares)[..., None], self.parts.batch),
         )
-        return mixed(Belief.of(self.parts, wide), self.log_weights)
+        return mixture_posterior(Belief.of(self.parts, wide), self.log_weights)
 
     def determined_by(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posteriors need."""
-        return all(sums_hold(root, evidence.gram) for root in self.parts.root)
+        return all(sums_are_accurate(root, evidence.gram) for root in self.parts.root)
 
     def as_gaussian(self) -> Prior:
         """The Gaussian with the mixture's mean and covariance."""
@@ -120,12 +114,12 @@ class MixturePrior(BasePrior):
         return Prior(mean, symmetric_root(sigma) / noise[..., None, None], noise=self.noise)
 
 
-NEVER = -1e9  # the logarithm of no weight, but finite
+LOG_ZERO = -1e9  # the logarithm of no weight, but finite
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MixtureBelief(BaseBelief):
-    """What is believed of a task that belongs to one of several groups."""
+    """The posterior of a task that belongs to one of several groups."""
 
     parts: Belief
     log_weights: Array
@@ -133,7 +127,7 @@ class MixtureBelief(BaseBelief):
 
     def __post_init__(self) -> None:
         for name in ("log_weights", "log_start"):
-            object.__setattr__(self, name, private(getattr(self, name)))
+            object.__setattr__(self, name, read_only_copy(getattr(self, name)))
 
     @property
     def dim(self) -> int:
@@ -148,21 +142,21 @@ class MixtureBelief(BaseBelief):
     @property
     def rounds(self) -> Any:
         """How many rewards it has seen."""
-        return of_all(self.parts.rounds, self.parts.batch)
+        return shared_value(self.parts.rounds, self.parts.batch)
 
     @property
     def noise(self) -> Any:
         """R, the scale of the rewards' noise: the root mean square over the groups."""
         each = np.broadcast_to(self.parts.noise, self.parts.batch)
         if (each == each[..., :1]).all():
-            return of_all(each, self.parts.batch)
+            return shared_value(each, self.parts.batch)
         noise = np.sqrt((self.weights * each**2).sum(-1))
         return noise if noise.ndim else float(noise)
 
     @property
-    def outgrown(self) -> bool:
+    def needs_rebuild(self) -> bool:
         """Whether it must be built anew from prior and evidence."""
-        return bool(self.parts.outgrown)
+        return bool(self.parts.needs_rebuild)
 
     @property
     def weights(self) -> Array:
@@ -205,7 +199,7 @@ class MixtureBelief(BaseBelief):
         parts = self.parts
         context = np.broadcast_to(x[..., None, :], parts.mean.shape)
         reward = np.broadcast_to(np.asarray(r)[..., None], parts.batch)
-        return mixed(parts.update(context, reward).sealed(), self.log_start)
+        return mixture_posterior(parts.update(context, reward).sealed(), self.log_start)
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward of each row."""
@@ -247,7 +241,7 @@ class MixtureBelief(BaseBelief):
         return draws
 
 
-def mixed(parts: Belief, log_start: Array) -> MixtureBelief:
+def mixture_posterior(parts: Belief, log_start: Array) -> MixtureBelief:
     """Beliefs of the groups, each with the weight that its rewards give it.
 
     The logarithm of the rewards' marginal likelihood is, up to what all groups share,
@@ -258,17 +252,17 @@ def mixed(parts: Belief, log_start: Array) -> MixtureBelief:
     surprise = parts.square / (freedom * np.asarray(parts.prior.noise) ** 2)
     gained = -0.5 * (freedom + parts.rounds) * np.log1p(surprise)
     gained = gained - 0.5 * np.asarray(parts.information)
-    return MixtureBelief(parts, normalised(log_start + gained), log_start)
+    return MixtureBelief(parts, normalize_log_weights(log_start + gained), log_start)
 
 
-def of_all(value: Any, batch: tuple[int, ...]) -> Any:
+def shared_value(value: Any, batch: tuple[int, ...]) -> Any:
     """What all groups of a task have in common: one number per task."""
     each = np.broadcast_to(value, batch)[..., 0]
     return each if each.ndim else float(each)
 
 
-def normalised(logs: Array) -> Array:
+def normalize_log_weights(logs: Array) -> Array:
     """Logarithms of weights that sum to one."""
     top = logs.max(-1, keepdims=True)
     weights: Array = logs - top - np.log(np.exp(logs - top).sum(-1, keepdims=True))
-    return np.maximum(weights, NEVER)
+    return np.maximum(weights, LOG_ZERO)

@@ -1,8 +1,8 @@
-"""Where a new task starts: a Gaussian over its parameter θ.
+"""The Gaussian prior of a task's parameter θ.
 
-θ ~ N(mean, R² F Fᵀ) with F the ``root`` and R the ``noise``: the covariance is kept in units of the
-noise variance, so that the regularisation λ of ridge regression is ``F Fᵀ = λ⁻¹ I`` whatever the
-rewards' unit is.
+θ ~ N(mean, R² F Fᵀ) with F the ``root`` and R the ``noise``. The root is in units of R, so that the
+regularisation λ of ridge regression is ``F Fᵀ = λ⁻¹ I`` in any unit of the rewards; ``covariance``
+is in rewards' units.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,8 +19,8 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.model.base import BasePrior
-from headstart.model.graded import sums_hold
-from headstart.records import Array, frozen, private
+from headstart.model.information_form import sums_are_accurate
+from headstart.records import Array, read_only_copy, set_read_only
 
 if TYPE_CHECKING:
     from headstart.model.belief import Belief
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ONE_NOISE", "Prior"]
 
-LARGEST = 1e150  # numbers whose squares are finite
+MAX_ENTRY = 1e150  # numbers whose squares are finite
+SCALAR_FIELDS = ("noise", "bias", "printed_bias", "noise_freedom")
+FIELDS = ("mean", "root", *SCALAR_FIELDS)
 ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
 
@@ -37,22 +40,25 @@ class Prior(BasePrior):
 
     Parameters
     ----------
-    mean
-        θ̂₀, shape ``(..., d)``.
-    root
-        F₀ with F₀F₀ᵀ = B₀⁻¹, the covariance in units of R²; shape ``(..., d, d)``.
-    noise
+    mean : array of shape (..., d)
+        θ̂₀.
+    root : array of shape (..., d, d)
+        F₀ with F₀F₀ᵀ = B₀⁻¹, so that the covariance is R² F₀F₀ᵀ.
+    noise : float or array of shape (...), default 1
         R, the scale of the rewards' noise.
-    bias
+    bias : float or array of shape (...), default infinity
         A bound on ‖θ* − θ̂₀‖ in the norm of B₀: the term that the ``"theory"`` radius adds for what
         the prior gets wrong. In rewards' units. Infinite unless given: no bound is known, and the
         ``"theory"`` radius refuses the prior.
-    printed_bias
+    printed_bias : float or array of shape (...), optional
         The same term as the paper prints it, for the ``"paper"`` radius; ``bias`` unless given.
-    noise_freedom
-        ν, how many rewards the knowledge of R is worth: a task's own R_i² is taken to be
-        scaled-inverse-χ² with scale R² and ν degrees of freedom, and its rewards tell the rest. 0
-        leaves it to them alone; ``ONE_NOISE``, the default, is as good as knowing R.
+    noise_freedom : float or array of shape (...), default ``ONE_NOISE``
+        ν: a task's own R_i² is scaled-inverse-χ² with scale R² and ν degrees of freedom. 0 leaves
+        R_i to the task's own rewards; the default fixes it at R.
+
+    See Also
+    --------
+    headstart.transfer : estimates of the prior from the evidence of many tasks.
 
     Examples
     --------
@@ -78,20 +84,20 @@ class Prior(BasePrior):
         if root.shape != (*batch, dim, dim):
             raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
         for name, array in (("mean", mean), ("root", root)):
-            if not float(np.abs(array).max(initial=0.0)) <= LARGEST:
-                raise InputError(f"{name} must be below {LARGEST:g} in size; got more")
+            if not float(np.abs(array).max(initial=0.0)) <= MAX_ENTRY:
+                raise InputError(f"{name} must be below {MAX_ENTRY:g} in size; got more")
         noise = checks.finite_array("noise", self.noise, "positive")
         if (noise <= 0).any():
             raise checks.refuse("noise", "a positive finite number", self.noise)
-        object.__setattr__(self, "mean", private(mean))
-        object.__setattr__(self, "root", private(root))
+        object.__setattr__(self, "mean", read_only_copy(mean))
+        object.__setattr__(self, "root", read_only_copy(root))
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
         for name in ("noise", "bias", "printed_bias", "noise_freedom"):
-            value = checked_scale(name, getattr(self, name))
+            value = non_negative_array(name, getattr(self, name))
             if value.shape not in ((), batch):
                 raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
-            kept = float(value) if value.ndim == 0 else private(value)
+            kept = float(value) if value.ndim == 0 else read_only_copy(value)
             object.__setattr__(self, name, kept)
 
     @classmethod
@@ -148,13 +154,18 @@ class Prior(BasePrior):
 
         return Belief.start(self) if evidence is None else Belief.of(self, evidence)
 
+    @classmethod
+    def stack(cls, priors: Sequence[Prior]) -> Self:
+        """Priors side by side along a new first axis."""
+        return cls(*(np.stack([getattr(prior, name) for prior in priors]) for name in FIELDS))
+
     def as_gaussian(self) -> Prior:
         """Itself."""
         return self
 
     def determined_by(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
-        return sums_hold(self.root, evidence.gram)
+        return sums_are_accurate(self.root, evidence.gram)
 
     def with_unknown_noise(self) -> Prior:
         """The same prior with R left to the task's own rewards; itself if it is so already."""
@@ -172,7 +183,7 @@ class Prior(BasePrior):
         return float(log_det) if log_det.ndim == 0 else log_det
 
 
-def checked_scale(name: str, value: Any) -> Array:
+def non_negative_array(name: str, value: Any) -> Array:
     """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
     want = "0 or more"
     if not name.endswith("bias") or checks.has_masked(value):
@@ -195,8 +206,8 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     """A finite, symmetric, positive semi-definite matrix of this shape."""
     want = f"symmetric, positive semi-definite and of shape {shape}"
     sigma = checks.finite_array("covariance", covariance, want)
-    if not float(np.abs(sigma).max(initial=0.0)) <= checks.GREATEST**2:
-        raise InputError(f"covariance must be below {checks.GREATEST**2:g} in size; got more")
+    if not float(np.abs(sigma).max(initial=0.0)) <= checks.MAX_MAGNITUDE**2:
+        raise InputError(f"covariance must be below {checks.MAX_MAGNITUDE**2:g} in size; got more")
     if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
         raise checks.refuse("covariance", want, sigma)
     if (np.linalg.eigvalsh(sigma) < -1e-10 * np.abs(sigma).max(initial=1e-300)).any():
@@ -221,4 +232,4 @@ def symmetric_root(matrix: Array) -> Array:
     values, vectors = np.linalg.eigh(matrix)
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
     root: Array = scaled @ vectors.swapaxes(-1, -2)
-    return frozen(root)
+    return set_read_only(root)

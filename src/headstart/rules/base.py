@@ -17,8 +17,17 @@ import numpy as np
 from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
-from headstart.records import Array, Settings, restate
-from headstart.rules.ties import Mask, best_two, fall_on, leaders, open_arms, pick_among, slack
+from headstart.records import Array, Settings, reset_inherited
+from headstart.rules.ties import (
+    Allowed,
+    Rng,
+    allowed_arms,
+    best_arms,
+    best_two,
+    draw_arm,
+    select_by_uniform,
+    tie_tolerance,
+)
 
 __all__ = ["BeliefLike", "Indexed", "LoopForm", "Pick", "Propensities", "Rule"]
 
@@ -50,12 +59,15 @@ class BeliefLike(Protocol):
     def width(self, contexts: Array) -> Array:
         """The standard deviation of each row's expected reward, divided by R."""
 
-    def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:
+    def draw(self, rng: Rng, scale: Any, size: int | None = None) -> Array:
         """Random parameters, spread by ``scale``."""
 
 
 class Pick(NamedTuple):
-    """What a rule decided: arrays where the belief has batch axes, plain numbers otherwise."""
+    """The decision of a rule: arrays where the belief has batch axes, Python numbers otherwise.
+
+    ``forced`` marks choices that were drawn uniformly, whose evidence is kept apart on request.
+    """
 
     arm: Any
     score: Any
@@ -95,29 +107,29 @@ class LoopForm(NamedTuple):
 
 
 class Rule(Settings, ABC):
-    """A way to choose. Rules hold settings, never state."""
+    """An acquisition rule. Rules hold settings, never state.
+
+    A subclass defines :meth:`choose` and :meth:`propensities`; most rules are easier written as an
+    :class:`Indexed` rule. Everything else has a default.
+
+    See Also
+    --------
+    headstart.testing.check_rule : checks of a rule of one's own.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        restate(cls, Rule, ("loop_form",))
+        reset_inherited(cls, Rule, ("loop_form",))
 
     @abstractmethod
     def choose(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick a row of ``contexts`` (only where ``allowed``, if given)."""
 
     @abstractmethod
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """The probability with which :meth:`choose` picks each row."""
 
@@ -172,55 +184,45 @@ class Indexed(Rule):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        restate(cls, Indexed, ("compiled", "stackable"))
+        reset_inherited(cls, Indexed, ("compiled", "stackable"))
 
     def __post_init__(self) -> None:
         checks.fraction("explore", self.explore)
 
     @abstractmethod
-    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
         """The index of each arm, ``(..., K)``."""
 
     def choose(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
         if contexts.ndim == 2 and not getattr(belief, "batch", ()):
             return self.choose_one(belief, contexts, rng, allowed)
         scores = self.index(belief, contexts, rng)
-        best = leaders(scores, allowed, belief.noise)
+        best = best_arms(scores, allowed, belief.noise)
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
-            best = np.where(free[..., None], open_arms(best, allowed), best)
-        arms = fall_on(best, rng.random(best.shape[:-1]))
+            best = np.where(free[..., None], allowed_arms(best, allowed), best)
+        arms = select_by_uniform(best, rng.random(best.shape[:-1]))
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
 
-    def choose_one(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None,
-    ) -> Pick:
+    def choose_one(self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed) -> Pick:
         """One decision: the arm with the largest index, found first and checked for ties then."""
         found = self.compiled(belief, contexts, rng) if allowed is None else None
         if found is not None:
             arm, top, second, scores = found
-            alone = second < top - slack(top, belief.noise)
+            alone = second < top - tie_tolerance(top, belief.noise)
         else:
             scores = self.index(belief, contexts, rng)
             if allowed is not None:
                 scores = np.where(allowed, scores, -np.inf)
             arm, top, second = best_two(scores)
-            alone = second < top - slack(top, belief.noise, scores.dtype)
+            alone = second < top - tie_tolerance(top, belief.noise, scores.dtype)
         if self.explore and rng.random() < self.explore:
-            arm = pick_among(open_arms(scores, allowed), rng)
+            arm = draw_arm(allowed_arms(scores, allowed), rng)
         elif not alone:
-            arm = pick_among(leaders(scores, allowed, belief.noise), rng)
+            arm = draw_arm(best_arms(scores, allowed, belief.noise), rng)
         else:
             return Pick(arm, top)
         return Pick(arm, float(scores[arm]))
@@ -258,12 +260,14 @@ class Indexed(Rule):
         try:
             scores = self.index(stacked, contexts, rng)
         except CannotStack:
-            return super().choose_many(beliefs, contexts, [stream.afresh() for stream in streams])
+            return super().choose_many(
+                beliefs, contexts, [stream.restarted() for stream in streams]
+            )
         arms = scores.argmax(-1)
         top = np.take_along_axis(scores, arms[:, None], -1)
-        tied = (scores >= top - slack(top, stacked.noise[:, None])).sum(-1) > 1
+        tied = (scores >= top - tie_tolerance(top, stacked.noise[:, None])).sum(-1) > 1
         for row in np.flatnonzero(tied).tolist():
-            pick = self.choose(beliefs[row], contexts[row], streams[row].afresh())
+            pick = self.choose(beliefs[row], contexts[row], streams[row].restarted())
             arms[row], top[row] = pick.arm, pick.score
         return Pick(arms, top[:, 0])
 
@@ -277,7 +281,7 @@ class Indexed(Rule):
         """
         return False
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """The best arm, the two largest indices and all of them, by compiled loops if they are on.
 
         ``None`` where they are off or cannot be used.
@@ -285,19 +289,15 @@ class Indexed(Rule):
         return None
 
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
-        """Exact: the leaders share 1 − ε, all arms share ε."""
-        best = leaders(self.index(belief, contexts, rng), allowed, belief.noise)
+        """Exact: the best arms share 1 − ε, all allowed arms share ε."""
+        best = best_arms(self.index(belief, contexts, rng), allowed, belief.noise)
         return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
 
-    def with_exploration(self, values: Array, allowed: Mask | None) -> Array:
-        """Mix the uniform distribution over the open arms in."""
-        everyone = open_arms(values, allowed)
+    def with_exploration(self, values: Array, allowed: Allowed) -> Array:
+        """Mix the uniform distribution over the allowed arms in."""
+        everyone = allowed_arms(values, allowed)
         uniform = everyone / everyone.sum(-1, keepdims=True)
         mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
         return mixed

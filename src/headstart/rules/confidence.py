@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headstart import checks
 
-__all__ = ["check_confidence", "confidence"]
+__all__ = ["check_confidence", "delta_or_default"]
 
 
 def check_confidence(delta: float | None, horizon: int) -> None:
@@ -14,6 +14,6 @@ def check_confidence(delta: float | None, horizon: int) -> None:
     checks.integer("horizon", horizon, 2)
 
 
-def confidence(delta: float | None, horizon: int) -> float:
+def delta_or_default(delta: float | None, horizon: int) -> float:
     """δ, or 1/n where it is not given."""
     return 1.0 / horizon if delta is None else delta

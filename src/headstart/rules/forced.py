@@ -10,7 +10,7 @@ import numpy as np
 from headstart import checks
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
-from headstart.rules.ties import Mask, fall_on, open_arms, pick_among
+from headstart.rules.ties import Allowed, Rng, allowed_arms, draw_arm, select_by_uniform
 
 __all__ = ["Forced", "Uniform"]
 
@@ -20,31 +20,23 @@ class Uniform(Rule):
     """Any arm, with equal probability; the score is the expected reward."""
 
     def choose(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
-        """Pick any open arm."""
+        """Pick any allowed arm."""
         scores = belief.predict(contexts)
-        everyone = open_arms(scores, allowed)
+        everyone = allowed_arms(scores, allowed)
         if everyone.ndim == 1:
-            arm = pick_among(everyone, rng)
+            arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
-        arms = fall_on(everyone, rng.random(everyone.shape[:-1]))
+        arms = select_by_uniform(everyone, rng.random(everyone.shape[:-1]))
         chosen = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
         return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
 
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
-        """Exact: one over the number of open arms."""
-        everyone = open_arms(contexts[..., 0], allowed)
+        """Exact: one over the number of allowed arms."""
+        everyone = allowed_arms(contexts[..., 0], allowed)
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
 
     def loop_form(self) -> LoopForm:
@@ -69,13 +61,9 @@ class Forced(Rule):
             raise checks.refuse("then", "a rule", self.then)
 
     def choose(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
-        """Pick any open arm while forced, else as ``then`` does."""
+        """Pick any allowed arm while forced, else as ``then`` does."""
         forced = np.asarray(belief.rounds) < self.rounds
         if forced.ndim == 0 or forced.all() or not forced.any():
             rule = Uniform() if forced.all() else self.then
@@ -86,11 +74,7 @@ class Forced(Rule):
         return Pick(*(np.where(forced, a, b) for a, b in zip(free, later, strict=True)))
 
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Uniform while forced, else what ``then`` says."""
         forced = np.asarray(belief.rounds) < self.rounds

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, Indexed, LoopForm
+from headstart.rules.ties import Rng
 
 __all__ = ["Greedy"]
 
@@ -16,7 +15,7 @@ __all__ = ["Greedy"]
 class Greedy(Indexed):
     """No exploration beyond ``explore``: the arm with the largest expected reward xᵀθ̂."""
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̂."""
         return belief.predict(contexts)
 

@@ -17,8 +17,8 @@ from headstart.rules.base import (
     Propensities,
     arrays_for_loops,
 )
-from headstart.rules.confidence import check_confidence, confidence
-from headstart.rules.ties import Mask, leaders, open_arms
+from headstart.rules.confidence import check_confidence, delta_or_default
+from headstart.rules.ties import Allowed, Rng, allowed_arms, best_arms
 from headstart.theory import thompson_scale
 
 __all__ = ["Thompson"]
@@ -30,16 +30,20 @@ class Thompson(Indexed):
 
     Parameters
     ----------
-    scale
+    scale : float or {"theory", "paper"}, default 1
         A number is a multiple of the noise, v = number × R; 1 draws from the belief itself.
         ``"theory"`` is v = 4R √(log(1/δ) (d+2)/α), for which Theorem 2 bounds the regret: close
         to random play. ``"paper"`` is the same as printed, without R.
-    draws
-        How many draws a propensity is estimated from.
-    delta, horizon, alpha
-        δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n unless given.
-    explore
+    draws : int, default 1000
+        The number of draws that a propensity is estimated from.
+    delta, horizon, alpha : float, int and float
+        δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n by default.
+    explore : float, default 0
         The probability of a uniformly random choice.
+
+    See Also
+    --------
+    headstart.theory.thompson_scale : the formula of the two named scales.
     """
 
     scale: float | str = 1.0
@@ -59,9 +63,9 @@ class Thompson(Indexed):
         if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
             raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̃."""
-        theta = belief.draw(rng, self.spread(belief))
+        theta = belief.draw(rng, self.draw_scale(belief))
         if theta.ndim == 1:
             sampled: Array = contexts @ theta
             return sampled
@@ -73,13 +77,13 @@ class Thompson(Indexed):
         """The draws of a stack are those of its beliefs, each from its own stream."""
         return True
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""
         arrays = arrays_for_loops(belief, contexts)
         if arrays is None:
             return None
         normals = rng.standard_normal(belief.dim)
-        scale, scores = self.spread(belief), np.empty(len(contexts))
+        scale, scores = self.draw_scale(belief), np.empty(len(contexts))
         return *loops().choose_thompson(contexts, *arrays, scale, normals, scores), scores
 
     def loop_form(self) -> LoopForm | None:
@@ -87,32 +91,28 @@ class Thompson(Indexed):
         named = isinstance(self.scale, str)
         return None if named or self.explore else LoopForm("thompson", float(self.scale))
 
-    def spread(self, belief: BeliefLike) -> Any:
+    def draw_scale(self, belief: BeliefLike) -> Any:
         """V, in rewards' units."""
         if not isinstance(self.scale, str):
             return self.scale * belief.noise
-        delta = confidence(self.delta, self.horizon)
+        delta = delta_or_default(self.delta, self.horizon)
         v = thompson_scale(self.horizon, delta=delta, dim=belief.dim, alpha=self.alpha)
         return v if self.scale == "paper" else v * belief.noise
 
     def propensities(
-        self,
-        belief: BeliefLike,
-        contexts: Array,
-        rng: np.random.Generator,
-        allowed: Mask | None = None,
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Estimated: how often each arm wins among ``draws`` draws, plus half a win each.
 
         The half (Krichevsky and Trofimov's estimate) keeps every propensity above zero, so that a
         logged choice can be weighted by its inverse.
         """
-        everyone = open_arms(contexts[..., 0], allowed)
+        everyone = allowed_arms(contexts[..., 0], allowed)
         if (everyone.sum(-1) == 1).all():
             return Propensities(everyone.astype(float))
-        thetas = belief.draw(rng, self.spread(belief), size=self.draws)
+        thetas = belief.draw(rng, self.draw_scale(belief), size=self.draws)
         scores = (contexts @ thetas[..., None])[..., 0]
-        wins = leaders(scores, allowed, belief.noise)
+        wins = best_arms(scores, allowed, belief.noise)
         counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
         values = counts / counts.sum(-1, keepdims=True)
         return Propensities(self.with_exploration(values, allowed), self.draws)

@@ -1,23 +1,35 @@
-"""Which arm is best, when several are: equal scores, up to rounding, are broken at random."""
+"""The best arms by score; ties up to rounding are broken uniformly at random."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart.records import Array
 
-__all__ = ["Mask", "best_two", "fall_on", "leaders", "open_arms", "pick_among", "slack"]
+__all__ = [
+    "Allowed",
+    "Mask",
+    "Rng",
+    "allowed_arms",
+    "best_arms",
+    "best_two",
+    "draw_arm",
+    "select_by_uniform",
+    "tie_tolerance",
+]
 
 Mask = npt.NDArray[np.bool_]
+Allowed = Mask | None  # the arms that may be chosen; all of them if None
+Rng: TypeAlias = "np.random.Generator"  # as text: importing numpy.random takes a while
 
 # 64 × the distance from 1 to the next number, in double and in single precision
-ULPS, SINGLE_ULPS = 64 * 2.220446049250313e-16, 64 * 1.1920928955078125e-07
+TIE_ULPS, TIE_ULPS_SINGLE = 64 * 2.220446049250313e-16, 64 * 1.1920928955078125e-07
 
 
-def leaders(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
+def best_arms(scores: Array, allowed: Allowed, noise: Any = 0.0) -> Mask:
     """The arms whose score is the largest up to rounding.
 
     Equal contexts can differ in the last bits of their scores, depending on where they stand in the
@@ -27,7 +39,7 @@ def leaders(scores: Array, allowed: Mask | None, noise: Any = 0.0) -> Mask:
         scores = np.where(allowed, scores, -np.inf)
     top = scores.max(-1, keepdims=True)
     scale = np.asarray(noise)[..., None] if np.ndim(noise) else noise
-    best: Mask = scores >= top - slack(top, scale, scores.dtype)
+    best: Mask = scores >= top - tie_tolerance(top, scale, scores.dtype)
     return best
 
 
@@ -43,15 +55,15 @@ def best_two(scores: Array) -> tuple[int, float, float]:
     return arm, float(scores[arm]), float(others[others.argmax()])
 
 
-def slack(top: Any, noise: Any, kind: Any = np.float64) -> Any:
+def tie_tolerance(top: Any, noise: Any, kind: Any = np.float64) -> Any:
     """How far below the largest score counts as equal to it."""
-    return (ULPS if kind == np.float64 else SINGLE_ULPS) * (abs(top) + noise)
+    return (TIE_ULPS if kind == np.float64 else TIE_ULPS_SINGLE) * (abs(top) + noise)
 
 
-def fall_on(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
+def select_by_uniform(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
     """The marked arm that a number between 0 and 1 falls on; all marked ones are equally likely.
 
-    >>> fall_on(np.array([[False, True, False, True]] * 2), np.array([0.4, 0.6]))
+    >>> select_by_uniform(np.array([[False, True, False, True]] * 2), np.array([0.4, 0.6]))
     array([1, 3])
     """
     counts = mask.cumsum(-1)
@@ -61,14 +73,14 @@ def fall_on(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
     return arms
 
 
-def open_arms(like: npt.NDArray[Any], allowed: Mask | None) -> Mask:
+def allowed_arms(like: npt.NDArray[Any], allowed: Allowed) -> Mask:
     """The arms that may be picked, in the shape of ``like``."""
     if allowed is None:
         return np.ones(like.shape, dtype=bool)
     return np.broadcast_to(allowed, like.shape)
 
 
-def pick_among(mask: Mask, rng: np.random.Generator) -> int:
+def draw_arm(mask: Mask, rng: Rng) -> int:
     """One of the marked arms, uniformly; a lone one costs no randomness."""
     candidates = mask.nonzero()[0]
     if len(candidates) == 1:

@@ -13,7 +13,8 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
-from headstart.rules.confidence import check_confidence, confidence
+from headstart.rules.confidence import check_confidence, delta_or_default
+from headstart.rules.ties import Rng
 from headstart.theory import radius_with_bias
 
 __all__ = ["UCB"]
@@ -25,8 +26,8 @@ class UCB(Indexed):
 
     Parameters
     ----------
-    radius
-        How much to explore. A number is a multiple of the noise: γ = number × R; 1 is a good start.
+    radius : float or {"theory", "paper"}, default 1
+        The exploration multiplier: a number is a multiple of the noise, γ = number × R.
         ``"theory"`` is the confidence radius of the corrected analysis::
 
             γ = R √(log det B − log det B₀ + 2 log(1/δ)) + bias
@@ -37,12 +38,16 @@ class UCB(Indexed):
         bound (:class:`~headstart.transfer.Gaussian`, :class:`~headstart.transfer.EmpiricalBayes`,
         mixtures, the Bayes oracle), and a bandit that estimates R or forgets.
         ``"paper"`` is Algorithm 2 as printed, without the square root and without R.
-    delta
-        δ, the probability with which the theory's interval may fail; 1/``horizon`` unless given.
-    horizon
+    delta : float, optional
+        δ, the probability with which the theory's interval may fail; 1/``horizon`` by default.
+    horizon : int, default 250
         n, the number of rounds a task is expected to last.
-    explore
+    explore : float, default 0
         The probability of a uniformly random choice.
+
+    See Also
+    --------
+    headstart.theory.confidence_radius : the formulas of the two named radii.
 
     Examples
     --------
@@ -64,7 +69,7 @@ class UCB(Indexed):
             checks.non_negative("radius", self.radius)
         check_confidence(self.delta, self.horizon)
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Array:
+    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̂ + γ‖x‖_{B⁻¹}."""
         gamma = self.gamma(belief)
         index = belief.width(contexts)
@@ -77,7 +82,7 @@ class UCB(Indexed):
         """The radii of an analysis need the belief's information and prior, which no stack has."""
         return not isinstance(self.radius, str)
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: np.random.Generator) -> Any:
+    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""
         arrays = arrays_for_loops(belief, contexts)
         if arrays is None:
@@ -115,7 +120,7 @@ class UCB(Indexed):
                 f"got {self.radius!r}"
             )
         bias = stated_bias(self.radius, prior)
-        delta = confidence(self.delta, self.horizon)
+        delta = delta_or_default(self.delta, self.horizon)
         form = "algorithm" if self.radius == "paper" else "corrected"
         return radius_with_bias(information, delta=delta, bias=bias, noise=belief.noise, form=form)
 

@@ -1,14 +1,14 @@
 """Atomic writes, and errors that name the file and the reason.
 
-Files of bandits and of evidence are written through :func:`replacing` and read through
-:func:`opened`. Both take regular files only, through symbolic links; folders, devices, FIFOs and
-sockets are refused. Journals, which are appended to, and results of experiments are written
-elsewhere.
+Files of bandits and of evidence, report pages and checkpoint manifests are written through
+:func:`atomic_write`, and read through :func:`open_regular`. Both take regular files only, through
+symbolic links; folders, devices, FIFOs and sockets are refused. Journals are appended to, and
+results of experiments and logs have writers of their own.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
 >>> path = folder.name + "/note"
->>> with replacing(path) as draft:
+>>> with atomic_write(path) as draft:
 ...     draft.write(b"all of it, ")
 ...     draft.write(b"or nothing")
 >>> Path(path).read_bytes()
@@ -35,19 +35,21 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import FileError, MissingFileError
 
-__all__ = ["Draft", "opened", "replaceable", "replacing", "telling_why"]
+__all__ = ["Draft", "atomic_write", "check_replaceable", "explain_read_errors", "open_regular"]
 
 AnyArray = npt.NDArray[Any]
 PathLike = str | os.PathLike[str]
 
 POSIX = os.name == "posix"
 locks: Any = importlib.import_module("fcntl") if POSIX else None
-HANDLES = "/proc/self/fd"  # open files by their numbers
+DESCRIPTOR_FOLDER = "/proc/self/fd"  # open files by their numbers
 # Not handed to other programs, not waited for, and bytes as they are.
-FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+OPEN_FLAGS = sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY")
+)
 
 # What comes of taking bytes for what they are not.
-SENSELESS = (
+DECODING_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -57,10 +59,10 @@ SENSELESS = (
 )
 
 
-def flat(array: AnyArray) -> memoryview:
+def byte_view(array: AnyArray) -> memoryview:
     """An array's bytes, without copying them if they lie in one piece.
 
-    >>> bytes(flat(np.array([[46, 46], [46, 46]], dtype=np.uint8)))
+    >>> bytes(byte_view(np.array([[46, 46], [46, 46]], dtype=np.uint8)))
     b'....'
     """
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -78,13 +80,13 @@ class Draft:
         """Append bytes."""
         rest = memoryview(content)
         self.size += len(rest)
-        with telling_why_not(self.target):
+        with explain_write_errors(self.target):
             while len(rest):  # what is not buffered may be written in parts
                 rest = rest[self._file.write(rest) :]
 
     def read(self, start: int, length: int) -> bytes:
         """Bytes that were written already."""
-        with telling_why_not(self.target):
+        with explain_write_errors(self.target):
             content = bytearray(length)
             self._file.seek(start)
             read_exactly(self._file, np.frombuffer(content, np.uint8))
@@ -93,7 +95,7 @@ class Draft:
 
 
 @contextlib.contextmanager
-def replacing(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
+def atomic_write(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
     """A new file that takes the path's name when all is done; if anything fails, it is gone.
 
     A symbolic link is followed: what it points to is replaced, and the link stays. The new file has
@@ -101,25 +103,25 @@ def replacing(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
     none, the mode that the umask leaves, or if ``private`` one for its owner alone. At no time may
     anyone read it who may not read the file that it replaces.
     """
-    target = replaceable(path)
-    with telling_why_not(target):
-        sweep(target)
+    target = check_replaceable(path)
+    with explain_write_errors(target):
+        remove_stale_drafts(target)
         secret = private or os.path.lexists(target)
-        handle, name = begun(target, 0o600 if secret else 0o666)
+        handle, name = open_draft(target, 0o600 if secret else 0o666)
     try:
         # Without a buffer, so that closing the file writes nothing and cannot fail again.
         with os.fdopen(handle, "r+b", 0) as file:
             yield Draft(target, file)
-            with telling_why_not(target):
+            with explain_write_errors(target):
                 os.fsync(handle)
-                replaceable(target)
+                check_replaceable(target)
                 if POSIX:
-                    adopt(handle, target)
+                    copy_permissions(handle, target)
                     if name is None:
                         name = draft_name(target)
                         link(handle, name)
                     os.replace(name, target)  # before it is closed, while others see its lock
-        with telling_why_not(target):
+        with explain_write_errors(target):
             if not POSIX:
                 assert name is not None
                 os.replace(name, target)
@@ -131,20 +133,20 @@ def replacing(path: PathLike, *, private: bool = False) -> Iterator[Draft]:
         raise
 
 
-def replaceable(path: PathLike) -> Path:
+def check_replaceable(path: PathLike) -> Path:
     """The file that a path stands for, through links, if one may be written there.
 
     Refused is what exists and is not a regular file. Nothing is opened.
     """
     given = file_path(path, "a file to write")
-    with telling_why_not(given):
+    with explain_write_errors(given):
         try:
             found = os.stat(given)
         except FileNotFoundError:  # nothing is there, or a link that points to nothing yet
             return Path(os.path.realpath(given))
         if not stat.S_ISREG(found.st_mode):
             raise FileError(
-                f"path {str(given)!r} must be a file to write; it is {kind_of(found.st_mode)}"
+                f"path {str(given)!r} must be a file to write; it is {describe_mode(found.st_mode)}"
             )
         target = Path(os.path.realpath(given))
         # An open file, by a path such as /dev/stdout, that has lost its name.
@@ -153,16 +155,16 @@ def replaceable(path: PathLike) -> Path:
         return target
 
 
-def begun(target: Path, mode: int) -> tuple[int, Path | None]:
+def open_draft(target: Path, mode: int) -> tuple[int, Path | None]:
     """A new file beside the target, open and locked; without a name, where the system can."""
-    if hasattr(os, "O_TMPFILE") and os.path.isdir(HANDLES):
+    if hasattr(os, "O_TMPFILE") and os.path.isdir(DESCRIPTOR_FOLDER):
         with contextlib.suppress(OSError):  # not on every file system
-            handle = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | FLAGS, mode)
+            handle = os.open(target.parent, os.O_TMPFILE | os.O_RDWR | OPEN_FLAGS, mode)
             lock(handle)  # for the moment in which it has a draft's name
             return handle, None
     while True:
         name = draft_name(target)
-        handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | FLAGS, mode)
+        handle = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR | OPEN_FLAGS, mode)
         # Whoever swept before it was locked has removed it.
         if not lock(handle) or os.fstat(handle).st_nlink:
             return handle, name
@@ -185,12 +187,12 @@ def link(handle: int, name: Path) -> None:
     # With a folder's handle, as otherwise the link in /proc would be linked and not the file.
     folder = os.open(name.parent, os.O_RDONLY)
     try:
-        os.link(f"{HANDLES}/{handle}", name, src_dir_fd=folder, follow_symlinks=True)
+        os.link(f"{DESCRIPTOR_FOLDER}/{handle}", name, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
 
 
-def adopt(handle: int, target: Path) -> None:
+def copy_permissions(handle: int, target: Path) -> None:
     """Give a draft the owner, group and mode of the file that it is to replace, if there is one."""
     try:
         old = os.stat(target)
@@ -206,7 +208,7 @@ def adopt(handle: int, target: Path) -> None:
     os.fchmod(handle, mode)
 
 
-def sweep(target: Path) -> None:
+def remove_stale_drafts(target: Path) -> None:
     """Remove drafts of the same target whose writers were killed: those that nobody has locked."""
     if not POSIX:
         return
@@ -237,7 +239,7 @@ def draft_stem(target: Path) -> str:
 
 
 @contextlib.contextmanager
-def telling_why_not(target: Path) -> Iterator[None]:
+def explain_write_errors(target: Path) -> Iterator[None]:
     """Say of a file why it could not be written."""
     try:
         yield
@@ -251,7 +253,7 @@ def telling_why_not(target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def telling_why(source: Path, want: str) -> Iterator[None]:
+def explain_read_errors(source: Path, want: str) -> Iterator[None]:
     """Say of a file why it could not be read, or what is wrong with it."""
     try:
         yield
@@ -264,17 +266,17 @@ def telling_why(source: Path, want: str) -> Iterator[None]:
         raise FileError(f"path {str(source)!r} could not be read ({reason})") from error
     except MemoryError as error:
         raise FileError(f"path {str(source)!r} is larger than memory allows") from error
-    except SENSELESS as error:
+    except DECODING_ERRORS as error:
         raise FileError(
             f"path {str(source)!r} must be {want}; it is truncated, corrupted or of "
             f"another kind ({error})"
         ) from error
 
 
-def opened(source: Path, want: str) -> IO[bytes]:
+def open_regular(source: Path, want: str) -> IO[bytes]:
     """A regular file opened for reading; anything else is refused, without waiting for it."""
     check_regular(source, want, os.stat(source).st_mode)  # a device is not even opened
-    handle = os.open(source, os.O_RDONLY | FLAGS)
+    handle = os.open(source, os.O_RDONLY | OPEN_FLAGS)
     try:
         # Once more: it may have been replaced.
         check_regular(source, want, os.fstat(handle).st_mode)
@@ -287,18 +289,18 @@ def opened(source: Path, want: str) -> IO[bytes]:
 def check_regular(source: Path, want: str, mode: int) -> None:
     """Refuse to read what is not a regular file."""
     if not stat.S_ISREG(mode):
-        raise FileError(f"path {str(source)!r} must be {want}; it is {kind_of(mode)}")
+        raise FileError(f"path {str(source)!r} must be {want}; it is {describe_mode(mode)}")
 
 
-def kind_of(mode: int) -> str:
+def describe_mode(mode: int) -> str:
     """What is at a path, in words."""
-    for test, words in KINDS:
+    for test, words in FILE_KINDS:
         if test(mode):
             return words
     return "something else"
 
 
-KINDS = (
+FILE_KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
@@ -309,7 +311,7 @@ KINDS = (
 
 def read_exactly(file: IO[bytes], array: AnyArray) -> None:
     """Fill an array with the bytes that come next."""
-    rest = flat(array)
+    rest = byte_view(array)
     while len(rest):
         count = file.readinto(rest)  # type: ignore[attr-defined]
         if not count:

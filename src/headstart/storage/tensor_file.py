@@ -32,7 +32,7 @@ import numpy as np
 from headstart import checks
 from headstart.errors import FileError
 from headstart.storage import atomic
-from headstart.storage.atomic import AnyArray, flat
+from headstart.storage.atomic import AnyArray, byte_view
 
 __all__ = ["read", "write"]
 
@@ -43,7 +43,7 @@ BLOCK = 2**20  # bytes that are read at a time
 Tensors = Mapping[str, AnyArray | Sequence[AnyArray]]  # an array, or the rows of a matrix
 PathLike = atomic.PathLike
 
-NAMES = {  # what safetensors calls the types of arrays
+DTYPES = {  # what safetensors calls the types of arrays
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype("u1"),
     "I8": np.dtype("i1"),
@@ -58,10 +58,10 @@ NAMES = {  # what safetensors calls the types of arrays
     "F64": np.dtype("<f8"),
     "C64": np.dtype("<c8"),
 }
-TYPES = {dtype: name for name, dtype in NAMES.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """An array in a file: what it is, and from which byte to which."""
 
     dtype: np.dtype[Any]
@@ -76,7 +76,7 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
     A sequence of arrays is written as the matrix whose rows they are, without making it. Where
     there was no file before, the new one is for its owner alone: a bandit's holds a key.
     """
-    ready = {name: plain(name, tensor) for name, tensor in tensors.items()}
+    ready = {name: checked_tensor(name, tensor) for name, tensor in tensors.items()}
     text = json.dumps(header, ensure_ascii=False)
     metadata = {
         "format": FORMAT,
@@ -84,17 +84,17 @@ def write(path: PathLike, header: Mapping[str, Any], tensors: Tensors) -> None:
         "header": text,
         "digest": digest(str(VERSION) + text, ready),
     }
-    places: dict[str, Place] = {}
+    places: dict[str, Location] = {}
     stop = 0
     # The widest types first, so that every array starts at a multiple of its own width.
     for name in sorted(ready, key=lambda name: (-type_of(ready[name]).itemsize, name)):
         dtype, shape = type_of(ready[name]), shape_of(ready[name])
         start, stop = stop, stop + dtype.itemsize * math.prod(shape)
-        places[name] = Place(dtype, shape, start, stop)
-    with atomic.replacing(path, private=True) as draft:
-        draft.write(opening(metadata, places))
+        places[name] = Location(dtype, shape, start, stop)
+    with atomic.atomic_write(path, private=True) as draft:
+        draft.write(header_bytes(metadata, places))
         for name in places:
-            for piece in pieces(ready[name]):
+            for piece in byte_chunks(ready[name]):
                 draft.write(piece)
 
 
@@ -105,28 +105,28 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
     """
     want = "a headstart file"
     source = atomic.file_path(path, want)
-    with atomic.telling_why(source, want), atomic.opened(source, want) as file:
-        metadata, described, start = read_opening(file)
+    with atomic.explain_read_errors(source, want), atomic.open_regular(source, want) as file:
+        metadata, described, start = read_header(file)
         if metadata.get("format") != FORMAT:
             raise FileError(
                 f"path {str(source)!r} must be a headstart file; "
                 f"it is a safetensors file of another program"
             )
         atomic.check_version(source, metadata.get("version", ""), VERSION, VERSION)
-        places = checked_places(described, os.fstat(file.fileno()).st_size - start)
+        places = checked_locations(described, os.fstat(file.fileno()).st_size - start)
         text = metadata.get("header", "")
-        hashed = first_digest(metadata["version"] + text)
+        hashed = header_digest(metadata["version"] + text)
         tensors: dict[str, Any] = {}
         for name in sorted(places):
             place = places[name]
-            hashed.update(title(name, place.dtype, place.shape))
+            hashed.update(array_label(name, place.dtype, place.shape))
             file.seek(start + place.start)
             if name in rows and len(place.shape) == 2 and place.stop > place.start:
                 tensors[name] = read_rows(file, place, hashed)
             else:
                 tensors[name] = array = np.empty(place.shape, place.dtype)
                 atomic.read_exactly(file, array)
-                hashed.update(flat(array))
+                hashed.update(byte_view(array))
         if metadata.get("digest") != hashed.hexdigest():
             raise FileError(
                 f"path {str(source)!r} is corrupted: its content does not match its digest"
@@ -135,7 +135,7 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
     return header, tensors
 
 
-def read_rows(file: IO[bytes], place: Place, hashed: hashlib.blake2b) -> list[AnyArray]:
+def read_rows(file: IO[bytes], place: Location, hashed: hashlib.blake2b) -> list[AnyArray]:
     """The rows of a matrix, each with a memory of its own; a block of them is read at a time."""
     count, width = place.shape
     at_once = max(1, BLOCK // max(1, width * place.dtype.itemsize))
@@ -144,12 +144,12 @@ def read_rows(file: IO[bytes], place: Place, hashed: hashlib.blake2b) -> list[An
     while len(rows) < count:
         part = block[: count - len(rows)]
         atomic.read_exactly(file, part)
-        hashed.update(flat(part))
+        hashed.update(byte_view(part))
         rows += [row.copy() for row in part]
     return rows
 
 
-def read_opening(file: IO[bytes]) -> tuple[dict[str, str], dict[str, Any], int]:
+def read_header(file: IO[bytes]) -> tuple[dict[str, str], dict[str, Any], int]:
     """A safetensors file's metadata, the places of its arrays, and where the arrays start."""
     room = os.fstat(file.fileno()).st_size - 8
     length = int.from_bytes(file.read(8), "little")
@@ -164,16 +164,16 @@ def read_opening(file: IO[bytes]) -> tuple[dict[str, str], dict[str, Any], int]:
     return metadata, described, 8 + length
 
 
-def checked_places(described: Mapping[str, Any], room: int) -> dict[str, Place]:
+def checked_locations(described: Mapping[str, Any], room: int) -> dict[str, Location]:
     """Where each array is, if they fill the file from end to end and each has its right size."""
-    places: dict[str, Place] = {}
+    places: dict[str, Location] = {}
     for name, known in described.items():
-        dtype, shape, (start, stop) = NAMES[known["dtype"]], known["shape"], known["data_offsets"]
+        dtype, shape, (start, stop) = DTYPES[known["dtype"]], known["shape"], known["data_offsets"]
         if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
             raise ValueError(f"array {name!r} has no place")
         if stop - start != dtype.itemsize * math.prod(shape):
             raise ValueError(f"array {name!r} has another size than its shape")
-        places[name] = Place(dtype, tuple(shape), start, stop)
+        places[name] = Location(dtype, tuple(shape), start, stop)
     end = 0
     for place in sorted(places.values(), key=lambda place: (place.start, place.stop)):
         if place.start != end:
@@ -184,11 +184,11 @@ def checked_places(described: Mapping[str, Any], room: int) -> dict[str, Place]:
     return places
 
 
-def opening(metadata: Mapping[str, str], places: Mapping[str, Place]) -> bytes:
+def header_bytes(metadata: Mapping[str, str], places: Mapping[str, Location]) -> bytes:
     """How a safetensors file begins: the length of the header, and the header as JSON."""
     described: dict[str, Any] = {"__metadata__": metadata} | {
         name: {
-            "dtype": TYPES[place.dtype],
+            "dtype": DTYPE_NAMES[place.dtype],
             "shape": place.shape,
             "data_offsets": (place.start, place.stop),
         }
@@ -198,13 +198,15 @@ def opening(metadata: Mapping[str, str], places: Mapping[str, Place]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def plain(name: str, tensor: AnyArray | Sequence[AnyArray]) -> AnyArray | Sequence[AnyArray]:
+def checked_tensor(
+    name: str, tensor: AnyArray | Sequence[AnyArray]
+) -> AnyArray | Sequence[AnyArray]:
     """An array in one piece, or rows of one length and type, if a file can hold them."""
     if isinstance(tensor, np.ndarray):
         tensor = np.ascontiguousarray(tensor)
     elif len({(row.dtype, row.shape) for row in tensor}) > 1:
         raise checks.refuse(name, "rows of one length and type", tensor)
-    if type_of(tensor) not in TYPES:
+    if type_of(tensor) not in DTYPE_NAMES:
         raise checks.refuse(name, "numbers of a type that a file can hold", tensor)
     return tensor
 
@@ -212,14 +214,14 @@ def plain(name: str, tensor: AnyArray | Sequence[AnyArray]) -> AnyArray | Sequen
 def type_of(tensor: AnyArray | Sequence[AnyArray]) -> np.dtype[Any]:
     """The type of an array, or of the matrix with these rows, as it will be in the file."""
     if isinstance(tensor, np.ndarray):
-        return little(tensor.dtype)
-    return little(tensor[0].dtype) if tensor else np.dtype("<f8")
+        return little_endian(tensor.dtype)
+    return little_endian(tensor[0].dtype) if tensor else np.dtype("<f8")
 
 
-def little(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The same numbers with their lowest byte first, on every machine.
 
-    >>> little(np.dtype(">f8")).str
+    >>> little_endian(np.dtype(">f8")).str
     '<f8'
     """
     return dtype.newbyteorder("<")
@@ -236,10 +238,10 @@ def shape_of(tensor: AnyArray | Sequence[AnyArray]) -> tuple[int, ...]:
     return len(tensor), len(tensor[0]) if tensor else 0
 
 
-def pieces(tensor: AnyArray | Sequence[AnyArray]) -> Iterator[memoryview]:
+def byte_chunks(tensor: AnyArray | Sequence[AnyArray]) -> Iterator[memoryview]:
     """The bytes of an array or of rows, where they are: nothing is copied."""
     for part in [tensor] if isinstance(tensor, np.ndarray) else tensor:
-        yield flat(part.astype(little(part.dtype), copy=False))
+        yield byte_view(part.astype(little_endian(part.dtype), copy=False))
 
 
 def padded(text: bytes) -> bytes:
@@ -253,20 +255,20 @@ def padded(text: bytes) -> bytes:
 
 def digest(text: str, tensors: Tensors) -> str:
     """A hash of the header and of every array with its name, type and shape."""
-    hashed = first_digest(text)
+    hashed = header_digest(text)
     for name in sorted(tensors):
         tensor = tensors[name]
-        hashed.update(title(name, type_of(tensor), shape_of(tensor)))
-        for piece in pieces(tensor):
+        hashed.update(array_label(name, type_of(tensor), shape_of(tensor)))
+        for piece in byte_chunks(tensor):
             hashed.update(piece)
     return hashed.hexdigest()
 
 
-def first_digest(text: str) -> hashlib.blake2b:
+def header_digest(text: str) -> hashlib.blake2b:
     """The hash of the header, to which the arrays are to be added."""
     return hashlib.blake2b(text.encode(), digest_size=16)
 
 
-def title(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+def array_label(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """What is hashed of an array before its content."""
     return f"\n{name} {dtype.str} {shape}\n".encode()

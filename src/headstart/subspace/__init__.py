@@ -1,4 +1,7 @@
-"""Learning a subspace, one vector at a time: principal components and how many to keep."""
+"""Principal components, one vector at a time, and how many of them to keep; usable alone.
+
+What is done with a subspace is in :mod:`headstart.transfer.subspace`.
+"""
 
 from headstart.subspace.base import PCA, Components, with_fixed_signs
 from headstart.subspace.ccipca import CCIPCA

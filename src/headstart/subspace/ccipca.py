@@ -17,7 +17,7 @@ from headstart.subspace.base import (
     check_update,
     with_fixed_signs,
 )
-from headstart.subspace.exact import Moments, eigen
+from headstart.subspace.exact import Moments, sorted_eigh
 
 __all__ = ["CCIPCA"]
 
@@ -50,18 +50,18 @@ class CCIPCA(PCA):
 
     Parameters
     ----------
-    start
+    start : str, default "batch"
         ``"batch"``: from the eigenvectors and eigenvalues of the first ``begin`` vectors (the
         paper's). ``"weng"``: from nothing, v_j ← z_j the first time a residual reaches j; its σ_j
         begin as lengths, not variances, and need hundreds of vectors to forget it.
-    begin
+    begin : int, optional
         How many vectors a batch start waits for; the dimension unless given.
-    amnesia
+    amnesia : float, default 0.0
         l ≥ 0: how much more the newest vector counts than an old one.
-    deflate
+    deflate : str, default "before"
         Take û_j for the deflation ``"before"`` its update (the paper's equation) or ``"after"``
         (Weng's).
-    form
+    form : str, default "corrected"
         ``"corrected"``: z₁ as above. ``"paper"``: as printed, without the factor.
 
     Notes
@@ -88,7 +88,9 @@ class CCIPCA(PCA):
         """The state before any vector."""
         dim = checks.dimension(dim)
         started = np.zeros(batch) if batch else 0.0
-        return state_of(Moments.zero(dim, batch), np.zeros((*batch, dim, dim)), started)
+        return CCIPCAState.unchecked(
+            Moments.zero(dim, batch), np.zeros((*batch, dim, dim)), started
+        )
 
     def update(self, state: CCIPCAState, vector: npt.ArrayLike, weight: Any = 1.0) -> CCIPCAState:
         """The state after one more vector, which counts ``weight`` times."""
@@ -113,11 +115,11 @@ class CCIPCA(PCA):
                 self.step(scaled[at], centred, float(counts[at]), float(weights[at]))
             elif counts[at] >= (self.begin or new.shape[-1]):
                 started[at] = 1.0
-                values, vectors = eigen(moments.covariance[at])
+                values, vectors = sorted_eigh(moments.covariance[at])
                 # With fewer vectors than directions the last eigenvalues are rounding.
                 seen = values > 1e-12 * max(values[0], 1e-300)
                 scaled[at] = np.where(seen, values, 0.0)[:, None] * vectors.T
-        return state_of(moments, scaled, started if batch else float(started))
+        return CCIPCAState.unchecked(moments, scaled, started if batch else float(started))
 
     def step(self, scaled: Array, residual: Array, count: float, weight: float) -> None:
         """One vector's update of all v_j (rows of ``scaled``), in place."""
@@ -151,7 +153,7 @@ class CCIPCA(PCA):
             if started[at]:
                 values[at], vectors[at] = orthonormal(state.scaled[at])
             else:
-                values[at], vectors[at] = eigen(state.moments.covariance[at])
+                values[at], vectors[at] = sorted_eigh(state.moments.covariance[at])
         return Components(state.moments.mean, values, vectors)
 
 
@@ -166,8 +168,3 @@ def orthonormal(scaled: Array) -> tuple[Array, Array]:
     basis, triangle = np.linalg.qr(np.hstack([units, np.eye(len(values))]))
     signs = np.sign(np.diagonal(triangle))
     return values, with_fixed_signs(basis * np.where(signs == 0, 1.0, signs))
-
-
-def state_of(moments: Moments, scaled: Array, started: Any) -> CCIPCAState:
-    """A state from fresh arrays."""
-    return CCIPCAState.unchecked(moments=moments, scaled=scaled, started=started)

@@ -55,7 +55,7 @@ class Moments(Record):
         total = xp.asarray(self.count + weight)
         # A total that rounding leaves just off zero is the empty state again.
         empty = total <= 1e-9
-        share = xp.where(empty, 0.0, weight / xp.where(empty, 1.0, total))
+        share = weight / xp.where(empty, 1.0, total)
         delta = vector - self.mean
         outer = delta[..., :, None] * delta[..., None, :]
         keep = xp.where(empty, 0.0, 1.0)
@@ -120,10 +120,10 @@ class ExactPCA(PCA):
 
     def components(self, state: Moments) -> Components:
         """Mean, eigenvalues and eigenvectors of all vectors so far."""
-        return Components(state.mean, *eigen(state.covariance))
+        return Components(state.mean, *sorted_eigh(state.covariance))
 
 
-def eigen(covariance: Array) -> tuple[Array, Array]:
+def sorted_eigh(covariance: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first and none negative, and eigenvectors with fixed signs."""
     xp = array_namespace(covariance)
     values, vectors = xp.linalg.eigh(covariance)

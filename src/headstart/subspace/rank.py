@@ -18,7 +18,7 @@ __all__ = ["gated_log_gap", "log_gap", "raw_gap", "white_log_gap"]
 
 Ranks = npt.NDArray[np.intp]
 
-FLOOR = 1e-12  # eigenvalues below this share of the largest are rounding
+ROUNDING_SHARE = 1e-12  # eigenvalues below this share of the largest are rounding
 
 
 def raw_gap(values: Array) -> Ranks:
@@ -77,7 +77,7 @@ def best_log_gap(values: Array, count: Any) -> tuple[Ranks, Array]:
     if dim == 1:
         return np.full(batch, dim, dtype=np.intp), np.zeros(batch)
     largest = xp.maximum(values[..., :1], 1e-300)
-    logs = xp.log(xp.maximum(values, FLOOR * largest))
+    logs = xp.log(xp.maximum(values, ROUNDING_SHARE * largest))
     gaps = xp.broadcast_to(logs[..., :-1] - logs[..., 1:], (*batch, dim - 1))
     gaps = xp.where(xp.arange(1, dim) <= top[..., None], gaps, -1.0)
     best = gaps.max(-1)

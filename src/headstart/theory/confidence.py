@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace
+from headstart.arrays import array_namespace, float_if_scalar
 
 __all__ = [
     "bias_radius",
@@ -56,7 +56,7 @@ def information_bound(
     >>> round(information_bound(100, dim=4, rank=2, lam1=100.0, lam2=1.0, tight=True), 3)
     7.864
     """
-    p, q = split(dim, rank)
+    p, q = inner_and_outer(dim, rank)
     outer, inner = checks.positive("lam1", lam1), checks.positive("lam2", lam2)
     k = np.asarray(rounds, dtype=float)
     inside, outside = k, k
@@ -70,7 +70,7 @@ def information_bound(
         total = total + p * np.log1p(inside / (p * inner))
     if q:
         total = total + q * np.log1p(outside / (q * outer))
-    return plain(total)
+    return float_if_scalar(total)
 
 
 def elliptical_bound(
@@ -107,9 +107,9 @@ def elliptical_bound(
     """
     s = np.asarray(information, dtype=float)
     if smallest is None or printed:
-        return plain(2.0 * s)
+        return float_if_scalar(2.0 * s)
     largest = 1.0 / checks.positive("smallest", smallest)
-    return plain(s * largest / np.log1p(largest))
+    return float_if_scalar(s * largest / np.log1p(largest))
 
 
 def noise_radius(information: npt.ArrayLike, delta: float, noise: float = 1.0) -> Any:
@@ -174,8 +174,10 @@ def radius_with_bias(
     doubt = 2.0 * math.log(1.0 / checks.fraction("delta", delta, open_ends=True))
     squared = np.asarray(information, dtype=float) + doubt
     if form == "algorithm":
-        return plain(squared + bias)
-    return plain((np.asarray(noise) if form == "corrected" else 1.0) * np.sqrt(squared) + bias)
+        return float_if_scalar(squared + bias)
+    return float_if_scalar(
+        (np.asarray(noise) if form == "corrected" else 1.0) * np.sqrt(squared) + bias
+    )
 
 
 def bias_radius(
@@ -218,12 +220,12 @@ def bias_radius(
     >>> [round(bias_radius(**sizes, form=form), 2) for form in ("corrected", "printed", "swapped")]
     [1.41, 11.0, 10.01]
     """
-    p, q = split(dim, rank)
+    p, q = inner_and_outer(dim, rank)
     outer, inner = checks.positive("lam1", lam1), checks.positive("lam2", lam2)
     checks.one_of("form", form, ("corrected", "printed", "swapped"))
     v = np.asarray(bound, dtype=float) * (p > 0 or form == "swapped")
     w = np.asarray(residual, dtype=float) * (q > 0)
-    return plain(bias_term(v, w, outer, inner, form))
+    return float_if_scalar(bias_term(v, w, outer, inner, form))
 
 
 def bias_term(bound: Any, residual: Any, lam1: Any, lam2: Any, form: str = "corrected") -> Any:
@@ -309,13 +311,8 @@ def confidence_radius(
     return radius_with_bias(information, delta=delta, bias=bias, noise=noise, form=form)
 
 
-def split(dim: int, rank: int) -> tuple[int, int]:
+def inner_and_outer(dim: int, rank: int) -> tuple[int, int]:
     """P and q, checked."""
     d = checks.integer("dim", dim, 1)
     p = checks.integer("rank", rank, 0, d)
     return p, d - p
-
-
-def plain(value: Any) -> Any:
-    """A Python float where there is one number, else the array."""
-    return float(value) if np.ndim(value) == 0 else value

@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace
+from headstart.arrays import array_namespace, float_if_scalar
 from headstart.theory.confidence import (
     bias_radius,
     confidence_radius,
     elliptical_bound,
     information_bound,
     noise_radius,
-    plain,
 )
 
 __all__ = [
@@ -146,10 +145,10 @@ def ucb_regret_bound(
         **sizes,
     )
     if printed:
-        return plain(gamma * widths)
+        return float_if_scalar(gamma * widths)
     least = noise_radius(s, delta, noise) + bias_radius(bound=v, residual=0.0, **sizes)
     total = 2.0 * (gamma + np.maximum(0.0, v - least)) * widths
-    return plain(total + (2.0 * v * delta * n if expected else 0.0))
+    return float_if_scalar(total + (2.0 * v * delta * n if expected else 0.0))
 
 
 def ucb_regret_rate(
@@ -178,4 +177,4 @@ def ucb_regret_rate(
     """
     lam1, lam2 = regularisation(error, bound, printed=True)
     s = information_bound(rounds, dim=dim, rank=rank, lam1=lam1, lam2=lam2)
-    return plain(np.sqrt(np.asarray(rounds, dtype=float)) * s)
+    return float_if_scalar(np.sqrt(np.asarray(rounds, dtype=float)) * s)

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import float_if_scalar
 from headstart.theory.confidence import (
     bias_radius,
     confidence_radius,
     elliptical_bound,
     information_bound,
-    plain,
-    split,
+    inner_and_outer,
 )
 from headstart.theory.regret import regularisation
 
@@ -77,7 +77,7 @@ def thompson_radius(
     if printed:
         doubt = math.log(1.0 / checks.fraction("delta", delta, open_ends=True))
         k = bias_radius(bound=bound, residual=residual, form="swapped", **sizes)
-        return plain(np.sqrt(2.0 * doubt * (dim + 2) * math.log(n) + 2.0 * k**2))
+        return float_if_scalar(np.sqrt(2.0 * doubt * (dim + 2) * math.log(n) + 2.0 * k**2))
     return confidence_radius(
         information_bound(n, **sizes),
         delta=delta / n**2,
@@ -162,7 +162,7 @@ def anti_concentration(ratio: npt.ArrayLike) -> Any:
     0.0519
     """
     z = np.asarray(ratio, dtype=float)
-    return plain(np.exp(-(z**2)) / (4.0 * math.sqrt(math.pi)))
+    return float_if_scalar(np.exp(-(z**2)) / (4.0 * math.sqrt(math.pi)))
 
 
 def printed_anti_concentration(horizon: int, alpha: float | None = None) -> float:
@@ -242,7 +242,7 @@ def thompson_regret_bound(
     >>> f"{thompson_regret_bound(250, horizon=250, delta=1 / 250, **plane):.1e}"
     '1.1e+07'
     """
-    split(dim, rank)
+    inner_and_outer(dim, rank)
     sizes: dict[str, Any] = {"dim": dim, "rank": rank, "lam1": lam1, "lam2": lam2}
     radius = thompson_radius(
         horizon,
@@ -263,12 +263,12 @@ def thompson_regret_bound(
         chance = printed_anti_concentration(horizon)
         noise_term = np.sqrt(128.0 * k * math.log(2.0 / delta))
         main = reach**2 / (radius * chance) * (3.0 * widths + noise_term)
-        return plain(main + 2.0 * reach / (chance * horizon**2))
+        return float_if_scalar(main + 2.0 * reach / (chance * horizon**2))
     chance = anti_concentration(2.0 * radius / scale)
     waiting = 1.0 / chance if chance > 0.0 else math.inf
     most = max(reach, 2.0 * bound)
     main = most * (1.0 + reach / radius * waiting) * widths
-    return plain(main + k * (most * waiting + 2.0 * bound * (1.0 + delta)) / horizon**2)
+    return float_if_scalar(main + k * (most * waiting + 2.0 * bound * (1.0 + delta)) / horizon**2)
 
 
 def thompson_regret_rate(
@@ -296,4 +296,4 @@ def thompson_regret_rate(
     n = np.asarray(rounds, dtype=float)
     s = information_bound(n, dim=dim, rank=rank, lam1=lam1, lam2=lam2)
     log_n = np.log(n)
-    return plain((dim**1.5 * log_n + dim**0.5 * log_n**2) * np.sqrt(n * s))
+    return float_if_scalar((dim**1.5 * log_n + dim**0.5 * log_n**2) * np.sqrt(n * s))

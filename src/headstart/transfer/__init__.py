@@ -1,4 +1,9 @@
-"""Ways to learn a prior from finished tasks, one file each."""
+"""Ways to learn a prior from the evidence of finished tasks, one file or package each.
+
+The records they work on are in :mod:`headstart.model`, principal components in
+:mod:`headstart.subspace` and the paper's formulas in :mod:`headstart.theory`; what calls a transfer
+as tasks finish is :mod:`headstart.bandit`.
+"""
 
 from headstart.transfer.base import Explanation, Transfer
 from headstart.transfer.bias import Bias

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Settings
+from headstart.records import Array, Settings, reset_inherited
 from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = ["Explanation", "Transfer"]
@@ -56,8 +56,8 @@ class Transfer(Settings, ABC):
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts` and :meth:`unscaled_features`
     nothing to learn            :meth:`fixed`
-    states read from files      :meth:`check_state`
-    reports                     :meth:`explain`
+    states read from files      :attr:`fixed_layout` and :meth:`check_state`
+    reports and experiments     :meth:`explain` and :meth:`residual_projection`
     ==========================  ===================================================================
 
     See Also
@@ -69,9 +69,7 @@ class Transfer(Settings, ABC):
         super().__init_subclass__(**options)
         # A subclass may learn in another way than its base: what is promised of a class holds for
         # that class alone.
-        for name in ("fixed", "traceable"):
-            if name not in vars(cls):
-                setattr(cls, name, vars(Transfer)[name])
+        reset_inherited(cls, Transfer, ("fixed", "fixed_layout", "traceable"))
 
     # --- What a transfer must have --------------------------------------------------------------
 
@@ -88,6 +86,11 @@ class Transfer(Settings, ABC):
         """Where a new task starts: a Prior, or a MixturePrior."""
 
     # --- What it may have -----------------------------------------------------------------------
+
+    #: Whether every state is built like that of :meth:`init`, with the same kinds of parts and
+    #: arrays of the same types and shapes but for the number of tasks, so that a state from a file
+    #: can be checked against it. Not inherited.
+    fixed_layout: ClassVar[bool] = False
 
     @property
     def reversible(self) -> bool:
@@ -187,8 +190,8 @@ class Transfer(Settings, ABC):
         raise NotImplementedError
 
     def merge(self, left: Any, right: Any) -> Any:
-        """The state of the tasks of two states."""
-        raise NotImplementedError
+        """The state of the tasks of two states; by default, what the states' own ``merge`` is."""
+        return left.merge(right)
 
     @property
     def unit_free(self) -> bool:
@@ -218,6 +221,13 @@ class Transfer(Settings, ABC):
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.
 
         Called only while the noise is unknown and no other task can tell it.
+        """
+        return None
+
+    def residual_projection(self, state: Any) -> tuple[Array, Array, Any] | None:
+        """P̂⊥, θ̄ and whether they are learned; ``None`` where a transfer has none of this.
+
+        An experiment measures W = ‖P̂⊥(θ* − θ̄)‖ with it, which the theory's bounds rest on.
         """
         return None
 
@@ -253,3 +263,11 @@ def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
     if evidence.moment.shape != shape:
         raise checks.refuse("evidence", want, evidence.moment)
     return evidence
+
+
+def check_choice(name: str, value: object, names: Collection[str]) -> None:
+    """Refuse a setting that is neither a positive number nor one of a few names."""
+    if isinstance(value, str):
+        checks.one_of(name, value, names)
+    else:
+        checks.positive(name, value)

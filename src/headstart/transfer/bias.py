@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from headstart.arrays import array_namespace, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array, Record
-from headstart.transfer.base import Explanation, Transfer
-from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
+from headstart.transfer.base import Explanation, Transfer, check_choice
+from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
 __all__ = ["Bias"]
 
@@ -33,19 +33,19 @@ class Bias(Transfer):
 
     Parameters
     ----------
-    method
+    method : str, default "average"
         ``"average"``: h is the mean of the tasks' ridge estimates. ``"pooled"``: h is one ridge
         regression over all tasks' rounds, which long tasks dominate.
-    lam
+    lam : float or str, default "plug-in"
         λ: a number; ``"plug-in"`` for R²d/Var, Var the tasks' variance around h; or ``"theory"``
         for R²/(n·Var), as Cella's analysis has it.
-    ridge
+    ridge : float, optional
         The λ of the estimates that h is made from; 1/(nV²) unless given.
-    horizon
+    horizon : int, default 250
         n, the number of rounds a task is expected to last.
-    bound
+    bound : float, default 1.0
         V, a bound on ‖θ*‖, on which the theory radius rests.
-    min_rounds
+    min_rounds : int, default 1
         Tasks with fewer rounds do not count.
 
     Examples
@@ -57,6 +57,8 @@ class Bias(Transfer):
     array([2., 0.])
     """
 
+    fixed_layout: ClassVar[bool] = True
+
     method: str = "average"
     lam: float | str = "plug-in"
     ridge: float | None = None
@@ -64,63 +66,47 @@ class Bias(Transfer):
     bound: float = 1.0
     min_rounds: int = 1
 
+    batched = True
+    traceable = True
+    reversible = True
+    additive = True
+
     def __post_init__(self) -> None:
         checks.one_of("method", self.method, ("average", "pooled"))
-        if isinstance(self.lam, str):
-            checks.one_of("lam", self.lam, ("plug-in", "theory"))
-        else:
-            checks.positive("lam", self.lam)
+        check_choice("lam", self.lam, ("plug-in", "theory"))
         if self.ridge is not None:
             checks.positive("ridge", self.ridge)
         checks.integer("horizon", self.horizon, 2)
         checks.positive("bound", self.bound)
         checks.integer("min_rounds", self.min_rounds, 1)
 
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def traceable(self) -> bool:
-        """On any array namespace."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """Sums can be taken back."""
-        return True
-
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> BiasState:
         """The state before any task."""
         estimates = Estimates.start(dim, noise, batch)
-        return state_of(estimates, np.zeros((*batch, dim, dim)), np.zeros((*batch, dim)))
+        return BiasState.unchecked(estimates, np.zeros((*batch, dim, dim)), np.zeros((*batch, dim)))
 
     def fold(self, state: BiasState, evidence: Evidence, weight: float = 1.0) -> BiasState:
         """Add a task's estimate, and its sums to the pool."""
         estimates, _, used = state.estimates.fold(
-            evidence, weight, ridge=self.ridge_used(), min_rounds=self.min_rounds
+            evidence, weight, ridge=self.estimate_ridge(), min_rounds=self.min_rounds
         )
         share = array_namespace(evidence.gram).asarray(used)
         gram = state.gram + share[..., None, None] * evidence.gram
-        return state_of(estimates, gram, state.moment + share[..., None] * evidence.moment)
-
-    @property
-    def additive(self) -> bool:
-        """Sums add up."""
-        return True
+        return BiasState.unchecked(
+            estimates, gram, state.moment + share[..., None] * evidence.moment
+        )
 
     def summarize(self, evidence: Evidence, noise: float | None = None) -> BiasState:
         """Many tasks at once."""
         estimates, _, used = Estimates.of(
-            evidence, noise, ridge=self.ridge_used(), min_rounds=self.min_rounds
+            evidence, noise, ridge=self.estimate_ridge(), min_rounds=self.min_rounds
         )
         gram = np.einsum("n,nij->ij", used, evidence.gram)
-        return state_of(estimates, gram, used @ evidence.moment)
+        return BiasState.unchecked(estimates, gram, used @ evidence.moment)
 
     def merge(self, left: BiasState, right: BiasState) -> BiasState:
         """The sums of both."""
-        return state_of(
+        return BiasState.unchecked(
             left.estimates.merge(right.estimates),
             left.gram + right.gram,
             left.moment + right.moment,
@@ -137,9 +123,9 @@ class Bias(Transfer):
         variance = xp.where(settled, estimates.variance(eye), estimates.second_moment(eye))
         lam: Any = self.lam
         if self.lam == "plug-in":
-            lam = ratio(noise, variance)
+            lam = plug_in_lambda(noise, variance)
         elif self.lam == "theory":
-            lam = ratio(noise, variance * dim * self.horizon)
+            lam = plug_in_lambda(noise, variance * dim * self.horizon)
         root = isotropic_root(lam, dim, estimates.batch)
         return prior_of(mean, root, noise, bias=xp.sqrt(lam) * (self.bound + norm(mean)))
 
@@ -148,13 +134,19 @@ class Bias(Transfer):
         if self.method == "average":
             return state.estimates.mean
         xp = array_namespace(state.gram)
-        regularised = state.gram + self.ridge_used() * xp.eye(state.estimates.dim)
+        regularised = state.gram + self.estimate_ridge() * xp.eye(state.estimates.dim)
         pooled: Array = xp.linalg.solve(regularised, state.moment[..., None])[..., 0]
         return pooled
 
-    def ridge_used(self) -> float:
+    def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""
         return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+
+    def residual_projection(self, state: BiasState) -> tuple[Array, Array, Any]:
+        """There is no plane: P̂⊥ is I."""
+        estimates = state.estimates
+        eye = np.broadcast_to(np.eye(estimates.dim), (*estimates.batch, *2 * (estimates.dim,)))
+        return eye, estimates.mean, np.asarray(estimates.count) > 0
 
     def explain(self, state: BiasState) -> Explanation:
         """How far the tasks' mean is from zero, next to their spread."""
@@ -165,8 +157,3 @@ class Bias(Transfer):
             return Explanation(note="too few tasks to tell their mean from their spread")
         share = max(0.0, 1.0 - variance / square)
         return Explanation(note=f"a shared mean explains {share:.0%} of the tasks' mean square")
-
-
-def state_of(estimates: Estimates, gram: Array, moment: Array) -> BiasState:
-    """A state from fresh arrays."""
-    return BiasState.unchecked(estimates=estimates, gram=gram, moment=moment)

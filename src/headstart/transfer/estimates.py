@@ -22,7 +22,6 @@ import numpy as np
 from headstart import checks
 from headstart.arrays import (
     array_namespace,
-    float_if_scalar,
     matvec,
     stable_argsort,
     trace,
@@ -35,7 +34,7 @@ from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
 
-__all__ = ["Estimates", "isotropic_root", "one_over_root", "prior_of", "ratio"]
+__all__ = ["Estimates", "inverse_sqrt", "isotropic_root", "plug_in_lambda", "prior_of"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -52,7 +51,9 @@ class Estimates(Record):
         """Before any task."""
         dim = checks.dimension(dim)
         zero = np.zeros((*batch, dim, dim))
-        return state_of(Moments.zero(dim, batch), zero, zero, NoiseScale.start(noise, batch))
+        return Estimates.unchecked(
+            Moments.zero(dim, batch), zero, zero, NoiseScale.start(noise, batch)
+        )
 
     def fold(
         self,
@@ -74,15 +75,15 @@ class Estimates(Record):
         noise = self.noise
         if noise.given == 0:
             noise = noise.fold(evidence, Spectrum.of(evidence), weight)
-        theta, error, left_out = solved(source, ridge)
+        theta, error, left_out = ridge_estimate(source, ridge)
         xp = array_namespace(theta)
-        used = float_if_scalar(xp.where(source.rounds >= max(min_rounds, 1), weight, 0.0))
+        used = weight * (source.rounds >= max(min_rounds, 1))
         moments = self.moments.add(theta, used)
         share = xp.asarray(used)[..., None, None]
         left = (xp.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing
         errors = (self.errors + share * error) * left
         unseen = (self.unseen + share * left_out) * left
-        return state_of(moments, errors, unseen, noise), theta, used
+        return Estimates.unchecked(moments, errors, unseen, noise), theta, used
 
     @classmethod
     def of(
@@ -92,16 +93,16 @@ class Estimates(Record):
         scale = NoiseScale.start(noise, evidence.batch)
         if scale.given == 0:
             scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
-        theta, error, left_out = solved(evidence, ridge)
+        theta, error, left_out = ridge_estimate(evidence, ridge)
         used = (np.asarray(evidence.rounds) >= max(min_rounds, 1)).astype(float)
         flat = (used @ matrices.reshape(len(used), -1) for matrices in (error, left_out))
         errors, unseen = (matrix.reshape(error.shape[1:]) for matrix in flat)
         moments = Moments.of(theta, used)
-        return state_of(moments, errors, unseen, scale.total()), theta, used
+        return Estimates.unchecked(moments, errors, unseen, scale.total()), theta, used
 
     def merge(self, other: Estimates) -> Estimates:
         """The estimates of the tasks of both."""
-        return state_of(
+        return Estimates.unchecked(
             self.moments.merge(other.moments),
             self.errors + other.errors,
             self.unseen + other.unseen,
@@ -171,7 +172,7 @@ class Estimates(Record):
         size = xp.maximum(trace(projection), 1.0)
         count = xp.maximum(self.count, 1.0)
         freedom = xp.maximum(count - 1.0 - fitted, 1.0)
-        sample, error, unseen = (within(projection, each) for each in self.covariances())
+        sample, error, unseen = (projected_trace(projection, each) for each in self.covariances())
         raw = sample * count / freedom / size
         corrected = denoised(raw, error / size, size * freedom)
         return corrected + raw * (1.0 + fitted) / count + unseen / size
@@ -182,10 +183,10 @@ class Estimates(Record):
         size = xp.maximum(trace(projection), 1.0)
         outer = self.mean[..., :, None] * self.mean[..., None, :]
         sample, error, unseen = self.covariances()
-        raw = within(projection, sample + outer) / size
+        raw = projected_trace(projection, sample + outer) / size
         freedom = size * xp.maximum(self.count, 1.0)
-        corrected = denoised(raw, within(projection, error) / size, freedom)
-        return corrected + within(projection, unseen) / size
+        corrected = denoised(raw, projected_trace(projection, error) / size, freedom)
+        return corrected + projected_trace(projection, unseen) / size
 
 
 def denoised(variance: Any, noise: Any, freedom: Any) -> Any:
@@ -194,7 +195,7 @@ def denoised(variance: Any, noise: Any, freedom: Any) -> Any:
     return xp.maximum(variance - noise, variance * xp.minimum(xp.sqrt(2.0 / freedom), 1.0))
 
 
-class Solved(NamedTuple):
+class RidgeEstimate(NamedTuple):
     """A task's estimate, N and U²."""
 
     estimate: Array
@@ -202,23 +203,25 @@ class Solved(NamedTuple):
     unseen: Array
 
 
-def solved(evidence: Evidence, ridge: float) -> Solved:
+def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
     """The estimate of a task, by the inverse of A = gram + λI; tasks of a batch each as if alone.
 
     Without a ridge, or with one that is lost in rounding beside the gram, the gram's eigenvectors
     tell what was seen; they cost several times as much.
     """
-    lost = lost_in_rounding(evidence.gram, ridge)
+    lost = ridge_is_negligible(evidence.gram, ridge)
     if lost.any():
         spectrum = Spectrum.of(evidence)
-        slow = Solved(spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge))
+        slow = RidgeEstimate(
+            spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge)
+        )
         if lost.all():
             return slow
         safe = evidence.replace(
             gram=np.where(lost[..., None, None], 0.0, evidence.gram), forced=None
         )
-        fast = solved(safe, ridge)
-        return Solved(
+        fast = ridge_estimate(safe, ridge)
+        return RidgeEstimate(
             np.where(lost[..., None], slow.estimate, fast.estimate),
             np.where(lost[..., None, None], slow.error, fast.error),
             np.where(lost[..., None, None], slow.unseen, fast.unseen),
@@ -227,14 +230,14 @@ def solved(evidence: Evidence, ridge: float) -> Solved:
     inverse = xp.linalg.inv(evidence.gram + ridge * xp.eye(evidence.dim))
     inverse = (inverse + transpose(inverse)) / 2
     left_out = ridge * inverse  # U = I − A⁻¹ gram = λ A⁻¹
-    return Solved(
+    return RidgeEstimate(
         matvec(inverse, evidence.moment),
         inverse @ evidence.gram @ inverse,
         left_out @ left_out,
     )
 
 
-def lost_in_rounding(gram: Array, ridge: float) -> Any:
+def ridge_is_negligible(gram: Array, ridge: float) -> Any:
     """Whether a ridge is too small to be added to each of these grams.
 
     The values of another library's arrays may not be there yet. For these a gram's trace is taken
@@ -244,18 +247,12 @@ def lost_in_rounding(gram: Array, ridge: float) -> Any:
     return np.asarray(~(ridge > 1e-9 * size))
 
 
-def state_of(moments: Moments, errors: Array, unseen: Array, noise: NoiseScale) -> Estimates:
-    """Estimates from fresh arrays."""
-    fields = {"moments": moments, "errors": errors, "unseen": unseen, "noise": noise}
-    return Estimates.unchecked(**fields)
-
-
-def within(projection: Array, matrix: Array) -> Any:
+def projected_trace(projection: Array, matrix: Array) -> Any:
     """tr(P M), for symmetric matrices."""
     return array_namespace(projection, matrix).einsum("...ij,...ij->...", projection, matrix)
 
 
-def one_over_root(lam: Any) -> Array:
+def inverse_sqrt(lam: Any) -> Array:
     """λ^-½ with two axes more, to scale matrices by."""
     xp = array_namespace(lam)
     inverse: Array = 1.0 / xp.sqrt(xp.asarray(lam, dtype=float))[..., None, None]
@@ -264,11 +261,11 @@ def one_over_root(lam: Any) -> Array:
 
 def isotropic_root(lam: Any, dim: int, batch: tuple[int, ...]) -> Array:
     """λ^-½ I for one λ, or one per batch element."""
-    root: Array = one_over_root(lam) * np.eye(dim)
+    root: Array = inverse_sqrt(lam) * np.eye(dim)
     return array_namespace(root).broadcast_to(root, (*batch, dim, dim))  # type: ignore[no-any-return]
 
 
-def ratio(noise: Any, variance: Any, default: float = 1.0) -> Any:
+def plug_in_lambda(noise: Any, variance: Any, default: float = 1.0) -> Any:
     """λ = R²/variance, or ``default`` where there is no variance to speak of."""
     xp = array_namespace(noise, variance)
     known = xp.asarray(variance) > 1e-300

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from headstart import checks
 from headstart.arrays import array_namespace, trace, transpose
@@ -31,20 +32,22 @@ class Gaussian(Transfer):
 
     Parameters
     ----------
-    forced
+    forced : bool, default True
         Estimate from the forced rounds alone. ``False`` is the control: ridge estimates from all
         rounds, no forcing needed.
-    estimate
+    estimate : str, default "least-squares"
         ``"least-squares"`` (by pseudo-inverse, so a singular DᵀD is no error) or ``"ridge"``.
-    ridge
+    ridge : float, default 0.004
         The λ of ridge estimates.
-    widen, floor
+    widen, floor : float, defaults 0.1 and 0.001
         As above.
-    warmup
+    warmup : int, optional
         N(0, (R²/λ) I) until so many tasks have finished; the dimension unless given.
-    lam
+    lam : float, default 1.0
         That λ.
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     forced: bool = True
     estimate: str = "least-squares"
@@ -53,6 +56,10 @@ class Gaussian(Transfer):
     floor: float = 1e-3
     warmup: int | None = None
     lam: float = 1.0
+
+    batched = True
+    traceable = True
+    reversible = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.forced, bool):
@@ -64,21 +71,6 @@ class Gaussian(Transfer):
         if self.warmup is not None:
             checks.integer("warmup", self.warmup, 2)
         checks.positive("lam", self.lam)
-
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def traceable(self) -> bool:
-        """On any array namespace."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """Sums can be taken back."""
-        return True
 
     @property
     def keeps_forced(self) -> bool:
@@ -112,10 +104,6 @@ class Gaussian(Transfer):
     def summarize(self, evidence: Evidence, noise: float | None = None) -> Estimates:
         """Many tasks at once."""
         return Estimates.of(evidence, noise, ridge=self.ridge)[0]
-
-    def merge(self, left: Estimates, right: Estimates) -> Estimates:
-        """The sums of both."""
-        return left.merge(right)
 
     def prior(self, state: Estimates) -> Prior:
         """N(μ̂, Σ̂), which states no bound: estimates tell where θ may be, not where it must be."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from headstart import checks
 from headstart.arrays import array_namespace
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.theory import inner_regularisation
-from headstart.transfer.base import Transfer
-from headstart.transfer.estimates import Estimates, isotropic_root, prior_of, ratio
+from headstart.transfer.base import Transfer, check_choice
+from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
 __all__ = ["Independent"]
 
@@ -22,12 +22,12 @@ class Independent(Transfer):
 
     Parameters
     ----------
-    lam
+    lam : float or str, default 1.0
         λ: a number; ``"theory"`` for R²/V²; or ``"plug-in"`` for R² over the tasks' mean square per
         dimension, the one thing then learned from past tasks (1 until there is one).
-    bound
+    bound : float, default 1.0
         V, a bound on ‖θ*‖, for the theory.
-    ridge
+    ridge : float, default 0.004
         The λ of the past tasks' estimates that ``"plug-in"`` looks at.
 
     Examples
@@ -38,32 +38,21 @@ class Independent(Transfer):
            [0. , 0.5]])
     """
 
+    fixed_layout: ClassVar[bool] = True
+
     lam: float | str = 1.0
     bound: float = 1.0
     ridge: float = 0.004
 
+    batched = True
+    traceable = True
+    reversible = True
+    additive = True
+
     def __post_init__(self) -> None:
-        if isinstance(self.lam, str):
-            checks.one_of("lam", self.lam, ("theory", "plug-in"))
-        else:
-            checks.positive("lam", self.lam)
+        check_choice("lam", self.lam, ("theory", "plug-in"))
         checks.positive("bound", self.bound)
         checks.positive("ridge", self.ridge)
-
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def traceable(self) -> bool:
-        """On any array namespace."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """Sums can be taken back."""
-        return True
 
     def fixed(self, noise: float | None) -> bool:
         """With the noise and λ given, nothing is left to learn."""
@@ -77,18 +66,9 @@ class Independent(Transfer):
         """Only the noise scale and the tasks' mean square are remembered."""
         return state.fold(evidence, weight, ridge=self.ridge, min_rounds=state.dim)[0]
 
-    @property
-    def additive(self) -> bool:
-        """Sums add up."""
-        return True
-
     def summarize(self, evidence: Evidence, noise: float | None = None) -> Estimates:
         """Many tasks at once."""
         return Estimates.of(evidence, noise, ridge=self.ridge, min_rounds=evidence.dim)[0]
-
-    def merge(self, left: Estimates, right: Estimates) -> Estimates:
-        """The sums of both."""
-        return left.merge(right)
 
     def prior(self, state: Estimates) -> Prior:
         """N(0, (R²/λ) I); the bias is √λ V."""
@@ -98,7 +78,7 @@ class Independent(Transfer):
         if self.lam == "theory":
             lam = inner_regularisation(self.bound, noise)
         elif self.lam == "plug-in":
-            lam = ratio(noise, state.second_moment(xp.eye(state.dim)))
+            lam = plug_in_lambda(noise, state.second_moment(xp.eye(state.dim)))
         mean = xp.zeros((*state.batch, state.dim))
         root = isotropic_root(lam, state.dim, state.batch)
         return prior_of(mean, root, noise, bias=xp.sqrt(lam) * self.bound)

@@ -23,11 +23,11 @@ from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, tr
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 
-__all__ = ["NoiseScale", "Spectrum", "own_scale"]
+__all__ = ["NoiseScale", "Spectrum", "task_scale"]
 
-ENOUGH = 20.0  # residual degrees of freedom at which least squares is trusted
-FLOOR = 1e-6  # the least R², as a share of the marginal estimate
-RANK = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
+SUFFICIENT_FREEDOM = 20.0  # residual degrees of freedom at which least squares is trusted
+MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
+RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,10 +50,10 @@ class Spectrum(Record):
         moment = matvec(transpose(vectors), evidence.moment)
         return cls(xp.maximum(values, 0.0), vectors, moment)
 
-    def present(self) -> Any:
+    def seen(self) -> Any:
         """Which directions were seen at all."""
         xp = array_namespace(self.values)
-        return self.values > RANK * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
+        return self.values > RANK_TOLERANCE * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
 
     def inverse(self, lam: float) -> Array:
         """1/(g + λ) by direction; with λ = 0 the pseudo-inverse."""
@@ -61,8 +61,8 @@ class Spectrum(Record):
             inverse: Array = 1.0 / (self.values + lam)
             return inverse
         xp = array_namespace(self.values)
-        seen = self.present()
-        inverse = xp.where(seen, 1.0 / xp.where(seen, self.values, 1.0), 0.0)
+        known = self.seen()
+        inverse = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
         return inverse
 
     def estimate(self, lam: float) -> Array:
@@ -108,21 +108,15 @@ class NoiseScale(Record):
     def fold(self, evidence: Evidence, spectrum: Spectrum, weight: Any) -> NoiseScale:
         """Add (or with a negative weight take out) one task."""
         xp = array_namespace(evidence.gram)
-        fitted = (spectrum.moment**2 * spectrum.inverse(0.0)).sum(-1)
-        shrunk = (spectrum.moment**2 * spectrum.inverse(1.0)).sum(-1)
-        freedom = xp.maximum(evidence.rounds - spectrum.present().sum(-1), 0.0)
+        inverse, squares = spectrum.inverse(0.0), spectrum.moment**2
+        fitted = (squares * inverse).sum(-1)
+        shrunk = (squares * spectrum.inverse(1.0)).sum(-1)
+        freedom = xp.maximum(evidence.rounds - (inverse > 0).sum(-1), 0.0)
         # Where a task leaves no freedom its residual is rounding: it must not count either.
         residual = xp.where(freedom > 0, xp.maximum(evidence.squares - fitted, 0.0), 0.0)
-        added = {
-            "residual": residual,
-            "freedom": freedom,
-            "marginal": xp.maximum(evidence.squares - shrunk, 0.0),
-            "rounds": evidence.rounds,
-        }
-        sums = {
-            name: float_if_scalar(getattr(self, name) + weight * value)
-            for name, value in added.items()
-        }
+        marginal = xp.maximum(evidence.squares - shrunk, 0.0)
+        added = zip(SUMS, (residual, freedom, marginal, evidence.rounds), strict=True)
+        sums = {name: float_if_scalar(getattr(self, name) + weight * one) for name, one in added}
         return NoiseScale.unchecked(given=self.given, **sums)
 
     def merge(self, other: NoiseScale) -> NoiseScale:
@@ -146,10 +140,10 @@ class NoiseScale(Record):
         if self.given > 0:
             return self.given
         xp = array_namespace(self.rounds)
-        clean = xp.asarray(self.freedom) >= ENOUGH
+        clean = xp.asarray(self.freedom) >= SUFFICIENT_FREEDOM
         residual = self.residual / xp.maximum(self.freedom, 1.0)
         marginal = self.marginal / xp.maximum(self.rounds, 1.0)
-        variance = xp.where(clean, xp.maximum(residual, FLOOR * marginal), marginal)
+        variance = xp.where(clean, xp.maximum(residual, MIN_VARIANCE_SHARE * marginal), marginal)
         # Sums from which the last task was taken out leave rounding behind, not knowledge.
         return float_if_scalar(xp.sqrt(xp.where((variance > 0) & self.known, variance, 1.0)))
 
@@ -157,7 +151,7 @@ class NoiseScale(Record):
 SUMS = ("residual", "freedom", "marginal", "rounds")
 
 
-def own_scale(evidence: Evidence) -> tuple[Any, Any]:
+def task_scale(evidence: Evidence) -> tuple[Any, Any]:
     """R and λ of one task by its marginal likelihood under θ ~ N(0, (R²/λ) I).
 
     With the gram's eigenvalues g_j and the moment's coordinates c_j along its eigenvectors::
@@ -170,7 +164,7 @@ def own_scale(evidence: Evidence) -> tuple[Any, Any]:
 
     >>> rng = np.random.default_rng(0)
     >>> contexts, theta = rng.standard_normal((200, 5)), rng.standard_normal(5) * 3
-    >>> noise, lam = own_scale(Evidence.of(contexts, contexts @ theta + rng.standard_normal(200)))
+    >>> noise, lam = task_scale(Evidence.of(contexts, contexts @ theta + rng.standard_normal(200)))
     >>> round(noise, 1), round(lam, 2)  # R = 1, and the mean square of this θ is 6
     (1.0, 0.19)
     """
@@ -181,14 +175,14 @@ def own_scale(evidence: Evidence) -> tuple[Any, Any]:
     )
     values, moment = spectrum.values[..., None, :], spectrum.moment[..., None, :]
     size = trace(evidence.gram)[..., None] / np.maximum(rounds, 1e-300)
-    lambdas = LAMBDAS * np.where(size > 0, size, 1.0)
+    lambdas = LAMBDA_GRID * np.where(size > 0, size, 1.0)
     grid = lambdas[..., None]
     left = squares - (moment**2 / (values + grid)).sum(-1)
     variance = np.maximum(left, 1e-12 * squares) / np.maximum(rounds, 1.0)
     fit = -0.5 * rounds * np.log(np.maximum(variance, 1e-300)) - 0.5 * np.log1p(values / grid).sum(
         -1
     )
-    best = (fit - 0.5 * np.log10(LAMBDAS) ** 2).argmax(-1)
+    best = (fit - 0.5 * np.log10(LAMBDA_GRID) ** 2).argmax(-1)
     known = np.asarray(evidence.squares) > 0
     square = np.take_along_axis(variance, best[..., None], -1)[..., 0]
     noise = np.sqrt(np.where(known, square, 1.0))
@@ -196,4 +190,4 @@ def own_scale(evidence: Evidence) -> tuple[Any, Any]:
     return float_if_scalar(noise), float_if_scalar(lam)
 
 
-LAMBDAS = np.logspace(-3.0, 3.0, 31)
+LAMBDA_GRID = np.logspace(-3.0, 3.0, 31)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from headstart.arrays import array_namespace, matvec, norm, transpose
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
-from headstart.records import private, same_fields
+from headstart.records import equal_fields, read_only_copy
 from headstart.theory import bias_term
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
@@ -37,6 +37,8 @@ class Oracle(Transfer):
            [0. , 0.1]]))
     """
 
+    fixed_layout: ClassVar[bool] = True
+
     mean: npt.ArrayLike
     covariance: npt.ArrayLike | None = None
     basis: npt.ArrayLike | None = None
@@ -45,19 +47,23 @@ class Oracle(Transfer):
     bound: float = 1.0
     residual: float | None = None
 
+    batched = True
+    traceable = True
+    reversible = True
+
     def __post_init__(self) -> None:
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
-        if not float(np.abs(mean).max(initial=0.0)) <= checks.GREATEST:
-            raise InputError(f"mean must be below {checks.GREATEST:g} in size; got more")
-        object.__setattr__(self, "mean", private(mean))
+        if not float(np.abs(mean).max(initial=0.0)) <= checks.MAX_MAGNITUDE:
+            raise InputError(f"mean must be below {checks.MAX_MAGNITUDE:g} in size; got more")
+        object.__setattr__(self, "mean", read_only_copy(mean))
         dim, batch = mean.shape[-1], mean.shape[:-1]
         if (self.covariance is None) == (self.basis is None):
             raise InputError("an Oracle needs either a covariance or a basis, and not both")
         if self.covariance is not None:
             sigma = checked_covariance(self.covariance, (*batch, dim, dim))
-            object.__setattr__(self, "covariance", private(sigma))
+            object.__setattr__(self, "covariance", read_only_copy(sigma))
         else:
             want = f"orthonormal columns, of shape {(*batch, dim, 'p')}"
             basis = checks.finite_array("basis", self.basis, want)
@@ -66,7 +72,7 @@ class Oracle(Transfer):
                 transpose(basis) @ basis, np.eye(basis.shape[-1]), atol=1e-8
             ):
                 raise checks.refuse("basis", want, basis)
-            object.__setattr__(self, "basis", private(basis))
+            object.__setattr__(self, "basis", read_only_copy(basis))
         checks.positive("lam1", self.lam1)
         checks.positive("lam2", self.lam2)
         checks.positive("bound", self.bound)
@@ -74,7 +80,7 @@ class Oracle(Transfer):
             checks.non_negative("residual", self.residual)
 
     def __eq__(self, other: object) -> bool:
-        return same_fields(self, other) if type(self) is type(other) else NotImplemented
+        return equal_fields(self, other) if type(self) is type(other) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -112,21 +118,6 @@ class Oracle(Transfer):
         A Gaussian has no bound on ‖θ* − μ‖: the theory radius is refused.
         """
         return cls(mean, covariance=covariance)
-
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def traceable(self) -> bool:
-        """On any array namespace."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """Sums can be taken back."""
-        return True
 
     def fixed(self, noise: float | None) -> bool:
         """With the noise given, nothing is left to learn."""

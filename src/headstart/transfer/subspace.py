@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from headstart.theory import (
     outer_regularisation,
     projection_error,
 )
-from headstart.transfer.base import Explanation, Transfer
-from headstart.transfer.estimates import Estimates, one_over_root, prior_of, ratio
+from headstart.transfer.base import Explanation, Transfer, check_choice
+from headstart.transfer.estimates import Estimates, inverse_sqrt, plug_in_lambda, prior_of
 
 __all__ = ["Subspace"]
 
@@ -50,34 +50,34 @@ class Subspace(Transfer):
 
     Parameters
     ----------
-    rank
+    rank : int or str, default "log-gap"
         p: a number; ``"log-gap"`` for the largest drop in ratio between eigenvalues, unless noise
         alone would show as large a one (then p = d: no projection); ``"ungated"`` for the same
         without that check; ``"paper"`` for the largest difference, argmax σ_p − σ_{p+1}.
-    pca
+    pca : str or PCA, default "corrected"
         ``"corrected"``: components of the tasks' covariance, that of their estimates less what
         estimation noise adds to it. ``"exact"``, ``"ccipca"`` and ``"paper"`` (CCIPCA as printed):
         of the estimates themselves, where a direction that contexts hardly show is mostly noise and
         can displace one that tasks do differ in. Or a :class:`~headstart.subspace.PCA` of your own.
-    shrink
+    shrink : str, default "zero"
         Inside the plane, shrink a task to ``"zero"`` (the paper's form) or to the ``"mean"``.
-    lam1, lam2
+    lam1, lam2 : float or str, default "plug-in"
         λ₁ (outside the plane) and λ₂ (inside): numbers; ``"plug-in"`` for R² over the variance per
         dimension that past tasks show there, corrected for estimation noise; ``"theory"`` for
         R²/Y and R²/V²; ``"paper"`` for 1/√Y and 1/V² as printed. Y is a worst case in the millions,
         which makes λ₁ tiny: a warning says so.
-    warmup
+    warmup : int, optional
         Until so many tasks have finished, P̂ = I (LinUCB with λ₂); the dimension unless given.
-    ridge
+    ridge : float, optional
         The λ of the tasks' estimates; 1/(nV²) unless given.
-    horizon
+    horizon : int, default 250
         n, the number of rounds a task is expected to last.
-    bound
+    bound : float, default 1.0
         V, a bound on ‖θ*‖, on which the theory radius rests.
-    residual
+    residual : float, optional
         W, a bound on ‖P̂⊥(θ* − θ̄)‖, for the theory radius; V + ‖P̂⊥θ̄‖, the most that it can be,
         unless given.
-    min_rounds
+    min_rounds : int, optional
         Tasks with fewer rounds have no usable estimate and do not count; the dimension unless
         given.
 
@@ -96,6 +96,8 @@ class Subspace(Transfer):
            [0. , 0.1]])
     """
 
+    fixed_layout: ClassVar[bool] = True
+
     rank: int | str = "log-gap"
     pca: str | PCA = "corrected"
     shrink: str = "zero"
@@ -108,6 +110,8 @@ class Subspace(Transfer):
     residual: float | None = None
     min_rounds: int | None = None
 
+    batched = True
+
     def __post_init__(self) -> None:
         if isinstance(self.rank, str):
             checks.one_of("rank", self.rank, RANKS)
@@ -116,12 +120,8 @@ class Subspace(Transfer):
         if not isinstance(self.pca, PCA):
             checks.one_of("pca", self.pca, PCAS)
         checks.one_of("shrink", self.shrink, ("zero", "mean"))
-        for name in ("lam1", "lam2"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                checks.one_of(name, value, LAMBDAS)
-            else:
-                checks.positive(name, value)
+        check_choice("lam1", self.lam1, LAMBDAS)
+        check_choice("lam2", self.lam2, LAMBDAS)
         for name in ("warmup", "min_rounds"):
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name))
@@ -144,21 +144,16 @@ class Subspace(Transfer):
         return self.lam1 in ("theory", "paper")
 
     @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
     def traceable(self) -> bool:
         """With a PCA that is; the bound Y is computed task by task."""
-        return self.method().traceable and not self.uses_bound
+        return self.pca_method().traceable and not self.uses_bound
 
     @property
     def reversible(self) -> bool:
         """Exact PCA can take a task back; CCIPCA and a running minimum cannot."""
-        return self.method().reversible and not self.uses_bound
+        return self.pca_method().reversible and not self.uses_bound
 
-    def method(self) -> PCA:
+    def pca_method(self) -> PCA:
         """The PCA in use."""
         if isinstance(self.pca, PCA):
             return self.pca
@@ -175,45 +170,45 @@ class Subspace(Transfer):
         if not isinstance(self.rank, str):
             checks.integer("rank", self.rank, 0, dim)
         smallest = np.full(batch, np.inf) if batch else float("inf")
-        return state_of(
-            Estimates.start(dim, noise, batch), self.method().init(dim, batch), smallest
+        return SubspaceState.unchecked(
+            Estimates.start(dim, noise, batch), self.pca_method().init(dim, batch), smallest
         )
 
     def fold(self, state: SubspaceState, evidence: Evidence, weight: float = 1.0) -> SubspaceState:
         """Add a task's ridge estimate."""
         dim = state.estimates.dim
         least = dim if self.min_rounds is None else self.min_rounds
-        ridge = self.ridge_used()
+        ridge = self.estimate_ridge()
         estimates, theta, used = state.estimates.fold(
             evidence, weight, ridge=ridge, min_rounds=least
         )
-        pca = self.method().update(state.pca, theta, used)
+        pca = self.pca_method().update(state.pca, theta, used)
         smallest = state.smallest
         if self.uses_bound:
             lowest = np.linalg.eigvalsh(evidence.gram)[..., 0] + ridge
             lower = np.where(np.asarray(used) > 0, np.minimum(smallest, lowest), smallest)
             smallest = float_if_scalar(lower)
-        return state_of(estimates, pca, smallest)
+        return SubspaceState.unchecked(estimates, pca, smallest)
 
     @property
     def additive(self) -> bool:
         """With exact PCA, sums add up."""
-        return isinstance(self.method(), ExactPCA)
+        return isinstance(self.pca_method(), ExactPCA)
 
     def summarize(self, evidence: Evidence, noise: float | None = None) -> SubspaceState:
         """Many tasks at once."""
         least = evidence.dim if self.min_rounds is None else self.min_rounds
-        ridge = self.ridge_used()
+        ridge = self.estimate_ridge()
         estimates, _, used = Estimates.of(evidence, noise, ridge=ridge, min_rounds=least)
         smallest = float("inf")
         if self.uses_bound and used.any():
             smallest = float(np.linalg.eigvalsh(evidence.gram)[used > 0, 0].min()) + ridge
         # Exact PCA keeps the very moments that the estimates have.
-        return state_of(estimates, estimates.moments, smallest)
+        return SubspaceState.unchecked(estimates, estimates.moments, smallest)
 
     def merge(self, left: SubspaceState, right: SubspaceState) -> SubspaceState:
         """The sums of both."""
-        return state_of(
+        return SubspaceState.unchecked(
             left.estimates.merge(right.estimates),
             left.pca.merge(right.pca),
             min(left.smallest, right.smallest),
@@ -235,7 +230,7 @@ class Subspace(Transfer):
         if self.shrink == "mean":
             towards = xp.where(learning[..., None, None], xp.eye(dim), outside)
         mean = matvec(towards, estimates.mean)
-        root = one_over_root(lam1) * outside + one_over_root(lam2) * inside
+        root = inverse_sqrt(lam1) * outside + inverse_sqrt(lam2) * inside
         some_outside, some_inside = rank < dim, rank > 0
         away = self.bound + norm(matvec(outside, mean)) if self.residual is None else self.residual
         w, v = some_outside * away, some_inside * self.bound
@@ -255,7 +250,9 @@ class Subspace(Transfer):
         xp = array_namespace(state.estimates.mean)
         count, dim = xp.asarray(state.estimates.count), state.estimates.dim
         corrected = self.pca == "corrected"
-        found = state.estimates.components() if corrected else self.method().components(state.pca)
+        found = (
+            state.estimates.components() if corrected else self.pca_method().components(state.pca)
+        )
         if not isinstance(self.rank, str):
             rank = xp.full(count.shape, int(self.rank))
         elif self.rank == "paper":
@@ -281,17 +278,17 @@ class Subspace(Transfer):
             spread = estimates.variance(inside) if to_mean else estimates.second_moment(inside)
             early = xp.asarray(estimates.count) < 2
             spread = xp.where(early, estimates.second_moment(inside), spread)
-            lam2 = ratio(noise, spread)
+            lam2 = plug_in_lambda(noise, spread)
         elif isinstance(lam2, str):
             lam2 = inner_regularisation(self.bound, noise, printed=lam2 == "paper")
         if lam1 == "plug-in":
-            lam1 = ratio(noise, estimates.variance(outside, fitted=rank))
+            lam1 = plug_in_lambda(noise, estimates.variance(outside, fitted=rank))
         elif isinstance(lam1, str):
-            worst = self.worst_case(state, found, rank, outside)
+            worst = self.error_bound(state, found, rank, outside)
             lam1 = outer_regularisation(worst, noise, printed=lam1 == "paper")
         return lam1, lam2
 
-    def worst_case(
+    def error_bound(
         self, state: SubspaceState, found: Components, rank: Any, outside: Array
     ) -> Array:
         """The bound Y, per batch element."""
@@ -318,9 +315,15 @@ class Subspace(Transfer):
             )
         return worst
 
-    def ridge_used(self) -> float:
+    def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""
         return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+
+    def residual_projection(self, state: SubspaceState) -> tuple[Array, Array, Any]:
+        """P̂⊥ = I − P̂ as learned, once the warm-up is over."""
+        found, rank, learning = self.structure(state)
+        outside = np.eye(state.estimates.dim) - found.projection(rank)
+        return outside, state.estimates.mean, learning
 
     def explain(self, state: SubspaceState) -> Explanation:
         """Rank, eigenvalues of the covariance in use, and the share the plane explains."""
@@ -337,8 +340,3 @@ class Subspace(Transfer):
         explained = float(found.values[:p].sum()) / total if total > 0 else None
         note = "" if p < state.estimates.dim else "no subspace stands out: nothing is projected"
         return Explanation(rank=p, eigenvalues=found.values, explained=explained, note=note)
-
-
-def state_of(estimates: Estimates, pca: Any, smallest: Any) -> SubspaceState:
-    """A state from fresh arrays."""
-    return SubspaceState.unchecked(estimates=estimates, pca=pca, smallest=smallest)

@@ -88,7 +88,7 @@ class Ledger:
         for names, rows in tasks:
             for name, row in zip(names, rows, strict=True):
                 self.entries.add_packed(name, row)
-        self.prior_state.start_with_closed(state, self.entries)
+        self.prior_state.restore(state=state, closed=dict.fromkeys(self.entries))
 
     def finish(self) -> None:
         """Finish what was interrupted; to be called first by whoever has acquired the lock."""
@@ -258,7 +258,7 @@ class Ledger:
         before, count = entry.cached, entry.reward_count + 1
         packed = cached = None
         if before is None:
-            evidence = entry.evidence(self.entries.dim).faded(self.decay)
+            evidence = entry.evidence(self.entries.dim).discounted(self.decay)
             packed = evidence.add_unchecked(context, reward, forced).pack()
         else:
             cached = self.updated(before, context, reward, forced, count)
@@ -290,7 +290,7 @@ class Ledger:
         evidence, pending, belief, alone, other_rewards, key = task
         own = (self.prior_state.transfer, self.prior_state.state) if alone else None
         if self.decay < 1.0:
-            evidence = add_rounds(evidence, pending).faded(self.decay)
+            evidence = add_rounds(evidence, pending).discounted(self.decay)
             evidence, pending = evidence.add_unchecked(context, reward, forced), ()
             belief = belief.prior.belief(evidence)
             if own and is_power_of_two(reward_count):

@@ -102,22 +102,14 @@ class PriorState:
     def copied(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
         twin = copy.copy(self)
-        twin.entries, twin.cache, twin.changes = entries, cache, changes
+        twin.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
     def restore(self, **fields: Any) -> None:
-        """Set fields to what was read from a file."""
+        """Set fields to what was fitted elsewhere, or read from a file, before any call."""
         self.__dict__.update(fields)
-
-    def start_from(self, base: BaseFit) -> None:
-        """Start from a fit, before there are any tasks."""
-        self.base, self.state = base, base.state
-
-    def start_with_closed(self, state: Any, names: Iterable[str]) -> None:
-        """Start from a state that holds the first tasks, which are closed."""
-        self.state, self.closed = state, dict.fromkeys(names)
 
     def first_state(self) -> Any:
         """The state without any task of the bandit."""
@@ -144,13 +136,13 @@ class PriorState:
     def preserved(self) -> Iterator[None]:
         """A context after which the state is as before: when it is updated has an influence."""
         self.changes.finish()
-        before = self.state, dict(self.unfolded), dict(self.removals)
-        flags = self.needs_refit, self.removal_count
+        parts = self.state, dict(self.unfolded), dict(self.removals)
+        before = *parts, self.needs_refit, self.removal_count
         try:
             yield
         finally:
             self.changes.finish()
-            self.changes.commit((self.put_state, *before, *flags))
+            self.changes.commit((self.put_state, *before))
 
     def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
         """The same after contexts were on offer, and whether they have told new units.

@@ -20,7 +20,7 @@ from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
 from headstart.lab.figures.text import count, format_interval, number
 from headstart.lab.report import Section, write_report
-from headstart.storage.atomic import checked_path, replaceable
+from headstart.storage.atomic import check_replaceable, checked_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -91,7 +91,7 @@ def check_place(folder: str | os.PathLike[str]) -> None:
         there = there.parent
     with telling_of(target):
         if there == target and target.is_dir():
-            replaceable(target / "report.html")
+            check_replaceable(target / "report.html")
         if not there.is_dir():
             what = "it is a file" if there == target else f"{str(there)!r} is a file"
             raise FileError(f"out {str(target)!r} must be a folder; {what}")

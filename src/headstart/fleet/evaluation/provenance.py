@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headstart.errors import HeadstartError
 from headstart.fleet.reading.columns import Columns
-from headstart.records import same
+from headstart.records import equal_values
 
 if TYPE_CHECKING:
     from headstart.fleet.reading.logs import Logs
@@ -102,7 +102,7 @@ def in_words(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     for name, value in options.items():
         usual = known[name].default
         flag = f"--{name.replace('_', '-')}"
-        if value is None or same(value, usual):
+        if value is None or equal_values(value, usual):
             continue
         if name == "transfer":
             text = transfer_in_words(value)
@@ -132,7 +132,7 @@ def transfer_in_words(transfer: Transfer) -> str | None:
     given = [
         f"{field.name}={getattr(transfer, field.name)}"
         for field in dataclasses.fields(transfer)  # type: ignore[arg-type]
-        if not same(getattr(transfer, field.name), field.default)
+        if not equal_values(getattr(transfer, field.name), field.default)
     ]
     text = name + (":" + ",".join(given) if given else "")
     try:

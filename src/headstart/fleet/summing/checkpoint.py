@@ -197,7 +197,7 @@ class Kept:
     def recover(self, parts: Sequence[Part]) -> None:
         """What an earlier pass has kept, if it was of the same logs with the same settings."""
         again = "begin afresh (--afresh), or put it back as it was"
-        with atomic.telling_why(self.manifest, "the manifest of an interrupted fit"):
+        with atomic.explain_read_errors(self.manifest, "the manifest of an interrupted fit"):
             known = json.loads(self.manifest.read_text())
             settings, entries = known["settings"], known["entries"]
             keys = [key for entry in entries for key in entry["parts"]]
@@ -231,7 +231,7 @@ class Kept:
         with self.lock:
             self.entries.append(entry)
             content = json.dumps({"settings": self.settings, "entries": self.entries}, indent=1)
-            with atomic.replacing(self.manifest) as draft:
+            with atomic.atomic_write(self.manifest) as draft:
                 draft.write(content.encode())
 
 
@@ -298,7 +298,7 @@ def check_target(target: Path, logs: Logs) -> None:
     """Refuse to write a bandit over a log, or over anything else that is no bandit."""
     if target.is_dir():
         return
-    atomic.replaceable(target)
+    atomic.check_replaceable(target)
     if not target.exists():
         return
     for file in logs.files:
@@ -315,6 +315,6 @@ def is_ours(path: Path) -> bool:
     """Whether a file is one of headstart's, by how it begins."""
     try:
         with path.open("rb") as file:
-            return tensor_file.read_opening(file)[0].get("format") == tensor_file.FORMAT
-    except (OSError, *atomic.SENSELESS):
+            return tensor_file.read_header(file)[0].get("format") == tensor_file.FORMAT
+    except (OSError, *atomic.DECODING_ERRORS):
         return False

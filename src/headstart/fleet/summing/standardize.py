@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.fleet.summing.loops import compiled
-from headstart.model.evidence import Evidence, upper
+from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
@@ -88,7 +88,7 @@ class Units(NamedTuple):
         """Packed evidence in these units, a row for each task; the rows are changed in place."""
         dim = len(self.shift)
         across = np.zeros(dim, np.int64)  # where the products with the constant feature are
-        i, j = upper(dim)
+        i, j = upper_triangle(dim)
         if self.constant is not None:
             across[i[j == self.constant]] = np.flatnonzero(j == self.constant)
             across[j[i == self.constant]] = np.flatnonzero(i == self.constant)

@@ -32,7 +32,7 @@ from headstart.fleet.summing.shelf import (
     merged,
     write_packed,
 )
-from headstart.model.evidence import Evidence, packed_size, upper
+from headstart.model.evidence import Evidence, packed_size, upper_triangle
 
 __all__ = ["Sums"]
 
@@ -281,7 +281,7 @@ def accumulate(rows: Rows, weights: Packed, places: npt.NDArray[np.int64], table
     """Add rows to the packed sums of their tasks, without Numba."""
     order = np.argsort(rows.codes, kind="stable")
     starts = np.searchsorted(rows.codes[order], np.arange(len(rows.ids) + 1))
-    triangle = upper(rows.features.shape[1])
+    triangle = upper_triangle(rows.features.shape[1])
     for task, place in enumerate(places):
         some = order[starts[task] : starts[task + 1]]
         if not len(some):

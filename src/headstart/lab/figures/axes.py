@@ -50,7 +50,7 @@ def label_rows(axes: Axes, heights: Sequence[float], names: Sequence[str]) -> No
 
 
 def log_rows(axes: Axes, names: Sequence[str], ticks: Sequence[float], title: str) -> None:
-    """The same from top to bottom, with a logarithmic horizontal axis."""
+    """Give Matplotlib axes a row per name and a logarithmic horizontal axis."""
     label_rows(axes, range(len(names)), names)
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

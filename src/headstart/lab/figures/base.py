@@ -24,38 +24,38 @@ SINGLE, DOUBLE = 3.5, 7.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Figure:
-    """A figure and what is behind it.
+    """A figure: two renderings and their table.
 
     Attributes
     ----------
     name
         The stem of its files.
     title, caption
-        What it shows: in a few words, and in a sentence or two.
+        What it shows: in a few words, and in one or two sentences.
     table
-        The numbers behind it, all of them.
-    brief
-        The same for reading: fewer rows, intervals written out.
-    paint, plot
-        Functions that make the two drawings.
+        All numbers of the figure.
+    summary
+        A shorter table for reading, with intervals written out.
+    make_drawing, make_plot
+        Functions that make the Matplotlib drawing and the Plotly plot.
     """
 
     name: str
     title: str
     caption: str
     table: pl.DataFrame
-    brief: pl.DataFrame
-    paint: Callable[[], Drawing] = dataclasses.field(repr=False)
-    plot: Callable[[], Any] = dataclasses.field(repr=False)
+    summary: pl.DataFrame
+    make_drawing: Callable[[], Drawing] = dataclasses.field(repr=False)
+    make_plot: Callable[[], Any] = dataclasses.field(repr=False)
 
     def draw(self) -> Drawing:
-        """The figure for a paper, by Matplotlib."""
+        """The Matplotlib drawing, for print."""
         with paper_style():
-            return self.paint()
+            return self.make_drawing()
 
     def explore(self) -> Any:
-        """The figure to explore, by Plotly: values under the pointer, click a name to hide it."""
-        return self.plot()
+        """The interactive Plotly plot."""
+        return self.make_plot()
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write PNG (300 dpi), SVG and the table as CSV, the same bytes for the same numbers."""
@@ -64,7 +64,7 @@ class Figure:
         try:
             target.mkdir(parents=True, exist_ok=True)
             with paper_style():
-                drawing = self.paint()
+                drawing = self.make_drawing()
                 drawing.savefig(paths[0], metadata={"Software": None})
                 drawing.savefig(paths[1], metadata={"Date": None, "Creator": None})
             self.table.write_csv(paths[2])
@@ -74,7 +74,7 @@ class Figure:
 
 
 def paper_style() -> AbstractContextManager[None]:
-    """Matplotlib's settings for a paper, whatever the user's own are."""
+    """Matplotlib's settings for print, independent of the user's own."""
     from matplotlib import style as styles
 
     ours = {
@@ -113,7 +113,7 @@ def paper_style() -> AbstractContextManager[None]:
 
 
 def axis_title(text: str) -> dict[str, Any]:
-    """An axis's title for Plotly, no larger than the rest."""
+    """An axis title for Plotly."""
     return {"text": escape_plotly(text), "font": {"size": 13}}
 
 

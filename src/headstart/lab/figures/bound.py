@@ -27,7 +27,6 @@ def with_bound(
     curve: pl.DataFrame,
     bounds: Mapping[str, Sequence[float] | Array],
     policy: str = "P-LinUCB",
-    seeds: int | None = None,
     name: str = "bound",
 ) -> Figure:
     """The theorem's bound beside the measured curve, on a log axis, and how loose it is.
@@ -35,23 +34,20 @@ def with_bound(
     Parameters
     ----------
     curve
-        Columns round, mean, low and high, such as one policy's rows of
-        ``transfer_regret(regret).table``.
+        Columns round, mean, low, high and seeds: one policy's rows of
+        :func:`mean_transfer_regret`.
     bounds
         Each bound's values at the same rounds, by name.
     policy
         Whose curve it is.
-    seeds
-        How many seeds the curve is a mean over, unless it has a column of that name.
     name
         The stem of its files.
     """
     import polars as pl
 
-    check_table(curve, "curve", ("round", "mean", "low", "high"), ("round",))
+    check_table(curve, "curve", ("round", "mean", "low", "high", "seeds"), ("round",))
     curve = curve.sort("round")
-    if seeds is None and "seeds" in curve.columns:
-        seeds = int(curve["seeds"].item(-1))
+    seeds = count(int(curve["seeds"].item(-1)), "seed")
     numbers = pl.col("mean", "low", "high").cast(pl.Float64)
     parts = [curve.select(pl.lit("measured").alias("line"), pl.col("round"), numbers)]
     # The curve keeps its policy's style; bounds have colours of their own and are never solid.
@@ -63,14 +59,10 @@ def with_bound(
         if len(array) != len(curve):
             raise checks.refuse(f"bounds[{label!r}]", f"{len(curve)} numbers", np.asarray(values))
         nothing = pl.lit(None, dtype=pl.Float64)
-        line = curve.select(
-            pl.lit(label).alias("line"),
-            pl.col("round"),
-            pl.Series("mean", array.astype(np.float64)),
-            nothing.alias("low"),
-            nothing.alias("high"),
+        means = pl.Series("mean", array.astype(np.float64))
+        parts.append(
+            curve.select(line=pl.lit(label), round="round", mean=means, low=nothing, high=nothing)
         )
-        parts.append(line)
         factor = number(float(array[-1]) / float(curve["mean"].item(-1)))
         shown[label] = f"{label} ({factor} × at the end)"
         known[shown[label]] = spare[label]._replace(line=("--", ":", "-.")[place % 3])
@@ -80,14 +72,13 @@ def with_bound(
     title = "transfer regret (reward)"
     panel = Panel(named, "round", "round in the task", title, log=True, known=known)
     last = curve["round"].item(-1)
-    over = "" if seeds is None else f" over {count(seeds, 'seed')}"
     after = f"Bound ÷ measured regret after {count(int(last), 'round')}"
     how = f" {after}: {'; '.join(loose)}." if loose else ""
     return Figure(
         name,
         "The bound beside the measured regret",
-        f"Expected transfer regret of {policy}, mean{over} with a band of 95 % intervals, and what "
-        f"the theory promises.{how}",
+        f"Expected transfer regret of {policy}, mean over {seeds} with a band of 95 % intervals, "
+        f"and what the theory promises.{how}",
         table,
         summary_table(panel),
         lambda: draw_panels([panel], (SINGLE, 2.4 + 0.15 * len(known)), 1),

@@ -33,7 +33,7 @@ def t_quantile(seeds: int) -> float:
 
 
 def check_table(frame: pl.DataFrame, name: str, columns: Sequence[str], key: Sequence[str]) -> None:
-    """Refuse a table that lacks columns or rows, or has two rows where there must be one."""
+    """Refuse a table without these columns, without rows, or with duplicate keys."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InputError(
@@ -115,7 +115,7 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
 
 
 def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
-    """How many seeds a table of intervals rests on, in words, and whether there are intervals."""
+    """The number of seeds behind a table in words, and whether it has intervals."""
     from headstart.lab.figures.text import count
 
     least, most = int(table["seeds"].min()), int(table["seeds"].max())  # type: ignore[arg-type]

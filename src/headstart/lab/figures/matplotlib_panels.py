@@ -1,4 +1,4 @@
-"""Panels of lines and bands for a paper, by Matplotlib."""
+"""Panels of lines and bands as Matplotlib drawings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["draw_panels"]
+__all__ = ["draw_mark", "draw_panels"]
 
 
 def draw_panels(
@@ -97,8 +97,11 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
     return handles
 
 
-def draw_mark(mark: Mark, axes: Axes) -> None:
-    """A point with its label, or a thin line with its label at the end."""
+def draw_mark(mark: Mark, axes: Axes, height: float = 0.9, left: bool = False) -> None:
+    """A point with its label, or a thin line with its label at the end.
+
+    The label of a vertical line is at this height, on its right or ``left``.
+    """
     label = escape_matplotlib(mark.label)
     line: dict[str, Any] = {"color": mark.colour, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
     small: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": "0.25"}
@@ -109,8 +112,9 @@ def draw_mark(mark: Mark, axes: Axes) -> None:
     elif mark.y is None and mark.x is not None:
         axes.axvline(mark.x, **line)
         where = ("data", "axes fraction")
-        # Below the labels of levels, which are often at the top.
-        axes.annotate(label, (mark.x, 0.9), xycoords=where, xytext=(3, -1), va="top", **small)
+        small |= {"ha": "right", "xytext": (-3, -1)} if left else {"xytext": (3, -1)}
+        # Unless stated, below the labels of levels, which are often at the top.
+        axes.annotate(label, (mark.x, height), xycoords=where, va="top", **small)
     elif mark.x is not None and mark.y is not None:
         ring: dict[str, Any] = {"markersize": 7, "fillstyle": "none", "markeredgewidth": 1.2}
         axes.plot([mark.x], [mark.y], "o", color=mark.colour, **ring, zorder=5)

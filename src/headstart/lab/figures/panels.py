@@ -1,4 +1,4 @@
-"""Lines with bands over one pair of axes: what most figures consist of."""
+"""Panels: lines with confidence bands over one pair of axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GREY = "#767676"
 
 
 class Mark(NamedTuple):
-    """Something to point out: a point, or a level (``x`` is None), or a place (``y`` is None)."""
+    """An annotation: a point, a horizontal line (no ``x``) or a vertical one (no ``y``)."""
 
     label: str
     x: float | None = None

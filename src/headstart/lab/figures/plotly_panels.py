@@ -1,4 +1,4 @@
-"""Panels of lines and bands to explore, by Plotly."""
+"""Panels of lines and bands as Plotly plots."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headstart.lab.figures.text import escape_plotly, format_interval
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["explore_panels"]
+__all__ = ["explore_mark", "explore_panels"]
 
 
 def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80) -> Any:
-    """The same panels to explore. At most ``most`` points a line, which keeps reports small."""
+    """Panels side by side, with at most ``most`` points per line, which keeps reports small."""
     from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
     figure = make_subplots(
@@ -100,22 +100,22 @@ def band(panel: Panel, name: str, style: Style, points: pl.DataFrame) -> Any:
         showlegend=False,
         mode="none",
         fill="toself",
-        fillcolor=see_through(style.colour),
+        fillcolor=transparent(style.colour),
         hoverinfo="skip",
     )
 
 
-def see_through(colour: str, share: float = 0.2) -> str:
-    """A colour that lets what is behind it show.
+def transparent(colour: str, share: float = 0.2) -> str:
+    """A colour with transparency.
 
-    >>> see_through("#0072B2")
+    >>> transparent("#0072B2")
     'rgba(0,114,178,0.2)'
     """
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},{share})"
 
 
-def explore_mark(figure: Any, mark: Mark, column: int, log: bool) -> None:
+def explore_mark(figure: Any, mark: Mark, column: int, log: bool, left: bool = False) -> None:
     """A point or a thin line with its label."""
     where = {"row": 1, "col": column}
     style = {"color": mark.colour, "width": 1, "dash": "dot"}
@@ -129,7 +129,8 @@ def explore_mark(figure: Any, mark: Mark, column: int, log: bool) -> None:
         figure.layout.annotations[-1].update(xref=f"x{column if column > 1 else ''} domain")
     elif mark.y is None and mark.x is not None:
         figure.add_vline(mark.x, line=style, **where)
-        figure.add_annotation(x=mark.x, xanchor="left", y=1, yanchor="top", **label)
+        side = "right" if left else "left"
+        figure.add_annotation(x=mark.x, xanchor=side, y=1, yanchor="top", **label)
         figure.layout.annotations[-1].update(yref=f"y{column if column > 1 else ''} domain")
     else:
         figure.add_scatter(

@@ -109,13 +109,13 @@ def ticks(table: pl.DataFrame) -> list[float]:
 
 
 def positive_low(row: dict[str, Any]) -> float:
-    """The lower end of an interval on a logarithmic axis, where 0 and below have no place."""
+    """The lower end of an interval, kept positive for a logarithmic axis."""
     ratio = float(row["ratio"])
     return ratio if row["low"] is None else max(float(row["low"]), 0.1 * ratio)
 
 
 def explore(table: pl.DataFrame, baseline: str) -> Any:
-    """The same to explore: one entry of the legend per policy."""
+    """The interactive plot: one legend entry per policy."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
 
     figure = go.Figure()

@@ -8,7 +8,7 @@ from headstart import checks
 from headstart.lab.figures.base import SINGLE, Figure
 from headstart.lab.figures.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.matplotlib_panels import draw_panels
-from headstart.lab.figures.panels import Mark, Panel, summary_table
+from headstart.lab.figures.panels import Panel, summary_table
 from headstart.lab.figures.plotly_panels import explore_panels
 from headstart.lab.figures.text import count
 
@@ -63,10 +63,7 @@ def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> 
 
 
 def per_task_regret(
-    regret: pl.DataFrame,
-    window: int = 10,
-    warmup: int | None = None,
-    name: str = "per_task_regret",
+    regret: pl.DataFrame, window: int = 10, name: str = "per_task_regret"
 ) -> Figure:
     """Regret of each task against its number: shows where transfer starts to help.
 
@@ -76,8 +73,6 @@ def per_task_regret(
         As for :func:`transfer_regret`.
     window
         Each point is the mean of so many tasks up to this one (of fewer at the start).
-    warmup
-        If given, a line marks where policies that wait for so many tasks begin to transfer.
     name
         The stem of its files.
     """
@@ -87,9 +82,8 @@ def per_task_regret(
     mean = pl.col("regret").rolling_mean(window, min_samples=1)
     each = whole_tasks(regret).with_columns(mean.over("policy", "seed"))
     table = mean_over_seeds(each, ["policy", "task"], "regret")
-    marks = () if warmup is None else (Mark("projection begins", x=warmup + 1),)
     title = "regret of a task (reward)"
-    panel = Panel(table, "task", "task number", title, zero=True, marks=marks)
+    panel = Panel(table, "task", "task number", title, zero=True)
     what = f"Regret of a task of {rounds_of(regret)}, as the mean of the last {window} tasks"
     if window == 1:
         what = f"Regret of each task of {rounds_of(regret)}"
@@ -106,7 +100,7 @@ def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
 
 
 def rounds_of(regret: pl.DataFrame) -> str:
-    """How long a task is, in words."""
+    """The length of a task in words."""
     last: Any = regret["round"].max()
     return count(int(last), "round")
 

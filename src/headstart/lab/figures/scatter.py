@@ -81,7 +81,7 @@ def scatter(world: World, seed: int = 0, tasks: int = 200, name: str = "scatter"
 
 
 def compose(points: Array, mean: Array, basis: Array, least: Array) -> Scene:
-    """What is drawn: a patch of plane that holds all points, and an arrow out of it."""
+    """The points, a patch of the plane that covers them, and the direction of least variance."""
     inside = (points - mean) @ basis
     low, high = inside.min(0), inside.max(0)
     pad = 0.08 * (high - low)
@@ -169,7 +169,7 @@ def direction(elevation: float, azimuth: float) -> Array:
 
 
 def explore(scene: Scene) -> Any:
-    """The same to turn around."""
+    """The interactive plot."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
 
     x, y, z = scene.corners.T

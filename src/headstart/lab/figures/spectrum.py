@@ -1,4 +1,4 @@
-"""What a bandit has learned: how widely tasks spread along each of their principal directions."""
+"""The spectrum of tasks: their standard deviation along each principal direction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from headstart.bandit.report import Report
 from headstart.errors import InputError
 from headstart.lab.figures.axes import error_bars, log_ticks, plotly_log_axis
 from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.panels import GREY, Mark
+from headstart.lab.figures.matplotlib_panels import draw_mark
+from headstart.lab.figures.panels import Mark
+from headstart.lab.figures.plotly_panels import explore_mark
 from headstart.lab.figures.styles import KNOWN_STYLES
 from headstart.lab.figures.text import (
     count,
@@ -39,7 +41,7 @@ ROUNDING = 1e-12
 
 
 class Scene(NamedTuple):
-    """The rows to draw, how many directions there are, the line to mark, and what to say."""
+    """The rows to draw, the number of directions, the marked line, and the sentence above."""
 
     points: pl.DataFrame
     dim: int
@@ -110,7 +112,7 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
 
 
 def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The eigenvalues, or a refusal that says what is needed."""
+    """The eigenvalues of a report, refused if it has none."""
     if not isinstance(report, Report):
         raise checks.refuse("report", "what bandit.report() gives", report)
     if report.eigenvalues is None:
@@ -130,7 +132,7 @@ def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def sentence(report: Report) -> str:
-    """What a new task is expected to save, and how much speaks for it, in plain words."""
+    """The expected gain of a new task, and the evidence for it, in a sentence."""
     lead = f"A new task is expected to save {report.gain}"
     if report.support is None or report.closed_tasks < 2:
         return f"{lead}."
@@ -140,7 +142,7 @@ def sentence(report: Report) -> str:
 
 
 def caption(report: Report, scene: Scene) -> str:
-    """What is drawn, what is not, and what it is worth."""
+    """The caption."""
     parts = [
         "Standard deviation of tasks along each of their principal directions, learned from "
         f"{count(report.closed_tasks, 'finished task')}: "
@@ -202,21 +204,8 @@ def draw(scene: Scene) -> Drawing:
         label=label(scene),
         zorder=3,
     )
-    if scene.mark is not None and scene.mark.x is not None:
-        axes.axvline(scene.mark.x, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=2)
-        left = to_the_left(scene)
-        axes.annotate(
-            escape_matplotlib(scene.mark.label),
-            (scene.mark.x, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(-3 if left else 3, -1),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="top",
-            fontsize=7,
-            color="0.25",
-            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},
-        )
+    if scene.mark is not None:
+        draw_mark(scene.mark, axes, 1.0, left=to_the_left(scene))
     axes.set_xlim(0.5, scene.dim + 0.5)
     axes.set_ylim(*scene.limits)
     axes.set_xticks(x_ticks(scene.dim))
@@ -251,7 +240,7 @@ def wrap_sentence(text: str, width: int = 54) -> list[str]:
 
 
 def label(scene: Scene) -> str:
-    """What points and bars are."""
+    """The legend's label of points and bars."""
     return "estimate, 95 % interval" if scene.bars else "estimate"
 
 
@@ -286,12 +275,13 @@ def y_ticks(scene: Scene) -> Sequence[float]:
 
 
 def explore(scene: Scene) -> Any:
-    """The same with numbers under the pointer."""
+    """The interactive plot."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
+    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
     rows = list(scene.points.iter_rows(named=True))
     bars = error_bars(rows, "sd")
-    figure = go.Figure()
+    figure = make_subplots()
     figure.add_trace(
         go.Scatter(
             x=[row["direction"] for row in rows],
@@ -306,17 +296,7 @@ def explore(scene: Scene) -> Any:
         )
     )
     if scene.mark is not None:
-        figure.add_vline(scene.mark.x, line={"color": GREY, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            x=scene.mark.x,
-            xanchor="right" if to_the_left(scene) else "left",
-            y=1,
-            yref="y domain",
-            yanchor="top",
-            text=escape_plotly(scene.mark.label),
-            showarrow=False,
-            font={"size": 11},
-        )
+        explore_mark(figure, scene.mark, 1, log=True, left=to_the_left(scene))
     figure.update_xaxes(
         title=axis_title(X_TITLE),
         range=[0.5, scene.dim + 0.5],

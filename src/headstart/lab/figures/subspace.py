@@ -28,7 +28,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     Parameters
     ----------
     totals
-        Columns q, seed and total, and policy if there are several lines.
+        Columns policy, q, seed and total.
     true
         The true q, marked by a line.
     name
@@ -36,8 +36,6 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     """
     import polars as pl
 
-    if "policy" not in totals.columns:
-        totals = totals.with_columns(policy=pl.lit("P-LinUCB"))
     check_table(totals, "totals", ("policy", "q", "seed", "total"), ("policy", "q", "seed"))
     table = mean_over_seeds(totals, ["policy", "q"], "total")
     styles = assign_styles(table["policy"].to_list())
@@ -84,8 +82,8 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
 
 def subspace_error(
     probes: pl.DataFrame,
-    variance: pl.DataFrame | float,
-    window: int | None = 20,
+    variance: float,
+    window: int = 20,
     codimension: int | None = None,
     name: str = "subspace_error",
 ) -> Figure:
@@ -102,9 +100,9 @@ def subspace_error(
     probes
         Columns seed, policy, task, name and value, with rows named ``"W"`` and ``"W2"``.
     variance
-        Var_ρ: a number, or a table with columns seed and variance.
+        Var_ρ.
     window
-        How many tasks are averaged over; ``None`` for all so far.
+        The number of tasks to average over.
     codimension
         If given, q: a line marks 1/(2q), what E[W] squared misses even with a perfect subspace.
     name
@@ -131,7 +129,6 @@ def subspace_error(
     ]
     seeds, bands = describe_seeds(squared)
     shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
-    over = "all tasks so far" if window is None else f"the last {window} tasks"
     table = pl.concat(
         part.with_columns(quantity=pl.lit(quantity))
         for part, quantity in ((squared, "E[W]²"), (second, "E[W²]"))
@@ -144,8 +141,8 @@ def subspace_error(
         name,
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
-        f"the learned subspace, where there is one yet: mean over {over} and {seeds}, {shown} (a "
-        "band that reaches the bottom includes 0).",
+        f"the learned subspace, where there is one yet: mean over the last {window} tasks and "
+        f"{seeds}, {shown} (a band that reaches the bottom includes 0).",
         table,
         brief,
         lambda: draw_panels(panels, (DOUBLE, 2.7), 6, same_y=True),
@@ -153,23 +150,13 @@ def subspace_error(
     )
 
 
-def rolling_mean(
-    probes: pl.DataFrame, variance: pl.DataFrame | float, power: float, window: int | None
-) -> pl.DataFrame:
+def rolling_mean(probes: pl.DataFrame, variance: float, power: float, window: int) -> pl.DataFrame:
     """Mean over the last tasks and over seeds of a probe ÷ a power of Var_ρ, with its interval."""
     import polars as pl
 
     if probes.is_empty():
         raise InputError("probes must have rows named 'W' and 'W2'")
-    if not isinstance(variance, pl.DataFrame):
-        own = checks.positive("variance", variance)
-        probes = probes.with_columns(variance=pl.lit(own))
-    else:
-        check_table(variance, "variance", ("seed", "variance"), ("seed",))
-        probes = probes.join(variance.select("seed", "variance"), on="seed")
-        if probes.is_empty():
-            raise InputError("variance must cover the seeds of probes; it has none of them")
-    scaled = pl.col("value") / pl.col("variance") ** power
+    scaled = pl.col("value") / checks.positive("variance", variance) ** power
     # A projection onto everything leaves 0 up to rounding.
     nothing = 1e-9 ** (2 * power)
     known = probes.with_columns(value=scaled, task=pl.col("task") + 1).filter(
@@ -177,7 +164,7 @@ def rolling_mean(
     )
     if known.is_empty():
         raise InputError("probes must have values above 0: no policy projects anything away")
-    mean = pl.col("value").rolling_mean(window or len(known), min_samples=1)
+    mean = pl.col("value").rolling_mean(window, min_samples=1)
     smooth = known.sort("policy", "seed", "task").with_columns(mean.over("policy", "seed"))
     return mean_over_seeds(smooth, ["policy", "task"], "value")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.errors import InputError
 from headstart.lab.figures.axes import log_rows, log_ticks, plotly_log_axis, write_beside
 from headstart.lab.figures.base import DOUBLE, Figure, plotly_layout
 from headstart.lab.figures.intervals import check_table
@@ -19,46 +18,27 @@ if TYPE_CHECKING:
 __all__ = ["tuning"]
 
 
-def tuning(
-    table: pl.DataFrame, value: str = "total", seeds: int | None = None, name: str = "tuning"
-) -> Figure:
-    """Every setting tried in tuning, as a multiple of the policy's best; the chosen one marked.
+def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
+    """Every setting tried in tuning, as a multiple of the policy's best, which is marked.
 
     Parameters
     ----------
     table
-        Columns policy and ``value`` (mean total regret), one column per option (null where a policy
-        does not have it), and optionally ``chosen`` (true for one setting of each policy; the best
-        unless given) and ``seed`` (then ``value`` is averaged over seeds).
-    value
-        The column with the total.
-    seeds
-        How many tuning seeds ``value`` is a mean over, where there is no column of seeds.
+        Columns policy, seed and total, and one column per option (null where a policy does not
+        have it).
     name
         The stem of its files.
     """
     import polars as pl
 
-    aside = {"policy", value, "chosen", "seed"}
-    options = [column for column in table.columns if column not in aside]
-    key = [column for column in table.columns if column not in {value, "chosen"}]
-    check_table(table, "table", ("policy", value), key)
-    if "chosen" not in table.columns:
-        table = table.with_columns(chosen=pl.lit(None, dtype=pl.Boolean))
-    if "seed" in table.columns:
-        seeds = table["seed"].n_unique()
-        table = table.group_by("policy", *options, maintain_order=True).agg(
-            pl.col(value).mean(), pl.col("chosen").first()
-        )
-    best = pl.col(value).min().over("policy")
-    first = pl.int_range(pl.len()).over("policy") == pl.col(value).arg_min().over("policy")
-    chosen = pl.col("chosen").fill_null(False)
-    stated = chosen.any().over("policy")
+    options = [column for column in table.columns if column not in ("policy", "total", "seed")]
+    check_table(table, "table", ("policy", "seed", "total"), ("policy", "seed", *options))
+    seeds, total = table["seed"].n_unique(), pl.col("total")
+    table = table.group_by("policy", *options, maintain_order=True).agg(total.mean())
     table = table.with_columns(
-        ratio=pl.col(value) / best, chosen=pl.when(stated).then(chosen).otherwise(first)
+        ratio=total / total.min().over("policy"),
+        chosen=pl.int_range(pl.len()).over("policy") == total.arg_min().over("policy"),
     )
-    if (table.group_by("policy").agg(pl.col("chosen").sum())["chosen"] != 1).any():
-        raise InputError("table must have one chosen setting for each policy")
     order = list(assign_styles(table["policy"].to_list()))
     table = table.with_columns(
         setting=pl.Series([setting(row, options) for row in table.iter_rows(named=True)])
@@ -66,12 +46,12 @@ def tuning(
     rows = [summary(table.filter(pl.col("policy") == policy), options) for policy in order]
     edges = [f"{row['policy']} ({row['at the edge']})" for row in rows if row["at the edge"] != "–"]
     warning = f" At the edge of its grid: {join_words(edges)}." if edges else ""
-    over = "" if seeds is None else f" over {count(seeds, 'tuning seed')}, which are not reported"
     caption = (
-        "Mean total regret of every setting tried ÷ that of the policy's best setting: means"
-        f"{over}, without intervals. Diamonds are the settings chosen.{warning}"
+        "Mean total regret of every setting tried ÷ that of the policy's best setting: means over "
+        f"{count(seeds, 'tuning seed')}, which are not reported, without intervals. Diamonds are "
+        f"the settings chosen.{warning}"
     )
-    final = table.select("policy", *options, value, "ratio", "chosen", "setting")
+    final = table.select("policy", *options, "total", "ratio", "chosen", "setting")
     return Figure(
         name,
         "How much tuning mattered",
@@ -79,7 +59,7 @@ def tuning(
         final.drop("setting"),
         pl.DataFrame(rows),
         lambda: draw(final, order),
-        lambda: explore(final, order, value),
+        lambda: explore(final, order),
     )
 
 
@@ -136,7 +116,7 @@ def options_at_edge(
 
 
 def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:
-    """A row of ticks for each policy, and the chosen setting in words beside it."""
+    """The drawing: a row of ticks per policy, with the chosen setting beside it."""
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
@@ -164,8 +144,8 @@ def worst(table: pl.DataFrame) -> float:
     return float(most)
 
 
-def explore(table: pl.DataFrame, order: Sequence[str], value: str) -> Any:
-    """The same with every setting under the pointer."""
+def explore(table: pl.DataFrame, order: Sequence[str]) -> Any:
+    """The interactive plot, with every setting as hover text."""
     import plotly.graph_objects as go  # type: ignore[import-untyped]
     import polars as pl
 
@@ -186,7 +166,7 @@ def explore(table: pl.DataFrame, order: Sequence[str], value: str) -> Any:
                     "line": {"color": style.colour, "width": 2},
                 },
                 text=[
-                    f"{escape_plotly(row['setting'])}<br>total {number(row[value])}, "
+                    f"{escape_plotly(row['setting'])}<br>total {number(row['total'])}, "
                     f"{number(row['ratio'])} × the best" + (" (chosen)" if row["chosen"] else "")
                     for row in part.iter_rows(named=True)
                 ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ def figure_block(figure: Figure, place: int) -> tuple[str, str]:
         f'aria-label="{escape(figure.title)}" style="height:{height}px"></div>\n'
         f"<figcaption><b>{label}. {escape(figure.title)}.</b> {escape(figure.caption)}"
         f"</figcaption>\n</figure>\n"
-        f"<details><summary>The numbers behind {label}</summary>\n{table_block(figure.brief)}"
+        f"<details><summary>The numbers behind {label}</summary>\n{table_block(figure.summary)}"
         f"<p>{download(figure)}</p></details>\n"
     )
     script = f'<script type="application/json" id="plot-{place}">{data}</script>\n'
@@ -163,7 +163,7 @@ def inline(text: str) -> str:
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
-    """Settings by name; mappings inside become tables inside."""
+    """Settings by name."""
     rows = "".join(
         f"<tr><th>{escape(str(name).replace('_', ' '))}</th><td>{setting(value)}</td></tr>\n"
         for name, value in settings.items()
@@ -172,41 +172,9 @@ def settings_table(settings: Mapping[str, Any]) -> str:
 
 
 def setting(value: Any) -> str:
-    """One setting: a table, a list of numbers, lines of code, or a word."""
-    if isinstance(value, Mapping):
-        return settings_table(value)
-    if isinstance(value, (list, tuple, set, frozenset, range)):
-        items = sorted(value) if isinstance(value, (set, frozenset)) else list(value)
-        if items and all(isinstance(item, int) and not isinstance(item, bool) for item in items):
-            return runs(items)
-        if items and any(isinstance(item, (str, Mapping)) for item in items):
-            return "<ul>" + "".join(f"<li>{setting(item)}</li>" for item in items) + "</ul>"
-        return ", ".join(cell(item) for item in items) or "–"
-    if isinstance(value, str):
-        return (
-            f"<code>{escape(value)}</code>" if re.search(r"[(=\n$/]| -", value) else escape(value)
-        )
+    """One setting: a list, code, text or a number."""
+    if isinstance(value, (list, tuple)):
+        return "<ul>" + "".join(f"<li>{setting(item)}</li>" for item in value) + "</ul>"
+    if isinstance(value, str) and re.search(r"[(=\n$/]| -", value):
+        return f"<code>{escape(value)}</code>"
     return cell(value)
-
-
-def runs(numbers: Iterable[int]) -> str:
-    """Whole numbers, those that follow each other as a range.
-
-    >>> runs([1, 2, 3, 7, 100, 110, 120, 130])
-    '1 to 3, 7, 100 to 130 by 10'
-    """
-    items, parts, at = list(numbers), [], 0
-    while at < len(items):
-        end, step = at + 1, 0
-        if end < len(items):
-            step = items[end] - items[at]
-            while end + 1 < len(items) and items[end + 1] - items[end] == step:
-                end += 1
-        if step and end - at >= 2:
-            by = "" if step == 1 else f" by {step}"
-            parts.append(f"{items[at]} to {items[end]}{by}")
-            at = end + 1
-        else:
-            parts.append(str(items[at]))
-            at += 1
-    return ", ".join(parts) or "–"

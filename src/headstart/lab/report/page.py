@@ -56,7 +56,7 @@ def write_report(
     page = compose(title, sections, manifest, summary)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(target) as draft:
+        with atomic.atomic_write(target) as draft:
             draft.write(page.encode())
     except OSError as error:
         raise FileError(f"report {str(target)!r} cannot be written ({error})") from error

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.checks import task_name
 from headstart.errors import FileError, InputError, TaskError
-from headstart.model.evidence import Evidence, fault_in
+from headstart.model.evidence import Evidence, find_fault
 from headstart.storage import atomic
 from headstart.storage.archive.layout import (
     CLOSING,
@@ -96,8 +96,8 @@ class EvidenceFile:
         self._source = atomic.file_path(path, WANT)
         self._lock = threading.Lock()
         self._lookup: tuple[npt.NDArray[np.bytes_], npt.NDArray[np.int64]] | None = None
-        with atomic.telling_why(self._source, WANT):
-            self._file = atomic.opened(self._source, WANT)
+        with atomic.explain_read_errors(self._source, WANT):
+            self._file = atomic.open_regular(self._source, WANT)
             try:
                 self._read_frame()
             except BaseException:
@@ -170,7 +170,7 @@ class EvidenceFile:
         """The id and evidence of every task, one by one, in the order they were written."""
         for ids, evidence in self.batches():
             for place, name in enumerate(ids):
-                yield name, one_of_many(evidence, place)
+                yield name, evidence.at(place)
 
     def batches(self, batch: int = SEVERAL) -> Iterator[tuple[list[str], Evidence]]:
         """The same, ``batch`` tasks at a time, with their evidence along a batch axis."""
@@ -192,7 +192,7 @@ class EvidenceFile:
             split = HASH.itemsize * len(self)
             hashes = np.frombuffer(content, HASH, len(self))
             places = np.frombuffer(content, NUMBER, offset=split)
-            with atomic.telling_why(self._source, WANT):
+            with atomic.explain_read_errors(self._source, WANT):
                 inside = not len(self) or (places.min() >= 0 and places.max() < len(self))
                 if not inside or (np.bincount(places, minlength=len(self)) != 1).any():
                     raise ValueError("its lookup does not have every task once")
@@ -271,7 +271,7 @@ class EvidenceFile:
         block = self._index[number]
         start, what = block.ids_start(self._layout), f"ids in block {number}"
         text = self._checked(start, block.text, block.ids_digest, what)
-        with atomic.telling_why(self._source, WANT):
+        with atomic.explain_read_errors(self._source, WANT):
             ids: list[str] = json.loads(text)
             if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
                 raise ValueError(f"the ids in block {number} are no texts")
@@ -289,8 +289,8 @@ class EvidenceFile:
         content = self._checked(block.start, block.tasks * layout.row, block.rows_digest, what)
         stored = np.frombuffer(content, layout.dtype).reshape(block.tasks, layout.width)
         rows = stored.astype(np.float64, copy=False)
-        with atomic.telling_why(self._source, WANT):
-            fault = fault_in(rows, layout.dim) if len(rows) else None
+        with atomic.explain_read_errors(self._source, WANT):
+            fault = find_fault(rows, layout.dim) if len(rows) else None
             if fault is not None:
                 raise ValueError(f"task {fault[0]} of block {number} has {fault[1]}")
         return rows
@@ -308,7 +308,7 @@ class EvidenceFile:
         """So many bytes from there on."""
         if self._file.closed:
             raise FileError(f"path {str(self._source)!r} was closed here: open it again to read it")
-        with atomic.telling_why(self._source, WANT), self._lock:
+        with atomic.explain_read_errors(self._source, WANT), self._lock:
             if start < 0 or start + length > self._size:
                 raise ValueError("it ends too early")
             self._file.seek(start)
@@ -316,14 +316,3 @@ class EvidenceFile:
             if len(content) < length:
                 raise ValueError("it ends too early")
             return content
-
-
-def one_of_many(evidence: Evidence, place: int) -> Evidence:
-    """One task's evidence, with a memory of its own."""
-    return Evidence.unchecked(
-        evidence.gram[place].copy(),
-        evidence.moment[place].copy(),
-        float(evidence.rounds[place]),
-        float(evidence.squares[place]),
-        None if evidence.forced is None else one_of_many(evidence.forced, place),
-    )

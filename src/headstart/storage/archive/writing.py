@@ -12,7 +12,7 @@ import numpy as np
 from headstart import checks
 from headstart.checks import task_name
 from headstart.errors import InputError
-from headstart.model.evidence import Evidence, fault_in, packed_size
+from headstart.model.evidence import Evidence, find_fault, packed_size
 from headstart.storage import atomic
 from headstart.storage.archive.layout import (
     COUNTS,
@@ -30,7 +30,7 @@ from headstart.storage.archive.layout import (
     regrouped,
     text_of,
 )
-from headstart.storage.atomic import flat
+from headstart.storage.atomic import byte_view
 
 __all__ = ["write_evidence"]
 
@@ -73,7 +73,7 @@ def write_evidence(
     dim = checks.dimension(dim)
     checks.one_of("precision", precision, PRECISIONS)
     batches = packed_batches(items, dim)
-    with atomic.replacing(path) as draft:
+    with atomic.atomic_write(path) as draft:
         first = list(itertools.islice(batches, 1))
         forced = any(rows.shape[1] > packed_size(dim) for _, rows in first)
         layout = Layout(dim, precision, forced)
@@ -82,7 +82,7 @@ def write_evidence(
         index: list[Block] = []
         hashes = bytearray()
         for ids, rows in regrouped(itertools.chain(first, batches), layout.tasks):
-            content, text = flat(as_stored(ids, rows, layout)), text_of(ids)
+            content, text = byte_view(as_stored(ids, rows, layout)), text_of(ids)
             index.append(Block(draft.size, len(ids), len(text), digest(content), digest(text)))
             hashes += hashes_of(ids)
             draft.write(content)
@@ -94,10 +94,10 @@ def write_evidence(
         if len(twice):
             name = id_at(draft, layout, index, int(order[twice[0] + 1]))
             raise InputError(f"items must hold every task once; got {name!r} twice")
-        draft.write(flat(found))
-        draft.write(flat(order))
+        draft.write(byte_view(found))
+        draft.write(byte_view(order))
         entries = b"".join(INDEX.pack(*block) for block in index)
-        counts = COUNTS.pack(len(index), len(order), digest(flat(found), flat(order)))
+        counts = COUNTS.pack(len(index), len(order), digest(byte_view(found), byte_view(order)))
         draft.write(entries + counts + digest(opening, entries, counts) + END)
     return len(order)
 
@@ -158,7 +158,7 @@ def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
             f"items must hold evidence that is finite in {layout.precision} precision; "
             f"that of task {ids[int(np.argmin(good))]!r} is not"
         )
-    fault = fault_in(rows, layout.dim)  # as when it is read: what is written can be read again
+    fault = find_fault(rows, layout.dim)  # as when it is read: what is written can be read again
     if fault is not None:
         raise InputError(
             f"items must hold sums of rounds; got {fault[1]} in task {ids[fault[0]]!r}"

@@ -19,6 +19,8 @@ fit has moved since. (Stochastic gradient descent with reduced variance has the 
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -45,17 +47,7 @@ from headstart.transfer.empirical_bayes.task_noise import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = [
-    "FIRST_FIT_TASKS",
-    "PASS_SCHEDULE",
-    "Passes",
-    "Totals",
-    "partition_totals",
-    "past_from_totals",
-    "step_from_totals",
-    "sum_totals",
-    "task_totals",
-]
+__all__ = ["Passes", "Totals", "partition_totals", "step_from_totals", "sum_totals", "task_totals"]
 
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
 SUBSET_TASKS = 2048  # tasks, at least, that it is improved on
@@ -79,11 +71,11 @@ class Totals(NamedTuple):
 
     def plus(self, other: Totals) -> Totals:
         """The sums over the tasks of both."""
-        return Totals(*(left + right for left, right in zip(self, other, strict=True)))
+        return Totals(*map(operator.add, self, other))
 
     def minus(self, other: Totals) -> Totals:
         """The sums without those of some tasks."""
-        return Totals(*(left - right for left, right in zip(self, other, strict=True)))
+        return Totals(*map(operator.sub, self, other))
 
     def extrapolate(self, now: Totals, then: Totals) -> Totals:
         """These sums over all tasks, for a fit under which a few of them sum to ``now``.
@@ -91,12 +83,7 @@ class Totals(NamedTuple):
         Under the fit of these sums, those few summed to ``then``.
         """
         ratio = np.sum(self.count) / np.sum(then.count)
-        return Totals(
-            *(
-                all + ratio * (left - right)
-                for all, left, right in zip(self, now, then, strict=True)
-            )
-        )
+        return Totals(*(a + ratio * b for a, b in zip(self, now.minus(then), strict=True)))
 
 
 def task_totals(fit: Fit, tasks: Tasks) -> Totals:
@@ -136,11 +123,8 @@ def partition_totals(rows: Array, dim: int, fit: Fit) -> Totals | None:
 
 def sum_totals(parts: Iterable[Totals | None]) -> Totals | None:
     """The sums over all tasks, in order; ``None`` where there is none."""
-    total: Totals | None = None
-    for part in parts:
-        if part is not None:
-            total = part if total is None else total.plus(part)
-    return total
+    totals = [part for part in parts if part is not None]
+    return functools.reduce(Totals.plus, totals) if totals else None
 
 
 def sum_nonempty(parts: Iterable[Totals | None]) -> Totals:

@@ -13,7 +13,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.tasks import Tasks
-from headstart.transfer.noise import own_scale
+from headstart.transfer.noise import task_scale
 
 __all__ = ["Fit"]
 
@@ -52,7 +52,7 @@ class Fit(Record):
         """
         telling = (tasks.squares > 0) & (tasks.weight > 0)
         few = tasks.take(stable_argsort(~telling)[..., :INITIAL_FIT_TASKS])
-        noise, lam = own_scale(
+        noise, lam = task_scale(
             Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
         )
         counts = (few.squares > 0) & (few.weight > 0)

@@ -16,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
-from headstart.model.graded import HUGE, Graded, graded_posterior
+from headstart.model.information_form import (
+    MAX_INFORMATION,
+    InformationPosterior,
+    information_posterior,
+)
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.population import Fit
@@ -27,16 +31,7 @@ from headstart.transfer.empirical_bayes.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "Past",
-    "TaskPosteriors",
-    "estimate_task_noise",
-    "graded_posteriors",
-    "loses_digits",
-    "noise_variances",
-    "posteriors",
-    "task_posteriors",
-]
+__all__ = ["Past", "TaskPosteriors", "posteriors", "task_posteriors"]
 
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
@@ -63,12 +58,12 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
 
 def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
     """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
-    return np.asarray(np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > HUGE)
+    return np.asarray(np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > MAX_INFORMATION)
 
 
 def graded_posteriors(
     fit: Fit, root: Array, tasks: Tasks, huge: npt.NDArray[np.bool_]
-) -> Iterator[tuple[tuple[int, ...], Graded]]:
+) -> Iterator[tuple[tuple[int, ...], InformationPosterior]]:
     """The posteriors of such tasks."""
     if not huge.any():
         return
@@ -81,7 +76,9 @@ def graded_posteriors(
     for place in np.argwhere(huge):
         at = tuple(int(number) for number in place)
         start = root[at[:-1]] / np.sqrt(variance[at])
-        graded = graded_posterior(means[at[:-1]], start, gram[at], moment[at], float(squares[at]))
+        graded = information_posterior(
+            means[at[:-1]], start, gram[at], moment[at], float(squares[at])
+        )
         if graded is not None:
             yield at, graded
 

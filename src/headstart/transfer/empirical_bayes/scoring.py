@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import float_if_scalar, trace
-from headstart.model.graded import HUGE
+from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
 from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
@@ -26,16 +26,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = [
-    "STRENGTHS",
-    "WIDE_DIM",
-    "candidate_covariances",
-    "cross_validate",
-    "prefers_size_only",
-    "score_held_out",
-    "score_task",
-    "with_task_noise",
-]
+__all__ = ["candidate_covariances", "cross_validate", "score_held_out", "score_task"]
 
 #: Strengths that are tried, as multiples of the dimension.
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
@@ -84,7 +75,7 @@ def score_task(state: EmpiricalBayesState, task: Tasks, weight: float) -> Empiri
     spread = trace(fit.covariance + fit.error)[..., None]
     diagonal = np.diagonal(evidence.gram, axis1=-2, axis2=-1)
     reach = diagonal / np.asarray(variance)[..., None] * spread
-    counts = counts * (reach.max(-1) <= HUGE)
+    counts = counts * (reach.max(-1) <= MAX_INFORMATION)
     if not counts.any():
         return state
     informed = log_likelihood(

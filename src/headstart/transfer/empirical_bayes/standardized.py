@@ -18,7 +18,7 @@ from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.passes import PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
-from headstart.transfer.noise import own_scale
+from headstart.transfer.noise import task_scale
 
 __all__ = ["StandardizedTransfer"]
 
@@ -104,7 +104,7 @@ class StandardizedTransfer(Transfer):
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
         units = self.units_of(Tasks.of(evidence), state.contexts)
-        noise, lam = own_scale(units.convert_evidence(evidence))
+        noise, lam = task_scale(units.convert_evidence(evidence))
         root = np.eye(evidence.dim) / np.sqrt(np.asarray(lam))[..., None, None]
         mean, root = units.to_original(np.zeros_like(evidence.moment), root)
         return Prior(mean, root, noise=noise, noise_freedom=0.0)

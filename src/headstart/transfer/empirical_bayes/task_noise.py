@@ -31,19 +31,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.arrays import float_if_scalar
-from headstart.model.belief import LEAST
+from headstart.model.belief import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = [
-    "Residuals",
-    "expected_precision_and_log",
-    "imaginary_residuals",
-    "population_noise",
-    "task_variance",
-    "usable_residuals",
-]
+__all__ = ["Residuals", "population_noise", "task_variance", "usable_residuals"]
 
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
 FREEDOMS = 2.0 ** np.arange(0.0, 10.1, 0.5)
@@ -78,7 +71,7 @@ def usable_residuals(
     context, so that Σr is known.
     """
     square = np.minimum(square, MAX_SHORT_TASK_RATIO * freedom * np.asarray(noise)[..., None])
-    long = tasks.freedom >= LEAST
+    long = tasks.freedom >= MIN_RESIDUAL_FREEDOM
     square = np.where(long, tasks.residual, square)
     freedom = np.where(long, tasks.freedom, freedom)
     if not constant:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from headstart.model.belief import residual_of
+from headstart.model.belief import least_squares_residual
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 
@@ -119,7 +119,7 @@ class Tasks(Record):
         """The same, with what least squares leaves of each task (in units that make sense)."""
         if not len(self) or (self.freedom >= 0).all():
             return self
-        square, freedom = residual_of(self.gram, self.moment, self.squares, self.rounds)
+        square, freedom = least_squares_residual(self.gram, self.moment, self.squares, self.rounds)
         return self.replace(residual=square, freedom=freedom)
 
     def task(self, at: int) -> Evidence:

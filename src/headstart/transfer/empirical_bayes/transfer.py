@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,9 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array
-from headstart.transfer.base import Explanation, checked_evidence
+from headstart.transfer.base import Explanation, check_choice, checked_evidence
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_step
-from headstart.transfer.empirical_bayes.partition_fit import fit_partitions
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
 from headstart.transfer.empirical_bayes.scoring import (
@@ -90,32 +89,22 @@ class EmpiricalBayes(StandardizedTransfer):
     (array([0.8, 2. ]), array([1.3, 0. ]), 0.1)
     """
 
+    fixed_layout: ClassVar[bool] = True
+
     decay_tasks: float | str = "auto"
     running: bool = True
+
+    batched = True
+    reversible = True
+    removes_exactly = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.running, bool):
             raise checks.refuse("running", "True or False", self.running)
-        if isinstance(self.decay_tasks, str):
-            checks.one_of("decay_tasks", self.decay_tasks, ("auto",))
-        elif checks.positive("decay_tasks", self.decay_tasks) < 1.0:
+        check_choice("decay_tasks", self.decay_tasks, ("auto",))
+        if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
-
-    @property
-    def batched(self) -> bool:
-        """Leading axes go through."""
-        return True
-
-    @property
-    def reversible(self) -> bool:
-        """A task whose evidence is kept is dropped; an older one is subtracted."""
-        return True
-
-    @property
-    def removes_exactly(self) -> bool:
-        """A task is taken back without loss."""
-        return True
 
     @property
     def counts_running(self) -> bool:
@@ -348,6 +337,8 @@ class EmpiricalBayes(StandardizedTransfer):
         if len(partitions) <= passes.FIRST_FIT_TASKS:
             return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
         # Whoever has so many tasks has standardized them.
+        from headstart.transfer.empirical_bayes.partition_fit import fit_partitions
+
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)
 
     def prior(self, state: EmpiricalBayesState) -> Prior:

@@ -1,6 +1,7 @@
 """Mixtures of populations: several affine subspaces, as many as predict best.
 
-Each population is fitted as in :mod:`headstart.transfer.empirical_bayes`.
+The class is in ``transfer.py`` and EM in ``groups.py``. How one population is fitted is in
+:mod:`headstart.transfer.empirical_bayes`.
 """
 
 from headstart.transfer.mixture.transfer import Mixture

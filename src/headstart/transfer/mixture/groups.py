@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import matvec, trace
-from headstart.model.mixture import normalised
+from headstart.model.mixture import normalize_log_weights
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step, scoring_step
@@ -64,7 +64,7 @@ class GroupFit(Record):
     def assign(self, tasks: Tasks) -> Tasks:
         """The tasks with a weight in every group: how likely they belong there."""
         logs = self.log_weights[:, None] + task_likelihoods(self.fit, tasks)
-        return tasks.replace(weight=tasks.weight * np.exp(normalised(logs.T)).T)
+        return tasks.replace(weight=tasks.weight * np.exp(normalize_log_weights(logs.T)).T)
 
     def likelihood(self, tasks: Tasks) -> float:
         """The log-likelihood of tasks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +107,8 @@ class Mixture(StandardizedTransfer):
     >>> np.sort(prior.parts.mean[:, 0]).round(1), np.exp(prior.log_weights).round(1)
     (array([-1.,  1.]), array([0.5, 0.5]))
     """
+
+    fixed_layout: ClassVar[bool] = True
 
     groups: int = 6
 

@@ -1,62 +1,26 @@
-"""The registry of algorithms: each one is a transfer and a rule under a name.
-
-Every function here builds a :class:`~headstart.Bandit` from ``dim``, ``seed``, the algorithm's own
-options, and whatever else a bandit takes (``noise``, ``intercept``, …). The defaults need no
-tuning. ``paper=True`` selects the form that the paper prints, and refuses options that contradict
-it; its n, V, δ and α are the options ``horizon``, ``bound``, ``delta`` and ``alpha``, which the
-forms named ``"theory"`` use too.
-
-:data:`ALGORITHMS` lists the same functions with their labels, options, printed forms and
-references. Experiments and the command line build their policies from it.
-"""
+"""The algorithms of the literature, and the oracles of the paper's comparison."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from headstart import checks
-from headstart.bandit import Bandit
-from headstart.errors import InputError
-from headstart.rules import UCB, Forced, Rule, Thompson
-from headstart.transfer import (
-    Bias,
-    EmpiricalBayes,
-    Gaussian,
-    Independent,
-    Mixture,
-    Oracle,
-    Subspace,
-    Transfer,
-)
+from headstart.algorithms.registry import Recipe, register
+from headstart.rules import UCB, Forced, Thompson
+from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 
 __all__ = [
-    "ALGORITHMS",
-    "DEFAULT",
-    "Algorithm",
-    "Recipe",
     "bayes_oracle",
     "bias_oful",
-    "empirical_bayes",
-    "empirical_bayes_ts",
     "lints",
     "linucb",
     "meta_ts",
     "meta_ts_unforced",
-    "mixture",
     "projected_linucb",
     "projected_ts",
     "projection_oracle",
 ]
-
-#: The label of ``Bandit(dim)`` without options, in every table, figure and page.
-DEFAULT = "headstart (default)"
 
 OFUL = (
     "Abbasi-Yadkori, Pál and Szepesvári (2011), Improved algorithms for linear stochastic bandits"
@@ -65,137 +29,6 @@ LINTS = "Agrawal and Goyal (2013), Thompson sampling for contextual bandits with
 CELLA = "Cella, Lazaric and Pontil (2020), Meta-learning with stochastic linear bandits"
 BILAJ = "Bilaj, Dhouib and Maghsudi (2024), Meta learning in bandits within shared affine subspaces"
 PELEG = "Peleg, Pearl and Meir (2022), Metalearning linear bandits by prior update"
-
-
-class Recipe(NamedTuple):
-    """What makes a bandit an algorithm: its transfer, its rule, and whether it has an intercept.
-
-    ``intercept`` is ``None`` where the caller of a bandit decides.
-    """
-
-    transfer: Transfer
-    rule: Rule
-    intercept: bool | None = None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Algorithm:
-    """An entry of the registry.
-
-    Attributes
-    ----------
-    name
-        The name of its function, and of its policy on the command line.
-    label
-        The name in tables and figures.
-    recipe
-        Gives transfer and rule from the number of features and the options.
-    printed
-        The options that ``paper=True`` fixes; a function gives the value from d and V. ``None``
-        where the paper prints no form.
-    truth
-        What an oracle must know of the tasks: arguments that an experiment takes from its world.
-    knows_noise
-        Whether an experiment tells it the noise R of a world that states one.
-    variant
-        The label with options other than the defaults, where that differs.
-    reference
-        The publication that proposed it; empty for headstart's own.
-    """
-
-    name: str
-    label: str
-    recipe: Callable[..., Recipe]
-    printed: Mapping[str, Any] | None = None
-    truth: tuple[str, ...] = ()
-    knows_noise: bool = True
-    variant: str = ""
-    reference: str = ""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options and their defaults.
-
-        >>> ALGORITHMS["mixture"].options
-        {'radius': 1.0, 'groups': 6, 'intercept': False}
-        """
-        return {
-            name: parameter.default
-            for name, parameter in inspect.signature(self.recipe).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY and name not in self.truth
-        }
-
-    @property
-    def summary(self) -> str:
-        """A line on what it is."""
-        return (inspect.getdoc(self.recipe) or "").splitlines()[0]
-
-    def label_for(self, options: Mapping[str, Any]) -> str:
-        """The label with these options."""
-        usual = self.options
-        changed = any(usual.get(name) != value for name, value in options.items())
-        return self.variant if changed and self.variant else self.label
-
-    def build(self, dim: int, options: Mapping[str, Any]) -> Recipe:
-        """Transfer and rule for ``dim`` features, the printed form's if ``paper=True``."""
-        given = dict(options)
-        if not checks.flag("paper", given.get("paper", False)):
-            return self.recipe(dim, **given)
-        bound = checks.positive("bound", given.get("bound", 1.0))
-        fixed = {
-            name: value(dim, bound) if callable(value) else value
-            for name, value in (self.printed or {}).items()
-        }
-        refused = [name for name in given if name in fixed and not equals(given[name], fixed[name])]
-        if refused:
-            stated = ", ".join(f"{name}={fixed[name]!r}" for name in refused)
-            got = ", ".join(checks.describe(given[name]) for name in refused)
-            raise InputError(
-                f"{' and '.join(refused)} must be left out with paper=True, which stands for "
-                f"{stated}; got {got}"
-            )
-        return self.recipe(dim, **(given | fixed))
-
-
-def equals(value: Any, wanted: Any) -> bool:
-    """Whether an option has this value; an array never has."""
-    return np.ndim(value) == 0 and bool(value == wanted)
-
-
-#: Every algorithm, by name.
-ALGORITHMS: dict[str, Algorithm] = {}
-
-P = ParamSpec("P")
-
-
-def register(label: str, **entry: Any) -> Callable[[Callable[P, Recipe]], Callable[P, Bandit]]:
-    """Enter a recipe in :data:`ALGORITHMS`, and make it a constructor of bandits.
-
-    A recipe is given the number of features, with the intercept, in place of ``dim``. It leaves
-    ``seed`` and the options of the bandit to the constructor.
-    """
-
-    def decorate(recipe: Callable[P, Recipe]) -> Callable[P, Bandit]:
-        signature = inspect.signature(recipe)
-        algorithm = Algorithm(recipe.__name__, label, recipe, **entry)
-        ALGORITHMS[algorithm.name] = algorithm
-
-        @functools.wraps(recipe)
-        def constructor(*args: P.args, **keywords: P.kwargs) -> Bandit:
-            options = dict(signature.bind(*args, **keywords).arguments)
-            dim, seed = checks.dimension(options.pop("dim")), options.pop("seed", None)
-            bandit = options.pop("bandit", {})
-            features = dim + bool(bandit.get("intercept", False))
-            transfer, rule, intercept = algorithm.build(features, options)
-            if intercept is not None:
-                bandit = bandit | {"intercept": intercept}
-            return Bandit(dim, transfer, rule, seed=seed, **bandit)
-
-        shown = signature.replace(return_annotation="Bandit")
-        constructor.__signature__ = shown  # type: ignore[attr-defined]
-        return constructor
-
-    return decorate
 
 
 def over_square(dim: int, bound: float) -> float:
@@ -457,53 +290,3 @@ def bayes_oracle(
 ) -> Recipe:
     """The Bayes oracle: the true mean and covariance are given, optimism."""
     return Recipe(Oracle.gaussian(mean, covariance), UCB(radius))
-
-
-@register(DEFAULT, variant="empirical Bayes", knows_noise=False)
-def empirical_bayes(
-    dim: int,
-    seed: Any = None,
-    *,
-    radius: float | str = 1.0,
-    decay_tasks: float | str = "auto",
-    units: str = "free",
-    intercept: bool = True,
-    **bandit: Any,
-) -> Recipe:
-    """Empirical Bayes: mean, covariance and noise are estimated from all tasks, optimism.
-
-    Without options this is ``Bandit(dim)``. ``decay_tasks`` is that of
-    :class:`~headstart.EmpiricalBayes`, ``units`` is its own.
-
-    >>> empirical_bayes(dim=3).transfer, empirical_bayes(dim=3).rule
-    (EmpiricalBayes(), UCB())
-    """
-    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks, units=units), UCB(radius), intercept)
-
-
-@register("headstart, Thompson", knows_noise=False)
-def empirical_bayes_ts(
-    dim: int,
-    seed: Any = None,
-    *,
-    scale: float | str = 1.0,
-    decay_tasks: float | str = "auto",
-    intercept: bool = False,
-    **bandit: Any,
-) -> Recipe:
-    """Empirical Bayes, Thompson sampling."""
-    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks), Thompson(scale), intercept)
-
-
-@register("mixture", knows_noise=False)
-def mixture(
-    dim: int,
-    seed: Any = None,
-    *,
-    radius: float | str = 1.0,
-    groups: int = 6,
-    intercept: bool = False,
-    **bandit: Any,
-) -> Recipe:
-    """A mixture of groups of tasks, each with its own mean and covariance, optimism."""
-    return Recipe(Mixture(groups=groups), UCB(radius), intercept)

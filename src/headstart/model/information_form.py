@@ -1,9 +1,9 @@
 """Posteriors from evidence that spans many orders of magnitude.
 
-One context of size 10¹⁶ among contexts of size 1 is legitimate, and its Gram matrix holds both:
-every entry has its own leading digits. But a product F Gram F mixes the entries, and the small ones
-drown. Here the posterior is found in information form, with nothing mixed: B = B₀ + Gram is scaled
-to a unit diagonal, which costs no digits, and only then factored.
+A Gram matrix of contexts of size 10¹⁶ and of size 1 keeps the leading digits of every entry. A
+product F Gram F mixes the entries and loses the small ones. Here the posterior is computed in
+information form: B = B₀ + Gram is scaled to a unit diagonal, which loses no digits, and then
+factored.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["HUGE", "Graded", "graded_posterior", "sums_hold"]
+__all__ = ["MAX_INFORMATION", "InformationPosterior", "information_posterior", "sums_are_accurate"]
 
 #: Information in one direction, in prior units, from which on products lose too many digits.
-HUGE = 1e11
+MAX_INFORMATION = 1e11
 #: tr B⁻¹, with B scaled to a unit diagonal, from which on too many digits of it are rounding.
 LOST = 1e10
 
 
-class Graded(NamedTuple):
+class InformationPosterior(NamedTuple):
     """A root of B⁻¹, the posterior mean, log det B − log det B₀, and the quadratic form S.
 
     S is Σ(r − xᵀθ̂)² + (θ̂ − θ̂₀)ᵀB₀(θ̂ − θ̂₀).
@@ -34,27 +34,27 @@ class Graded(NamedTuple):
     square: float
 
 
-def graded_posterior(
+def information_posterior(
     mean: Array, root: Array, gram: Array, moment: Array, squares: float
-) -> Graded | None:
+) -> InformationPosterior | None:
     """The posterior of one task; ``None`` where the prior is certain of a direction.
 
     Coordinates whose rows of the prior root are zero stay at their prior mean.
 
-    >>> one = graded_posterior(np.zeros(2), np.eye(2), np.diag([1e32, 3.0]), np.ones(2), 1.0)
+    >>> one = information_posterior(np.zeros(2), np.eye(2), np.diag([1e32, 3.0]), np.ones(2), 1.0)
     >>> one.mean, np.round(one.root @ one.root.T, 3)
     (array([1.0e-32, 2.5e-01]), array([[0.  , 0.  ],
            [0.  , 0.25]]))
     """
     free = (root != 0).any(-1)
     inner = root[free]
-    precision = inverted(inner @ inner.T)
+    precision = scaled_inverse(inner @ inner.T)
     if precision is None:
         return None
     start = mean[free]
     fixed = gram[np.ix_(free, ~free)] @ mean[~free]
     target = precision.matrix @ start + moment[free] - fixed
-    posterior = inverted(precision.matrix + gram[np.ix_(free, free)])
+    posterior = scaled_inverse(precision.matrix + gram[np.ix_(free, free)])
     if posterior is None:
         return None
     centre = mean.copy()
@@ -63,7 +63,7 @@ def graded_posterior(
     left = squares - float(centre @ (2.0 * moment - gram @ centre))
     wide = np.zeros_like(root)
     wide[free, : len(inner)] = posterior.root
-    return Graded(
+    return InformationPosterior(
         wide,
         centre,
         -posterior.log_det + precision.log_det,
@@ -71,24 +71,27 @@ def graded_posterior(
     )
 
 
-def sums_hold(root: Array, gram: Array) -> bool:
+def sums_are_accurate(root: Array, gram: Array) -> bool:
     """Whether a posterior can be found from a prior root and a task's Gram matrix.
 
     It cannot where contexts are so large, beside the prior or beside each other, that their sum has
     lost all digits of the smaller ones in a direction that matters.
 
     >>> row = np.array([1e9, 1e9])
-    >>> sums_hold(np.eye(2), np.outer(row, row)), sums_hold(1e-9 * np.eye(2), np.outer(row, row))
+    >>> (
+    ...     sums_are_accurate(np.eye(2), np.outer(row, row)),
+    ...     sums_are_accurate(1e-9 * np.eye(2), np.outer(row, row)),
+    ... )
     (False, True)
     """
     inner = np.einsum("ij,ij->j", root, gram @ root)
-    if inner.max(initial=0.0) <= HUGE:
+    if inner.max(initial=0.0) <= MAX_INFORMATION:
         return True
     free = (root != 0).any(-1)
-    precision = inverted(root[free] @ root[free].T)
+    precision = scaled_inverse(root[free] @ root[free].T)
     if precision is None or precision.lost:
         return False
-    posterior = inverted(precision.matrix + gram[np.ix_(free, free)])
+    posterior = scaled_inverse(precision.matrix + gram[np.ix_(free, free)])
     return posterior is not None and not posterior.lost
 
 
@@ -104,7 +107,7 @@ class Inverse(NamedTuple):
     lost: bool
 
 
-def inverted(matrix: Array) -> Inverse | None:
+def scaled_inverse(matrix: Array) -> Inverse | None:
     """The inverse of a positive definite matrix, scaled to a unit diagonal first."""
     diagonal = np.diagonal(matrix)
     if not (diagonal > 0).all():

@@ -1,0 +1,64 @@
+"""headstart's own algorithms: empirical Bayes and mixtures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headstart.algorithms.registry import Recipe, register
+from headstart.rules import UCB, Thompson
+from headstart.transfer import EmpiricalBayes, Mixture
+
+__all__ = ["DEFAULT", "empirical_bayes", "empirical_bayes_ts", "mixture"]
+
+#: The label of ``Bandit(dim)`` without options, in every table, figure and page.
+DEFAULT = "headstart (default)"
+
+
+@register(DEFAULT, variant="empirical Bayes", knows_noise=False)
+def empirical_bayes(
+    dim: int,
+    seed: Any = None,
+    *,
+    radius: float | str = 1.0,
+    decay_tasks: float | str = "auto",
+    units: str = "free",
+    intercept: bool = True,
+    **bandit: Any,
+) -> Recipe:
+    """Empirical Bayes: mean, covariance and noise are estimated from all tasks, optimism.
+
+    Without options this is ``Bandit(dim)``. ``decay_tasks`` is that of
+    :class:`~headstart.EmpiricalBayes`, ``units`` is its own.
+
+    >>> empirical_bayes(dim=3).transfer, empirical_bayes(dim=3).rule
+    (EmpiricalBayes(), UCB())
+    """
+    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks, units=units), UCB(radius), intercept)
+
+
+@register("headstart, Thompson", knows_noise=False)
+def empirical_bayes_ts(
+    dim: int,
+    seed: Any = None,
+    *,
+    scale: float | str = 1.0,
+    decay_tasks: float | str = "auto",
+    intercept: bool = False,
+    **bandit: Any,
+) -> Recipe:
+    """Empirical Bayes, Thompson sampling."""
+    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks), Thompson(scale), intercept)
+
+
+@register("mixture", knows_noise=False)
+def mixture(
+    dim: int,
+    seed: Any = None,
+    *,
+    radius: float | str = 1.0,
+    groups: int = 6,
+    intercept: bool = False,
+    **bandit: Any,
+) -> Recipe:
+    """A mixture of groups of tasks, each with its own mean and covariance, optimism."""
+    return Recipe(Mixture(groups=groups), UCB(radius), intercept)
