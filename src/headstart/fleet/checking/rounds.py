@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headstart.fleet.reading.repeats import mixed
+from headstart.fleet.reading.repeats import mix_bits
 from headstart.fleet.reading.rows import Rows
 
 __all__ = ["TurnCounts", "Turns"]
@@ -58,7 +58,7 @@ class Turns:
         if rows.rounds is None or not rows.count:
             return
         tasks = np.array([task_key(name) for name in rows.names], dtype=np.uint64)
-        keys = mixed(tasks[rows.codes] + mixed(rows.rounds.view(np.uint64)))
+        keys = mix_bits(tasks[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
         values = np.zeros((4, rows.count))
         values[0] = 1
         if rows.chosen is not None:

@@ -159,14 +159,14 @@ class Cells:
             # What nobody will look at may be anything; it is made missing.
             values = np.where((wild | large) & ~needed, np.nan, values)
             wild, large = wild & needed, large & needed
-        self.reject(f"{role} is not finite", wild, shown(values))
-        self.reject(f"{role} is too large", large, shown(values))
+        self.reject(f"{role} is not finite", wild, show_value(values))
+        self.reject(f"{role} is too large", large, show_value(values))
         return values
 
     def weights(self) -> npt.NDArray[np.float64]:
         """How often rows count."""
         values = self.numbers("weight")
-        self.reject("weight is negative", values < 0, shown(values))
+        self.reject("weight is negative", values < 0, show_value(values))
         return values
 
     def chosen(self) -> Mask:
@@ -178,7 +178,7 @@ class Cells:
             return flags
         values = as_floats(array)
         odd = (values != 0) & (values != 1) & ~absent
-        self.reject("chosen is neither 0 nor 1", odd, shown(values))
+        self.reject("chosen is neither 0 nor 1", odd, show_value(values))
         return np.asarray(values == 1)
 
     def propensities(self, chosen: Mask | None) -> npt.NDArray[np.float64]:
@@ -187,7 +187,7 @@ class Cells:
         with np.errstate(invalid="ignore"):
             low = values <= 0 if chosen is None else np.where(chosen, values <= 0, values < 0)
             odd = low | (values > 1)
-        self.reject("propensity is not in (0, 1]", odd & np.isfinite(values), shown(values))
+        self.reject("propensity is not in (0, 1]", odd & np.isfinite(values), show_value(values))
         return values
 
     def features(self, width: int) -> Matrix | Upright:
@@ -249,7 +249,7 @@ def nulls(array: pa.Array) -> Mask:
     return as_array(array.is_null()) if array.null_count else np.zeros(len(array), dtype=bool)
 
 
-def shown(values: npt.NDArray[Any]) -> Callable[[int], str]:
+def show_value(values: npt.NDArray[Any]) -> Callable[[int], str]:
     """What an array holds at a place, for an example."""
     return lambda place: str(values[place])
 

@@ -27,13 +27,13 @@ __all__ = [
     "check_unchanged",
     "compression_of",
     "drop_links",
+    "file_errors",
     "find_copies",
     "find_files",
     "format_of",
     "is_url",
     "open_file",
     "partitions_of",
-    "reading",
 ]
 
 #: The formats, and how the names of their files end.
@@ -146,7 +146,7 @@ def find_local(path: str, given: str | None) -> list[File]:
 def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[File]:
     """Files at a URL."""
     system, path = stores.file_system(url, storage)
-    with stores.reaching(url, storage):
+    with stores.store_errors(url, storage):
         system.invalidate_cache()  # what was listed before may have changed
         if glob.has_magic(path):
             found = {
@@ -245,7 +245,7 @@ def find_copies(files: Sequence[File], storage: Mapping[str, Any]) -> list[str]:
 def digest(file: File, storage: Mapping[str, Any]) -> bytes:
     """A hash of some of a file's content, of all of it if it is small."""
     found = hashlib.blake2b(digest_size=16)
-    with reading(file.path, None), open_file(file.path, storage) as source:
+    with file_errors(file.path, None), open_file(file.path, storage) as source:
         gaps = 1 if is_url(file.path) else SAMPLES - 1
         step = max((file.size - SAMPLE) // gaps, SAMPLE)
         for start in range(0, file.size, step):
@@ -292,7 +292,7 @@ def check_unchanged(file: File, storage: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: str, form: str | None) -> Iterator[None]:
+def file_errors(path: str, form: str | None) -> Iterator[None]:
     """Name the file that could not be read, and say what to do."""
     try:
         yield

@@ -58,7 +58,7 @@ class JsonFile(LineFile):
                 block = Block(table, file, first)
             except pa.ArrowInvalid:
                 # Some line is not what it must be: line by line, which is slower, finds them all.
-                block = careful(text, file, first, types, resolved.columns)
+                block = read_line_by_line(text, file, first, types, resolved.columns)
             yield from block.slices(rows)
             first += block.table.num_rows + block.bad.count
 
@@ -94,7 +94,9 @@ def column_type(role: str | None, counts: collections.Counter[type]) -> pa.DataT
     return pa.float64() if seen & {bool, int, float} or not seen else pa.string()
 
 
-def careful(text: bytes, file: str, first: int, types: pa.Schema, columns: Columns) -> Block:
+def read_line_by_line(
+    text: bytes, file: str, first: int, types: pa.Schema, columns: Columns
+) -> Block:
     """Lines read one by one; values that are not what they must be are set aside."""
     lines = [line for line in text.splitlines() if line.strip()]
     entries = {

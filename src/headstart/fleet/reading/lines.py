@@ -49,7 +49,7 @@ class LineFile:
         return self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
 
 
-class Lent:
+class SharedStream:
     """A file that stays open when a stream that reads from it is closed."""
 
     closed = False
@@ -72,7 +72,7 @@ def decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
     packed = compression_of(path)
     if packed is None:
         return source
-    return pa.CompressedInputStream(pa.PythonFile(Lent(source), mode="r"), packed)
+    return pa.CompressedInputStream(pa.PythonFile(SharedStream(source), mode="r"), packed)
 
 
 def sample(source: pa.NativeFile, path: str) -> bytes:
@@ -92,7 +92,7 @@ def sample(source: pa.NativeFile, path: str) -> bytes:
 def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
     """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
     if compression_of(path):
-        yield from cut(decompressed(source, path), None, path)
+        yield from split_lines(decompressed(source, path), None, path)
         return
     start, stop = span
     if start:
@@ -101,10 +101,10 @@ def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iter
         start = start - 1 + len(rest_of_line(source, path))
     if start < stop:
         source.seek(start)
-        yield from cut(source, stop - start, path)
+        yield from split_lines(source, stop - start, path)
 
 
-def cut(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
+def split_lines(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
     """A stream in pieces of whole lines; the last line may go on beyond ``length``."""
     rest = b""
     while length is None or length > 0:
@@ -116,14 +116,14 @@ def cut(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]
         end = text.rfind(b"\n") + 1
         rest = text[end:]
         if len(rest) > RANGE:
-            raise endless(path)
+            raise line_too_long(path)
         if end:
             yield text[:end]
     if rest:
         yield rest + (rest_of_line(stream, path) if length == 0 else b"")
 
 
-def endless(path: str) -> InputError:
+def line_too_long(path: str) -> InputError:
     """The error for a file without ends of lines."""
     return InputError(f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?")
 
@@ -137,5 +137,5 @@ def rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
             return b"".join([*pieces, data[:end]])
         pieces.append(data)
         if sum(map(len, pieces)) > RANGE:
-            raise endless(path)
+            raise line_too_long(path)
     return b"".join(pieces)

@@ -118,7 +118,7 @@ class Logs:
         self.share = 0.0  # of the rows, whose fingerprints are taken
         self.lenient = False  # whether timestamps and rounds serve the fingerprints alone
         for file in self.files:
-            with self.opened(file.path) as reader:
+            with self.open_reader(file.path) as reader:
                 if reader.schema is None:  # a file of lines that has none
                     continue
                 if columns.chosen is None:
@@ -128,7 +128,7 @@ class Logs:
         else:
             raise InputError(f"paths must have rows; {self.files[0].path!r} is empty")
         self.first, self.resolved = file, resolved
-        self.remarks += self.odd()
+        self.remarks += self.find_oddities()
         self.feature_names = resolved.features
         if resolved.listed:
             width = self.find_width() if resolved.width is None else resolved.width
@@ -163,11 +163,11 @@ class Logs:
         return f"Logs({many}, {self.columns!r})"
 
     @contextlib.contextmanager
-    def opened(self, path: str) -> Iterator[Any]:
+    def open_reader(self, path: str) -> Iterator[Any]:
         """The reader of a file; errors name the file."""
         form, remote = files.format_of(path, self.format), files.is_url(path)
         with (
-            files.reading(path, form),
+            files.file_errors(path, form),
             files.open_file(path, self.storage, mapped=form in files.MAPPED) as source,
         ):
             reader = READERS[form](source, path, self.columns, remote)
@@ -179,7 +179,7 @@ class Logs:
         """Find the columns in one file and in the names of its folders."""
         return self.columns.resolve(reader.schema, repr(path), files.partitions_of(path))
 
-    def odd(self) -> list[str]:
+    def find_oddities(self) -> list[str]:
         """What is odd about the files as a whole."""
         notes = []
         if self.flag is not None:
@@ -200,7 +200,7 @@ class Logs:
     def find_width(self) -> int:
         """How long the lists of features are: as most are among the first rows."""
         for file in self.files:
-            with self.opened(file.path) as reader:
+            with self.open_reader(file.path) as reader:
                 resolved = None if reader.schema is None else self.resolve(reader, file.path)
                 if resolved is None or not resolved.listed:
                     continue
@@ -220,21 +220,21 @@ class Logs:
         if self.surveyed is None:
             # Most of the time is spent waiting, above all for an object store.
             with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
-                looks = list(pool.map(self.look, self.files))
+                looks = list(pool.map(self.survey_file, self.files))
             parts = [part for found, _ in looks for part in found]
             empty = [
                 file.path for file, look in zip(self.files, looks, strict=True) if look[1] is None
             ]
             notes = [*self.remarks, *(f"{path!r} is empty" for path in empty)]
-            notes += differences([task for _, task in looks], self.files)
+            notes += describe_id_types([task for _, task in looks], self.files)
             copies = files.find_copies(self.files, self.storage)
             rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
             self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
         return self.surveyed
 
-    def look(self, file: files.File) -> tuple[list[Part], str | None]:
+    def survey_file(self, file: files.File) -> tuple[list[Part], str | None]:
         """The parts of one file, and how its ids are written; ``None`` where it is empty."""
-        with self.opened(file.path) as reader:
+        with self.open_reader(file.path) as reader:
             if reader.schema is None:
                 return [], None
             resolved = self.resolve(reader, file.path)
@@ -276,7 +276,7 @@ class Logs:
                 f"{where} there are {len(resolved.features)} ({said})"
             )
         if "timestamp" in resolved.columns.roles and not self.lenient:
-            mine, other = (clock(one.kind("timestamp")) for one in (first, resolved))
+            mine, other = (time_unit(one.kind("timestamp")) for one in (first, resolved))
             if mine and other and mine != other:
                 raise InputError(
                     f"timestamp must be of one kind in every file; it has {mine} in {name} and "
@@ -334,7 +334,7 @@ class Logs:
 
     def blocks(self, part: Part, rows: int, threads: bool) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""
-        with self.opened(part.path) as reader:
+        with self.open_reader(part.path) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
             resolved = resolved._replace(features=self.resolved.features)
@@ -360,7 +360,7 @@ class Survey(NamedTuple):
     share: float
 
 
-def differences(tasks: Sequence[str | None], found: Sequence[files.File]) -> list[str]:
+def describe_id_types(tasks: Sequence[str | None], found: Sequence[files.File]) -> list[str]:
     """A note where task ids are numbers in one file and text in another."""
     written = sorted({kind for kind in tasks if kind})
     if len(written) < 2:
@@ -369,7 +369,7 @@ def differences(tasks: Sequence[str | None], found: Sequence[files.File]) -> lis
     return [f"task ids are {said}: they are compared as text, so that 7 and '7' are the same task"]
 
 
-def clock(kind: pa.DataType) -> str:
+def time_unit(kind: pa.DataType) -> str:
     """What a timestamp's numbers mean; nothing where none is there."""
     if kinds.is_null(kind):
         return ""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.transpose import Upright
 
-__all__ = ["MOST", "IdForms", "fingerprints", "mixed", "repeated_rows"]
+__all__ = ["MOST", "IdForms", "fingerprints", "mix_bits", "repeated_rows"]
 
 Keys = npt.NDArray[np.uint64]
 
@@ -37,18 +37,18 @@ def fingerprints(rows: Rows, share: float = 1.0) -> Keys | None:
     tasks = pl.Series("id", rows.names, dtype=pl.String).hash().to_numpy()
     keys = tasks[rows.codes] if rows.count else np.zeros(0, dtype=np.uint64)
     for part in when:
-        keys = mixed(keys ^ mixed(part.view(np.uint64)))
+        keys = mix_bits(keys ^ mix_bits(part.view(np.uint64)))
     use = np.flatnonzero(keys < np.uint64(min(share * 2.0**64, 2.0**64 - 2048)))
     keys = keys[use]
     features: Any = rows.features
     columns = features.columns if isinstance(features, Upright) else features.T
     for column in (rows.rewards, *columns):
         bits = np.ascontiguousarray(column[use], dtype=np.float64).view(np.uint64)
-        keys = mixed(keys ^ mixed(bits + np.uint64(1)))
+        keys = mix_bits(keys ^ mix_bits(bits + np.uint64(1)))
     return keys
 
 
-def mixed(keys: Keys) -> Keys:
+def mix_bits(keys: Keys) -> Keys:
     """Bits spread over all places (the finishing steps of SplitMix64)."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -174,7 +174,7 @@ class Rows(NamedTuple):
 
     def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Rows:
         """Some of the rows, by a mask or by their places; ``ids`` is kept to what they need."""
-        codes, ids = compact(self.codes[index], self.ids)
+        codes, ids = drop_unused_ids(self.codes[index], self.ids)
         return self.map(lambda array: array[index])._replace(codes=codes, ids=ids)
 
     def map(self, function: Callable[[Any], Any]) -> Rows:
@@ -200,7 +200,9 @@ class Rows(NamedTuple):
         return self.take(self.chosen)
 
 
-def compact(codes: npt.NDArray[np.int32], ids: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
+def drop_unused_ids(
+    codes: npt.NDArray[np.int32], ids: pa.Array
+) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """The same tasks without ids that no row has."""
     used = np.zeros(len(ids), dtype=bool)
     used[codes] = True

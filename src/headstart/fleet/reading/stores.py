@@ -22,8 +22,8 @@ __all__ = [
     "is_unreachable",
     "look_at",
     "open_url",
-    "reaching",
     "reason",
+    "store_errors",
     "unreachable",
     "version",
 ]
@@ -78,7 +78,7 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
         with contextlib.suppress(ImportError):  # not every build of PyArrow has them
             getattr(fs, native)
             bucket = path.partition("/")[0]
-            with reaching(url, storage):
+            with store_errors(url, storage):
                 options = json.dumps(dict(storage), sort_keys=True)
                 return native_system(scheme.lower(), native, bucket, options), path.rstrip("/")
     try:
@@ -94,7 +94,7 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
         ) from None
     except Exception as error:  # whatever the package for it may raise
         raise InputError(
-            f"paths has a URL that cannot be opened: {url!r} ({why(error, storage)})"
+            f"paths has a URL that cannot be opened: {url!r} ({explain(error, storage)})"
         ) from error
 
 
@@ -167,7 +167,7 @@ def plain(stamp: Any) -> str:
 def is_unchanged(url: str, storage: Mapping[str, Any], size: int, changed: str) -> bool:
     """Whether a file behind a URL still has a version, as far as its file system tells."""
     system, path = file_system(url, storage)
-    with reaching(url, storage):
+    with store_errors(url, storage):
         system.invalidate_cache()
         try:
             info = look_at(system, path, url)
@@ -202,10 +202,10 @@ def open_url(url: str, storage: Mapping[str, Any]) -> pa.NativeFile:
     """A file behind a URL, for reading at any place."""
     system, path = file_system(url, storage)
     try:
-        with reaching(url, storage):
+        with store_errors(url, storage):
             if is_native(system):
                 return system.fs.open_input_file(path)
-            return pa.PythonFile(Watched(system.open(path, "rb"), url, storage), mode="r")
+            return pa.PythonFile(StoreFile(system.open(path, "rb"), url, storage), mode="r")
     except FileError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise MissingFileError(f"{url!r} is gone") from error
@@ -213,7 +213,7 @@ def open_url(url: str, storage: Mapping[str, Any]) -> pa.NativeFile:
 
 
 @contextlib.contextmanager
-def reaching(url: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
+def store_errors(url: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Say what could not be reached, and why: packages for URLs raise errors of all kinds."""
     try:
         yield
@@ -227,7 +227,7 @@ def unreachable(
     url: str, error: BaseException, storage: Mapping[str, Any] | None = None
 ) -> FileError:
     """The error for a URL that could not be reached."""
-    return FileError(f"{url!r} could not be reached ({why(error, storage)})")
+    return FileError(f"{url!r} could not be reached ({explain(error, storage)})")
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -235,7 +235,7 @@ def is_unreachable(error: BaseException) -> bool:
     return re.search("AWS Error|google::cloud|Azure", str(error)) is not None
 
 
-def why(error: BaseException, storage: Mapping[str, Any] | None) -> str:
+def explain(error: BaseException, storage: Mapping[str, Any] | None) -> str:
     """The cause of a file system's error, and what to do where that can be told."""
     text = reason(error)
     if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError") or (
@@ -252,7 +252,7 @@ def why(error: BaseException, storage: Mapping[str, Any] | None) -> str:
     return text
 
 
-class Watched:
+class StoreFile:
     """A file of fsspec's, whose errors say what could not be reached."""
 
     def __init__(self, file: Any, url: str, storage: Mapping[str, Any]) -> None:
@@ -266,7 +266,7 @@ class Watched:
         """A method, watched."""
 
         def watched(*given: Any) -> Any:
-            with reaching(self.url, self.storage):
+            with store_errors(self.url, self.storage):
                 return method(*given)
 
         return watched

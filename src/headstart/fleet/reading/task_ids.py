@@ -16,7 +16,7 @@ import pyarrow.types as kinds
 
 from headstart.fleet.reading.arrays import as_array, as_arrow, filled
 from headstart.fleet.reading.cells import Cells
-from headstart.fleet.reading.rows import compact
+from headstart.fleet.reading.rows import drop_unused_ids
 
 __all__ = ["read_task"]
 
@@ -37,7 +37,7 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     if not kinds.is_dictionary(array.type):
         array = array.dictionary_encode()
     numbers: npt.NDArray[np.int32] = filled(array.indices).astype(np.int32)
-    written, broken = decoded(array.dictionary)
+    written, broken = decode_ids(array.dictionary)
     ids = pc.utf8_trim_whitespace(written)
     lengths = as_array(pc.utf8_length(ids))
     for reason, wrong in (
@@ -57,7 +57,7 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     if len(once.dictionary) < len(ids):  # a dictionary may have a value twice
         numbers = as_array(once.indices).astype(np.int32)[numbers]
         ids = once.dictionary
-    return *compact(numbers, ids), spaced
+    return *drop_unused_ids(numbers, ids), spaced
 
 
 def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Array]:
@@ -87,7 +87,7 @@ def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Ar
     return code[places], as_arrow(unique.astype(wide) + wide(low))
 
 
-def decoded(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
+def decode_ids(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
     """Distinct ids as text, empty where they are missing, and which are no valid text."""
     try:
         ids = dictionary.cast(pa.string())

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart.fleet.reading.arrays import as_array, filled
-from headstart.fleet.reading.cells import Cells, as_floats, nulls, shown
+from headstart.fleet.reading.cells import Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import is_text, is_time
 
 __all__ = ["read_rounds", "read_times"]
@@ -40,7 +40,7 @@ def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
         # Fractions are seconds, as clocks of programs give them.
         values = as_floats(array)
         good = np.isfinite(values) & (np.abs(values) <= 9e12)
-        cells.reject(f"{role} is not finite", ~good & ~nulls(array), shown(values))
+        cells.reject(f"{role} is not finite", ~good & ~nulls(array), show_value(values))
         return whole_numbers(np.round(np.where(good, values, 0.0) * 1e6))
     if kinds.is_null(kind) or kinds.is_boolean(kind):
         return np.zeros(len(array), dtype=np.int64)
