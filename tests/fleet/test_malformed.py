@@ -140,6 +140,14 @@ def test_cells_of_several_lines_are_read(column, tmp_path):
     assert (rows.count, rows.bad.count) == (50, 0)
 
 
+def test_only_plain_digits_are_numbers(tmp_path):
+    cells = ["1_0", "٣", "0x1", "+4", ".5", "5.", " 7.5 ", "1e3"]
+    content = HEADER + "".join(f"a,{cell},1,2\n" for cell in cells).encode()
+    (rows,) = blocks(opened(tmp_path / "log.csv", content, on_bad_rows="skip"))
+    assert rows.rewards.tolist() == [4.0, 0.5, 5.0, 7.5, 1000.0]
+    assert rows.bad.reasons == {"reward is not a number": 3}
+
+
 @pytest.mark.parametrize("quoted", [False, True])
 def test_cr_alone_is_named_whatever_is_quoted(quoted, tmp_path):
     content = (HEADER.replace(b"task", b'"task"') if quoted else HEADER) + ROWS

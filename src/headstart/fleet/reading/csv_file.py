@@ -247,11 +247,14 @@ def cell_as(kind: pa.DataType, text: str) -> float | None:
     """One cell as a number or a flag; ``None`` where it is none."""
     if kinds.is_boolean(kind):
         return True if text in TRUE else False if text in FALSE else None
+    whole = kinds.is_integer(kind)
     try:
-        value = int(text) if kinds.is_integer(kind) else float(text)
+        value = int(text) if whole else float(text)
     except ValueError:
         return None
-    return None if "_" in text or (kinds.is_integer(kind) and abs(value) >= 2**63) else value
+    # Python knows more ways to write a number than files have.
+    plain = text.isascii() and "_" not in text
+    return value if plain and (not whole or abs(value) < 2**63) else None
 
 
 def is_utf8(text: bytes) -> bool:
