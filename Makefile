@@ -45,7 +45,7 @@ test-lowest: .venv-lowest/.ready ## Run the core of the tests on the lowest vers
 
 # Every part that a dependency has a say in: numbers, files, the command line, logs, figures.
 LOWEST := $(addprefix tests/,test_cli.py test_cli_logs.py bandit/test_bandit.py bandit/test_files.py \
-  features/test_contexts.py model rules storage/test_archive.py fleet/test_columns.py \
+  features/test_conversion.py model rules storage/test_archive.py fleet/test_columns.py \
   fleet/test_fit.py fleet/test_logs.py fleet/test_page.py lab/test_figures.py lab/test_policies.py \
   lab/test_report.py lab/test_spectrum.py worlds/test_synthetic.py)
 # How fast help comes is not a matter of versions; the other writes a file that old pyarrow cannot.

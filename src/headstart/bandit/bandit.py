@@ -17,7 +17,7 @@ from headstart.bandit.report import Report, make_report
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.errors import ChoiceError, InputError, TaskError
-from headstart.features.contexts import Features
+from headstart.features.conversion import Features
 from headstart.features.reader import ContextReader
 from headstart.model.base import BasePrior
 from headstart.random import seed_as_integer

@@ -16,7 +16,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import ChoiceError, InputError
-from headstart.features.contexts import MAX_VALUE
+from headstart.features.conversion import MAX_VALUE
 from headstart.records import Array, set_read_only
 from headstart.rules import Propensities
 

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, Self
 from headstart import checks
 from headstart.bandit.choice import Choice
 from headstart.errors import FileError
-from headstart.features.contexts import check_reward
+from headstart.features.conversion import check_reward
 from headstart.storage import atomic
 
 __all__ = ["Journal", "Replayed"]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit import settings, validation
+from headstart.bandit import encoding, validation
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
@@ -54,8 +54,8 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
         ledger.finish()
         header = {
             "kind": "bandit",
-            "transfer": settings.encode(ledger.prior_state.transfer),
-            "rule": settings.encode(state.rule),
+            "transfer": encoding.encode(ledger.prior_state.transfer),
+            "rule": encoding.encode(state.rule),
             "noise": ledger.prior_state.noise,
             "half_life": ledger.half_life,
             "cache_size": ledger.cache.size,
@@ -176,9 +176,9 @@ def unpack_state(
 ) -> BanditState:
     """The state that a header and arrays describe."""
     if transfer is None:
-        transfer = settings.decode(header["transfer"], "transfer")
+        transfer = encoding.decode(header["transfer"], "transfer")
     if rule is None:
-        rule = settings.decode(header["rule"], "rule")
+        rule = encoding.decode(header["rule"], "rule")
     if not isinstance(transfer, Transfer):
         raise checks.refuse("transfer", "a Transfer", transfer)
     if not isinstance(rule, Rule):

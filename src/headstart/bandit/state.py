@@ -19,7 +19,7 @@ from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
-from headstart.features.contexts import MAX_VALUE, Features, allowed_arms, check_reward
+from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
 from headstart.features.reader import ContextReader
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence

@@ -23,7 +23,7 @@ from headstart.bandit.ledger.entries import (
 )
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import InputError
-from headstart.features.contexts import Features
+from headstart.features.conversion import Features
 from headstart.features.sizes import UsualSizes
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief

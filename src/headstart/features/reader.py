@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.features.contexts import Features
+from headstart.features.conversion import Features
 from headstart.features.sizes import UsualSizes
 from headstart.records import Array
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart.errors import InputError
-from headstart.features.contexts import Features
+from headstart.features.conversion import Features
 from headstart.records import Array
 
 __all__ = ["UsualSizes"]

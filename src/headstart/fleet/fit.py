@@ -19,7 +19,7 @@ from headstart.bandit import Bandit
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.report import Report
 from headstart.errors import FileError, InputError
-from headstart.features.contexts import Features
+from headstart.features.conversion import Features
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.reading.logs import Logs

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
 import zipfile
 import zlib
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import numpy as np
 from headstart.errors import FileError
 from headstart.lab.engine import Trace
 from headstart.lab.plan import Plan, Results
+from headstart.lab.versions import versions
 
 __all__ = ["Store"]
 
@@ -104,10 +103,7 @@ class Store:
             "policy_rounds": plan.work,
             "jobs_run": jobs,
             "seconds": round(seconds, 3),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
-            },
+            "versions": versions(),
         }
         try:
             results.regret.write_parquet(self.folder / "regret.parquet")

@@ -17,7 +17,7 @@ from headstart.rules.base import (
     Propensities,
     arrays_for_loops,
 )
-from headstart.rules.confidence import check_confidence, delta_or_default
+from headstart.rules.confidence_level import check_confidence, delta_or_default
 from headstart.rules.ties import Allowed, Rng, allowed_arms, best_arms
 from headstart.theory import thompson_scale
 

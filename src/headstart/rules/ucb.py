@@ -13,7 +13,7 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
-from headstart.rules.confidence import check_confidence, delta_or_default
+from headstart.rules.confidence_level import check_confidence, delta_or_default
 from headstart.rules.ties import Rng
 from headstart.theory import radius_with_bias
 

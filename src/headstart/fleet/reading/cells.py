@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.features.contexts import MAX_VALUE
+from headstart.features.conversion import MAX_VALUE
 from headstart.fleet.reading.arrays import as_array, as_arrow, filled
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example

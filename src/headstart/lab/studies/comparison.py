@@ -21,6 +21,7 @@ from headstart.lab.policies import NamedPolicy, parse, policy, split_options
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies.outcome import Outcome, ratios
 from headstart.lab.studies.runner import even_checkpoints
+from headstart.lab.versions import versions
 from headstart.worlds import Logged, MovieLens, Synthetic, World
 
 __all__ = ["PLAN", "compare", "list_policies", "list_worlds"]
@@ -103,6 +104,7 @@ def compare(
         **{policy.name: repr(policy) for policy in chosen},
         **{name: str(value) for name, value in sizes.items()},
         "plan": text,
+        **versions(),
     }
     path = write_report(folder / "report.html", title, sections, manifest)
     table = ratios(results, baseline)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import platform
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from headstart.lab.studies import STUDIES, bounds, claims, extensions, movielens
 from headstart.lab.studies.comparison import PLAN, compare
 from headstart.lab.studies.outcome import Findings, Outcome, ratios
 from headstart.lab.studies.runner import FULL, QUICK, Runner
+from headstart.lab.versions import versions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -168,8 +167,7 @@ def write(runner: Runner, findings: Findings, arguments: dict[str, Any]) -> Outc
         "reported seeds": f"{scale.reported[0]}–{scale.reported[-1]}",
         "tuning seeds": f"{scale.held_out[0]}–{scale.held_out[-1]}" if runner.tune else "none",
         "world": repr(synthetic.WORLD),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("headstart", "numpy", "scipy", "polars")},
+        **versions(),
     }
     intro = f"{scale.seeds} seeds, {scale.tasks} tasks, {scale.rounds} rounds."
     if not runner.tune:
