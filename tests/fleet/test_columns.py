@@ -150,9 +150,18 @@ def test_the_reward_is_no_feature():
     assert resolve("x1,when", {"timestamp": "when"}, when=pa.int64()).features == ("x1", "when")
 
 
-def test_a_column_in_the_names_of_folders_is_told_of():
-    with pytest.raises(InputError, match="folders called day=… are no column"):
-        Columns("day", "reward", "x*").resolve(schema(), "'logs/day=1/a.parquet'")
+def test_the_names_of_folders_give_columns_that_are_named():
+    folders = {"day": "2024-05-01", "user": "7", "x3": "2.5"}
+    found = Columns("user", "reward", "x*", timestamp="day").resolve(schema(), "'a'", folders)
+    assert found.partitions == {"user": "7", "day": "2024-05-01"}  # no pattern means a folder
+    assert found.kind("task") == found.kind("timestamp") == pa.string()
+    assert found.used == ["reward", "x1", "x2", "x10"]
+    named = Columns("task", "reward", ("x1", "x3")).resolve(schema(), "'a'", folders)
+    assert named.partitions == {"x3": "2.5"}
+    with pytest.raises(
+        InputError, match="user must be a number; the folder of 'a' is called user=ann"
+    ):
+        Columns("task", "reward", "x1,user").resolve(schema(), "'a'", {"user": "ann"})
 
 
 def test_two_columns_of_one_name_are_refused():

@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headstart.errors import FileError, InputError, MissingFileError
-from headstart.fleet import Columns, Logs
-from headstart.fleet.reading import lines, logs, parquet_files
+from headstart.fleet import Columns, Logs, check, fit
+from headstart.fleet.reading import lines, logs
 from headstart.fleet.reading.task_ids import number_codes
 from headstart.fleet.summing.checkpoint import Kept, Tally
+from headstart.transfer import Independent
 
 FORMATS = ["parquet", "csv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "arrow", "arrows"]
 FORMATS += ["feather"]
@@ -79,7 +80,6 @@ def test_ranges_of_bytes_lose_and_repeat_no_line(logbook, form, size, rows, wind
 def test_large_row_groups_are_read_in_batches(logbook, tmp_path, monkeypatch):
     content = logbook.table(rows=500)
     path = logbook.write(tmp_path / "log.parquet", content, group=300)
-    monkeypatch.setattr(parquet_files, "LARGE", 100)
     monkeypatch.setattr(logs, "BLOCK", 64)
     found = Logs(path, PLAIN)
     sizes = [rows.count for part in found.parts() for rows in found.read(part)]
@@ -110,6 +110,9 @@ def test_logs_and_parts_travel_to_other_processes(logbook, tmp_path):
     found.parts()
     copy = pickle.loads(pickle.dumps(found))
     assert copy.surveyed is None
+    logbook.write(tmp_path / "more.parquet", content.slice(1))
+    many = Logs(str(tmp_path), PLAIN)
+    assert len(pickle.loads(pickle.dumps(many)).files) == 1  # a worker needs no list of files
     assert copy.feature_names == found.feature_names
     part = pickle.loads(pickle.dumps(found.parts()[0]))
     (rows,) = copy.read(part)
@@ -269,6 +272,31 @@ def test_numbers_and_text_are_the_same_ids_and_it_is_said(logbook, tmp_path):
     assert "7 and '7' are the same task" in note
     assert "a.parquet" in note
     assert "b.parquet" in note
+
+
+def test_white_space_is_no_part_of_an_id(logbook, tmp_path):
+    plain = {"reward": [1.0, 2.0], "x1": [1.0, 2.0]}
+    logbook.write(tmp_path / "a.parquet", pa.table({"task": [7, 8], **plain}))
+    logbook.write(tmp_path / "b.parquet", pa.table({"task": [" 7 ", "7\t"], **plain}))
+    (tmp_path / "c.csv").write_text("task,reward,x1\n 7 ,1,2\n  ,1,2\n")
+    found = Logs(str(tmp_path), PLAIN, on_bad_rows="skip")
+    assert [row[0] for row in logbook.read(found)] == ["7", "7", "7", "7", "8"]
+    assert sum(b.bad.count for part in found.parts() for b in found.read(part)) == 1
+    for notes in (check(found).notes, fit(found, Independent()).notes):
+        assert any("white space around task ids is removed, as in ' 7 '" in note for note in notes)
+
+
+def test_ids_with_and_without_a_fraction_are_told_of(logbook, tmp_path):
+    plain = {"reward": [1.0, 2.0], "x1": [1.0, 2.0]}
+    logbook.write(tmp_path / "a.parquet", pa.table({"task": [1, 8], **plain}))
+    found = Logs(str(tmp_path), PLAIN)
+    assert not any("7.0 and 7" in note for note in check(found).notes)
+    logbook.write(tmp_path / "b.parquet", pa.table({"task": ["1.0", "b"], **plain}))
+    found = Logs(str(tmp_path), PLAIN)
+    assert sorted(row[0] for row in logbook.read(found)) == ["1", "1.0", "8", "b"]
+    for notes in (check(found).notes, fit(found, Independent()).notes):
+        (note,) = [note for note in notes if "such as '1.0' are there" in note]
+        assert "7.0 and 7 are different tasks" in note
 
 
 def test_fractions_are_no_ids(logbook, tmp_path):
@@ -739,6 +767,69 @@ def test_globs_folders_and_lists(logbook, tmp_path):
     assert count(f"file://{tmp_path}/**/*.parquet") == 2
 
 
+HIDDEN = (
+    "_temporary/x.csv",
+    ".hidden/x.csv",
+    "a/_temporary/0/x.csv",
+    "_x.csv",
+    ".x.csv",
+    "a/.x.csv",
+)
+
+
+@pytest.mark.parametrize("store", ["", "memory://bucket/"])
+def test_globs_and_folders_leave_out_the_same_names(store, logbook, tmp_path, memory):
+    content = logbook.table()
+    for name in ("x.csv", "a/x.csv", *HIDDEN):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        path = logbook.write(tmp_path / name, content)
+        memory.put_file(path, f"/bucket/{name}")
+    place = store or f"{tmp_path}/"
+    for paths, count in (
+        (place, 2),
+        (f"{place}**/*.csv", 2),
+        (f"{place}*.csv", 1),
+        (f"{place}*/*.csv", 1),
+        (f"{place}_temporary/*.csv", 1),  # spelled out
+        (f"{place}_temporary", 1),
+        (f"{place}**/_temporary/*.csv", 1),
+        (f"{place}_x.csv", 1),
+    ):
+        assert len(Logs(paths, PLAIN).files) == count, paths
+    with pytest.raises(MissingFileError, match="no file matches"):
+        Logs(f"{place}a/?x.csv", PLAIN)
+
+
+def test_names_in_this_folder_follow_the_same_rule(logbook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.csv", "_x.csv"):
+        logbook.write(tmp_path / name, logbook.table())
+    for paths, names in (
+        (".", ["./x.csv"]),
+        ("*.csv", ["x.csv"]),
+        ("./*.csv", ["./x.csv"]),
+        ("_*.csv", ["_x.csv"]),
+        ("_x.csv", ["_x.csv"]),
+    ):
+        assert [file.path for file in Logs(paths, PLAIN).files] == names
+
+
+def test_folders_may_hold_columns(logbook, tmp_path):
+    """As Hive and Spark write them, in every format."""
+    content = logbook.table(rows=6).drop_columns(["task"])
+    for user, form in (("7", "parquet"), ("007", "csv"), ("ann%20b", "jsonl"), ("7", "arrow")):
+        folder = tmp_path / f"user={user}" / f"day=2024-05-0{len(user)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        logbook.write(folder / f"log.{form}", content)
+    found = Logs(str(tmp_path), Columns("user", "reward", "x*", timestamp="day"))
+    rows = [rows for part in found.parts() for rows in found.read(part)]
+    assert sorted(name for block in rows for name in block.names) == ["007", "7", "7", "ann b"]
+    first = {block.names[0]: int(block.timestamps[0]) for block in rows}
+    assert first["7"] == 1714521600000000
+    assert first["007"] - first["7"] == 2 * 86_400_000_000
+    assert found.feature_names == ("x0", "x1", "x2")
+
+
 def test_links_to_one_file_are_read_once(logbook, tmp_path):
     path = logbook.write(tmp_path / "a.parquet", logbook.table())
     (tmp_path / "b.parquet").symlink_to("a.parquet")
@@ -932,7 +1023,7 @@ def test_a_store_without_its_package_is_told_at_once(monkeypatch):
     monkeypatch.setattr(fsspec.core, "url_to_fs", nothing)
     for scheme, package in (("gs", "gcsfs"), ("s3", "s3fs"), ("simplecache::abfs", "adlfs")):
         with pytest.raises(InputError, match=f"pip install {package}; got"):
-            Logs(f"{scheme}://bucket/log.parquet", PLAIN, storage={"anon": True})
+            Logs(f"{scheme}://bucket/log.parquet", PLAIN, storage={"an_option_of_fsspec": True})
 
 
 def test_files_of_which_no_time_is_known_are_never_taken_for_unchanged(odd, tmp_path):
@@ -955,6 +1046,28 @@ def test_files_of_which_a_time_is_known_have_it_in_their_key(logbook, tmp_path, 
             memory.put_file(path, "/bucket/log.parquet")
             keys += [part.key for part in Logs(url, PLAIN).parts()] * 2
         assert len(set(keys)) == 2
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_a_file_behind_a_url_that_changes_is_noticed(form, logbook, tmp_path, memory, monkeypatch):
+    monkeypatch.setattr(logs, "BLOCK", 1)
+    path = logbook.write(tmp_path / f"log.{form}", logbook.table(rows=3000))
+    url = f"memory://bucket/log.{form}"
+    for paths in (url, "memory://bucket"):
+        memory.put_file(path, f"/bucket/log.{form}")
+        found = Logs(paths, PLAIN)
+        (part,) = found.parts()
+        assert sum(rows.count for rows in found.read(part)) == 3000
+        reading = found.read(part)
+        next(reading)
+        memory.put_file(path, f"/bucket/log.{form}")  # the same bytes, later
+        with pytest.raises(FileError, match="was changed while the logs were being read"):
+            list(reading)
+        with pytest.raises(FileError, match="was changed while the logs were being read"):
+            list(found.read(part))
+        memory.rm(f"/bucket/log.{form}")
+        with pytest.raises(MissingFileError, match=f"log.{form}' is gone"):
+            list(found.read(part))
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64])

@@ -53,8 +53,12 @@ ChosenColumn = Annotated[
 PropensityColumn = Annotated[
     str | None, typer.Option("--propensity", help="Column with the probability of the arm shown.")
 ]
-UnusedTime = Annotated[str | None, typer.Option("--timestamp", help=UNUSED)]
-UnusedRound = Annotated[str | None, typer.Option("--round", help=UNUSED)]
+TimeOfRepeats = Annotated[
+    str | None, typer.Option("--timestamp", help="Column with the time, to find repeated rows.")
+]
+RoundOfRepeats = Annotated[
+    str | None, typer.Option("--round", help="Column with the round, to find repeated rows.")
+]
 UnusedPropensity = Annotated[str | None, typer.Option("--propensity", help=UNUSED)]
 LogFormat = Annotated[
     str | None,
@@ -89,8 +93,8 @@ def fit(
         Path, typer.Option("--out", "-o", help="File for the bandit, to be read by headstart.load.")
     ] = Path("prior.headstart"),
     weight: WeightColumn = None,
-    timestamp: UnusedTime = None,
-    round_id: UnusedRound = None,
+    timestamp: TimeOfRepeats = None,
+    round_id: RoundOfRepeats = None,
     chosen: ChosenColumn = None,
     propensity: UnusedPropensity = None,
     format: LogFormat = None,
@@ -120,7 +124,7 @@ def fit(
     from headstart.fleet import Columns, Logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
-    from headstart.fleet.summing.checkpoint import check_target, forget, kept_in
+    from headstart.fleet.summing.checkpoint import check_target, forget, kept_in, locked
 
     check_local(out)
     how, room = transfer_from(transfer), bytes_from(memory)
@@ -131,8 +135,9 @@ def fit(
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     check_target(out, rows)
     folder = out.with_name(out.name + ".partial")
-    if not resume:
-        forget(folder)
+    if not resume and folder.exists():
+        with locked(folder):
+            forget(folder)
     before = kept_in(folder)
     if not as_json:
         print_notes(rows)
@@ -164,12 +169,13 @@ def fit(
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
     notes = summary.pop("notes", [])
     if as_json:
-        summary["notes"] = [*rows.notes, *notes]
+        summary["notes"] = list(dict.fromkeys([*rows.notes, *notes]))
         print_json(summary)
         return
     print_facts({**summary, "gain": f"saves {summary['gain']['sentence']}"})
     for note in notes:
-        print_text(f"Note: {note}")
+        if note not in rows.notes:  # those were printed before
+            print_text(f"Note: {note}")
     if found.bad:
         print_text(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
     print_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,7 +25,7 @@ from headstart.fleet.engines.threads import Progress
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import Tally, check_target, forget
+from headstart.fleet.summing.checkpoint import Tally, check_target, forget, locked
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.shelf import Portion
@@ -225,33 +226,34 @@ def fit(
     start = time.perf_counter()
     told = passes_told(transfer, progress)
     plan = Plan(logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize)
-    if cluster is None:
-        gathered = threads.gather(
-            plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
-        )
-        try:
-            portions = threads.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
-            portions.told = told
-            fitted = learned(plan, portions, gathered.tally, keep_tasks)
-        finally:
-            gathered.shelf.remove()
-    else:
-        from headstart.fleet.engines.cluster import connected
-        from headstart.fleet.engines.hand_out import gathered as spread_out
+    with contextlib.nullcontext() if folder is None else locked(folder):
+        if cluster is None:
+            gathered = threads.gather(
+                plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
+            )
+            try:
+                portions = threads.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
+                portions.told = told
+                fitted = learned(plan, portions, gathered.tally, keep_tasks)
+            finally:
+                gathered.shelf.remove()
+        else:
+            from headstart.fleet.engines.cluster import connected
+            from headstart.fleet.engines.hand_out import gathered as spread_out
 
-        with (
-            connected(cluster, workers) as ray,
-            spread_out(
-                ray, plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
-            ) as spread,
-        ):
-            spread.told = told
-            fitted = learned(plan, spread, spread.tally, keep_tasks)
-    fitted = fitted._replace(seconds=time.perf_counter() - start)
-    if target is not None:
-        fitted.bandit().save(target)
-    if folder is not None:
-        forget(folder)
+            with (
+                connected(cluster, workers) as ray,
+                spread_out(
+                    ray, plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
+                ) as spread,
+            ):
+                spread.told = told
+                fitted = learned(plan, spread, spread.tally, keep_tasks)
+        fitted = fitted._replace(seconds=time.perf_counter() - start)
+        if target is not None:
+            fitted.bandit().save(target)
+        if folder is not None:
+            forget(folder)
     return fitted
 
 
@@ -291,7 +293,11 @@ def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fi
         feature_names=logs.feature_names,
         seconds=0.0,
         kept=list(portions.each_portion()) if keep_tasks else None,
-        notes=(*tally.notes(len(portions), float(every.rounds)), *odd),
+        notes=(
+            *tally.notes(len(portions), float(every.rounds), logs.share),
+            *logs.survey().copies,
+            *odd,
+        ),
     )
 
 

@@ -57,6 +57,8 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
             yield Finding("stop", f"{text}: repair them, or leave them out with --on-bad-rows skip")
         else:
             yield Finding("fix", f"{text}: they are left out; find out why they are there")
+    for text in profile.repeated:
+        yield Finding("fix", text)
     if not profile.rows:
         yield Finding("stop", "there is no row that can be used")
         return

@@ -17,6 +17,7 @@ from headstart.fleet.checking.collinear import Dependence, dependences
 from headstart.fleet.checking.findings import Finding, counted, look_for, to_know
 from headstart.fleet.checking.rounds import TurnCounts, Turns
 from headstart.fleet.reading.logs import Logs
+from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.outliers import Sampled, Stray, strays
 
@@ -68,6 +69,8 @@ class Profile:
         How many tasks have how many rounds: from, to, tasks.
     turns
         What was found among the rounds, where a round column was given.
+    repeated
+        What is logged twice: files that are copies of others, and rows.
     notes
         What is odd about the files, and what will be done about them.
     findings
@@ -98,6 +101,7 @@ class Profile:
     heaviest: float
     histogram: tuple[tuple[int, int, int], ...]
     turns: TurnCounts | None
+    repeated: tuple[str, ...]
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -166,6 +170,7 @@ class Profile:
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram
             ],
             "rounds": turns,
+            "repeated": list(self.repeated),
             "notes": list(self.notes),
             "findings": [finding._asdict() for finding in self.findings],
         }
@@ -264,6 +269,8 @@ class Tally:
         self.sampled = Sampled()
         self.extremes = [""] * (dim + 1)
         self.heaviest, self.weight = 0.0, 0.0
+        self.ids = IdForms()
+        self.fingerprints: list[npt.NDArray[np.uint64]] = []
 
     def add(self, rows: Rows) -> None:
         """Count a block."""
@@ -271,6 +278,9 @@ class Tally:
         self.weightless += rows.weightless
         self.rows += rows.count
         self.turns.add(rows)
+        self.ids.add(rows.ids, rows.spaced)
+        if rows.fingerprints is not None:
+            self.fingerprints.append(rows.fingerprints)
         evidence = rows.shown()
         for name in rows.names:
             self.tasks.setdefault(name, 0)
@@ -390,7 +400,11 @@ class Tally:
             heaviest=self.heaviest / self.weight if self.weight else 0.0,
             histogram=doubling(self.tasks),
             turns=self.turns.counts() if logs.columns.round is not None else None,
-            notes=tuple(logs.notes),
+            repeated=(
+                *logs.survey().copies,
+                *repeated_rows(self.fingerprints, logs.survey().share),
+            ),
+            notes=(*logs.survey().notes, *self.ids.notes()),
         )
 
 
@@ -438,7 +452,7 @@ def check(logs: Logs, *, progress: Progress | None = None) -> Profile:
     lenient = copy.copy(logs)
     lenient.on_bad_rows = "skip"
     parts = lenient.parts()
-    logs.surveyed = lenient.surveyed
+    logs.surveyed, lenient.share = lenient.surveyed, lenient.survey().share
     whole = sum(part.bytes for part in parts)
     done = 0
     tally = Tally(logs.dim)

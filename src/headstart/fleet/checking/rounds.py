@@ -6,8 +6,8 @@ import hashlib
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from headstart.fleet.reading.repeats import mix_bits
 from headstart.fleet.reading.rows import Rows
 
 __all__ = ["TurnCounts", "Turns"]
@@ -58,7 +58,7 @@ class Turns:
         if rows.rounds is None or not rows.count:
             return
         tasks = np.array([task_key(name) for name in rows.names], dtype=np.uint64)
-        keys = mixed(tasks[rows.codes] + mixed(rows.rounds.view(np.uint64)))
+        keys = mix_bits(tasks[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
         values = np.zeros((4, rows.count))
         values[0] = 1
         if rows.chosen is not None:
@@ -97,10 +97,3 @@ class Turns:
 def task_key(name: str) -> int:
     """64 bits that stand for a task, the same in every run."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
-def mixed(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Bits spread over all places (the finishing steps of SplitMix64)."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))

@@ -1,4 +1,5 @@
 """Reading logs: which files, which columns, which rows can be used, and why others cannot.
 
-Rows come out as blocks of NumPy arrays; sums over tasks are in :mod:`headstart.fleet.summing`.
+A file's reader (``tables``, ``csv_file``, ``json_file``) gives blocks of an Arrow table; ``cells``
+casts them and sets rows aside. Sums over tasks are in :mod:`headstart.fleet.summing`.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -99,22 +100,27 @@ class Columns(Settings):
                 named[role] = name
         return named
 
-    def resolve(self, schema: pa.Schema, where: str) -> Resolved:
-        """Find the columns in a file's schema; ``where`` names the file in errors."""
-        names = list(schema.names)
+    def resolve(
+        self, schema: pa.Schema, where: str, partitions: Mapping[str, str] | None = None
+    ) -> Resolved:
+        """Find the columns in a file's schema; ``where`` names the file in errors.
+
+        ``partitions`` are the values that the names of folders give (``day=2024-05-01``). They
+        serve as columns that are named, and match no pattern.
+        """
+        folders = self.partition_types(partitions or {}, schema.names, where)
+        names = [*schema.names, *folders]
         roles = self.roles
         for role, name in roles.items():
-            try:
-                tables.find_column(role, name, names, where)
-            except InputError as error:
-                if f"{name}=" not in where:
-                    raise
-                raise InputError(f"{error}: folders called {name}=… are no column") from None
+            tables.find_column(role, name, names, where)
         features = self.find_features(names, where)
         for name in dict.fromkeys([*roles.values(), *features]):
             if names.count(name) > 1:
                 raise InputError(f"{where} has {names.count(name)} columns called {name!r}")
-        types = {name: schema.field(name).type for name in {*roles.values(), *features}}
+        types = {
+            name: folders.get(name) or schema.field(name).type
+            for name in {*roles.values(), *features}
+        }
         for role, name in roles.items():
             check_kind(role, name, types[name], where)
         listed = [name for name in features if is_list(types[name])]
@@ -132,7 +138,28 @@ class Columns(Settings):
         width = None
         if listed and kinds.is_fixed_size_list(types[features[0]]):
             width = types[features[0]].list_size
-        return Resolved(self, tuple(features), bool(listed), width, types)
+        values = {name: (partitions or {})[name] for name in folders}
+        return Resolved(self, tuple(features), bool(listed), width, types, values)
+
+    def partition_types(
+        self, partitions: Mapping[str, str], names: list[str], where: str
+    ) -> dict[str, pa.DataType]:
+        """The folders' values that are used, and their types: text, or numbers where need be."""
+        listed = self.features.split(",") if isinstance(self.features, str) else self.features
+        text = {self.task, self.round, self.timestamp}
+        types: dict[str, pa.DataType] = {}
+        for name in {*self.roles.values(), *(entry.strip() for entry in listed)}:
+            if name in partitions and name not in names:
+                types[name] = pa.string() if name in text else pa.float64()
+                if name not in text:
+                    try:
+                        float(partitions[name])
+                    except ValueError:
+                        raise InputError(
+                            f"{name} must be a number; the folder of {where} is called "
+                            f"{name}={partitions[name]}"
+                        ) from None
+        return types
 
     def find_features(self, names: list[str], where: str) -> list[str]:
         """The feature columns: patterns in natural order, names in the order given."""
@@ -182,6 +209,8 @@ class Resolved(NamedTuple):
         How long the lists are, where the schema says so.
     types
         The Arrow type of every column that is used.
+    partitions
+        The values of the columns that are not in the file, but in the names of its folders.
     """
 
     columns: Columns
@@ -189,11 +218,13 @@ class Resolved(NamedTuple):
     listed: bool
     width: int | None
     types: dict[str, pa.DataType]
+    partitions: dict[str, str]
 
     @property
     def used(self) -> list[str]:
-        """Every column that is read, once."""
-        return list(dict.fromkeys([*self.columns.roles.values(), *self.features]))
+        """Every column that is read from the file, once."""
+        names = dict.fromkeys([*self.columns.roles.values(), *self.features])
+        return [name for name in names if name not in self.partitions]
 
     def kind(self, role: str) -> pa.DataType:
         """The type of a single column, by what it is."""

@@ -8,25 +8,48 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headstart.errors import InputError
-from headstart.fleet.reading.sources import packing
+from headstart.fleet.reading.columns import Columns
+from headstart.fleet.reading.files import compression_of
+from headstart.fleet.reading.tables import Span
 
-__all__ = ["RANGE", "byte_ranges", "sample", "whole_lines"]
+__all__ = ["RANGE", "LineFile"]
 
 RANGE = 64 * 2**20  # bytes of a part, and of what is read at a time
 SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
 
 
-def byte_ranges(source: pa.NativeFile, path: str) -> list[tuple[int, int]]:
-    """The parts of a file: ranges of bytes, or all of it where it is compressed."""
-    size = source.size()
-    if packing(path) or size <= RANGE:
-        return [(0, size)] if size else []
-    count = -(-size // RANGE)
-    edges = [size * number // count for number in range(count + 1)]
-    return list(itertools.pairwise(edges))
+class LineFile:
+    """A file of lines: parts are ranges of bytes, or all of it where it is compressed."""
+
+    def __init__(
+        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
+    ) -> None:
+        self.source, self.path = source, path
+        self.text = sample(source, path)
+        self.schema = self.find_schema(columns) if self.text.strip() else None
+
+    def find_schema(self, columns: Columns) -> pa.Schema:
+        """The types as which columns are read, told from the first lines."""
+        raise NotImplementedError
+
+    def spans(self, rows: int) -> list[Span]:
+        """Ranges of bytes; how many rows they have is not known."""
+        size = self.source.size()
+        count = 1 if compression_of(self.path) else -(-size // RANGE)
+        edges = [size * number // max(count, 1) for number in range(count + 1)]
+        return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
+
+    def pieces(self, span: tuple[int, int]) -> Iterator[bytes]:
+        """The lines that begin in a range of bytes, some at a time, without a byte order mark."""
+        for text in whole_lines(self.source, self.path, span):
+            yield text.removeprefix(b"\xef\xbb\xbf")
+
+    def name(self, span: tuple[int, int]) -> str:
+        """What the rows of a range are counted from, for messages."""
+        return self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
 
 
-class Lent:
+class SharedStream:
     """A file that stays open when a stream that reads from it is closed."""
 
     closed = False
@@ -43,18 +66,18 @@ class Lent:
         """Nothing: whoever lent it closes it."""
 
 
-def unpacked(source: pa.NativeFile, path: str) -> pa.NativeFile:
+def decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
     """A file's content from its beginning, uncompressed."""
     source.seek(0)
-    packed = packing(path)
+    packed = compression_of(path)
     if packed is None:
         return source
-    return pa.CompressedInputStream(pa.PythonFile(Lent(source), mode="r"), packed)
+    return pa.CompressedInputStream(pa.PythonFile(SharedStream(source), mode="r"), packed)
 
 
 def sample(source: pa.NativeFile, path: str) -> bytes:
     """Whole lines from the beginning of a file, without a byte order mark."""
-    stream = unpacked(source, path)
+    stream = decompressed(source, path)
     text: bytes = stream.read(SAMPLE)
     if len(text) == SAMPLE:
         while b"\n" not in text:
@@ -68,8 +91,8 @@ def sample(source: pa.NativeFile, path: str) -> bytes:
 
 def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
     """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
-    if packing(path):
-        yield from cut(unpacked(source, path), None, path)
+    if compression_of(path):
+        yield from split_lines(decompressed(source, path), None, path)
         return
     start, stop = span
     if start:
@@ -78,10 +101,10 @@ def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iter
         start = start - 1 + len(rest_of_line(source, path))
     if start < stop:
         source.seek(start)
-        yield from cut(source, stop - start, path)
+        yield from split_lines(source, stop - start, path)
 
 
-def cut(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
+def split_lines(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
     """A stream in pieces of whole lines; the last line may go on beyond ``length``."""
     rest = b""
     while length is None or length > 0:
@@ -93,14 +116,14 @@ def cut(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]
         end = text.rfind(b"\n") + 1
         rest = text[end:]
         if len(rest) > RANGE:
-            raise endless(path)
+            raise line_too_long(path)
         if end:
             yield text[:end]
     if rest:
         yield rest + (rest_of_line(stream, path) if length == 0 else b"")
 
 
-def endless(path: str) -> InputError:
+def line_too_long(path: str) -> InputError:
     """The error for a file without ends of lines."""
     return InputError(f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?")
 
@@ -114,5 +137,5 @@ def rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
             return b"".join([*pieces, data[:end]])
         pieces.append(data)
         if sum(map(len, pieces)) > RANGE:
-            raise endless(path)
+            raise line_too_long(path)
     return b"".join(pieces)

@@ -15,11 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart import checks
-from headstart.errors import InputError
-from headstart.fleet.reading import arrow_files, csv_files, json_lines, parquet_files, sources
+from headstart.errors import HeadstartError, InputError
+from headstart.fleet.reading import files
 from headstart.fleet.reading.blocks import to_rows
+from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, is_number, is_text, natural
+from headstart.fleet.reading.csv_file import CsvFile
+from headstart.fleet.reading.json_file import JsonFile
+from headstart.fleet.reading.repeats import MOST
 from headstart.fleet.reading.rows import BadRows, Rows
+from headstart.fleet.reading.tables import ArrowFile, ParquetFile
 
 __all__ = ["Logs", "Part"]
 
@@ -27,15 +32,11 @@ ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
 BYTES = 256 * 2**20  # and about this many bytes of features
 
-#: Formats that are read through a map of the file in memory: half the time where it was in memory.
-MAPPED = ("arrow", "parquet")
-
-#: For every format, a module with the functions schema, pieces and blocks.
 READERS: dict[str, Any] = {
-    "parquet": parquet_files,
-    "csv": csv_files,
-    "arrow": arrow_files,
-    "jsonl": json_lines,
+    "parquet": ParquetFile,
+    "csv": CsvFile,
+    "arrow": ArrowFile,
+    "jsonl": JsonFile,
 }
 
 
@@ -79,7 +80,7 @@ class Logs:
     Parameters
     ----------
     paths
-        A file, a glob (``"logs/**/*.parquet"``), a folder, a URL that fsspec understands
+        A file, a glob (``"logs/**/*.parquet"``), a folder, a URL
         (``"s3://bucket/logs/"``), or several.
     columns
         Which column is what.
@@ -106,38 +107,41 @@ class Logs:
             raise checks.refuse("columns", "headstart.fleet.Columns", columns)
         self.columns = columns
         self.on_bad_rows = checks.one_of("on_bad_rows", on_bad_rows, ("error", "skip"))
-        self.format = None if format is None else checks.one_of("format", format, sources.FORMATS)
+        self.format = None if format is None else checks.one_of("format", format, files.FORMATS)
         self.storage = dict(storage or {})
-        found = sources.find_files(paths, self.format, self.storage)
-        self.files, self.remarks = sources.repeats(found)
+        self.files, self.remarks = files.drop_links(
+            files.find_files(paths, self.format, self.storage)
+        )
         self.flag: str | None = None  # a column that looks like the chosen one, and is not named
         self.surveyed: Survey | None = None
         self.intercept = False
+        self.share = 0.0  # of the rows, whose fingerprints are taken
+        self.lenient = False  # whether timestamps and rounds serve the fingerprints alone
         for file in self.files:
-            resolved = self.resolve(file)
-            if resolved is not None:
+            with self.open_reader(file.path) as reader:
+                if reader.schema is None:  # a file of lines that has none
+                    continue
+                if columns.chosen is None:
+                    self.flag = flag_in(reader.schema, columns)
+                resolved = self.resolve(reader, file.path)
                 break
         else:
             raise InputError(f"paths must have rows; {self.files[0].path!r} is empty")
-        self.first = file
-        self.resolved = resolved
-        self.remarks += self.odd()
-        width = resolved.width
+        self.first, self.resolved = file, resolved
+        self.remarks += self.find_oddities()
+        self.feature_names = resolved.features
         if resolved.listed:
-            width = self.find_width() if width is None else width
+            width = self.find_width() if resolved.width is None else resolved.width
             self.feature_names = tuple(f"{resolved.features[0]}[{i}]" for i in range(width))
-        else:
-            self.feature_names = resolved.features
         self.dim = len(self.feature_names)
 
     def for_fit(self, intercept: bool) -> Logs:
         """The same logs with the columns that a fit reads, and a constant feature if wanted."""
         other = copy.copy(self)
-        other.intercept = intercept
+        other.intercept, other.lenient = intercept, True
         features = self.columns.features if self.resolved.listed else self.resolved.features
-        other.columns = dataclasses.replace(
-            self.columns, features=features, timestamp=None, round=None, propensity=None
-        )
+        other.columns = dataclasses.replace(self.columns, features=features, propensity=None)
+        other.share = other.survey().share
         return other
 
     @property
@@ -145,36 +149,37 @@ class Logs:
         """How many features rows are read with: the log's, and the intercept if there is one."""
         return self.dim + self.intercept
 
+    def __copy__(self) -> Logs:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
-        # A worker gets parts one by one and needs no list of them.
-        return {**self.__dict__, "surveyed": None}
+        # A worker gets parts one by one and needs no list of them, or of files.
+        return {**self.__dict__, "surveyed": None, "files": [self.first]}
 
     def __repr__(self) -> str:
-        files = f"{len(self.files)} files" if len(self.files) > 1 else repr(self.files[0].path)
-        return f"Logs({files}, {self.columns!r})"
+        many = f"{len(self.files)} files" if len(self.files) > 1 else repr(self.files[0].path)
+        return f"Logs({many}, {self.columns!r})"
 
     @contextlib.contextmanager
-    def opened(self, path: str) -> Iterator[tuple[pa.NativeFile, Any]]:
-        """A file and the module that reads its format; errors name the file."""
-        form = sources.format_of(path, self.format)
+    def open_reader(self, path: str) -> Iterator[Any]:
+        """The reader of a file; errors name the file."""
+        form, remote = files.format_of(path, self.format), files.is_url(path)
         with (
-            sources.reading(path, form),
-            sources.open_file(path, self.storage, mapped=form in MAPPED) as source,
+            files.file_errors(path, form),
+            files.open_file(path, self.storage, mapped=form in files.MAPPED) as source,
         ):
-            yield source, READERS[form]
+            reader = READERS[form](source, path, self.columns, remote)
+            if reader.schema is not None:
+                _ = reader.schema.names  # refused here, if damage has left bytes that are no text
+            yield reader
 
-    def resolve(self, file: sources.File) -> Resolved | None:
-        """Find the columns in one file; ``None`` for a file of lines that has none."""
-        with self.opened(file.path) as (source, reader):
-            schema = reader.schema(source, file.path, self.columns)
-            if schema is None:
-                return None
-            _ = schema.names  # refused here, if damage has left bytes that are no text
-        if self.columns.chosen is None:
-            self.flag = flag_in(schema, self.columns)
-        return self.columns.resolve(schema, repr(file.path))
+    def resolve(self, reader: Any, path: str) -> Resolved:
+        """Find the columns in one file and in the names of its folders."""
+        return self.columns.resolve(reader.schema, repr(path), files.partitions_of(path))
 
-    def odd(self) -> list[str]:
+    def find_oddities(self) -> list[str]:
         """What is odd about the files as a whole."""
         notes = []
         if self.flag is not None:
@@ -195,14 +200,12 @@ class Logs:
     def find_width(self) -> int:
         """How long the lists of features are: as most are among the first rows."""
         for file in self.files:
-            resolved = self.resolve(file)
-            if resolved is None or not resolved.listed:
-                continue
-            with self.opened(file.path) as (source, reader):
-                for start, stop, _ in reader.pieces(source, file.path, ROWS):
-                    for block in reader.blocks(
-                        source, file.path, (start, stop), resolved, 1024, False
-                    ):
+            with self.open_reader(file.path) as reader:
+                resolved = None if reader.schema is None else self.resolve(reader, file.path)
+                if resolved is None or not resolved.listed:
+                    continue
+                for start, stop, _ in reader.spans(ROWS):
+                    for block in reader.blocks((start, stop), resolved, 1024, False):
                         lengths = pc.list_value_length(block.table.column(resolved.features[0]))
                         for common in pc.mode(lengths.drop_null()).to_pylist():
                             if common["mode"]:
@@ -217,33 +220,35 @@ class Logs:
         if self.surveyed is None:
             # Most of the time is spent waiting, above all for an object store.
             with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
-                looks = list(pool.map(self.look, self.files))
-            parts = [part for look in looks for part in look.parts]
-            notes = [*self.remarks, *(note for look in looks for note in look.notes)]
-            notes += differences({look.task: look.path for look in reversed(looks) if look.task})
-            self.surveyed = Survey(parts, notes)
+                looks = list(pool.map(self.survey_file, self.files))
+            parts = [part for found, _ in looks for part in found]
+            empty = [
+                file.path for file, look in zip(self.files, looks, strict=True) if look[1] is None
+            ]
+            notes = [*self.remarks, *(f"{path!r} is empty" for path in empty)]
+            notes += describe_id_types([task for _, task in looks], self.files)
+            copies = files.find_copies(self.files, self.storage)
+            rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
+            self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
         return self.surveyed
 
-    def look(self, file: sources.File) -> Look:
-        """Look at one file."""
-        with self.opened(file.path) as (source, reader):
-            schema = reader.schema(source, file.path, self.columns)
-            if schema is None:
-                return Look(file.path, None, [], [f"{file.path!r} is empty"])
-            resolved = self.columns.resolve(schema, repr(file.path))
+    def survey_file(self, file: files.File) -> tuple[list[Part], str | None]:
+        """The parts of one file, and how its ids are written; ``None`` where it is empty."""
+        with self.open_reader(file.path) as reader:
+            if reader.schema is None:
+                return [], None
+            resolved = self.resolve(reader, file.path)
             self.compare(resolved, repr(file.path))
-            ranges = reader.pieces(source, file.path, ROWS)
-        form = sources.format_of(file.path, self.format)
-        total = sum(rows or stop - start for start, stop, rows in ranges) or 1
+            spans = reader.spans(ROWS)
+        form = files.format_of(file.path, self.format)
+        total = sum(rows or stop - start for start, stop, rows in spans) or 1
         parts = []
-        for start, stop, rows in ranges:
-            share = file.size * (rows or stop - start) // total if len(ranges) > 1 else file.size
+        for start, stop, rows in spans:
+            share = file.size * (rows or stop - start) // total if len(spans) > 1 else file.size
             parts.append(Part(file.path, form, start, stop, rows, share, file.size, file.changed))
         kind = resolved.kind("task")
         text = "text" if is_text(getattr(kind, "value_type", kind)) else "whole numbers"
-        if form == "csv":  # where everything is text
-            text = ""
-        return Look(file.path, text, parts, [])
+        return parts, "" if form == "csv" else text  # in CSV all is text
 
     def compare(self, resolved: Resolved, where: str) -> None:
         """Refuse a file whose columns do not go together with the first file's."""
@@ -270,8 +275,8 @@ class Logs:
                 f"features must be the same {self.dim} columns in every file, as in {name}; in "
                 f"{where} there are {len(resolved.features)} ({said})"
             )
-        if "timestamp" in resolved.columns.roles:
-            mine, other = (clock(one.kind("timestamp")) for one in (first, resolved))
+        if "timestamp" in resolved.columns.roles and not self.lenient:
+            mine, other = (time_unit(one.kind("timestamp")) for one in (first, resolved))
             if mine and other and mine != other:
                 raise InputError(
                     f"timestamp must be of one kind in every file; it has {mine} in {name} and "
@@ -281,7 +286,8 @@ class Logs:
     @property
     def notes(self) -> list[str]:
         """What is odd about the files and yet no reason to refuse them."""
-        return list(self.survey().notes)
+        survey = self.survey()
+        return [*survey.notes, *survey.copies]
 
     def parts(self) -> list[Part]:
         """The pieces to read, in a stable order; each can be read in another process."""
@@ -299,58 +305,71 @@ class Logs:
         turned
             Whether features are an array with a row for each row. Otherwise they may stay as the
             file has them, :class:`headstart.fleet.reading.transpose.Upright`, which saves a copy.
+
+        Raises
+        ------
+        FileError
+            If the file is not the one that was looked at, before or after it was read.
         """
-        sources.check_unchanged(sources.File(part.path, part.size, part.changed))
+        file = files.File(part.path, part.size, part.changed)
+        files.check_unchanged(file, self.storage)
         rows = max(1024, min(BLOCK, BYTES // (8 * self.dim)))
         bad, seen = BadRows(), 0
-        with self.opened(part.path) as (source, reader):
-            schema = reader.schema(source, part.path, self.columns)
-            resolved = self.columns.resolve(schema, repr(part.path))
-            self.compare(resolved, repr(part.path))
-            resolved = resolved._replace(features=self.resolved.features)
-            for block in reader.blocks(
-                source, part.path, (part.start, part.stop), resolved, rows, threads
-            ):
-                found = to_rows(block, resolved, self.dim, turned)
+        try:
+            for block, resolved in self.blocks(part, rows, threads):
+                found = to_rows(block, resolved, self.dim, turned, self.share, self.lenient)
                 if self.intercept:
                     found = found.with_constant()
                 seen += block.table.num_rows + block.bad.count
-                if self.on_bad_rows == "skip":
-                    yield found
-                    continue
                 # Once a row is bad, the rest of the part is only looked at: all reasons at once.
                 bad += found.bad
-                if not bad:
+                if self.on_bad_rows == "skip" or not bad:
                     yield found
-        if bad:
+        except HeadstartError:
+            files.check_unchanged(file, self.storage)  # if it was changed, that is why
+            raise
+        files.check_unchanged(file, self.storage)
+        if bad and self.on_bad_rows == "error":
             raise refuse_rows(bad, seen, part, self)
 
-
-class Look(NamedTuple):
-    """What was found in one file: how tasks are written, its parts, and anything odd."""
-
-    path: str
-    task: str | None
-    parts: list[Part]
-    notes: list[str]
+    def blocks(self, part: Part, rows: int, threads: bool) -> Iterator[tuple[Block, Resolved]]:
+        """The rows of a part as they are in its file and in the names of its folders."""
+        with self.open_reader(part.path) as reader:
+            resolved = self.resolve(reader, part.path)
+            self.compare(resolved, repr(part.path))
+            resolved = resolved._replace(features=self.resolved.features)
+            for block in reader.blocks((part.start, part.stop), resolved, rows, threads):
+                table = block.table
+                for name, value in resolved.partitions.items():
+                    kind = resolved.types[name]
+                    cell = pa.scalar(float(value) if is_number(kind) else value, kind)
+                    table = table.append_column(name, pa.repeat(cell, table.num_rows))
+                yield block._replace(table=table), resolved
 
 
 class Survey(NamedTuple):
-    """What was found in all files."""
+    """What was found in all files.
+
+    ``copies`` tells of files that are there twice; to find repeated rows, fingerprints are taken of
+    a ``share`` of the rows.
+    """
 
     parts: list[Part]
     notes: list[str]
+    copies: list[str]
+    share: float
 
 
-def differences(tasks: Mapping[str | None, str]) -> list[str]:
+def describe_id_types(tasks: Sequence[str | None], found: Sequence[files.File]) -> list[str]:
     """A note where task ids are numbers in one file and text in another."""
-    if len(tasks) < 2:
+    written = sorted({kind for kind in tasks if kind})
+    if len(written) < 2:
         return []
-    said = " and ".join(f"{kind} in {path!r}" for kind, path in sorted(tasks.items(), key=str))
+    said = " and ".join(f"{kind} in {found[tasks.index(kind)].path!r}" for kind in written)
     return [f"task ids are {said}: they are compared as text, so that 7 and '7' are the same task"]
 
 
-def clock(kind: pa.DataType) -> str:
+def time_unit(kind: pa.DataType) -> str:
     """What a timestamp's numbers mean; nothing where none is there."""
     if kinds.is_null(kind):
         return ""
@@ -375,21 +394,17 @@ def flag_in(schema: pa.Schema, columns: Columns) -> str | None:
     return None
 
 
-def hint_at_chosen(bad: BadRows, logs: Logs) -> str:
-    """What to do where most bad rows lack a reward, as arms do that were not shown."""
-    if logs.columns.chosen is not None or 2 * bad.reasons.get("reward is missing", 0) < bad.count:
-        return ""
-    name = "COLUMN" if logs.flag is None else logs.flag
-    return (
-        f"If the rows without a reward are arms that were on offer and not shown, name the column "
-        f"that says which was shown (chosen={name!r}, --chosen {name}). "
-    )
-
-
 def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:
     """The error that lists everything that is wrong with the rows of a part."""
+    hint = ""
+    if logs.columns.chosen is None and 2 * bad.reasons.get("reward is missing", 0) >= bad.count:
+        name = "COLUMN" if logs.flag is None else logs.flag
+        hint = (
+            f"If the rows without a reward are arms that were on offer and not shown, name the "
+            f"column that says which was shown (chosen={name!r}, --chosen {name}). "
+        )
     return InputError(
         f"{bad.count:,} of the {seen:,} rows looked at in {part.path!r} cannot be used (the first "
-        f"row is 0):\n{bad}\n{hint_at_chosen(bad, logs)}Repair them, or pass on_bad_rows='skip' "
-        f"(--on-bad-rows skip) to leave them out, counted"
+        f"row is 0):\n{bad}\n{hint}Repair them, or pass on_bad_rows='skip' (--on-bad-rows skip) to "
+        f"leave them out, counted"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from headstart.fleet.reading.transpose import Upright
 __all__ = ["BadRows", "Example", "Rows"]
 
 EXAMPLES = 5  # of each reason; more are only counted
+
+PER_ROW = ("rewards", "features", "weights", "timestamps", "rounds", "chosen", "propensities")
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,9 +66,9 @@ class BadRows:
     def __add__(self, other: BadRows) -> BadRows:
         if not isinstance(other, BadRows):
             return NotImplemented
-        if not other:
+        if not other.reasons:
             return self
-        if not self:
+        if not self.reasons:
             return other
         reasons = dict(self.reasons)
         for reason, count in other.reasons.items():
@@ -138,6 +140,11 @@ class Rows(NamedTuple):
         The rows that were left out because they cannot be used.
     weightless
         How many rows were left out because their weight is 0.
+    fingerprints
+        Numbers that stand for some of the rows, to find rows that are logged twice; ``None`` where
+        nothing tells rows of a task apart (:mod:`headstart.fleet.reading.repeats`).
+    spaced
+        An id of the file that has white space around it, which was removed.
     """
 
     codes: npt.NDArray[np.int32]
@@ -151,6 +158,8 @@ class Rows(NamedTuple):
     propensities: Floats | None = None
     bad: BadRows = BadRows()
     weightless: int = 0
+    fingerprints: npt.NDArray[np.uint64] | None = None
+    spaced: str = ""
 
     @property
     def count(self) -> int:  # type: ignore[override]  # a tuple's count is no use here
@@ -165,21 +174,14 @@ class Rows(NamedTuple):
 
     def take(self, index: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Rows:
         """Some of the rows, by a mask or by their places; ``ids`` is kept to what they need."""
-        codes, ids = compact(self.codes[index], self.ids)
+        codes, ids = drop_unused_ids(self.codes[index], self.ids)
+        return self.map(lambda array: array[index])._replace(codes=codes, ids=ids)
 
-        def picked(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
-            return None if array is None else array[index]
-
+    def map(self, function: Callable[[Any], Any]) -> Rows:
+        """The same function of every array with an entry for each row, but for the codes."""
+        changed = {name: getattr(self, name) for name in PER_ROW}
         return self._replace(
-            codes=codes,
-            ids=ids,
-            rewards=self.rewards[index],
-            features=self.features[index],
-            weights=picked(self.weights),
-            timestamps=picked(self.timestamps),
-            rounds=picked(self.rounds),
-            chosen=picked(self.chosen),
-            propensities=picked(self.propensities),
+            **{name: function(array) for name, array in changed.items() if array is not None}
         )
 
     def with_constant(self) -> Rows:
@@ -198,7 +200,9 @@ class Rows(NamedTuple):
         return self.take(self.chosen)
 
 
-def compact(codes: npt.NDArray[np.int32], ids: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
+def drop_unused_ids(
+    codes: npt.NDArray[np.int32], ids: pa.Array
+) -> tuple[npt.NDArray[np.int32], pa.Array]:
     """The same tasks without ids that no row has."""
     used = np.zeros(len(ids), dtype=bool)
     used[codes] = True

@@ -1,4 +1,8 @@
-"""The column that says whose a row is."""
+"""The column that says whose a row is, and the one rule for ids.
+
+Ids are compared as text without the white space around it: the whole number 7, ``"7"`` and
+``" 7 "`` are the same task, ``"7.0"`` and ``"07"`` are others.
+"""
 
 from __future__ import annotations
 
@@ -11,41 +15,49 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart.fleet.reading.arrays import as_array, as_arrow, filled
-from headstart.fleet.reading.problems import Block, Problems, missing, one_chunk
-from headstart.fleet.reading.rows import compact
+from headstart.fleet.reading.cells import Cells
+from headstart.fleet.reading.rows import drop_unused_ids
 
 __all__ = ["read_task"]
 
 LONGEST = 1000  # characters of a task id
 
 
-def read_task(
-    table: pa.Table, name: str, block: Block, problems: Problems
-) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Which task each row has: codes, and the ids they stand for; bad rows get code 0."""
-    column = table.column(name)
-    if kinds.is_dictionary(column.type) and column.num_chunks > 1:
-        column = column.unify_dictionaries()
-    array = one_chunk(pa.table({name: column}), name)
+def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
+    """Which task each row has: codes, the ids they stand for, and one that was trimmed.
+
+    Rows that cannot be used get code 0.
+    """
+    array = cells.column("task")
     if kinds.is_integer(array.type) and not array.null_count:
-        return number_codes(as_array(array))
+        return *number_codes(as_array(array)), ""
     if kinds.is_null(array.type):
         array = array.cast(pa.string())
-    absent = missing("task", name, array, block, problems, None)
+    absent = cells.missing("task", array)
     if not kinds.is_dictionary(array.type):
         array = array.dictionary_encode()
     numbers: npt.NDArray[np.int32] = filled(array.indices).astype(np.int32)
-    ids, wrong = checked_ids(array.dictionary)
-    for reason, places in wrong.items():
-        mask = np.isin(numbers, places) & ~absent
-        problems.add(reason, mask, lambda place: repr(ids[int(numbers[place])].as_py())[:60])
+    written, broken = decode_ids(array.dictionary)
+    ids = pc.utf8_trim_whitespace(written)
+    lengths = as_array(pc.utf8_length(ids))
+    for reason, wrong in (
+        ("task is missing", lengths == 0),
+        (f"task is longer than {LONGEST} characters", lengths > LONGEST),
+        ("task is not valid text", broken),
+    ):
+        if wrong.any():
+            mask = wrong[numbers] & ~absent
+            cells.reject(reason, mask, lambda row: repr(written[int(numbers[row])].as_py())[:60])
+    spaced = ""
+    if not ids.equals(written):
+        spaced = written.filter(pc.not_equal(ids, written))[0].as_py()
     if not len(ids):
         ids = pa.array([""])  # every row is bad
     once = ids.dictionary_encode()
     if len(once.dictionary) < len(ids):  # a dictionary may have a value twice
         numbers = as_array(once.indices).astype(np.int32)[numbers]
         ids = once.dictionary
-    return compact(numbers, ids)
+    return *drop_unused_ids(numbers, ids), spaced
 
 
 def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Array]:
@@ -75,25 +87,13 @@ def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Ar
     return code[places], as_arrow(unique.astype(wide) + wide(low))
 
 
-def checked_ids(dictionary: pa.Array) -> tuple[pa.StringArray, dict[str, list[int]]]:
-    """Distinct ids as text, and those that cannot be ids, by the reason."""
-    wrong: dict[str, list[int]] = {}
+def decode_ids(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
+    """Distinct ids as text, empty where they are missing, and which are no valid text."""
     try:
         ids = dictionary.cast(pa.string())
         ids.validate(full=True)
     except pa.ArrowInvalid:
         cells = dictionary.cast(pa.binary()).to_pylist()
-        texts = [None if cell is None else cell.decode(errors="replace") for cell in cells]
-        ids = pa.array(texts, pa.string())
-        broken = [place for place, text in enumerate(texts) if text and "\ufffd" in text]
-        wrong["task is not valid text"] = broken
-    if ids.null_count:
-        ids = ids.fill_null("")
-    lengths = as_array(pc.utf8_length(ids))
-    for reason, mask in (
-        ("task is missing", lengths == 0),
-        (f"task is longer than {LONGEST} characters", lengths > LONGEST),
-    ):
-        if mask.any():
-            wrong[reason] = np.flatnonzero(mask).tolist()
-    return ids, wrong
+        ids = pa.array([(cell or b"").decode(errors="replace") for cell in cells], pa.string())
+        return ids, as_array(pc.match_substring(ids, "\ufffd"))
+    return ids.fill_null("") if ids.null_count else ids, np.zeros(len(ids), dtype=bool)

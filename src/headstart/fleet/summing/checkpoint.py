@@ -11,7 +11,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ import numpy as np
 
 from headstart.errors import FileError, InputError
 from headstart.fleet.reading.columns import Columns
+from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.reading.sources import is_url
 from headstart.fleet.summing.outliers import Sampled
 from headstart.storage import atomic, tensor_file
 
-__all__ = ["OFTEN", "Kept", "Tally", "check_target", "forget", "kept_in", "tidy"]
+__all__ = ["OFTEN", "Kept", "Tally", "check_target", "forget", "kept_in", "locked", "tidy"]
 
 OFTEN = 60.0  # seconds after which sums are kept
+LOCK = "lock"
 OURS = ("run-*.evidence", "bucket-*.evidence", "probe-*")
 
 
@@ -50,6 +52,10 @@ class Tally:
         A few of the rows, to tell what is usual.
     heaviest
         The largest weight; 0 where rows have none.
+    ids
+        How ids are written.
+    fingerprints
+        Of some rows, where a round or a timestamp is logged.
     """
 
     rows: int = 0
@@ -61,6 +67,8 @@ class Tally:
     greatest: float = -math.inf
     sampled: Sampled = dataclasses.field(default_factory=Sampled)
     heaviest: float = 0.0
+    ids: IdForms = dataclasses.field(default_factory=IdForms)
+    fingerprints: list[Any] = dataclasses.field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         """Count another's too."""
@@ -73,6 +81,8 @@ class Tally:
         self.greatest = max(self.greatest, other.greatest)
         self.sampled.add(other.sampled)
         self.heaviest = max(self.heaviest, other.heaviest)
+        self.ids.merge(other.ids)
+        self.fingerprints += other.fingerprints
 
     def count(self, rows: Rows) -> None:
         """Count a block."""
@@ -81,6 +91,9 @@ class Tally:
         self.unchosen += rows.count - len(rewards)
         self.bad = self.bad + rows.bad
         self.weightless += rows.weightless
+        self.ids.add(rows.ids, rows.spaced)
+        if rows.fingerprints is not None:
+            self.fingerprints.append(rows.fingerprints)
         if len(rewards):
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
@@ -89,9 +102,9 @@ class Tally:
                 heavy = rows.weights if rows.chosen is None else rows.weights[rows.chosen]
                 self.heaviest = max(self.heaviest, float(heavy.max()))
 
-    def notes(self, tasks: int, weight: float = math.inf) -> list[str]:
+    def notes(self, tasks: int, weight: float = math.inf, share: float = 1.0) -> list[str]:
         """What is odd about so many tasks of this weight in all, from which little is learned."""
-        notes = []
+        notes = [*self.ids.notes(), *repeated_rows(self.fingerprints, share)]
         if tasks == 1:
             notes.append("there is one task only: what tasks share cannot be learned from one")
         if self.least == self.greatest:
@@ -123,6 +136,8 @@ class Tally:
             "rewards": [self.least, self.greatest] if self.rows else None,
             "sampled": self.sampled.as_json(),
             "heaviest": self.heaviest,
+            "ids": vars(self.ids),
+            "fingerprints": [keys.astype("<u8").tobytes().hex() for keys in self.fingerprints],
             "parts": self.parts,
         }
 
@@ -137,7 +152,13 @@ class Tally:
         parts, (least, most) = list(known["parts"]), rewards
         heaviest = known.get("heaviest", 0.0)
         weightless = known["weightless"]
-        return cls(known["rows"], bad, weightless, parts, unchosen, least, most, rows, heaviest)
+        ids = IdForms(**known.get("ids", {}))
+        keys = [
+            np.frombuffer(bytes.fromhex(text), "<u8").astype(np.uint64)
+            for text in known.get("fingerprints", [])
+        ]
+        counts = known["rows"], bad, weightless, parts, unchosen
+        return cls(*counts, least, most, rows, heaviest, ids, keys)
 
 
 class Kept:
@@ -158,10 +179,7 @@ class Kept:
             "intercept": logs.intercept,
         }
         self.entries: list[dict[str, Any]] = []
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"folder {str(folder)!r} cannot be made ({error})") from error
+        make(folder)
         if self.manifest.exists():
             self.recover(parts)
         names = {name for entry in self.entries for name in entry["files"]}
@@ -225,10 +243,40 @@ def clear(folder: Path, kept: Iterable[str] = ()) -> None:
                 path.unlink(missing_ok=True)
 
 
+def make(folder: Path) -> None:
+    """Make a folder that can be written to, if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LOCK).touch()
+    except OSError as error:
+        raise FileError(f"folder {str(folder)!r} cannot be made ({error})") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for one fit at a time; others are refused."""
+    make(folder)
+    with open(folder / LOCK, "ab") as file:  # locked until it is closed
+        if atomic.locks is not None:
+            try:
+                atomic.locks.flock(file, atomic.locks.LOCK_EX | atomic.locks.LOCK_NB)
+            except BlockingIOError:
+                raise FileError(
+                    f"another fit is running in {str(folder)!r}: wait for it, or give another "
+                    f"name to write to (--out)"
+                ) from None
+            except OSError:  # not every file system has locks
+                pass
+        yield
+
+
 def forget(folder: Path) -> None:
     """Remove what was kept, and the folder if nothing else is in it."""
     (folder / "manifest.json").unlink(missing_ok=True)
-    tidy(folder)
+    clear(folder)
+    (folder / LOCK).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # there is something else in it, or it is not there
+        folder.rmdir()
 
 
 def kept_in(folder: Path) -> int:
@@ -240,12 +288,10 @@ def kept_in(folder: Path) -> int:
 
 
 def tidy(folder: Path) -> None:
-    """Remove a folder from which nothing can go on: one without a manifest."""
-    if (folder / "manifest.json").exists():
-        return
-    clear(folder)
-    with contextlib.suppress(OSError):  # there is something else in it, or it is not there
-        folder.rmdir()
+    """Remove a folder from which nothing can go on: one without a manifest that no fit uses."""
+    if folder.is_dir() and not (folder / "manifest.json").exists():
+        with contextlib.suppress(FileError), locked(folder):
+            forget(folder)
 
 
 def check_target(target: Path, logs: Logs) -> None:

@@ -1,0 +1,290 @@
+"""Casting: a table of Arrow's as checked columns, and the reasons for which rows cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from headstart.features.conversion import MAX_VALUE
+from headstart.fleet.reading.arrays import as_array, as_arrow, filled
+from headstart.fleet.reading.columns import Resolved
+from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example
+from headstart.fleet.reading.transpose import Upright
+
+__all__ = ["Block", "Cells", "Mask"]
+
+Mask = npt.NDArray[np.bool_]
+Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+#: What the cells of a role must be, where they need not be numbers.
+WANTED = {
+    "task": "text or a whole number",
+    "timestamp": "a time",
+    "chosen": "true or false",
+    "round": "text or a number",
+}
+
+
+class Block(NamedTuple):
+    """Some rows of a file, as they came.
+
+    Attributes
+    ----------
+    table
+        The columns that are used.
+    file
+        The file's name, for messages.
+    first
+        The number of the first row in the file.
+    numbers
+        The number of each row, where they do not simply follow each other.
+    spoiled
+        Cells that are not what their column must be: by column, by row of the table, their text.
+        (They are missing in the table.)
+    bad
+        Rows that did not make it into the table.
+    """
+
+    table: pa.Table
+    file: str
+    first: int = 0
+    numbers: npt.NDArray[np.int64] | None = None
+    spoiled: Mapping[str, Mapping[int, str]] = {}
+    bad: BadRows = BadRows()
+
+    def slices(self, rows: int) -> list[Block]:
+        """The same in blocks of at most so many rows."""
+        if self.table.num_rows <= rows:
+            return [self]
+        return [self.part(start, start + rows) for start in range(0, self.table.num_rows, rows)]
+
+    def part(self, start: int, stop: int) -> Block:
+        """Some of the rows; those that did not make it are counted with the first."""
+        spoiled = {
+            name: {at - start: text for at, text in cells.items() if start <= at < stop}
+            for name, cells in self.spoiled.items()
+        }
+        return Block(
+            self.table.slice(start, stop - start),
+            self.file,
+            self.first + start,
+            None if self.numbers is None else self.numbers[start:stop],
+            spoiled,
+            BadRows() if start else self.bad,
+        )
+
+
+class Cells:
+    """The columns of a block as arrays; ``mask`` and ``bad`` say which rows cannot be used."""
+
+    def __init__(self, block: Block, resolved: Resolved) -> None:
+        self.block, self.resolved = block, resolved
+        self.mask: Mask | None = None
+        self.bad = block.bad
+
+    def reject(self, reason: str, mask: Mask, text: Callable[[int], str] | str) -> None:
+        """Set rows aside for one reason; ``text`` is what they hold."""
+        places = np.flatnonzero(mask)
+        if not len(places):
+            return
+        first, numbers, file = self.block.first, self.block.numbers, self.block.file
+        examples = [
+            Example(
+                file,
+                first + place if numbers is None else int(numbers[place]),
+                reason,
+                text if isinstance(text, str) else text(place),
+            )
+            for place in places[:EXAMPLES].tolist()
+        ]
+        # A row is counted once, however many reasons there are.
+        fresh = len(places) if self.mask is None else int((mask & ~self.mask).sum())
+        self.mask = mask.copy() if self.mask is None else self.mask | mask
+        self.bad += BadRows(fresh, {reason: len(places)}, examples)
+
+    def column(self, role: str) -> pa.Array:
+        """A single column, by what it is."""
+        return self.array(self.resolved.columns.roles[role])
+
+    def array(self, name: str) -> pa.Array:
+        """A column in one piece; nothing is copied where it is in one piece already."""
+        column = self.block.table.column(name)
+        if column.num_chunks == 1:
+            return column.chunk(0)
+        if kinds.is_dictionary(column.type):
+            column = column.unify_dictionaries()
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+    def missing(
+        self, role: str, array: pa.Array, needed: Mask | None = None, name: str = ""
+    ) -> Mask:
+        """Where a column has no value; rows that need one are set aside."""
+        mask = nulls(array)
+        absent = mask if needed is None else mask & needed
+        spoiled = self.block.spoiled.get(name or self.resolved.columns.roles[role], {})
+        if spoiled:
+            wrong = np.zeros(len(array), dtype=bool)
+            wrong[list(spoiled)] = True
+            self.reject(f"{role} is not {WANTED.get(role, 'a number')}", wrong, spoiled.__getitem__)
+            absent = absent & ~wrong
+        self.reject(f"{role} is missing", absent, "null")
+        return mask
+
+    def numbers(self, role: str, needed: Mask | None = None) -> npt.NDArray[np.float64]:
+        """A column of finite numbers; NaN where one is missing and not needed."""
+        name = self.resolved.columns.roles[role]
+        return self.checked(role, name, self.array(name), np.float64, needed)
+
+    def checked(
+        self,
+        role: str,
+        name: str,
+        array: pa.Array,
+        kind: type[np.floating[Any]],
+        needed: Mask | None = None,
+    ) -> npt.NDArray[Any]:
+        """Numbers as floats; rows with one missing, not finite or too large are set aside."""
+        values = as_floats(array, kind)
+        if array.null_count == 0 and all_fit(values):
+            return values
+        absent = self.missing(role, array, needed, name)
+        wild, large = misfits(values, absent)
+        if needed is not None:
+            # What nobody will look at may be anything; it is made missing.
+            values = np.where((wild | large) & ~needed, np.nan, values)
+            wild, large = wild & needed, large & needed
+        self.reject(f"{role} is not finite", wild, show_value(values))
+        self.reject(f"{role} is too large", large, show_value(values))
+        return values
+
+    def weights(self) -> npt.NDArray[np.float64]:
+        """How often rows count."""
+        values = self.numbers("weight")
+        self.reject("weight is negative", values < 0, show_value(values))
+        return values
+
+    def chosen(self) -> Mask:
+        """The flag of the arm that was shown."""
+        array = self.column("chosen")
+        absent = self.missing("chosen", array)
+        if kinds.is_boolean(array.type) and not array.null_count:
+            flags: Mask = as_array(array)
+            return flags
+        values = as_floats(array)
+        odd = (values != 0) & (values != 1) & ~absent
+        self.reject("chosen is neither 0 nor 1", odd, show_value(values))
+        return np.asarray(values == 1)
+
+    def propensities(self, chosen: Mask | None) -> npt.NDArray[np.float64]:
+        """Probabilities: above 0 for an arm that was shown, 0 or more or missing for the others."""
+        values = self.numbers("propensity", chosen)
+        with np.errstate(invalid="ignore"):
+            low = values <= 0 if chosen is None else np.where(chosen, values <= 0, values < 0)
+            odd = low | (values > 1)
+        self.reject("propensity is not in (0, 1]", odd & np.isfinite(values), show_value(values))
+        return values
+
+    def features(self, width: int) -> Matrix | Upright:
+        """The features: an array of rows, or columns that can be transposed into one."""
+        names = self.resolved.features
+        if self.resolved.listed:
+            return self.lists(names[0], width)
+        arrays = {name: self.array(name) for name in names}
+        single = all(fits_single(array.type) for array in arrays.values())
+        kind = np.float32 if single else np.float64
+        columns = [
+            self.checked(f"feature {name}", name, array, kind) for name, array in arrays.items()
+        ]
+        return Upright(columns, kind)
+
+    def lists(self, name: str, width: int) -> Matrix:
+        """Features from one column of lists, all of one width."""
+        array = self.array(name)
+        absent = self.missing(f"features {name}", array, name=name)
+        kind = np.float32 if fits_single(array.type.value_type) else np.float64
+        lengths = filled(pc.list_value_length(array))
+        odd = (lengths != width) & ~absent
+        self.reject(f"features {name} has not {width} numbers", odd, lambda i: f"{lengths[i]}")
+        good = ~(odd | absent)
+        places = np.flatnonzero(good)
+        cells = (array if good.all() else array.filter(as_arrow(good))).flatten()
+        values = as_floats(cells, kind).reshape(-1, width)
+        if cells.null_count or not all_fit(values):
+            self.check_lists(name, values, nulls(cells).reshape(-1, width), places)
+        if len(values) == len(array):
+            return values
+        every = np.zeros((len(array), width), dtype=kind)
+        every[good] = values
+        return every
+
+    def check_lists(
+        self, name: str, values: Matrix, gaps: Mask, places: npt.NDArray[np.intp]
+    ) -> None:
+        """Set rows aside with a cell missing, not finite or too large."""
+        wild, large = misfits(values, gaps)
+        for reason, wrong in (
+            ("has a number missing", gaps),
+            ("is not finite", wild),
+            ("is too large", large),
+        ):
+
+            def offender(place: int, wrong: Mask = wrong) -> str:
+                row = int(np.searchsorted(places, place))
+                column = int(np.argmax(wrong[row]))
+                return "null" if wrong is gaps else f"{values[row, column]} at {column}"
+
+            mask = np.zeros(self.block.table.num_rows, dtype=bool)
+            mask[places[wrong.any(axis=1)]] = True
+            self.reject(f"features {name} {reason}", mask, offender)
+
+
+def nulls(array: pa.Array) -> Mask:
+    """Where an array has no value."""
+    return as_array(array.is_null()) if array.null_count else np.zeros(len(array), dtype=bool)
+
+
+def show_value(values: npt.NDArray[Any]) -> Callable[[int], str]:
+    """What an array holds at a place, for an example."""
+    return lambda place: str(values[place])
+
+
+def fits_single(kind: pa.DataType) -> bool:
+    """Whether every value of a type is exactly a float32."""
+    small = kinds.is_primitive(kind) and kind.bit_width <= 16
+    return bool(small or kinds.is_float32(kind))
+
+
+def as_floats(array: pa.Array, kind: type[np.floating[Any]] = np.float64) -> npt.NDArray[Any]:
+    """Numbers as floats, NaN where there is none; without copying where that is possible."""
+    if kinds.is_decimal(array.type) or kinds.is_null(array.type):
+        array = array.cast(pa.float64())
+    if kinds.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    return np.asarray(as_array(array), dtype=kind)
+
+
+def all_fit(values: npt.NDArray[Any]) -> bool:
+    """Whether all numbers are finite and their squares can be added up, without a mask.
+
+    In single precision a sum that is finite has only finite terms, and none is too large; a sum
+    that is not finite may have overflowed.
+    """
+    if values.dtype != np.float64:
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = values.sum()
+        return bool(np.isfinite(total) or np.isfinite(values).all())
+    # A NaN is the least and the greatest, and within no bounds.
+    return not values.size or bool(values.max() <= MAX_VALUE and values.min() >= -MAX_VALUE)
+
+
+def misfits(values: npt.NDArray[Any], absent: Mask) -> tuple[Mask, Mask]:
+    """Where numbers that are there are not finite, and where they are too large."""
+    finite = np.isfinite(values)
+    large = finite & (np.abs(values) > np.float64(MAX_VALUE))  # never in single precision
+    return ~finite & ~absent, large & ~absent

@@ -1,0 +1,286 @@
+"""CSV: parts are ranges of bytes. Cells that are not what their column must be are bad rows."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+import pyarrow.types as kinds
+
+from headstart.errors import InputError
+from headstart.fleet.reading.cells import Block
+from headstart.fleet.reading.columns import Columns, Resolved, is_number
+from headstart.fleet.reading.lines import LineFile
+from headstart.fleet.reading.rows import BadRows, Example, first_examples
+
+__all__ = ["CsvFile"]
+
+TRUE = ["1", "1.0", "True", "TRUE", "true"]
+FALSE = ["0", "0.0", "False", "FALSE", "false"]
+NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan"}
+WRONG_WIDTH = "row has another number of cells than the header"
+OPEN_QUOTE = "row has a quote that is not closed in its line"
+
+Broken = dict[int, tuple[str, str]]  # the rows that are none: by their number, why, what they hold
+
+
+class CsvFile(LineFile):
+    """A CSV file."""
+
+    def find_schema(self, columns: Columns) -> pa.Schema:
+        """The types as which columns are read, told from the first rows."""
+        self.names, self.mark, self.end = header(self.text, self.path, columns)
+        text = self.text[self.end :]
+        try:
+            head, _ = self.parse(text, arrow_csv.ConvertOptions())
+            texts, _ = self.parse(text, as_text(self.names))
+        except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
+            head = texts = pa.table([pa.nulls(0)] * len(self.names), self.names)
+        roles = {name: role for role, name in columns.roles.items()}
+        return pa.schema(
+            [
+                (name, column_type(roles.get(name), guess.type, cells))
+                for name, guess, cells in zip(self.names, head.columns, texts.columns, strict=True)
+            ]
+        )
+
+    def blocks(
+        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
+    ) -> Iterator[Block]:
+        """The rows of a range of bytes, at most ``rows`` at a time."""
+        file, first = self.name(span), 0
+        for count, text in enumerate(self.pieces(span)):
+            if span[0] == 0 and count == 0:
+                text = text[self.end :]
+            table, spoiled, broken = self.convert(text, resolved)
+            numbers, bad = None, BadRows()
+            if broken:
+                examples = [Example(file, first + row, *why) for row, why in broken.items()]
+                reasons = [reason for reason, _ in broken.values()]
+                counts = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+                bad = BadRows(len(broken), counts, first_examples(examples))
+                every = np.arange(table.num_rows + len(broken))
+                numbers = first + np.delete(every, list(broken))
+            yield from Block(table, file, first, numbers, spoiled, bad).slices(rows)
+            first += table.num_rows + len(broken)
+
+    def convert(
+        self, text: bytes, resolved: Resolved
+    ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
+        """Lines as a table of the right types, cells that are of another, and rows left out."""
+        used = resolved.used
+        types = {name: resolved.types[name] for name in used}
+        options = arrow_csv.ConvertOptions(
+            include_columns=used, column_types=types, true_values=TRUE, false_values=FALSE
+        )
+        try:
+            table, broken = self.parse(text, options)
+            return table, {}, broken
+        except pa.ArrowInvalid:
+            pass
+        # Some cell is not what its column must be: once more as text, then cell by cell.
+        try:
+            table, broken = self.parse(text, as_text(used))
+        except pa.ArrowInvalid:
+            if is_utf8(text):
+                raise
+            raise InputError(
+                f"{self.path!r} is not UTF-8 text ({first_odd(text)}): save it as UTF-8"
+            ) from None
+        spoiled = {}
+        for index, name in enumerate(used):
+            if not kinds.is_string(types[name]):
+                values, wrong = cells_as(types[name], table.column(index))
+                table = table.set_column(index, name, values)
+                if wrong:
+                    spoiled[name] = wrong
+        return table, spoiled, broken
+
+    def parse(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
+        """Lines as a table, and the rows that do not fit into it.
+
+        A quote that is not closed would take up the lines after it. Where that happens, every line
+        is a row, and those with such a quote do not fit.
+        """
+        table, broken = self.read(text, options)
+        if not self.swallows(text, table.num_rows + len(broken)):
+            return table, broken
+        lines = [line for line in text.splitlines() if line]
+        kept, unclosed = [], {}
+        for number, line in enumerate(lines):
+            try:
+                list(csv.reader([line.decode(errors="replace")], delimiter=self.mark, strict=True))
+                kept.append(number)
+            except csv.Error:
+                unclosed[number] = OPEN_QUOTE, repr(line[:60].decode(errors="replace"))
+        table, broken = self.read(b"\n".join(lines[number] for number in kept), options)
+        return table, unclosed | {kept[row]: why for row, why in broken.items()}
+
+    def swallows(self, text: bytes, rows: int) -> bool:
+        """Whether lines that look like rows are inside quotes that begin in a line before them."""
+        if b'"' not in text or rows == text.count(b"\n") + (not text.endswith(b"\n")):
+            return False
+        lines = [line for line in text.decode(errors="replace").splitlines() if line]
+        if rows == len(lines):
+            return False
+        reader, before = csv.reader(lines, delimiter=self.mark), 0
+        try:
+            for _ in reader:
+                first, *others = lines[before : reader.line_num]
+                before = reader.line_num
+                if others and first.count(self.mark) >= len(self.names) - 1:
+                    cells = csv.reader(others, delimiter=self.mark, quoting=csv.QUOTE_NONE)
+                    if any(len(row) == len(self.names) for row in cells):
+                        return True
+        except csv.Error:  # a cell of more than 128 KiB
+            return True
+        return False
+
+    def read(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
+        """Lines as a table, and those with too many or too few cells."""
+        if not text or text.isspace():
+            wanted = options.include_columns or self.names
+            types = options.column_types
+            return pa.table([pa.nulls(0, types.get(name)) for name in wanted], wanted), {}
+        broken: Broken = {}
+
+        def set_aside(row: Any) -> str:
+            shown = f"{row.actual_columns} for {row.expected_columns}: {row.text[:60]!r}"
+            broken[row.number - 1] = WRONG_WIDTH, shown
+            return "skip"
+
+        table = arrow_csv.read_csv(
+            pa.BufferReader(text),
+            read_options=arrow_csv.ReadOptions(
+                column_names=self.names, use_threads=False, block_size=max(1 << 20, len(text) + 1)
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self.mark,
+                newlines_in_values=True,
+                # Rows are handed over as text: where they cannot be, the file is refused as it is.
+                invalid_row_handler=set_aside if is_utf8(text) else None,
+            ),
+            convert_options=options,
+        )
+        return table, broken
+
+
+def header(text: bytes, path: str, columns: Columns) -> tuple[list[str], str, int]:
+    r"""The names in the first line that is not empty, what separates them, and where it ends.
+
+    >>> header(b"\n\ntask,reward\n1,2\n", "log.csv", Columns("task", "reward", "x"))
+    (['task', 'reward'], ',', 14)
+    """
+    start = len(text) - len(text.lstrip(b"\r\n"))
+    end = text.find(b"\n", start) + 1 or len(text)
+    line = text[start:end].decode(errors="replace").strip("\r\n")
+    if "\r" in line:
+        raise pa.ArrowInvalid("its lines end in CR alone, not in LF or CR LF")
+    marks = sorted(",\t;|", key=line.count, reverse=True)
+    marks.sort(key=lambda mark: mark != ("\t" if ".tsv" in path.lower() else ","))
+    marks = [mark for mark in marks if mark in line] or [","]
+    split = {mark: next(csv.reader([line], delimiter=mark), []) for mark in marks}
+    # A name may have a comma: what separates names leaves those that are looked for.
+    wanted = set(columns.roles.values())
+    mark = next((mark for mark in marks if wanted <= set(split[mark])), marks[0])
+    return split[mark], mark, end
+
+
+def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
+    """What a column is read as, told from its first cells and from what Arrow takes them for."""
+    if role == "task":
+        texts = [cell for cell in cells.to_pylist() if cell.strip().lower() not in NOTHING]
+        if texts and all(re.fullmatch(r"-?[0-9]+\.0+", cell.strip()) for cell in texts):
+            return pa.float64()  # 7.0 for 7: refused, with a hint
+        return pa.string()
+    if role == "round":
+        return pa.string()
+    if role == "chosen":
+        return pa.bool_()
+    if role == "timestamp":
+        for kind in (pa.int64(), pa.float64()):
+            values, wrong = cells_as(kind, cells)
+            if not wrong and values.null_count < len(values):
+                return kind
+        return pa.string()
+    if kinds.is_boolean(guess):
+        return guess
+    if is_number(guess) or cells_as(pa.float64(), cells)[0].is_valid().true_count:
+        return pa.float64()
+    return pa.bool_() if not cells_as(pa.bool_(), cells)[1] else pa.string()
+
+
+def as_text(names: list[str]) -> arrow_csv.ConvertOptions:
+    """Options that leave all cells as they are."""
+    return arrow_csv.ConvertOptions(
+        include_columns=names, column_types=dict.fromkeys(names, pa.string())
+    )
+
+
+def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+    """Cells of text as another type: missing where they cannot be, and what those held."""
+    texts = pc.utf8_trim_whitespace(pa.chunked_array(column, pa.string()).combine_chunks())
+    empty = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
+    texts = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
+    if not kinds.is_boolean(kind):
+        try:
+            return texts.cast(kind), {}
+        except pa.ArrowInvalid:
+            pass
+    cells = texts.to_pylist()
+    values = [None if cell is None else cell_as(kind, cell) for cell in cells]
+    wrong = {
+        place: repr(cell)[:60]
+        for place, (cell, value) in enumerate(zip(cells, values, strict=True))
+        if value is None and cell is not None
+    }
+    return pa.array(values, kind), wrong
+
+
+def cell_as(kind: pa.DataType, text: str) -> float | None:
+    """One cell as a number or a flag; ``None`` where it is none."""
+    if kinds.is_boolean(kind):
+        return True if text in TRUE else False if text in FALSE else None
+    whole = kinds.is_integer(kind)
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        return None
+    # Python knows more ways to write a number than files have.
+    plain = text.isascii() and "_" not in text
+    return value if plain and (not whole or abs(value) < 2**63) else None
+
+
+def is_utf8(text: bytes) -> bool:
+    r"""Whether bytes are UTF-8, told without a copy.
+
+    >>> is_utf8("grün".encode()), is_utf8("grün".encode("latin-1"))
+    (True, False)
+    """
+    offsets = pa.py_buffer(np.array([0, len(text)], dtype=np.int64))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)])
+    try:
+        whole.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def first_odd(text: bytes) -> str:
+    r"""The first place where bytes are not UTF-8.
+
+    >>> print(first_odd("name\ngrün\n".encode("latin-1")))
+    b'gr\xfcn'
+    """
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        start = text.rfind(b"\n", 0, error.start) + 1
+        return repr(text[max(start, error.start - 30) : error.start + 30].splitlines()[0])
+    return "in some cell"

@@ -1,0 +1,280 @@
+"""File systems behind URLs: PyArrow's own where it has one, and otherwise those of fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
+
+__all__ = [
+    "check_bucket",
+    "file_system",
+    "is_unchanged",
+    "is_unreachable",
+    "look_at",
+    "open_url",
+    "reason",
+    "store_errors",
+    "unreachable",
+    "version",
+]
+
+WANT = "a path, a glob, a folder or a URL, or several"
+
+#: The packages that open URLs; what is not here, fsspec has itself or names in its error.
+PACKAGES = {
+    "s3fs": ("s3", "s3a"),
+    "gcsfs": ("gs", "gcs"),
+    "adlfs": ("az", "abfs", "abfss", "adl"),
+    "aiohttp": ("http", "https"),
+    "ocifs": ("oci",),
+    "huggingface_hub": ("hf",),
+}
+
+#: PyArrow's file systems, and what they call the options of fsspec's.
+NATIVE = {
+    "s3": "S3FileSystem",
+    "s3a": "S3FileSystem",
+    "gs": "GcsFileSystem",
+    "gcs": "GcsFileSystem",
+}
+OPTIONS = {
+    "S3FileSystem": {
+        "key": "access_key",
+        "secret": "secret_key",
+        "token": "session_token",
+        "anon": "anonymous",
+        "endpoint_url": "endpoint_override",
+        "region": "region",
+    },
+    "GcsFileSystem": {"anon": "anonymous", "endpoint_url": "endpoint_override"},
+}
+
+#: What file systems call the time of a change, or a mark of the content.
+STAMPS: tuple[str, ...] = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated")
+STAMPS += ("Last-Modified", "modify", "Content-MD5", "Digest", "sha", "created")
+
+
+def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
+    """The file system of a URL, with the methods of fsspec's, and the path in it."""
+    try:
+        import fsspec
+    except ModuleNotFoundError:
+        raise InputError(
+            f"paths has a URL, which needs fsspec: pip install 'headstart[fleet]'; got {url!r}"
+        ) from None
+    scheme, _, path = url.partition("://")
+    native = NATIVE.get(scheme.lower())
+    if native is not None and set(storage) <= set(OPTIONS[native]):
+        with contextlib.suppress(ImportError):  # not every build of PyArrow has them
+            getattr(fs, native)
+            bucket = path.partition("/")[0]
+            with store_errors(url, storage):
+                options = json.dumps(dict(storage), sort_keys=True)
+                return native_system(scheme.lower(), native, bucket, options), path.rstrip("/")
+    try:
+        system, path = fsspec.core.url_to_fs(url, **storage)
+        return system, path
+    except ImportError as error:
+        wanted = scheme.rpartition("::")[2].lower()
+        how = next(
+            (f"pip install {one}" for one in PACKAGES if wanted in PACKAGES[one]), str(error)
+        )
+        raise InputError(
+            f"paths has a URL that needs another package: {how}; got {url!r}"
+        ) from None
+    except Exception as error:  # whatever the package for it may raise
+        raise InputError(
+            f"paths has a URL that cannot be opened: {url!r} ({explain(error, storage)})"
+        ) from error
+
+
+@functools.lru_cache(64)
+def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
+    """One of PyArrow's file systems, with the methods of fsspec's."""
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    class Native(ArrowFSWrapper):  # type: ignore[misc]
+        """A folder is listed with all below it at once."""
+
+        cachable = False
+        protocol = scheme
+
+        def find(
+            self,
+            path: str,
+            maxdepth: int | None = None,
+            withdirs: bool = False,
+            detail: bool = False,
+            **_: Any,
+        ) -> Any:
+            """The files below a folder."""
+            selector = fs.FileSelector(
+                path.strip("/"), allow_not_found=True, recursive=maxdepth != 1
+            )
+            infos = [self._make_entry(info) for info in self.fs.get_file_info(selector)]
+            found = {info["name"]: info for info in infos if withdirs or info["type"] == "file"}
+            return found if detail else sorted(found)
+
+    options = {OPTIONS[kind][name]: value for name, value in json.loads(storage).items()}
+    address = options.get("endpoint_override")
+    if address and "://" in address:
+        options["scheme"], _, options["endpoint_override"] = address.rstrip("/").partition("://")
+    if kind == "GcsFileSystem":
+        options["retry_time_limit"] = datetime.timedelta(seconds=30)  # not a quarter of an hour
+    elif not address and "region" not in options:
+        options["region"] = fs.resolve_s3_region(bucket)
+    return Native(getattr(fs, kind)(**options))
+
+
+def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
+    """What a file system says of a path; where nothing is there, why."""
+    try:
+        info: Mapping[str, Any] = system.info(path)
+        return info
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        # fsspec says of every HTTP error that the file was not found.
+        known = cause is None or isinstance(cause, FileNotFoundError)
+        if not known and getattr(cause, "status", 0) not in (404, 410):
+            raise cause from None  # type: ignore[misc]
+        check_bucket(system, path, url)
+        raise MissingFileError(f"paths must be {WANT}; nothing is at {url!r}") from error
+
+
+def version(system: Any, info: Mapping[str, Any]) -> tuple[int, str]:
+    """A file's size, and its ETag or modification time if the file system tells either."""
+    if info.get("size") is None or not any(info.get(key) for key in STAMPS):
+        info = {**info, **system.info(info["name"])}
+    key = next((key for key in STAMPS if info.get(key)), "")
+    return int(info.get("size") or 0), f"{key}={plain(info[key])}" if key else ""
+
+
+def plain(stamp: Any) -> str:
+    """A time or a mark as text, the same whether it comes from a listing or not."""
+    return str(stamp.timestamp() if isinstance(stamp, datetime.datetime) else stamp)
+
+
+def is_unchanged(url: str, storage: Mapping[str, Any], size: int, changed: str) -> bool:
+    """Whether a file behind a URL still has a version, as far as its file system tells."""
+    system, path = file_system(url, storage)
+    with store_errors(url, storage):
+        system.invalidate_cache()
+        try:
+            info = look_at(system, path, url)
+        except MissingFileError as error:
+            raise MissingFileError(f"{url!r} is gone") from error
+    key, _, stamp = changed.partition("=")
+    now = info.get(key)
+    return (info.get("size") or size) == size and (not now or plain(now) == stamp)
+
+
+def check_bucket(system: Any, path: str, url: str) -> None:
+    """Where nothing was found: raise if there is not even the bucket."""
+    try:
+        system.info(path.split("/")[0])
+    except FileNotFoundError as error:
+        text = f"{error} {error.__cause__}"
+        words = ("bucket does not exist", "NoSuchBucket", "HeadBucket")
+        if is_native(system) or any(word in text for word in words):
+            raise MissingFileError(
+                f"paths must be {WANT}; the bucket of {url!r} does not exist"
+            ) from error
+    except Exception:  # there may be no buckets at all
+        return
+
+
+def is_native(system: Any) -> bool:
+    """Whether a file system is one of PyArrow's."""
+    return isinstance(getattr(system, "fs", None), fs.FileSystem)
+
+
+def open_url(url: str, storage: Mapping[str, Any]) -> pa.NativeFile:
+    """A file behind a URL, for reading at any place."""
+    system, path = file_system(url, storage)
+    try:
+        with store_errors(url, storage):
+            if is_native(system):
+                return system.fs.open_input_file(path)
+            return pa.PythonFile(StoreFile(system.open(path, "rb"), url, storage), mode="r")
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise MissingFileError(f"{url!r} is gone") from error
+        raise
+
+
+@contextlib.contextmanager
+def store_errors(url: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Say what could not be reached, and why: packages for URLs raise errors of all kinds."""
+    try:
+        yield
+    except HeadstartError:
+        raise
+    except Exception as error:
+        raise unreachable(url, error, storage) from error
+
+
+def unreachable(
+    url: str, error: BaseException, storage: Mapping[str, Any] | None = None
+) -> FileError:
+    """The error for a URL that could not be reached."""
+    return FileError(f"{url!r} could not be reached ({explain(error, storage)})")
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether an error of PyArrow's is a store's, and not the file's."""
+    return re.search("AWS Error|google::cloud|Azure", str(error)) is not None
+
+
+def explain(error: BaseException, storage: Mapping[str, Any] | None) -> str:
+    """The cause of a file system's error, and what to do where that can be told."""
+    text = reason(error)
+    if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError") or (
+        "AWS Error ACCESS_DENIED" in text or "AWS Error INVALID_ACCESS_KEY_ID" in text
+    ):
+        return f"{text}: log in, or pass anon=true (--storage anon=true) for what is public"
+    if isinstance(error, TypeError) and "keyword argument" in text and storage:
+        return f"{text}: are these its options? {', '.join(storage)} (--storage)"
+    if "range requests" in text or "seek streaming" in text or "Got more bytes" in text:
+        return (
+            "the server gives files only as a whole: download it, or put simplecache:: before the "
+            "URL"
+        )
+    return text
+
+
+class StoreFile:
+    """A file of fsspec's, whose errors say what could not be reached."""
+
+    def __init__(self, file: Any, url: str, storage: Mapping[str, Any]) -> None:
+        self.file, self.url, self.storage = file, url, storage
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.file, name)
+        return self.call(found) if callable(found) else found
+
+    def call(self, method: Any) -> Any:
+        """A method, watched."""
+
+        def watched(*given: Any) -> Any:
+            with store_errors(self.url, self.storage):
+                return method(*given)
+
+        return watched
+
+
+def reason(error: BaseException) -> str:
+    """An error's first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

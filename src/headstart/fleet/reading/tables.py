@@ -1,0 +1,116 @@
+"""Parquet and Arrow IPC (Feather too): parts are row groups and record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headstart.fleet.reading.cells import Block
+from headstart.fleet.reading.columns import Columns, Resolved, is_text
+
+__all__ = ["ArrowFile", "ParquetFile", "Span"]
+
+Span = tuple[int, int, int | None]  # from, to, and how many rows, where that is known
+
+MAGIC = b"ARROW1"
+
+
+class ParquetFile:
+    """A Parquet file.
+
+    Parameters
+    ----------
+    source
+        The file, open.
+    path
+        Its name, for messages.
+    columns
+        What will be read.
+    remote
+        Whether it is worth while to fetch all columns of a row group at once.
+    """
+
+    def __init__(
+        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
+    ) -> None:
+        self.source, self.path, self.remote = source, path, remote
+        self.metadata = pq.read_metadata(source)
+        self.schema: pa.Schema | None = self.metadata.schema.to_arrow_schema()
+
+    def spans(self, rows: int) -> list[Span]:
+        """Ranges of row groups of about that many rows."""
+        ranges: list[Span] = []
+        start = size = 0
+        for group in range(self.metadata.num_row_groups):
+            more = self.metadata.row_group(group).num_rows
+            if size and size + more > rows:
+                ranges.append((start, group, size))
+                start, size = group, 0
+            size += more
+        return [*ranges, (start, self.metadata.num_row_groups, size)] if size else ranges
+
+    def blocks(
+        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
+    ) -> Iterator[Block]:
+        """The rows of some row groups, at most ``rows`` at a time."""
+        # Text is read as codes into a dictionary: that is how it lies in the file.
+        task = resolved.columns.task
+        coded = [task] if task in resolved.used and is_text(resolved.types[task]) else []
+        reader = pq.ParquetFile(
+            self.source, metadata=self.metadata, read_dictionary=coded, pre_buffer=self.remote
+        )
+        first = sum(self.metadata.row_group(group).num_rows for group in range(span[0]))
+        for group in range(*span):
+            for batch in reader.iter_batches(
+                batch_size=rows, row_groups=[group], columns=resolved.used, use_threads=threads
+            ):
+                yield Block(pa.Table.from_batches([batch]), self.path, first)
+                first += batch.num_rows
+
+
+class ArrowFile:
+    """An Arrow IPC file, or a stream of Arrow's, which can be read only from its beginning."""
+
+    def __init__(
+        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
+    ) -> None:
+        self.source, self.path = source, path
+        source.seek(0)
+        self.stream = source.read(len(MAGIC)) != MAGIC
+        self.schema: pa.Schema | None = self.open().schema
+
+    def open(self, options: pa.ipc.IpcReadOptions | None = None) -> pa.RecordBatchReader:
+        """A reader of all record batches."""
+        self.source.seek(0)
+        return (pa.ipc.open_stream if self.stream else pa.ipc.open_file)(
+            self.source, options=options
+        )
+
+    def spans(self, rows: int) -> list[Span]:
+        """Ranges of record batches of about that many rows, taking the first batch for typical."""
+        if self.stream:
+            return [(0, 0, None)]
+        reader = self.open()
+        count = reader.num_record_batches
+        typical = max(1, reader.get_batch(0).num_rows) if count else 1
+        step = max(1, rows // typical)
+        return [
+            (start, min(start + step, count), typical * (min(start + step, count) - start))
+            for start in range(0, count, step)
+        ]
+
+    def blocks(
+        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
+    ) -> Iterator[Block]:
+        """The rows of some record batches, at most ``rows`` at a time."""
+        assert self.schema is not None
+        places = sorted(self.schema.names.index(name) for name in resolved.used)
+        reader = self.open(pa.ipc.IpcReadOptions(included_fields=places, use_threads=threads))
+        batches = reader if self.stream else map(reader.get_batch, range(*span))
+        file = self.path if span[0] == 0 else f"{self.path} from record batch {span[0]:,}"
+        first = 0
+        for batch in batches:
+            yield from Block(pa.Table.from_batches([batch]), file, first).slices(rows)
+            first += batch.num_rows
