@@ -16,7 +16,7 @@ from headstart.features.sizes import UsualSizes
 
 DIM, ARMS, NOISE = 30, 20, 0.1
 ROUNDS, PAIRS = 32, 100  # in as many rounds, evidence is added up once
-LIMIT = 2.1  # 1.8 is the aim, on a machine with nothing else to do
+LIMIT = 2.5  # 1.8 is the aim; the rest is for other processes of the machine
 
 #: As the literature has it with a known noise, the same with a noise to be estimated, and as users
 #: get it: with an intercept, in the features' own units.
