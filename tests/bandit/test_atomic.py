@@ -271,7 +271,7 @@ OPERATIONS = {
 class TestEverythingElse:
     @pytest.mark.parametrize("operate", OPERATIONS.values(), ids=OPERATIONS)
     @pytest.mark.parametrize(
-        ("name", "step"), [("default", 41), ("Bias", 5), ("ccipca", 23), ("mixture", 97)]
+        ("name", "step"), [("default", 41), ("Bias", 13), ("ccipca", 23), ("mixture", 97)]
     )
     def test_leaves_sound_books_and_can_be_repeated(self, name, step, operate, same_prior):
         bandit, _ = busy(BANDITS[name])
