@@ -37,7 +37,7 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
-from headstart.model.information_form import MAX_INFORMATION, information_posterior
+from headstart.model.information_form import MAX_INFORMATION, with_information_form
 from headstart.model.prior import ONE_NOISE, Prior, covariance_of
 from headstart.records import Array
 
@@ -378,26 +378,6 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple
         information, square = float(information), float(square)
     noise = noise_from_rewards(prior, square, rounds, noise)
     return mean, root, information, rounds, noise, prior, square, scale
-
-
-def with_information_form(
-    prior: Prior, start: Array, evidence: Evidence, found: tuple[Array, ...], inner: Array
-) -> tuple[Array, ...]:
-    """The same posteriors, found anew where products have lost too many digits."""
-    mean, root, information, square = (np.array(part) for part in found)
-    shape = (*information.shape, prior.dim)
-    centre, moment = np.broadcast_to(prior.mean, shape), np.broadcast_to(evidence.moment, shape)
-    gram = np.broadcast_to(evidence.gram, (*shape, prior.dim))
-    start = np.broadcast_to(start, (*shape, prior.dim))
-    squares = np.broadcast_to(evidence.squares, information.shape)
-    for at in np.ndindex(information.shape):
-        if inner[at].diagonal().max() > MAX_INFORMATION:
-            graded = information_posterior(
-                centre[at], start[at], gram[at], moment[at], float(squares[at])
-            )
-            if graded is not None:
-                root[at], mean[at], information[at], square[at] = graded
-    return mean, root, information, square
 
 
 MIN_RESIDUAL_FREEDOM = 4  # degrees of freedom from which on residuals tell the noise

@@ -8,13 +8,23 @@ factored.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from headstart.records import Array
 
-__all__ = ["MAX_INFORMATION", "InformationPosterior", "information_posterior", "sums_are_accurate"]
+if TYPE_CHECKING:
+    from headstart.model.evidence import Evidence
+    from headstart.model.prior import Prior
+
+__all__ = [
+    "MAX_INFORMATION",
+    "InformationPosterior",
+    "information_posterior",
+    "sums_are_accurate",
+    "with_information_form",
+]
 
 #: Information in one direction, in prior units, from which on products lose too many digits.
 MAX_INFORMATION = 1e11
@@ -121,3 +131,23 @@ def scaled_inverse(matrix: Array) -> Inverse | None:
     half = unscaled * scale
     log_det = 2.0 * float(np.log(scale).sum() - np.log(np.diagonal(lower)).sum())
     return Inverse(half.T @ half, half.T, log_det, bool((unscaled**2).sum() > LOST))
+
+
+def with_information_form(
+    prior: Prior, start: Array, evidence: Evidence, found: tuple[Array, ...], inner: Array
+) -> tuple[Array, ...]:
+    """The same posteriors, found anew where products have lost too many digits."""
+    mean, root, information, square = (np.array(part) for part in found)
+    shape = (*information.shape, prior.dim)
+    centre, moment = np.broadcast_to(prior.mean, shape), np.broadcast_to(evidence.moment, shape)
+    gram = np.broadcast_to(evidence.gram, (*shape, prior.dim))
+    start = np.broadcast_to(start, (*shape, prior.dim))
+    squares = np.broadcast_to(evidence.squares, information.shape)
+    for at in np.ndindex(information.shape):
+        if inner[at].diagonal().max() > MAX_INFORMATION:
+            graded = information_posterior(
+                centre[at], start[at], gram[at], moment[at], float(squares[at])
+            )
+            if graded is not None:
+                root[at], mean[at], information[at], square[at] = graded
+    return mean, root, information, square
