@@ -34,6 +34,7 @@ from headstart.theory.learning import (
     ridge_error,
 )
 from headstart.theory.regret import (
+    estimation_ridge,
     inner_regularisation,
     outer_regularisation,
     regularisation,
@@ -66,6 +67,7 @@ __all__ = [
     "covariance_error",
     "draw_radius",
     "elliptical_bound",
+    "estimation_ridge",
     "gram_eigenvalue",
     "information_bound",
     "inner_regularisation",

@@ -18,6 +18,7 @@ from headstart.theory.confidence import (
 )
 
 __all__ = [
+    "estimation_ridge",
     "inner_regularisation",
     "outer_regularisation",
     "regularisation",
@@ -68,6 +69,15 @@ def inner_regularisation(bound: float, noise: Any, *, printed: bool = False) -> 
     """λ₂ of :func:`regularisation`, for arrays of NumPy or JAX and without checks."""
     xp = array_namespace(noise)
     return (1.0 if printed else xp.asarray(noise) ** 2) / bound**2
+
+
+def estimation_ridge(horizon: int, bound: float) -> float:
+    """1/(nV²), the λ of the ridge estimates that the prior is learned from.
+
+    >>> estimation_ridge(horizon=250, bound=1.0)
+    0.004
+    """
+    return 1.0 / (horizon * bound**2)
 
 
 def ucb_regret_bound(

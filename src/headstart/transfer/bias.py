@@ -12,6 +12,7 @@ from headstart.arrays import array_namespace, norm
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array, Record
+from headstart.theory import estimation_ridge
 from headstart.transfer.base import Explanation, Transfer, check_choice
 from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
@@ -140,7 +141,7 @@ class Bias(Transfer):
 
     def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""
-        return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+        return estimation_ridge(self.horizon, self.bound) if self.ridge is None else self.ridge
 
     def residual_projection(self, state: BiasState) -> tuple[Array, Array, Any]:
         """There is no plane: P̂⊥ is I."""

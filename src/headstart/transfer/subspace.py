@@ -16,6 +16,7 @@ from headstart.records import Array, Record
 from headstart.subspace import CCIPCA, PCA, Components, ExactPCA, gated_log_gap, log_gap, raw_gap
 from headstart.theory import (
     bias_term,
+    estimation_ridge,
     inner_regularisation,
     outer_regularisation,
     projection_error,
@@ -317,7 +318,7 @@ class Subspace(Transfer):
 
     def estimate_ridge(self) -> float:
         """The λ of the estimates: given, or 1/(nV²)."""
-        return self.ridge if self.ridge is not None else 1.0 / (self.horizon * self.bound**2)
+        return estimation_ridge(self.horizon, self.bound) if self.ridge is None else self.ridge
 
     def residual_projection(self, state: SubspaceState) -> tuple[Array, Array, Any]:
         """P̂⊥ = I − P̂ as learned, once the warm-up is over."""
