@@ -62,10 +62,10 @@ def play(id, blocks):
 for n in range(20):  # so that what is only needed once is there
     play(n, 1)
 before = in_use()
-for n in range(200):  # many: what NumPy keeps for its next arrays, a few kB, is not a task's
+for n in range(100):  # many: what NumPy keeps for its next arrays, a few kB, is not a task's
     play(f"user-{n:06}", 10)
-each = (in_use() - before) / 200
-assert bandit.report().rounds == 200 * 240 + 20 * 24
+each = (in_use() - before) / 100
+assert bandit.report().rounds == 100 * 240 + 20 * 24
 print(each)
 """
 
@@ -168,10 +168,10 @@ def test_deleted_tasks_leave_nothing(traced):
                 task.close()
             task.delete()
 
-    come_and_go(200)
+    come_and_go(100)
     before = traced()
-    come_and_go(200)
-    assert traced() - before < 20_000  # 100 bytes each
+    come_and_go(100)
+    assert traced() - before < 10_000  # 100 bytes each
 
 
 def test_only_so_many_beliefs_are_kept_at_hand(traced):
