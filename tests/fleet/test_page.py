@@ -13,7 +13,7 @@ import pytest
 import headstart as hs
 from headstart.errors import FileError
 from headstart.fleet import Columns, Logs, evaluate
-from headstart.fleet.checking.profile import doubling
+from headstart.fleet.checking.scan import doubling
 from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.page import check_place, write_page
 

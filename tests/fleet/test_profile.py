@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check
 from headstart.fleet.checking.collinear import dependences
-from headstart.fleet.checking.profile import Tally, doubling
 from headstart.fleet.checking.rounds import Turns
+from headstart.fleet.checking.scan import Tally, doubling
 from headstart.fleet.reading.rows import Rows
 
 PLAIN = Columns("task", "reward", "x*")
