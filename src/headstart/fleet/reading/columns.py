@@ -294,3 +294,28 @@ def check_kind(role: str, name: str, kind: pa.DataType, where: str) -> None:
 def is_time(kind: pa.DataType) -> bool:
     """Whether cells of this type are points in time, or spans of it."""
     return bool(kinds.is_timestamp(kind) or kinds.is_date(kind) or kinds.is_duration(kind))
+
+
+def time_unit(kind: pa.DataType) -> str:
+    """What a timestamp's numbers mean; nothing where none is there."""
+    if kinds.is_null(kind):
+        return ""
+    if kinds.is_integer(kind):
+        return "whole numbers"
+    if kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return "seconds with fractions"
+    return "spans of time" if kinds.is_duration(kind) else "times"
+
+
+#: What people call the column that says which arm was shown.
+FLAGS = ("chosen", "shown", "selected", "displayed", "picked", "played", "served", "taken")
+
+
+def find_flag(schema: pa.Schema, columns: Columns) -> str | None:
+    """A column that seems to say which arm was shown, by its name and type."""
+    used = set(columns.roles.values())
+    for field in schema:
+        name = field.name.lower().removeprefix("is_").removeprefix("was_").removeprefix("arm_")
+        if name in FLAGS and field.name not in used and is_number(field.type):
+            return str(field.name)
+    return None

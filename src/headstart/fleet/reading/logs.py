@@ -12,14 +12,21 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as kinds
 
 from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.reading import files
 from headstart.fleet.reading.blocks import to_rows
 from headstart.fleet.reading.cells import Block
-from headstart.fleet.reading.columns import Columns, Resolved, is_number, is_text, natural
+from headstart.fleet.reading.columns import (
+    Columns,
+    Resolved,
+    find_flag,
+    is_number,
+    is_text,
+    natural,
+    time_unit,
+)
 from headstart.fleet.reading.csv_file import CsvFile
 from headstart.fleet.reading.json_file import JsonFile
 from headstart.fleet.reading.repeats import MOST
@@ -122,7 +129,7 @@ class Logs:
                 if reader.schema is None:  # a file of lines that has none
                     continue
                 if columns.chosen is None:
-                    self.flag = flag_in(reader.schema, columns)
+                    self.flag = find_flag(reader.schema, columns)
                 resolved = self.resolve(reader, file.path)
                 break
         else:
@@ -367,31 +374,6 @@ def describe_id_types(tasks: Sequence[str | None], found: Sequence[files.File]) 
         return []
     said = " and ".join(f"{kind} in {found[tasks.index(kind)].path!r}" for kind in written)
     return [f"task ids are {said}: they are compared as text, so that 7 and '7' are the same task"]
-
-
-def time_unit(kind: pa.DataType) -> str:
-    """What a timestamp's numbers mean; nothing where none is there."""
-    if kinds.is_null(kind):
-        return ""
-    if kinds.is_integer(kind):
-        return "whole numbers"
-    if kinds.is_floating(kind) or kinds.is_decimal(kind):
-        return "seconds with fractions"
-    return "spans of time" if kinds.is_duration(kind) else "times"
-
-
-#: What people call the column that says which arm was shown.
-FLAGS = ("chosen", "shown", "selected", "displayed", "picked", "played", "served", "taken")
-
-
-def flag_in(schema: pa.Schema, columns: Columns) -> str | None:
-    """A column that seems to say which arm was shown, by its name and type."""
-    used = set(columns.roles.values())
-    for field in schema:
-        plain = field.name.lower().removeprefix("is_").removeprefix("was_").removeprefix("arm_")
-        if plain in FLAGS and field.name not in used and is_number(field.type):
-            return str(field.name)
-    return None
 
 
 def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:
