@@ -19,7 +19,7 @@ from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
-from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
+from headstart.features.conversion import Features, allowed_arms
 from headstart.features.reader import ContextReader
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
@@ -215,6 +215,7 @@ class BanditState:
             position = number - entry.first_number
             rng: Any = Stream(self.streams, key, position)
             arm, score, forced = rule.choose(belief, rows, rng, allowed)
+            score = ledger.rewards.score(score)
             changed = entry.cached is not cached and entry.cached is not None
             if changed or entry.next_number != number:
                 raise TaskError(
@@ -261,6 +262,7 @@ class BanditState:
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
             arms, scores, forced = rule.choose_many(beliefs, tables, streams)
+            scores = ledger.rewards.score(scores)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
@@ -328,11 +330,10 @@ class BanditState:
             raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
         if task is not None and name != task:
             raise ChoiceError(f"choice {choice.id} belongs to task {name!r}, not {task!r}")
-        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
-            reward = check_reward(reward)
+        reward = self.ledger.rewards.read(reward)
         if self.ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
-        return name, epoch, number, row, float(reward), choice.forced
+        return name, epoch, number, row, reward, choice.forced
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""
@@ -350,7 +351,7 @@ class BanditState:
                 raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
             choice = Choice.from_token(token, self.origin)
             check_choice(choice, self.origin, self.reader.features.context_dim)
-            reward = check_reward(reward)
+            self.ledger.rewards.read(reward)
             if choice.task not in entries:
                 if choice.number < entries.first_number:
                     raise TaskError(f"task {choice.task!r} of choice {choice.id} was deleted")
