@@ -236,7 +236,7 @@ class Bandit:
         """Delete a task: its evidence, and what it contributed to the prior."""
         self._state.delete(checks.task_name(id))
 
-    def choose_many(self, ids: Sequence[str | int], contexts: Any) -> Choices:
+    def choose_many(self, ids: Sequence[str | int], contexts: Any, exclude: Any = None) -> Choices:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
@@ -246,8 +246,11 @@ class Bandit:
         ----------
         ids : sequence of str or int
             The tasks' ids.
-        contexts : array_like of shape (tasks, arms, dim)
-            What is on offer to each task.
+        contexts : array_like of shape (tasks, arms, dim), or sequence of tables
+            What is on offer to each task. Tables, one per task, may be arrays, lists or data
+            frames, and differ in their number of arms.
+        exclude : sequence, default None
+            For each task, the arms that must not be picked (row numbers, or a mask), or ``None``.
 
         Returns
         -------
@@ -265,7 +268,7 @@ class Bandit:
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise checks.refuse("ids", "a list of task ids", ids)
-        return self._state.choose_many([checks.task_name(id) for id in ids], contexts)
+        return self._state.choose_many([checks.task_name(id) for id in ids], contexts, exclude)
 
     def freeze(self) -> None:
         """Stop learning: ``learn`` and ``close`` change nothing, and tasks can still choose."""

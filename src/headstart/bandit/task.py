@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -80,8 +80,14 @@ class Task:
         """The posterior: a prior without the task's own evidence, and its evidence."""
         return self._state.belief(self._id)
 
-    def choose(self, contexts: Any, exclude: Any = None) -> Choice:
-        """Choose one of the arms on offer.
+    @overload
+    def choose(self, contexts: Any, exclude: Any = None, *, k: None = None) -> Choice: ...
+    @overload
+    def choose(self, contexts: Any, exclude: Any = None, *, k: int) -> list[Choice]: ...
+    def choose(
+        self, contexts: Any, exclude: Any = None, *, k: int | None = None
+    ) -> Choice | list[Choice]:
+        """Choose one of the arms on offer, or several different ones.
 
         Parameters
         ----------
@@ -89,12 +95,30 @@ class Task:
             One row of features per arm.
         exclude : sequence of int or of bool, default None
             Arms that must not be picked: row numbers, or a mask.
+        k : int, optional
+            How many arms to pick, for example the length of a list that is shown.
 
         Returns
         -------
-        Choice
+        Choice or list of Choice
+            With ``k``, a list of ``k`` choices of different arms, best first. Each is learned from
+            by itself, and its propensities are those given the arms before it in the list.
+
+        Notes
+        -----
+        Position after position, the rule picks among the arms that are left. A draw of Thompson
+        sampling ranks all arms, unless its rule explores uniformly (``explore``): then every
+        position has a draw of its own. All choices of a list are made from the same belief.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> task = hs.Bandit(dim=2, seed=0).task("user-42")
+        >>> choices = task.choose([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], k=2)
+        >>> task.learn(choices, [0.0, 1.0])
+        True
         """
-        return self._state.choose(self._id, contexts, exclude)
+        return self._state.choose(self._id, contexts, exclude, k)
 
     def learn(self, choice: Any, reward: Any) -> bool:
         """Learn the reward of a choice of this task, or of several.

@@ -206,11 +206,18 @@ class Ledger:
         return cached.belief, cached.alone, offered
 
     def record_choice(
-        self, name: str, prepared: PreparedChoice, stream_key: Any, *, is_frozen: bool
+        self,
+        name: str,
+        prepared: PreparedChoice,
+        stream_key: Any,
+        *,
+        is_frozen: bool,
+        count: int = 1,
     ) -> None:
         """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
-        Of a closed task of a frozen bandit, the choice is only counted.
+        Of a closed task of a frozen bandit, the choice is only counted. ``count`` choices may be
+        made from one belief.
         """
         belief, alone, offered = prepared
         entry, closed = self.entries[name], name in self.prior_state.closed
@@ -224,9 +231,10 @@ class Ledger:
             if closed:
                 self.reopen(name)
             self.cache_belief(name, belief, alone, stream_key)
-        if not entry.count_choice(self.entries.epoch, self.choice_window):
-            marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
-            self.changes.commit((entry.set_marks, *marks))
+        for _ in range(count):
+            if not entry.count_choice(self.entries.epoch, self.choice_window):
+                marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
+                self.changes.commit((entry.set_marks, *marks))
 
     def learn_all(self, batch: Sequence[RewardedChoice]) -> None:
         """Learn from rewards that were checked: once this has begun, from all of them."""
@@ -277,7 +285,8 @@ class Ledger:
         else:
             done = (setattr, self, "batch_done", batch_done)
             self.changes.commit((self.entries.put_round, update), *(steps or ()), done)
-        if cached is not None and is_refresh_time(entry.next_number - entry.first_number):
+        # By the number of this choice and not of the latest one: several may be made at a time.
+        if cached is not None and is_refresh_time(number + 1 - entry.first_number):
             grown = has_grown(total - count, cached.other_rewards)
             if grown and self.prior_state.transfer.counts_running:
                 with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
