@@ -144,6 +144,42 @@ class Task:
         """
         return self._state.learn(choice, reward, self._id)
 
+    def observe(self, contexts: Any, rewards: Any, weight: Any = None) -> bool:
+        """Learn from rounds that were not choices of this bandit, such as rows of a log.
+
+        Parameters
+        ----------
+        contexts : array_like of shape (n, dim), or data frame
+            The context of the arm that was picked in each round.
+        rewards : array_like of shape (n,)
+            The reward of each round.
+        weight : float, or array_like of shape (n,), optional
+            How often each round counts: 1 unless given. A round of weight 0 is left out.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+
+        Notes
+        -----
+        The evidence is the same as if the bandit had chosen these contexts and learned these
+        rewards, and does not depend on how rounds are divided into calls. Unlike ``learn``, it
+        cannot tell whether rounds are passed twice, and a journal does not record it.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> task = hs.Bandit(dim=2, seed=0).task("user-42")
+        >>> task.observe([[1.0, 0.0], [0.0, 1.0]], [0.3, 0.8], weight=[1.0, 2.0])
+        True
+        >>> task.rounds, task.evidence.rounds
+        (2, 3.0)
+        """
+        from headstart.bandit.observation import observe_rounds
+
+        return observe_rounds(self._state, self._id, contexts, rewards, weight)
+
     def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:
         """Expected rewards of arms, with intervals.
 
