@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headstart.errors import InputError
 from headstart.fleet import Columns
 from headstart.fleet.reading.columns import natural
-from headstart.fleet.reading.task_ids import hash_ids
+from headstart.fleet.reading.hashing import hash_ids
 
 NUMBER = pa.float64()
 
@@ -188,17 +188,19 @@ def test_ids_have_hashes_of_their_own(ids, start):
     found = hash_ids(pa.array(ids, pa.string()))
     assert found.tolist() == [looped_hash(text.encode()) for text in ids]
     assert len(set(found.tolist())) == len(set(ids))
+    seeded = hash_ids(pa.array(ids, pa.string()), seed=3).tolist()
+    assert seeded == [looped_hash(text.encode(), seed=3) for text in ids]
     sliced = pa.array(ids, pa.string())[start:]  # an array may begin anywhere in its buffers
     assert hash_ids(sliced).tolist() == found[start:].tolist()
 
 
-def looped_hash(text, bits=2**64):
+def looped_hash(text, seed=0, bits=2**64):
     def mix(key):
         key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 % bits
         key = (key ^ (key >> 27)) * 0x94D049BB133111EB % bits
         return key ^ (key >> 31)
 
-    key = mix((len(text) + 0x9E3779B97F4A7C15) % bits)
+    key = mix((len(text) + mix(seed + 0x9E3779B97F4A7C15)) % bits)
     for at in range(0, len(text), 8):
-        key = mix(key ^ int.from_bytes(text[at : at + 8].rjust(8, b"\0"), "little"))
+        key = mix(key ^ int.from_bytes(text[at : at + 8].ljust(8, b"\0"), "little"))
     return key

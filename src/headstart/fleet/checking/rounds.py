@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headstart.fleet.reading.hashing import hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.reading.task_ids import hash_ids, mix_bits
 
 __all__ = ["TurnCounts", "Turns"]
 

@@ -18,9 +18,7 @@ from headstart.fleet.reading.arrays import as_array, as_arrow, filled
 from headstart.fleet.reading.cells import Cells
 from headstart.fleet.reading.rows import drop_unused_ids
 
-__all__ = ["Keys", "hash_ids", "mix_bits", "read_task"]
-
-Keys = npt.NDArray[np.uint64]
+__all__ = ["read_task"]
 
 LONGEST = 1000  # characters of a task id
 
@@ -99,36 +97,3 @@ def decode_ids(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.boo
         ids = pa.array([(cell or b"").decode(errors="replace") for cell in cells], pa.string())
         return ids, as_array(pc.match_substring(ids, "\ufffd"))
     return ids.fill_null("") if ids.null_count else ids, np.zeros(len(ids), dtype=bool)
-
-
-def hash_ids(ids: pa.Array) -> Keys:
-    """64 bits for each id, as good as random, and the same in every process and version.
-
-    Ids are compared as text, so that a whole number has the hash of its text. The text is read as
-    words w of eight bytes, the last of them filled up with zeros: h ← mix(h ⊕ w) for each, from a
-    hash of its length on, where mix is :func:`mix_bits`.
-
-    >>> hash_ids(pa.array(["7", "user-42"])).tolist(), hash_ids(pa.array([7])).tolist()
-    ([5171780414892500823, 354367409640428795], [5171780414892500823])
-    """
-    text = ids.cast(pa.large_string())
-    _, offsets, data = text.buffers()
-    edges = np.frombuffer(offsets, "<i8", len(text) + 1, 8 * text.offset)
-    lengths = np.diff(edges)
-    keys = mix_bits(lengths.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
-    cells = np.frombuffer(data or b"", np.uint8)[edges[0] : edges[-1]]
-    padded = np.append(cells, np.zeros(8, np.uint8))
-    words: Keys = np.ndarray(len(padded) - 7, "<u8", padded, strides=(1,))  # from each byte on
-    for start in range(0, int(lengths.max(initial=0)), 8):
-        use = np.flatnonzero(lengths > start)
-        beyond = np.maximum(start + 8 - lengths[use], 0).astype(np.uint64) * np.uint64(8)
-        word = words[edges[use] - edges[0] + start] << beyond  # without bytes of the next id
-        keys[use] = mix_bits(keys[use] ^ word)
-    return keys
-
-
-def mix_bits(keys: Keys) -> Keys:
-    """Bits spread over all places (the finishing steps of SplitMix64)."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))

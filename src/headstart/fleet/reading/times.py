@@ -15,7 +15,7 @@ import pyarrow.types as kinds
 from headstart.fleet.reading.arrays import as_array, filled
 from headstart.fleet.reading.cells import Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import is_text, is_time
-from headstart.fleet.reading.task_ids import hash_ids
+from headstart.fleet.reading.hashing import hash_ids
 
 __all__ = ["read_rounds", "read_times"]
 
