@@ -217,6 +217,8 @@ def evaluate(
     clip: Annotated[
         float | None, typer.Option(help="Limit of importance weights; none by default.")
     ] = None,
+    cluster: Cluster = None,
+    workers: Workers = None,
     out: Out = Path("results/evaluation"),
     as_json: Json = False,
 ) -> None:
@@ -245,6 +247,8 @@ def evaluate(
             intercept=intercept,
             standardize=standardize,
             clip=clip,
+            cluster=cluster,
+            workers=workers,
             progress=progress,
         )
     path = write_page(found, out)
