@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from headstart.fleet.reading.hashing import Hashes
 
-__all__ = ["MAX_KEYS", "KeyedSums"]
+__all__ = ["MAX_KEYS", "KeyedSums", "count_by_doubling"]
 
 MAX_KEYS = 2_000_000
 ALL = 2**64
@@ -28,7 +28,7 @@ class KeyedSums:
     reductions
         How each column is combined: ``np.add``, ``np.minimum`` …
     max_keys
-        How many keys are kept; of more, a sample.
+        How many keys are kept, two million unless given; of more, a sample.
 
     Examples
     --------
@@ -39,8 +39,8 @@ class KeyedSums:
     (array([3, 5], dtype=uint64), array([2, 2]))
     """
 
-    def __init__(self, *reductions: np.ufunc, max_keys: int = MAX_KEYS) -> None:
-        self.reductions, self.max_keys, self.limit = reductions, max_keys, ALL
+    def __init__(self, *reductions: np.ufunc, max_keys: int | None = None) -> None:
+        self.reductions, self.max_keys, self.limit = reductions, max_keys or MAX_KEYS, ALL
         self.pending: list[tuple[npt.NDArray[Any], ...]] = []  # the first is in order
 
     def add(self, keys: Hashes, *columns: npt.NDArray[Any]) -> None:
@@ -97,3 +97,18 @@ class KeyedSums:
     def total(self) -> int:
         """How many keys there are in all; an estimate where not all are kept."""
         return round(len(self.keys) / self.share)
+
+
+def count_by_doubling(sizes: npt.NDArray[Any]) -> list[tuple[int, int, int]]:
+    """How many of some sizes are 0, 1, 2–3, 4–7 …: from, to and how many, from the least size on.
+
+    >>> count_by_doubling(np.array([1, 5, 7]))
+    [(1, 1, 1), (2, 3, 0), (4, 7, 2)]
+    """
+    bits = np.frexp(np.asarray(sizes, dtype=np.float64))[1]
+    counts = np.bincount(bits) if len(bits) else np.zeros(0, int)
+    first = int(np.argmax(counts > 0)) if len(counts) else 0
+    return [
+        ((1 << bit) >> 1, max((1 << bit) - 1, 0), int(counts[bit]))
+        for bit in range(first, len(counts))
+    ]
