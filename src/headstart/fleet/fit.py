@@ -238,13 +238,18 @@ def fit(
             finally:
                 gathered.shelf.remove()
         else:
-            from headstart.fleet.engines.cluster import connected
+            from headstart.fleet.engines.cluster import connect
             from headstart.fleet.engines.hand_out import gathered as spread_out
 
             with (
-                connected(cluster, workers) as ray,
+                connect(cluster, workers) as there,
                 spread_out(
-                    ray, plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
+                    there.ray,
+                    plan.logs,
+                    workers=workers,
+                    memory=memory,
+                    folder=folder,
+                    progress=progress,
                 ) as spread,
             ):
                 spread.told = told

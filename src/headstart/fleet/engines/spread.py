@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headstart.fleet.engines.cluster import asked
+from headstart.fleet.engines.cluster import fetch_all
 from headstart.fleet.engines.threads import blocks_of
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.logs import Part
@@ -189,7 +189,9 @@ class Spread(Buckets):
         super().__init__(dim, sizes := [0] * BUCKETS)
         self.ray, self.workers, self.tally = ray, list(workers), tally
         self.duties = [ray.put(duty) for duty in duties]  # once: they go with every call
-        for held in asked(ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]):
+        for held in fetch_all(
+            ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]
+        ):
             for bucket, size in held.items():
                 sizes[bucket] = size
 
@@ -204,7 +206,7 @@ class Spread(Buckets):
         call = Call(function, arguments, self.units, len(self))
         found: dict[int, Found] = {}
         calls = [worker.apply.remote(duty, call, first) for worker, duty in self.each_worker()]
-        for part in asked(self.ray, calls):
+        for part in fetch_all(self.ray, calls):
             found |= part
         if self.told is not None:
             self.told()
@@ -214,5 +216,5 @@ class Spread(Buckets):
         """The tasks of one bucket."""
         place = bucket % len(self.workers)
         call = self.workers[place].portion.remote(self.duties[place], bucket)
-        (portion,) = asked(self.ray, [call])
+        (portion,) = fetch_all(self.ray, [call])
         return Portion(portion.names, np.array(portion.rows))
