@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
-from headstart.fleet.reading.repeats import mix_bits
+from headstart.fleet.reading.hashing import hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows
 
 __all__ = ["TurnCounts", "Turns"]
@@ -57,7 +56,7 @@ class Turns:
         """Count the rounds of a block."""
         if rows.rounds is None or not rows.count:
             return
-        tasks = np.array([task_key(name) for name in rows.names], dtype=np.uint64)
+        tasks = hash_ids(rows.ids)
         keys = mix_bits(tasks[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
         values = np.zeros((4, rows.count))
         values[0] = 1
@@ -92,8 +91,3 @@ class Turns:
             summed=int(known.sum()),
             off=int(off.sum()),
         )
-
-
-def task_key(name: str) -> int:
-    """64 bits that stand for a task, the same in every run."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -19,8 +19,9 @@ from headstart.fleet.engines.spread import Duty, Spread, Worker
 from headstart.fleet.engines.threads import READING, Progress, amounts
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint
-from headstart.fleet.summing.checkpoint import Kept, Tally
+from headstart.fleet.summing.checkpoint import Kept
 from headstart.fleet.summing.shelf import BUCKETS
+from headstart.fleet.summing.summary import ReadSummary
 
 __all__ = ["gathered"]
 
@@ -95,10 +96,10 @@ class HandOut:
             for place in range(len(crew)):
                 files = tuple(kept.old_runs[place :: len(crew)])
                 self.duties[place] = Duty(logs, folder=kept.folder, files=files)
-        self.tally = Tally()
+        self.tally = ReadSummary()
         if kept is not None:
             self.tally.add(kept.old)
-        self.fresh = [Tally() for _ in crew]  # what was not kept yet
+        self.fresh = [ReadSummary() for _ in crew]  # what was not kept yet
         self.due = [time.monotonic() + checkpoint.OFTEN for _ in crew]
         self.waiting: dict[Any, tuple[int, Part | None]] = {}
 
@@ -152,7 +153,7 @@ class HandOut:
             return place, part
         assert self.kept is not None
         self.kept.add(found, self.fresh[place])
-        self.fresh[place] = Tally()
+        self.fresh[place] = ReadSummary()
         self.due[place] = time.monotonic() + checkpoint.OFTEN
         duty = self.duties[place]
         self.duties[place] = duty._replace(parts=(), files=(*duty.files, *found))

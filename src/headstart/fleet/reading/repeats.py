@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headstart.fleet.reading.hashing import hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.transpose import Upright
 
-__all__ = ["MOST", "IdForms", "fingerprints", "mix_bits", "repeated_rows"]
+__all__ = ["MOST", "IdForms", "fingerprints", "repeated_rows"]
 
 Keys = npt.NDArray[np.uint64]
 
@@ -32,9 +33,7 @@ def fingerprints(rows: Rows, share: float = 1.0) -> Keys | None:
     when = [part for part in (rows.rounds, rows.timestamps) if part is not None]
     if not when or not share:
         return None
-    import polars as pl  # its hash is the same for a text in every process
-
-    tasks = pl.Series("id", rows.names, dtype=pl.String).hash().to_numpy()
+    tasks = hash_ids(rows.ids)
     keys = tasks[rows.codes] if rows.count else np.zeros(0, dtype=np.uint64)
     for part in when:
         keys = mix_bits(keys ^ mix_bits(part.view(np.uint64)))
@@ -46,13 +45,6 @@ def fingerprints(rows: Rows, share: float = 1.0) -> Keys | None:
         bits = np.ascontiguousarray(column[use], dtype=np.float64).view(np.uint64)
         keys = mix_bits(keys ^ mix_bits(bits + np.uint64(1)))
     return keys
-
-
-def mix_bits(keys: Keys) -> Keys:
-    """Bits spread over all places (the finishing steps of SplitMix64)."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))
 
 
 def repeated_rows(found: Iterable[Keys], share: float = 1.0) -> list[str]:
