@@ -11,7 +11,7 @@ import pytest
 
 import headstart as hs
 from headstart.errors import InputError
-from headstart.fleet import Columns, Logs, evaluate, fit
+from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.engines.jobs import map_here
 from headstart.fleet.evaluation import models
 from headstart.fleet.evaluation import sample as sampling
@@ -130,7 +130,7 @@ def test_too_few_tasks_are_refused(opened, tasks):
 
 
 @pytest.mark.parametrize("max_tasks", [10**6, 7])
-@pytest.mark.parametrize("at_hand", [2**20, 20])
+@pytest.mark.parametrize("at_hand", [2**18, 20])
 def test_one_read_gives_the_rows_of_the_tasks_with_the_smallest_hashes(
     opened, monkeypatch, max_tasks, at_hand
 ):
@@ -212,7 +212,7 @@ def offered(tasks=30, arms=3, seed=0):
 WHOLE = Columns("task", "reward", "x*", round="round", chosen="chosen", propensity="propensity")
 
 
-@pytest.mark.parametrize("at_hand", [2**20, 40])
+@pytest.mark.parametrize("at_hand", [2**18, 40])
 def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
     monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)
     table = offered()
@@ -509,6 +509,24 @@ def test_the_same_twice_and_in_any_order(opened):
     for found in (one, other):
         del found["seconds"]
     assert same_numbers(one, other)
+
+
+def test_engines_give_the_same(tmp_path, logbook, machines):
+    """On one core, on two, and on a Ray cluster; of several files, with a sample of the tasks."""
+    table = log(50)
+    for number in range(4):
+        logbook.write(tmp_path / f"{number}.parquet", table.slice(150 * number, 150), 40)
+    logs = Logs(str(tmp_path / "*.parquet"), Columns("task", "reward", "x*", timestamp="when"))
+    engines = ({"workers": 1}, {"workers": 2}, {"cluster": "ray"})
+    one, *others = (evaluate(logs, most_tasks=40, **engine).summary() for engine in engines)
+    profile, *profiles = (check(logs, **engine).summary() for engine in engines)
+    for other in others:
+        other["seconds"] = one["seconds"]
+        assert same_numbers(one, other)
+    for other in profiles:
+        assert same_numbers(profile, other)
+    with pytest.raises(InputError, match="workers must be"):
+        check(logs, workers=0)
 
 
 def same_numbers(one, other):

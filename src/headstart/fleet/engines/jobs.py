@@ -42,10 +42,10 @@ def job_runner(cluster: str | None = None, workers: int | None = None) -> Iterat
         with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
             yield lambda *jobs: map_in_threads(pool, cores, *jobs)
         return
-    from headstart.fleet.engines.cluster import connected
+    from headstart.fleet.engines.cluster import connect
 
-    with connected(cluster, workers):
-        yield lambda *jobs: map_on_cluster(cluster, workers, *jobs)
+    with connect(cluster, workers) as there:
+        yield there.map
 
 
 def map_in_threads(
@@ -67,22 +67,3 @@ def map_in_threads(
     finally:
         for future in running:
             future.cancel()
-
-
-def map_on_cluster(
-    cluster: str,
-    workers: int | None,
-    function: Callable[..., Any],
-    jobs: Any,
-    *shared: Any,
-) -> Iterator[Any]:
-    """Jobs as tasks of Ray."""
-    from headstart.fleet.engines.cluster import run_jobs
-
-    early: dict[int, Any] = {}  # results that came before those of earlier jobs
-    done = 0
-    for place, result in run_jobs(jobs, function, *shared, cluster=cluster, workers=workers):
-        early[place] = result
-        while done in early:
-            yield early.pop(done)
-            done += 1

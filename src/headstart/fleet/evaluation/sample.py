@@ -26,8 +26,9 @@ from headstart.fleet.reading.hashing import Hashes, hash_ids
 from headstart.fleet.reading.keyed_sums import MAX_KEYS, KeyedSums
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import BadRows, Rows
+from headstart.fleet.summing.grams import ADD_ROWS
 from headstart.fleet.summing.outliers import Sampled
-from headstart.model.evidence import packed_size, upper_triangle
+from headstart.model.evidence import packed_size
 from headstart.records import Array
 
 __all__ = [
@@ -44,7 +45,7 @@ Columns = dict[str, npt.NDArray[Any]]
 Places = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
-ROWS_AT_HAND = 2**20  # rows that are collected before they are added up
+ROWS_AT_HAND = 2**18  # rows that are collected before they are added up
 OFFER_BYTES = 2**28  # of the features of arms on offer, at most
 NEVER = np.iinfo(np.int64).max
 ALL = 2**64  # above every hash
@@ -349,10 +350,12 @@ class SampleBuilder:
         reward, weight = rows["reward"], rows["weight"]
         self.lowest[places] = np.minimum(self.lowest[places], np.minimum.reduceat(reward, starts))
         self.highest[places] = np.maximum(self.highest[places], np.maximum.reduceat(reward, starts))
-        add_rows(self.evidence, places, starts, rows["features"], reward, weight)
+        order, edges = np.arange(len(reward)), np.append(starts, len(reward))
+        add, features = ADD_ROWS.form(len(reward)), rows["features"]
+        add(order, edges, places, features, self.dim, reward, weight, self.evidence)
         if self.plan.cut is not None:
             known = weight * (rows["when"] < self.plan.cut)
-            add_rows(self.early, places, starts, rows["features"], reward, known)
+            add(order, edges, places, features, self.dim, reward, known, self.early)
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
@@ -458,20 +461,6 @@ def round_ranks(rows: Columns, whole: bool) -> tuple[Places, npt.NDArray[np.bool
     rank = np.empty(len(heads), dtype=np.intp)
     rank[sequence] = np.arange(len(heads)) - np.searchsorted(owner, owner)
     return rank[group], head
-
-
-def add_rows(
-    table: Array, places: Places, starts: Places, features: Array, rewards: Array, weights: Array
-) -> None:
-    """Add rows, sorted by task, to the packed sums of their tasks; tasks begin at ``starts``."""
-    triangle = upper_triangle(features.shape[1])
-    for place, start, stop in zip(
-        places.tolist(), starts.tolist(), [*starts[1:].tolist(), len(rewards)], strict=True
-    ):
-        x, r = features[start:stop].astype(np.float64), rewards[start:stop]
-        heavy, w = x * weights[start:stop, None], weights[start:stop]
-        wr = w * r
-        table[place] += np.concatenate([(heavy.T @ x)[triangle], wr @ x, [w.sum(), wr @ r]])
 
 
 def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split]:

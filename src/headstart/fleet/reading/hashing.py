@@ -4,7 +4,7 @@ It is a function of the text of an id and of a seed alone, so it is the same in 
 every machine. A hash is a place among 2⁶⁴: partition p of P holds the tasks whose hash is in the
 p-th of P equal ranges, and tasks whose hash is below a limit are a random sample of all.
 
-It is not cryptographic: two ids may share a hash, by chance (one pair in ten billion million) or on
+It is not cryptographic: two ids may share a hash, by chance (among n ids about n²/2⁶⁵ pairs) or on
 purpose. Code that identifies tasks by their hash compares their ids too.
 """
 

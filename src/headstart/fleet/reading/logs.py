@@ -313,7 +313,9 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey().parts)
 
-    def read(self, part: Part, *, threads: bool = False, turned: bool = True) -> Iterator[Rows]:
+    def read(
+        self, part: Part, *, threads: bool = False, turned: bool = True, rows: int = BLOCK
+    ) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters
@@ -325,6 +327,8 @@ class Logs:
         turned
             Whether features are an array with a row for each row. Otherwise they may stay as the
             file has them, :class:`headstart.fleet.reading.transpose.Upright`, which saves a copy.
+        rows
+            How many rows a block has, at most.
 
         Raises
         ------
@@ -333,7 +337,7 @@ class Logs:
         """
         file = files.File(part.path, part.size, part.changed)
         files.check_unchanged(file, self.storage)
-        rows = max(1024, min(BLOCK, BYTES // (8 * self.dim)))
+        rows = max(1024, min(rows, BYTES // (8 * self.dim)))
         bad, seen = BadRows(), 0
         try:
             for block, resolved in self.blocks(part, rows, threads):
