@@ -223,6 +223,71 @@ class TestBinary:
         assert "noise" not in text
 
 
+def click_rows(seed, tasks=60, rounds=60):
+    """Rows of clicks of tasks around (1, −1, 0.5) with the level −2, in awkward units."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for name in range(tasks):
+        theta = np.array([1.0, -1.0, 0.5, -2.0]) + 0.5 * rng.standard_normal(4)
+        x = rng.standard_normal((rounds, 3))
+        click = rng.random(rounds) < expit(x @ theta[:3] + theta[3])
+        rows.append(np.column_stack([np.full(rounds, name), x * (1, 100, 0.01) + (0, 7, 0), click]))
+    table = np.concatenate(rows)
+    frame = dict(zip(("user", "a", "b", "c", "click"), table.T, strict=True))
+    return frame | {"user": frame["user"].astype(int)}
+
+
+class TestRows:
+    def test_a_fit_finds_the_population_in_any_order_of_rows(self):
+        frame = click_rows(0)
+        order = np.random.default_rng(1).permutation(len(frame["user"]))
+        shuffled = {name: column[order] for name, column in frame.items()}
+        means = []
+        for rows in (frame, shuffled):
+            bandit = hs.Bandit(DIM, reward="binary", seed=0)
+            bandit.fit(rows, task="user", reward="click")
+            means.append(bandit.prior.mean)
+        np.testing.assert_allclose(means[0], means[1], rtol=1e-9)
+        np.testing.assert_allclose(means[0], [1.0, -1.0, 0.5, -2.0], atol=0.2)
+        deviations = np.sqrt(np.diag(bandit.prior.covariance))
+        assert ((deviations > 0.3) & (deviations < 0.7)).all()
+        # The average arm of a new task, and that of one of the tasks that were fitted.
+        assert 0.1 < bandit.task("new").predict([[0.0, 7.0, 0.0]]).mean[0] < 0.2
+        assert bandit.task(3).rounds == 60
+        task = bandit.task(3)
+        task.learn(task.choose([[0.0, 7.0, 0.0]]), True)
+        with pytest.raises(hs.InputError, match="rewards must be 0 or 1"):
+            hs.Bandit(DIM, reward="binary").fit(
+                frame | {"click": frame["click"] * 0.5}, task="user", reward="click"
+            )
+
+    def test_rounds_that_were_observed_count_like_choices(self):
+        rng = np.random.default_rng(0)
+        contexts, clicks = rng.standard_normal((30, DIM)), rng.random(30) < 0.3
+        observed, chosen = (
+            hs.Bandit(DIM, hs.Independent(), reward="binary", seed=0).task("a") for _ in range(2)
+        )
+        observed.observe(contexts, clicks)
+        for row, click in zip(contexts, clicks, strict=True):
+            chosen.learn(chosen.choose([row]), click)
+        np.testing.assert_allclose(observed.belief.mean, chosen.belief.mean, rtol=1e-9)
+        assert observed.rounds == chosen.rounds == 30
+        before = observed.belief.mean
+        with pytest.raises(hs.InputError, match="0 or 1"):
+            observed.observe(contexts, 0.5 * clicks)
+        np.testing.assert_array_equal(observed.belief.mean, before)
+        observed.observe(contexts[:1], [1], weight=10.0)
+        assert observed.predict(contexts[:1]).mean[0] > expit(contexts[0] @ before)
+        assert observed.evidence.rounds == pytest.approx(40.0)
+
+    def test_costs_in_rows(self):
+        frame = click_rows(2, tasks=20)
+        gain = hs.Bandit(DIM, seed=0).fit(frame, task="user", reward="click")
+        cost = hs.Bandit(DIM, seed=0, minimize=True)
+        cost.fit(frame | {"click": -frame["click"]}, task="user", reward="click")
+        np.testing.assert_allclose(gain.prior.mean, cost.prior.mean, rtol=1e-9)
+
+
 def stubborn(kind, rng, rounds):
     """Contexts and clicks that real data may bring."""
     contexts = rng.standard_normal((rounds, 3, 2))

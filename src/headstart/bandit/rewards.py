@@ -8,6 +8,7 @@ user's own units. Costs (``minimize=True``) are learned as rewards of the opposi
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from headstart.records import Array
 
 __all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
 
+WANT_BINARY = "0 or 1, or a boolean, with reward='binary'"
 Interval = tuple[Array, Array, Array]  # expected rewards, and the ends of their intervals
 
 
@@ -56,8 +58,17 @@ class RewardModel(ABC):
         """The reward that the model learns from, from one that a user passes; checked."""
 
     @abstractmethod
-    def linearize(self, belief: BaseBelief, x: Array, r: Any) -> tuple[Array, Any]:
-        """The round of the linear model that stands for a context and a reward as read."""
+    def read_many(self, rewards: Array) -> Array:
+        """The same of an array of finite numbers."""
+
+    @abstractmethod
+    def linearize(
+        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
+    ) -> tuple[Array, Any]:
+        """The round of the linear model that stands for a context and a reward as read.
+
+        With a ``weight`` it stands for so many of them.
+        """
 
     @abstractmethod
     def score(self, index: Any) -> Any:
@@ -107,9 +118,16 @@ class Numbers(RewardModel):
             reward = check_reward(reward)
         return -float(reward) if self.minimize else float(reward)
 
-    def linearize(self, belief: BaseBelief, x: Array, r: Any) -> tuple[Array, Any]:
+    def read_many(self, rewards: Array) -> Array:
+        """Of the opposite sign for costs."""
+        return self.sign * rewards
+
+    def linearize(
+        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
+    ) -> tuple[Array, Any]:
         """The round itself."""
-        return x, r
+        root = math.sqrt(weight)
+        return root * x, root * r
 
     def score(self, index: Any) -> Any:
         """The index itself, of the opposite sign for costs."""
@@ -147,12 +165,21 @@ class Binary(RewardModel):
         """0 or 1, or a boolean."""
         number = check_reward(reward)
         if number not in (0.0, 1.0):
-            raise checks.refuse("reward", "0 or 1, or a boolean, with reward='binary'", reward)
+            raise checks.refuse("reward", WANT_BINARY, reward)
         return 1.0 - number if self.minimize else number
 
-    def linearize(self, belief: BaseBelief, x: Array, r: Any) -> tuple[Array, Any]:
+    def read_many(self, rewards: Array) -> Array:
+        """Every one 0 or 1."""
+        other = (rewards != 0.0) & (rewards != 1.0)
+        if other.any():
+            raise checks.refuse("rewards", WANT_BINARY, float(rewards[other][0]))
+        return 1.0 - rewards if self.minimize else rewards
+
+    def linearize(
+        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
+    ) -> tuple[Array, Any]:
         """One Gaussian observation of the log-odds."""
-        return linearize(belief, x, r)
+        return linearize(belief, x, r, weight)
 
     def score(self, index: Any) -> Any:
         """σ of an index in log-odds: a probability."""

@@ -30,12 +30,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headstart.model.evidence import Evidence
 from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.model.base import BaseBelief
+    from headstart.model.prior import Prior
 
-__all__ = ["expected_probability", "linearize", "posterior_mode", "sigmoid"]
+__all__ = [
+    "expected_probability",
+    "linearize",
+    "posterior_evidence",
+    "posterior_mode",
+    "sigmoid",
+]
 
 MIN_WEIGHT = 1e-6  # the least w
 MAX_SPREAD = 0.5  # the most s' that p̄ is computed with
@@ -143,10 +151,60 @@ def linearize(belief: BaseBelief, x: Array, r: Any, weight: float = 1.0) -> tupl
     modes = posterior_modes(signs * mean, variances)
     misses = sigmoid(-modes)
     bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
-    spreads = np.minimum(variances / (1.0 + bends * variances), MAX_SPREAD)
-    misses = misses + 0.5 * spreads * misses * (1.0 - misses) * (1.0 - 2.0 * misses)
+    misses = mean_misses(misses, variances / (1.0 + bends * variances))
     roots = np.sqrt(weight * bends)
     return roots[..., None] * x, signs * roots * (modes + misses / bends)
+
+
+def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: Array) -> Evidence:
+    """The evidence of all rounds of a task, each expanded around the posterior of all of them.
+
+    The posterior's mode is found by Newton's method in coordinates in which the prior is N(0, I),
+    with steps that are halved until they climb. Unlike with :func:`linearize`, the order of the
+    rounds does not matter.
+
+    Parameters
+    ----------
+    prior
+        The prior of the task, with R = 1.
+    contexts, rewards, weights
+        The rounds: shapes ``(n, d)``, ``(n,)`` and ``(n,)``.
+    """
+    signs = np.where(rewards > 0, 1.0, -1.0)
+    inner, offset = contexts @ prior.root, contexts @ prior.mean
+    point, eye = np.zeros(prior.dim), np.eye(prior.dim)
+
+    def height(at: Array) -> float:
+        return float(-0.5 * at @ at - weights @ np.logaddexp(0.0, -signs * (offset + inner @ at)))
+
+    for _ in range(MAX_STEPS):
+        odds = offset + inner @ point
+        misses: Array = sigmoid(-signs * odds)
+        bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
+        curvature = eye + (inner.T * (weights * bends)) @ inner
+        slope = inner.T @ (weights * signs * misses) - point
+        step = np.linalg.solve(curvature, slope)
+        gain, share = float(slope @ step), 1.0
+        if gain <= TOLERANCE:
+            break
+        start = height(point)
+        while height(point + share * step) < start + 1e-4 * share * gain and share > 1e-9:
+            share *= 0.5
+        point = point + share * step
+    spreads = (inner * np.linalg.solve(curvature, inner.T).T).sum(-1)
+    misses = mean_misses(misses, spreads)
+    roots = np.sqrt(bends)
+    sums = Evidence.of(
+        (np.sqrt(weights) * roots)[:, None] * contexts,
+        np.sqrt(weights) * roots * (odds + signs * misses / bends),
+    )
+    return sums.replace(rounds=float(weights.sum()))
+
+
+def mean_misses(misses: Any, spreads: Any) -> Any:
+    """p̄ of the rewards that did not come, from p at the mode and the variance s'."""
+    spreads = np.minimum(spreads, MAX_SPREAD)
+    return misses + 0.5 * spreads * misses * (1.0 - misses) * (1.0 - 2.0 * misses)
 
 
 def expected_probability(mean: Array, deviation: Array) -> Array:
