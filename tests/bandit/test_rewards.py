@@ -223,7 +223,7 @@ class TestBinary:
         assert "noise" not in text
 
 
-def click_rows(seed, tasks=60, rounds=60):
+def click_rows(seed, tasks=40, rounds=60):
     """Rows of clicks of tasks around (1, −1, 0.5) with the level −2, in awkward units."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -248,9 +248,11 @@ class TestRows:
             bandit.fit(rows, task="user", reward="click")
             means.append(bandit.prior.mean)
         np.testing.assert_allclose(means[0], means[1], rtol=1e-9)
-        np.testing.assert_allclose(means[0], [1.0, -1.0, 0.5, -2.0], atol=0.2)
+        np.testing.assert_allclose(
+            means[0], [1.0, -1.0, 0.5, -2.0], atol=0.3
+        )  # ± 2.5 standard errors
         deviations = np.sqrt(np.diag(bandit.prior.covariance))
-        assert ((deviations > 0.3) & (deviations < 0.7)).all()
+        assert ((deviations > 0.3) & (deviations < 0.8)).all()
         # The average arm of a new task, and that of one of the tasks that were fitted.
         assert 0.1 < bandit.task("new").predict([[0.0, 7.0, 0.0]]).mean[0] < 0.2
         assert bandit.task(3).rounds == 60

@@ -5,11 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
 from scipy.special import expit
 
 import headstart as hs
-from headstart.model.logistic import expected_probability, linearize, posterior_mode
+from headstart.model.logistic import (
+    expected_probability,
+    linearize,
+    posterior_evidence,
+    posterior_mode,
+)
 
 MEANS = st.floats(-200.0, 200.0)
 VARIANCES = st.floats(-8.0, 12.0).map(lambda power: 10.0**power)
@@ -134,6 +139,34 @@ def test_a_weight_counts_like_repetitions():
         repeated, _ = sequence(prior, np.ones((4, 1)), [r] * 4)
         assert abs(belief.mean[0] - repeated.mean[0]) < 0.15
         assert belief.covariance[0, 0] == pytest.approx(repeated.covariance[0, 0], rel=0.2)
+
+
+@pytest.mark.parametrize("level", [-4.0, 0.0, 30.0])  # 30: every reward is 1
+def test_evidence_around_the_posterior_has_its_mode_by_another_optimizer(level):
+    contexts, clicks = clicks_of(3, 80, np.array([2.0, -1.0, 0.0]), level)
+    weights = np.random.default_rng(0).uniform(0.5, 3.0, 80)
+    prior = hs.Prior.gaussian([0.5, 0.0, -1.0], [[1.0, 0.5, 0.0], [0.5, 2.0, 0.0], [0.0, 0.0, 9.0]])
+    precision, signs = np.linalg.inv(prior.covariance), 2.0 * clicks - 1.0
+
+    def loss(theta):
+        away = theta - prior.mean
+        return away @ precision @ away / 2 + weights @ np.logaddexp(0, -signs * (contexts @ theta))
+
+    mode = minimize(loss, prior.mean, method="BFGS", options={"gtol": 1e-9}).x
+    odds = contexts @ mode
+    bend = np.maximum(expit(odds) * expit(-odds), 1e-6)
+    inverse = np.linalg.inv(precision + (contexts.T * (weights * bend)) @ contexts)
+    spread = np.minimum(np.einsum("ni,ij,nj->n", contexts, inverse, contexts), 0.5)
+    chance = expit(odds) + spread / 2 * expit(odds) * expit(-odds) * (1 - 2 * expit(odds))
+    # One step from the mode, by the rewards' distance to the mean probabilities.
+    slope = contexts.T @ (weights * (clicks - chance)) - precision @ (mode - prior.mean)
+    order = np.random.default_rng(1).permutation(80)
+    for rows in (np.arange(80), order):
+        found = posterior_evidence(prior, contexts[rows], clicks[rows], weights[rows])
+        assert found.rounds == pytest.approx(weights.sum())
+        belief = prior.belief(found)
+        np.testing.assert_allclose(belief.mean, mode + inverse @ slope, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(belief.covariance, inverse, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("deviation", [0.0, 0.1, 1.0, 5.0, 19.0, 40.0])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_rows"]
 
-CLICK_PASSES = 4  # over the rows of rewards of 0 and 1
+CLICK_PASSES = 3  # over the rows of rewards of 0 and 1
 
 
 class Columns(NamedTuple):
