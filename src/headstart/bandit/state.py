@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.batch import (
     Choices,
+    Decision,
     check_k,
+    check_tables,
     decide_many,
     pair_up,
-    propensities_of,
     read_tables,
 )
 from headstart.bandit.choice import Choice, check_choice, choice_id
@@ -243,17 +243,14 @@ class BanditState:
         features, choices = self.reader.features, []
         arms: list[int] = []
         for arm, score, forced in picks:
-            propensities = partial(
-                propensities_of, rule, belief, rows, self.seed, key, position, allowed, tuple(arms)
-            )
+            place = self.seed, key, position, allowed, tuple(arms)
+            decision = Decision(rule, belief, rows, *place)
             row = set_read_only(rows[arm].copy())
             context = row[: features.context_dim]
             if features.scale is not None:
                 context = set_read_only(given[arm].copy())
-            place = name, number + len(arms), bool(forced)
-            choices.append(
-                Choice(arm, score, *place, context, self.origin, propensities, epoch, row)
-            )
+            which = name, number + len(arms), bool(forced)
+            choices.append(Choice(arm, score, *which, context, self.origin, decision, epoch, row))
             arms.append(arm)
         return choices[0] if k is None else choices
 
@@ -263,6 +260,7 @@ class BanditState:
             ledger, rule = self.ledger, self.rule
             ledger.finish()
             offer, allowed = read_tables(self.reader, contexts, exclude, len(names))
+            check_tables(rule, offer[0], allowed)
             given, tables = offer[:2]
             for name in names:
                 entry = ledger.entries.get(name)
@@ -289,13 +287,11 @@ class BanditState:
         def make(at: int) -> Choice:
             arm, key, position = int(arms[at]), streams[at].key, streams[at].place
             rows = tables[at]
-            propensities = partial(
-                propensities_of, rule, beliefs[at], rows, self.seed, key, position, allowed[at]
-            )
+            decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
             context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
             place = names[at], numbers[at], bool(forced[at])
             return Choice(
-                arm, float(scores[at]), *place, context, self.origin, propensities, epoch, row
+                arm, float(scores[at]), *place, context, self.origin, decision, epoch, row
             )
 
         return Choices(arms, scores, names, make)
