@@ -18,7 +18,7 @@ import scipy.stats
 
 import headstart as hs
 from headstart.model.mixture import MixturePrior
-from headstart.records import SETTINGS
+from headstart.settings import SETTINGS
 from headstart.testing import BELIEF_CHECKS, RULE_CHECKS, SETTINGS_CHECKS, TRANSFER_CHECKS
 from headstart.testing.samples import (
     as_kept,

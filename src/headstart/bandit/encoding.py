@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import FileError
-from headstart.records import SETTINGS, full_name
+from headstart.settings import SETTINGS, full_name
 
 __all__ = ["decode", "encode"]
 

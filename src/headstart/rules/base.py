@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from headstart.records import Array, Settings, reset_inherited
+from headstart.records import Array, reset_inherited
 from headstart.rules.clipping import Bounds, check_arms
 from headstart.rules.ties import Allowed, Rng, allowed_arms
+from headstart.settings import Settings
 
 __all__ = ["BeliefLike", "LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
 
