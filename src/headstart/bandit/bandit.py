@@ -19,6 +19,8 @@ from headstart.bandit.task import Task
 from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.features.conversion import Features
 from headstart.features.reader import ContextReader
+from headstart.features.schema.schema import Schema
+from headstart.features.transformer import encoder_of
 from headstart.model.base import BasePrior
 from headstart.random import seed_as_integer
 from headstart.records import Array
@@ -37,8 +39,10 @@ class Bandit:
 
     Parameters
     ----------
-    dim : int
-        The number of features of a context.
+    dim : int, Schema or transformer
+        The number of features of a context; a :class:`~headstart.Schema` of the fields of contexts
+        and actions; or anything fitted that has ``transform`` and a fixed width, such as a
+        scikit-learn ``ColumnTransformer``.
     transfer : Transfer, default EmpiricalBayes()
         How to learn a prior from other tasks.
     rule : Rule, default UCB()
@@ -88,7 +92,7 @@ class Bandit:
 
     def __init__(
         self,
-        dim: int,
+        dim: int | Any,
         transfer: Transfer | None = None,
         rule: Rule | None = None,
         noise: float | str = "auto",
@@ -99,14 +103,18 @@ class Bandit:
         choice_window: int = 4096,
         half_life: float | None = None,
     ) -> None:
-        dim = checks.dimension(dim)
+        encoder = encoder_of(dim)
+        if isinstance(dim, Schema) and dim.identity:
+            raise InputError("identity must be False: it is not available yet")
+        names = None if encoder is None else encoder.feature_names
+        dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)
         transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         check_kinds(transfer, rule)
         intercept = transfer.unit_free if intercept is None else intercept
-        features = Features(dim, intercept=intercept)
+        features = Features(dim, names, intercept=intercept)
         transfer = transfer.with_constant(intercept)
         if isinstance(noise, str):
             checks.one_of("noise", noise, ("auto",))
@@ -124,7 +132,8 @@ class Bandit:
                 stacklevel=2,
             )
         seed = seed_as_integer(seed)
-        self._state = BanditState(ledger, rule, ContextReader(features), seed, os.urandom(16))
+        reader = ContextReader(features, encoder=encoder)
+        self._state = BanditState(ledger, rule, reader, seed, os.urandom(16))
 
     @classmethod
     def from_fit(
@@ -182,6 +191,12 @@ class Bandit:
         return self._state.reader.features.context_dim
 
     @property
+    def schema(self) -> Any:
+        """The schema or the transformer that encodes contexts and actions; ``None`` for neither."""
+        encoder = self._state.reader.encoder
+        return None if encoder is None else encoder.schema
+
+    @property
     def transfer(self) -> Transfer:
         """How it learns a prior."""
         return self._state.ledger.prior_state.transfer
@@ -193,7 +208,7 @@ class Bandit:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features, if a data frame was passed."""
+        """The names of the features, from the schema or from a data frame that was passed."""
         return self._state.reader.features.names
 
     @property
@@ -341,7 +356,12 @@ class Bandit:
 
     @classmethod
     def load(
-        cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
+        cls,
+        path: PathLike,
+        *,
+        transfer: Transfer | None = None,
+        rule: Rule | None = None,
+        schema: Any = None,
     ) -> Self:
         """The bandit that was saved at a path.
 
@@ -355,11 +375,14 @@ class Bandit:
         transfer, rule : Transfer, Rule, optional
             Those of the saved bandit, if they are not classes of this library: a file holds
             settings, never code.
+        schema : transformer, optional
+            The transformer of the saved bandit, if it has one. A :class:`~headstart.Schema` is in
+            the file.
         """
         from headstart.bandit import snapshot
 
         check_kinds(transfer, rule)
-        state = snapshot.unpack(path, transfer, rule)
+        state = snapshot.unpack(path, transfer, rule, schema)
         state.separate()
         return cls._of(state)
 
@@ -370,14 +393,20 @@ class Bandit:
             return make_report(state.ledger, repr(state.rule), state.reader.features.intercept)
 
 
-def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None) -> Bandit:
+def load(
+    path: PathLike,
+    *,
+    transfer: Transfer | None = None,
+    rule: Rule | None = None,
+    schema: Any = None,
+) -> Bandit:
     """The bandit that was saved at a path, to continue exactly where it was.
 
     See Also
     --------
     Bandit.load : the same.
     """
-    return Bandit.load(path, transfer=transfer, rule=rule)
+    return Bandit.load(path, transfer=transfer, rule=rule, schema=schema)
 
 
 def check_kinds(transfer: object, rule: object) -> None:

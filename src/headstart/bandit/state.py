@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import weakref
@@ -20,7 +19,8 @@ from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
 from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.schema.encoder import EncodedRows
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -85,7 +85,7 @@ class BanditState:
         with self.lock:
             self.ledger.finish()
             shared = {name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")}
-            return shared | {"ledger": self.ledger.copied(), "reader": copy.copy(self.reader)}
+            return shared | {"ledger": self.ledger.copied(), "reader": self.reader.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -99,7 +99,7 @@ class BanditState:
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
-            self.reader = ContextReader(features)
+            self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
                 self.ledger.prior_state.restore(base=fit, state=fit.state)
@@ -171,9 +171,21 @@ class BanditState:
         with self.lock:
             self.ledger.entry(name)
             features = self.reader.features
-            rows = features.transform(features.read(contexts)[0])
+            if self.reader.encoder is None:
+                given = features.read(plain_contexts(contexts))[0]
+            else:
+                given = self.encode(name, contexts).table
+            rows = features.transform(given)
             with self.ledger.prior_state.preserved():
                 return self.ledger.belief_for(name, rows), rows
+
+    def encode(self, name: str, contexts: Any) -> EncodedRows:
+        """The rows of actions, as a task would choose from them now."""
+        with self.lock:
+            self.ledger.entry(name)
+            if self.reader.encoder is None:
+                raise HeadstartError("the bandit has no schema: contexts are taken as they are")
+            return self.reader.encode(contexts, None)[0]
 
     def refresh(self, name: str) -> None:
         """Let a running task take the newest prior."""
@@ -206,9 +218,11 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
-            offer = self.reader.read(contexts)
+            offer = self.reader.read(contexts, None)
             given, rows = offer[:2]
-            allowed = None if exclude is None else allowed_arms(exclude, len(rows))
+            allowed = None
+            if exclude is not None:
+                allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared[0], self.stream_key(name, cached)
@@ -233,9 +247,8 @@ class BanditState:
         context = row[: features.context_dim]
         if features.scale is not None:
             context = set_read_only(given[arm].copy())
-        return Choice(
-            arm, score, name, number, bool(forced), context, self.origin, propensities, epoch, row
-        )
+        place, action = (name, number, bool(forced)), offer.labels and offer.labels[arm]
+        return Choice(arm, score, *place, context, self.origin, propensities, epoch, row, action)
 
     def choose_many(self, names: list[str], contexts: Any) -> Choices:
         """Choose an arm for each of several tasks."""

@@ -113,7 +113,7 @@ class Ledger:
 
     def belief_for(self, name: str, contexts: Array) -> BaseBelief:
         """The belief of a task, were these contexts on offer; nothing is changed by this."""
-        if self.prior_state.lacks_units:
+        if self.prior_state.may_tell_units(contexts):
             offered, new_units = self.prior_state.with_offer(contexts, update=False)
             if new_units:
                 return self.compute_belief(name, offered, keep=False)[0]
@@ -197,7 +197,7 @@ class Ledger:
         contexts have told of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offered = self.entries[name].cached, None
-        if learn_units and self.prior_state.lacks_units:
+        if learn_units and self.prior_state.may_tell_units(contexts):
             offered = self.prior_state.with_offer(contexts, update=cached is None)
             if cached is None or offered[1]:
                 return *self.compute_belief(name, offered[0]), offered
