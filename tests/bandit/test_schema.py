@@ -116,6 +116,52 @@ def test_rows_of_frames_keep_their_index_or_id():
     assert plain.choose([[1.0, 0.0], [0.0, 1.0]]).action in (0, 1)
 
 
+def test_many_tasks_choose_as_one_by_one():
+    together, alone = hs.Bandit(SHOP, seed=4), hs.Bandit(SHOP, seed=4)
+    rng, ids = np.random.default_rng(0), ["ann", "bob", "cy"]
+    for _ in range(5):
+        context = [{"hour": hour, "device": "phone"} for hour in (1, 2, 3)]
+        actions = [offer(rng, 2 + at) for at in range(3)]
+        choices = together.choose_many(
+            ids, context=context, actions=actions, exclude=[None, ["item 0"], None]
+        )
+        single = [
+            alone.task(id).choose(context=each, actions=rows, exclude=excluded)
+            for id, each, rows, excluded in zip(
+                ids, context, actions, (None, ["item 0"], None), strict=True
+            )
+        ]
+        assert [each.action for each in choices] == [each.action for each in single]
+        for bandit, made in ((together, choices), (alone, single)):
+            bandit.learn(made, [1.0, 2.0, 0.0])
+    shared = together.choose_many(ids, context=CONTEXT, actions=[TEA, COFFEE])
+    assert {choice.action for choice in shared} <= {"tea", "coffee"}
+    with pytest.raises(hs.InputError, match="actions"):
+        together.choose_many(ids, context=CONTEXT, actions=[[TEA], [COFFEE]])
+
+
+def test_rows_of_last_year_are_learned_from():
+    rng = np.random.default_rng(0)
+    rows = [
+        offer(rng, 1)[0] | {"user": f"u{at % 8}", "hour": at % 24, "device": "phone"}
+        for at in range(160)
+    ]
+    frame = pandas.DataFrame(rows)
+    frame["reward"] = frame["price"] + 2.0 * (frame["brand"] == "x")
+    bandit = hs.Bandit(SHOP, seed=0).fit(frame, task="user", reward="reward")
+    assert len(bandit) == 8
+    values = bandit.task("new").predict(
+        context=CONTEXT, actions=[TEA | {"new": True}, TEA | {"id": "b", "brand": "y"}]
+    )
+    assert values.mean[0] > values.mean[1] + 1.0
+    fresh = hs.Bandit(SHOP, seed=0).task("a")
+    own = frame.drop(columns=["user", "reward"])
+    assert fresh.observe(own, frame["reward"])
+    assert fresh.rounds == 160
+    with pytest.raises(hs.InputError, match="'new'"):
+        hs.Bandit(SHOP).fit(frame.drop(columns="new"), task="user", reward="reward")
+
+
 def test_a_saved_bandit_continues_with_its_schema(tmp_path):
     bandit = hs.Bandit(SHOP, seed=2)
     play(bandit)

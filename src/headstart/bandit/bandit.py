@@ -5,23 +5,24 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
 from headstart.bandit.batch import Choices
-from headstart.bandit.journal import Journal, Replayed, read_lines
+from headstart.bandit.encoding import check_kinds
+from headstart.bandit.journal import Journal, Replayed, replay_lines
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.bandit.report import Report, make_report
+from headstart.bandit.observation import add_task_evidence
+from headstart.bandit.queries import BanditQueries
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
-from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.features.conversion import Features
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
 from headstart.features.schema.schema import Schema
 from headstart.features.transformer import encoder_of
-from headstart.model.base import BasePrior
+from headstart.model.evidence import Evidence
 from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Bandit", "load"]
 
 
-class Bandit:
+class Bandit(BanditQueries):
     """A contextual bandit for many related tasks, which learns the prior that they share.
 
     Parameters
@@ -105,7 +106,7 @@ class Bandit:
     ) -> None:
         encoder = encoder_of(dim)
         if isinstance(dim, Schema) and dim.identity:
-            raise InputError("identity must be False: it is not available yet")
+            raise checks.refuse("identity", "False: it is not available yet", True)
         names = None if encoder is None else encoder.feature_names
         dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
@@ -190,51 +191,6 @@ class Bandit:
         """The number of features of a context, without the intercept."""
         return self._state.reader.features.context_dim
 
-    @property
-    def schema(self) -> Any:
-        """The schema or the transformer that encodes contexts and actions; ``None`` for neither."""
-        encoder = self._state.reader.encoder
-        return None if encoder is None else encoder.schema
-
-    @property
-    def transfer(self) -> Transfer:
-        """How it learns a prior."""
-        return self._state.ledger.prior_state.transfer
-
-    @property
-    def rule(self) -> Rule:
-        """How it chooses."""
-        return self._state.rule
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features, from the schema or from a data frame that was passed."""
-        return self._state.reader.features.names
-
-    @property
-    def prior(self) -> BasePrior:
-        """The prior of a new task."""
-        prior: BasePrior = self._state.prior()
-        return prior
-
-    @property
-    def frozen(self) -> bool:
-        """Whether learning is stopped."""
-        return self._state.is_frozen
-
-    def __len__(self) -> int:
-        return len(self._state.task_names())
-
-    def __contains__(self, task: object) -> bool:
-        try:
-            return self._state.has_task(checks.task_name(task))
-        except InputError:
-            return False
-
-    def __iter__(self) -> Iterator[str]:
-        """The ids of all tasks, in the order they were made."""
-        return iter(self._state.task_names())
-
     def task(self, id: str | int) -> Task:
         """The task with this id, made if it is new.
 
@@ -251,7 +207,15 @@ class Bandit:
         """Delete a task: its evidence, and what it contributed to the prior."""
         self._state.delete(checks.task_name(id))
 
-    def choose_many(self, ids: Sequence[str | int], contexts: Any) -> Choices:
+    def choose_many(
+        self,
+        ids: Sequence[str | int],
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+    ) -> Choices:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
@@ -261,8 +225,16 @@ class Bandit:
         ----------
         ids : sequence of str or int
             The tasks' ids.
-        contexts : array_like of shape (tasks, arms, dim)
-            What is on offer to each task.
+        contexts : array_like of shape (tasks, arms, dim), or sequence of tables
+            What is on offer to each task. Tables, one per task, may be arrays, lists or data
+            frames, and differ in their number of arms.
+        exclude : sequence, default None
+            For each task, the arms that must not be picked (row numbers, a mask, or ids of
+            actions), or ``None``.
+        context : dict, or sequence of dict, optional
+            With a schema, the context of all tasks, or of each.
+        actions : sequence, optional
+            With a schema, the actions on offer to all tasks, or a list of those of each.
 
         Returns
         -------
@@ -280,7 +252,12 @@ class Bandit:
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise checks.refuse("ids", "a list of task ids", ids)
-        return self._state.choose_many([checks.task_name(id) for id in ids], contexts)
+        names = [checks.task_name(id) for id in ids]
+        if self.schema is not None:
+            contexts = requests_of(len(names), contexts, context, actions)
+        else:
+            contexts = plain_contexts(request_of(contexts, context, actions))
+        return self._state.choose_many(names, contexts, exclude)
 
     def freeze(self) -> None:
         """Stop learning: ``learn`` and ``close`` change nothing, and tasks can still choose."""
@@ -318,6 +295,72 @@ class Bandit:
         """
         return self._state.learn(choice, reward)
 
+    def add_evidence(self, id: str | int, evidence: Evidence) -> bool:
+        """Add the sums of rounds that were not choices of this bandit to a task.
+
+        Parameters
+        ----------
+        id : str or int
+            The task, which is made if it is new.
+        evidence : Evidence
+            Of contexts as in ``task.evidence``: with the intercept last if the bandit has one, and
+            standardized if a fit has done so.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+        """
+        return add_task_evidence(self._state, checks.task_name(id), evidence)
+
+    def fit(
+        self,
+        frame: Any,
+        *,
+        task: str,
+        reward: str,
+        weight: str | None = None,
+        features: Sequence[str] | None = None,
+        standardize: bool = True,
+    ) -> Self:
+        """Learn the prior from rows in memory, as ``headstart fit`` does from logs.
+
+        The tasks of the rows are closed tasks of the bandit afterwards. When one returns, it goes
+        on from its own evidence, and the prior it gets is without its own contribution.
+
+        Parameters
+        ----------
+        frame : pandas or Polars data frame, or dict of arrays
+            One row per round.
+        task, reward : str
+            The columns of the tasks' ids and of the rewards.
+        weight : str, optional
+            The column of the weights: a row of weight w counts as w rows.
+        features : sequence of str, optional
+            The columns of the features, in the order of arrays; all the others unless given. A
+            bandit with a schema takes its fields.
+        standardize : bool, default True
+            Whether features are centred (with an intercept) and divided by their standard
+            deviations. The bandit does so with every context by itself.
+
+        Notes
+        -----
+        It returns the bandit, which must have no tasks. Rows with missing values are refused. If
+        the bandit has a ``half_life``, the rows of a task must be in their order in time.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> rows = {"user": ["a", "a", "b"], "price": [1.0, 2.0, 1.5], "bought": [1, 0, 1]}
+        >>> bandit = hs.Bandit(dim=1, seed=0).fit(rows, task="user", reward="bought")
+        >>> len(bandit), bandit.task("a").rounds
+        (2, 2)
+        """
+        from headstart.bandit.fitting import fit_rows
+
+        fit_rows(self._state, frame, task, reward, weight, features, standardize)
+        return self
+
     def replay(self, journal: Journal | PathLike) -> Replayed:
         """Learn from the rewards in a journal that were not learned from yet.
 
@@ -334,18 +377,7 @@ class Bandit:
         -------
         Replayed
         """
-        counts = {True: 0, False: 0}
-        refused: dict[int, str] = {}
-        damaged: list[int] = []
-        for line in read_lines(journal):
-            if line.token is None:
-                damaged.append(line.number)
-                continue
-            try:
-                counts[self._state.replay(line.token, line.reward)] += 1
-            except (ChoiceError, InputError, TaskError) as error:
-                refused[line.number] = str(error)
-        return Replayed(counts[True], counts[False], refused, damaged)
+        return replay_lines(journal, self._state.replay)
 
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""
@@ -386,12 +418,6 @@ class Bandit:
         state.separate()
         return cls._of(state)
 
-    def report(self) -> Report:
-        """A summary: tasks, subspace, eigenvalues, and the gain expected for a new task."""
-        state = self._state
-        with state.lock:
-            return make_report(state.ledger, repr(state.rule), state.reader.features.intercept)
-
 
 def load(
     path: PathLike,
@@ -407,11 +433,3 @@ def load(
     Bandit.load : the same.
     """
     return Bandit.load(path, transfer=transfer, rule=rule, schema=schema)
-
-
-def check_kinds(transfer: object, rule: object) -> None:
-    """Refuse what is neither a transfer nor ``None``, and what is neither a rule nor ``None``."""
-    if not isinstance(transfer, Transfer | None):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
-    if not isinstance(rule, Rule | None):
-        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)

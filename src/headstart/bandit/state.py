@@ -12,12 +12,19 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.batch import Choices, propensities_of
+from headstart.bandit.batch import (
+    Choices,
+    check_k,
+    decide_many,
+    pair_up,
+    propensities_of,
+    read_tables,
+)
 from headstart.bandit.choice import Choice, check_choice, choice_id
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
+from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
 from headstart.features.reader import ContextReader, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
@@ -213,8 +220,10 @@ class BanditState:
                     return
             # Another call has changed something meanwhile: once more.
 
-    def choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
-        """Choose an arm for a task."""
+    def choose(
+        self, name: str, contexts: Any, exclude: Any, k: Any = None
+    ) -> Choice | list[Choice]:
+        """Choose an arm for a task, or with ``k`` so many different ones, best first."""
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
@@ -223,12 +232,17 @@ class BanditState:
             allowed = None
             if exclude is not None:
                 allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
+            if k is not None:
+                k = check_k(k, len(rows), allowed, ledger.choice_window)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared[0], self.stream_key(name, cached)
             position = number - entry.first_number
             rng: Any = Stream(self.streams, key, position)
-            arm, score, forced = rule.choose(belief, rows, rng, allowed)
+            if k is None:
+                picks = [rule.choose(belief, rows, rng, allowed)]
+            else:
+                picks = rule.rank(belief, rows, rng, k, allowed)
             changed = entry.cached is not cached and entry.cached is not None
             if changed or entry.next_number != number:
                 raise TaskError(
@@ -236,26 +250,35 @@ class BanditState:
                     f"signal handler, or the rule, use the bandit?): choose again"
                 )
             # Nothing can be refused from here on.
-            ledger.record_choice(name, prepared, key, is_frozen=is_frozen)
+            ledger.record_choice(name, prepared, key, is_frozen=is_frozen, count=len(picks))
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
-        propensities = partial(
-            propensities_of, rule, belief, rows, self.seed, key, position, allowed
-        )
-        row, features = set_read_only(rows[arm].copy()), self.reader.features
-        context = row[: features.context_dim]
-        if features.scale is not None:
-            context = set_read_only(given[arm].copy())
-        place, action = (name, number, bool(forced)), offer.labels and offer.labels[arm]
-        return Choice(arm, score, *place, context, self.origin, propensities, epoch, row, action)
+        features, choices = self.reader.features, []
+        arms: list[int] = []
+        for arm, score, forced in picks:
+            propensities = partial(
+                propensities_of, rule, belief, rows, self.seed, key, position, allowed, tuple(arms)
+            )
+            row = set_read_only(rows[arm].copy())
+            context = row[: features.context_dim]
+            if features.scale is not None:
+                context = set_read_only(given[arm].copy())
+            place = name, number + len(arms), bool(forced)
+            action = offer.labels and offer.labels[arm]
+            choices.append(
+                Choice(arm, score, *place, context, self.origin, propensities, epoch, row, action)
+            )
+            arms.append(arm)
+        return choices[0] if k is None else choices
 
-    def choose_many(self, names: list[str], contexts: Any) -> Choices:
+    def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
         """Choose an arm for each of several tasks."""
         with self.lock:
             ledger, rule = self.ledger, self.rule
             ledger.finish()
-            offer = self.reader.read_many(contexts, len(names))
+            writers = [None] * len(names)
+            offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
             given, tables = offer[:2]
             for name in names:
                 entry = ledger.entries.get(name)
@@ -273,7 +296,7 @@ class BanditState:
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
-            arms, scores, forced = rule.choose_many(beliefs, tables, streams)
+            arms, scores, forced = decide_many(rule, beliefs, tables, streams, allowed)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
@@ -283,13 +306,13 @@ class BanditState:
             arm, key, position = int(arms[at]), streams[at].key, streams[at].place
             rows = tables[at]
             propensities = partial(
-                propensities_of, rule, beliefs[at], rows, self.seed, key, position, None
+                propensities_of, rule, beliefs[at], rows, self.seed, key, position, allowed[at]
             )
-            context, row = set_read_only(given[at, arm].copy()), set_read_only(rows[arm].copy())
+            context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
             place = names[at], numbers[at], bool(forced[at])
-            return Choice(
-                arm, float(scores[at]), *place, context, self.origin, propensities, epoch, row
-            )
+            action = offer.labels and offer.labels[at] and offer.labels[at][arm]
+            score, origin = float(scores[at]), self.origin
+            return Choice(arm, score, *place, context, origin, propensities, epoch, row, action)
 
         return Choices(arms, scores, names, make)
 
@@ -386,20 +409,3 @@ def separate_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=separate_after_fork)
-
-
-def pair_up(choices: Any, rewards: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Choices and rewards as lists of the same length."""
-    sequence = isinstance(choices, (list, tuple, Sequence)) and not isinstance(choices, bytes)
-    if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
-        raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
-    try:
-        listed = list(rewards)
-    except TypeError:
-        raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
-    if len(listed) != len(choices):
-        raise InputError(
-            f"reward must hold as many numbers as there are choices, {len(choices)}; "
-            f"got {len(listed)}"
-        )
-    return list(choices), listed

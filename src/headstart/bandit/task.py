@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class Task:
         """The posterior: a prior without the task's own evidence, and its evidence."""
         return self._state.belief(self._id)
 
+    @overload
     def choose(
         self,
         contexts: Any = None,
@@ -88,8 +89,28 @@ class Task:
         *,
         context: Any = None,
         actions: Any = None,
-    ) -> Choice:
-        """Choose one of the arms on offer.
+        k: None = None,
+    ) -> Choice: ...
+    @overload
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int,
+    ) -> list[Choice]: ...
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int | None = None,
+    ) -> Choice | list[Choice]:
+        """Choose one of the arms on offer, or several different ones.
 
         Parameters
         ----------
@@ -102,12 +123,30 @@ class Task:
             actions instead.
         actions : list of dict, data frame, array with names, or list of ids, optional
             With a schema, the actions on offer: each a dict of its fields and its ``id``, or a row.
+        k : int, optional
+            How many arms to pick, for example the length of a list that is shown.
 
         Returns
         -------
-        Choice
+        Choice or list of Choice
+            With ``k``, a list of ``k`` choices of different arms, best first. Each is learned from
+            by itself, and its propensities are those given the arms before it in the list.
+
+        Notes
+        -----
+        Position after position, the rule picks among the arms that are left. A draw of Thompson
+        sampling ranks all arms, unless its rule explores uniformly (``explore``): then every
+        position has a draw of its own. All choices of a list are made from the same belief.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> task = hs.Bandit(dim=2, seed=0).task("user-42")
+        >>> choices = task.choose([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], k=2)
+        >>> task.learn(choices, [0.0, 1.0])
+        True
         """
-        return self._state.choose(self._id, request_of(contexts, context, actions), exclude)
+        return self._state.choose(self._id, request_of(contexts, context, actions), exclude, k)
 
     def encode(self, contexts: Any = None, *, context: Any = None, actions: Any = None) -> Any:
         """The rows that the schema makes of actions, as the task would choose from them now.
@@ -150,6 +189,42 @@ class Task:
             If a choice was learned from already, or belongs to another task or bandit.
         """
         return self._state.learn(choice, reward, self._id)
+
+    def observe(self, contexts: Any, rewards: Any, weight: Any = None) -> bool:
+        """Learn from rounds that were not choices of this bandit, such as rows of a log.
+
+        Parameters
+        ----------
+        contexts : array_like of shape (n, dim), or data frame
+            The context of the arm that was picked in each round.
+        rewards : array_like of shape (n,)
+            The reward of each round.
+        weight : float, or array_like of shape (n,), optional
+            How often each round counts: 1 unless given. A round of weight 0 is left out.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+
+        Notes
+        -----
+        The evidence is the same as if the bandit had chosen these contexts and learned these
+        rewards, and does not depend on how rounds are divided into calls. Unlike ``learn``, it
+        cannot tell whether rounds are passed twice, and a journal does not record it.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> task = hs.Bandit(dim=2, seed=0).task("user-42")
+        >>> task.observe([[1.0, 0.0], [0.0, 1.0]], [0.3, 0.8], weight=[1.0, 2.0])
+        True
+        >>> task.rounds, task.evidence.rounds
+        (2, 3.0)
+        """
+        from headstart.bandit.observation import observe_rounds
+
+        return observe_rounds(self._state, self._id, contexts, rewards, weight)
 
     def predict(
         self,

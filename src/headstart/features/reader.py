@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
 
-__all__ = ["ContextReader", "Offer", "Request", "plain_contexts", "request_of"]
+__all__ = ["ContextReader", "Offer", "Request", "plain_contexts", "request_of", "requests_of"]
 
 FIRST_OFFERS = 16  # offers that the usual sizes are computed from; later, every power of two
 
@@ -84,10 +84,12 @@ class ContextReader:
         self.max_squares = float(self.limits.min()) ** 2  # no sum of squares is below its terms
         self.usual_sizes = sizes.usual(self.features)
 
-    def read(self, contexts: Any, write_items: ItemWriter | None = None) -> Offer:
-        """The contexts of one task, shape ``(K, context_dim)``."""
+    def read(
+        self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
+    ) -> Offer:
+        """The contexts of one task, shape ``(K, context_dim)``; with ``distinct``, no id twice."""
         if self.encoder is not None:
-            encoded, squares = self.encode(contexts, write_items)
+            encoded, squares = self.encode(contexts, write_items, distinct=distinct)
             given, sizes = encoded.table, self.check_sizes(encoded.table, squares)
             rows = self.features.transform(given)
             return Offer(given, rows, self.features.names, sizes, encoded.labels, encoded.has_ids)
@@ -100,7 +102,7 @@ class ContextReader:
         return Offer(given, self.features.transform(given), names, sizes, labels)
 
     def encode(
-        self, contexts: Any, write_items: ItemWriter | None = None
+        self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
     ) -> tuple[EncodedRows, float]:
         """Contexts and actions by the schema, and the sum of squares of their rows."""
         assert self.encoder is not None
@@ -109,7 +111,7 @@ class ContextReader:
             encoded = self.check_encoded(request)
         else:
             extra = self.features.context_dim - self.encoder.width
-            encoded = self.encoder.encode(*request, extra)
+            encoded = self.encoder.encode(*request, extra, distinct=distinct)
             if write_items is not None:
                 write_items(encoded.labels or (), encoded.table)
         squares = float(np.vdot(encoded.table, encoded.table))
@@ -188,6 +190,36 @@ def request_of(contexts: Any, context: Any, actions: Any) -> Any:
     if contexts is not None:
         raise InputError("contexts and actions must not both be given: they say the same")
     return Request(context, actions)
+
+
+def requests_of(tasks: int, contexts: Any, context: Any, actions: Any) -> list[Request]:
+    """What was passed to ``choose_many`` of a bandit with a schema, one request for each task."""
+    actions = contexts if actions is None else actions
+    if actions is None:
+        raise InputError("actions must be given: what is on offer to each task")
+    contexts_by_task = [context] * tasks
+    if context is not None and not isinstance(context, Mapping):
+        contexts_by_task = listed("context", context, tasks, "a dict, or one for each task")
+    if is_one_offer(actions):
+        return [Request(each, actions) for each in contexts_by_task]
+    want = "what is on offer to each task, or to all of them"
+    pairs = zip(contexts_by_task, listed("actions", actions, tasks, want), strict=True)
+    return [Request(*pair) for pair in pairs]
+
+
+def is_one_offer(actions: Any) -> bool:
+    """Whether actions are those of one decision: a frame, or dicts or ids, not lists of them."""
+    if not isinstance(actions, (list, tuple)):
+        return True
+    return any(isinstance(each, (Mapping, str)) or checks.is_whole(each) for each in actions[:1])
+
+
+def listed(name: str, value: Any, count: int, want: str) -> list[Any]:
+    """A list with one entry for each task."""
+    if not isinstance(value, (list, tuple)) or len(value) != count:
+        got = f"{len(value)}" if isinstance(value, (list, tuple)) else checks.describe(value)
+        raise InputError(f"{name} must be {want} ({count} of them); got {got}")
+    return list(value)
 
 
 def plain_contexts(contexts: Any) -> Any:

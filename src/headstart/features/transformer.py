@@ -40,7 +40,9 @@ class TransformerEncoder:
         """What a file says of it: a file holds no code."""
         return {"transformer": type(self.schema).__name__}
 
-    def encode(self, context: Any, actions: Any, extra: int = 0) -> EncodedRows:
+    def encode(
+        self, context: Any, actions: Any, extra: int = 0, *, distinct: bool = True
+    ) -> EncodedRows:
         """The rows of the actions."""
         labels, has_ids = labels_of(actions)
         given = actions if context is None else with_context(actions, context)
@@ -54,7 +56,7 @@ class TransformerEncoder:
                 f"{type(self.schema).__name__}; got shape {table.shape}"
             )
         if has_ids:
-            check_ids(ActionRows(len(table), labels, True, {}))
+            check_ids(ActionRows(len(table), labels, True, {}), distinct=distinct)
         return EncodedRows(np.array(table, dtype=np.float64, order="C"), labels, has_ids)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,27 @@ class Forced(Rule):
             return uniform
         later = self.then.propensities(belief, contexts, rng, allowed)
         return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
+
+    def rank(
+        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+    ) -> list[Pick]:
+        """Any allowed arms in any order while forced, else as ``then`` does."""
+        return self.present(belief).rank(belief, contexts, rng, count, allowed)
+
+    def rank_propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: Rng,
+        before: Sequence[int],
+        allowed: Allowed = None,
+    ) -> Propensities:
+        """Uniform while forced, else what ``then`` says."""
+        return self.present(belief).rank_propensities(belief, contexts, rng, before, allowed)
+
+    def present(self, belief: BeliefLike) -> Rule:
+        """The rule that chooses now for one task."""
+        return Uniform() if belief.rounds < self.rounds else self.then
 
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None

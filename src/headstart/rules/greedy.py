@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed, LoopForm
+from headstart.rules.base import BeliefLike, LoopForm
+from headstart.rules.indexed import Indexed
 from headstart.rules.ties import Rng
 
 __all__ = ["Greedy"]
@@ -22,6 +23,11 @@ class Greedy(Indexed):
     @property
     def stackable(self) -> bool:
         """It looks at expected rewards alone."""
+        return True
+
+    @property
+    def index_is_fixed(self) -> bool:
+        """It draws nothing."""
         return True
 
     def loop_form(self) -> LoopForm | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,11 @@ import numpy as np
 from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.records import Array
-from headstart.rules.base import (
-    BeliefLike,
-    Indexed,
-    LoopForm,
-    Propensities,
-    arrays_for_loops,
-)
+from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, arms_left
 from headstart.rules.confidence_level import check_confidence, delta_or_default
-from headstart.rules.ties import Allowed, Rng, allowed_arms, best_arms
+from headstart.rules.indexed import Indexed, arrays_for_loops
+from headstart.rules.ordering import draws_in_order
+from headstart.rules.ties import Allowed, Mask, Rng, allowed_arms, best_arms
 from headstart.theory import thompson_scale
 
 __all__ = ["Thompson"]
@@ -113,6 +110,50 @@ class Thompson(Indexed):
         thetas = belief.draw(rng, self.draw_scale(belief), size=self.draws)
         scores = (contexts @ thetas[..., None])[..., 0]
         wins = best_arms(scores, allowed, belief.noise)
-        counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
-        values = counts / counts.sum(-1, keepdims=True)
+        values = win_shares(wins, everyone)
         return Propensities(self.with_exploration(values, allowed), self.draws)
+
+    def rank(
+        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+    ) -> list[Pick]:
+        """One draw ranks all arms; with ``explore``, every position has a draw of its own."""
+        if self.explore or gaussian_parts(belief) is None:
+            return super().rank(belief, contexts, rng, count, allowed)
+        return self.rank_by(self.index(belief, contexts, rng), belief.noise, rng, count, allowed)
+
+    def rank_propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: Rng,
+        before: Sequence[int],
+        allowed: Allowed = None,
+    ) -> Propensities:
+        """Estimated: how often each arm comes next among ``draws`` draws that rank those before.
+
+        The draws are those of θ given the positions before (:mod:`headstart.rules.ordering`).
+        """
+        left = arms_left(contexts, before, allowed)
+        lone = left is not None and left.sum() == 1
+        parts = gaussian_parts(belief)
+        if parts is None or self.explore or not before or lone:
+            return self.propensities(belief, contexts, rng, left)
+        scale = self.draw_scale(belief)
+        scores = draws_in_order(parts, scale, contexts, rng, before, left, self.draws)
+        values = win_shares(
+            best_arms(scores, left, belief.noise), allowed_arms(contexts[:, 0], left)
+        )
+        return Propensities(values, self.draws)
+
+
+def gaussian_parts(belief: BeliefLike) -> tuple[Array, Array, Array] | None:
+    """The Gaussians that a belief draws from; ``None`` if it does not tell them."""
+    tell = getattr(belief, "gaussian_parts", None)
+    return None if tell is None else tell()
+
+
+def win_shares(wins: Mask, everyone: Mask) -> Array:
+    """The share of draws that each arm wins, where half a win is added to each."""
+    counts = (wins / wins.sum(-1, keepdims=True)).sum(0) + 0.5 * everyone
+    shares: Array = counts / counts.sum(-1, keepdims=True)
+    return shares

@@ -12,8 +12,9 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
+from headstart.rules.base import BeliefLike, LoopForm
 from headstart.rules.confidence_level import check_confidence, delta_or_default
+from headstart.rules.indexed import Indexed, arrays_for_loops
 from headstart.rules.ties import Rng
 from headstart.theory import radius_with_bias
 
@@ -81,6 +82,11 @@ class UCB(Indexed):
     def stackable(self) -> bool:
         """The radii of an analysis need the belief's information and prior, which no stack has."""
         return not isinstance(self.radius, str)
+
+    @property
+    def index_is_fixed(self) -> bool:
+        """It draws nothing."""
+        return True
 
     def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""

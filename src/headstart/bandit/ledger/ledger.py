@@ -206,27 +206,39 @@ class Ledger:
         return cached.belief, cached.alone, offered
 
     def record_choice(
-        self, name: str, prepared: PreparedChoice, stream_key: Any, *, is_frozen: bool
+        self,
+        name: str,
+        prepared: PreparedChoice,
+        stream_key: Any,
+        *,
+        is_frozen: bool,
+        count: int = 1,
     ) -> None:
         """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
-        Of a closed task of a frozen bandit, the choice is only counted.
+        Of a closed task of a frozen bandit, the choice is only counted. ``count`` choices may be
+        made from one belief.
         """
         belief, alone, offered = prepared
         entry, closed = self.entries[name], name in self.prior_state.closed
+        self.adopt_offer(offered)
+        if not (closed and is_frozen):
+            if closed:
+                self.reopen(name)
+            self.cache_belief(name, belief, alone, stream_key)
+        for _ in range(count):
+            if not entry.count_choice(self.entries.epoch, self.choice_window):
+                marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
+                self.changes.commit((entry.set_marks, *marks))
+
+    def adopt_offer(self, offered: tuple[PriorState, bool] | None) -> None:
+        """Keep what contexts on offer have told of the units of features."""
         if offered is not None:
             prior_state, new_units = offered
             steps = self.prior_state.steps_to_adopt(prior_state)
             if new_units:  # the other beliefs do not know them
                 steps += self.cache.steps_to_clear()
             self.changes.commit(*steps)
-        if not (closed and is_frozen):
-            if closed:
-                self.reopen(name)
-            self.cache_belief(name, belief, alone, stream_key)
-        if not entry.count_choice(self.entries.epoch, self.choice_window):
-            marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
-            self.changes.commit((entry.set_marks, *marks))
 
     def learn_all(self, batch: Sequence[RewardedChoice]) -> None:
         """Learn from rewards that were checked: once this has begun, from all of them."""
@@ -277,11 +289,17 @@ class Ledger:
         else:
             done = (setattr, self, "batch_done", batch_done)
             self.changes.commit((self.entries.put_round, update), *(steps or ()), done)
-        if cached is not None and is_refresh_time(entry.next_number - entry.first_number):
-            grown = has_grown(total - count, cached.other_rewards)
-            if grown and self.prior_state.transfer.counts_running:
-                with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
-                    self.cache_belief(name, *self.compute_belief(name))
+        # By the number of this choice and not of the latest one: several may be made at a time.
+        if cached is not None and is_refresh_time(number + 1 - entry.first_number):
+            self.refresh_if_grown(name, cached)
+
+    def refresh_if_grown(self, name: str, cached: CachedTask) -> None:
+        """Take the newest prior if the other tasks have learned much since the present one."""
+        others = self.entries.reward_count - self.entries[name].reward_count
+        grown = has_grown(others, cached.other_rewards)
+        if grown and self.prior_state.transfer.counts_running:
+            with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
+                self.cache_belief(name, *self.compute_belief(name))
 
     def updated(
         self, task: CachedTask, context: Array, reward: float, forced: bool, reward_count: int

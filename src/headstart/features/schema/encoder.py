@@ -87,7 +87,7 @@ class Encoder:
         self.is_bounded = np.array(bounded, dtype=bool)
         names = tuple(schema.action)
         ignore = frozenset(schema.ignore)
-        spec = ActionSpec(names, (), schema.id, ignore, schema.identity)
+        spec = ActionSpec(names, (), schema.id, ignore, schema.identity, distinct=True)
         self.spec = spec
         self.cache = RowCache(spec, self.action_columns.stop - self.action_columns.start)
         self.spec_with_context = spec._replace(shared=tuple(schema.context))
@@ -101,19 +101,23 @@ class Encoder:
         """The schema as plain data."""
         return self.schema.to_dict()
 
-    def encode(self, context: Any, actions: Any, extra: int = 0) -> EncodedRows:
+    def encode(
+        self, context: Any, actions: Any, extra: int = 0, *, distinct: bool = True
+    ) -> EncodedRows:
         """The rows of the actions; ``extra`` columns of zeros are added at the end.
 
-        Where ``context`` is ``None``, its fields are columns of the actions.
+        Where ``context`` is ``None``, its fields are columns of the actions. Ids must be
+        ``distinct``, unless the rows are those of several decisions.
         """
         shared = context is None and bool(self.context)
-        known = None if shared else self.cache.find(actions)
+        known = self.cache.find(actions) if distinct and not shared else None
         if known is not None:
             block, labels, has_ids = known
             table = np.zeros((len(block), self.width + extra))
             table[:, self.action_columns] = block
         else:
-            rows = read_actions(actions, self.spec_with_context if shared else self.spec)
+            spec = self.spec_with_context if shared else self.spec
+            rows = read_actions(actions, spec._replace(distinct=distinct))
             labels, has_ids = rows.labels, rows.has_ids
             table = np.zeros((rows.size, self.width + extra))
             self.write(self.action, rows.columns, labels, table)

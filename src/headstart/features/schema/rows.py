@@ -32,6 +32,8 @@ class ActionSpec(NamedTuple):
         Those that are not used.
     identity
         Whether every row must have an id.
+    distinct
+        Whether ids must differ.
     """
 
     fields: tuple[str, ...]
@@ -39,6 +41,7 @@ class ActionSpec(NamedTuple):
     id: str
     ignore: frozenset[str]
     identity: bool
+    distinct: bool
 
 
 class ActionRows(NamedTuple):
@@ -78,7 +81,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
     if not rows.size:
         raise InputError("actions must hold at least one action; got none")
     if rows.has_ids:
-        check_ids(rows)
+        check_ids(rows, distinct=spec.distinct)
     elif spec.identity:
         raise InputError(
             f"action at row 0: the id is missing, which the schema needs (identity=True): give "
@@ -226,7 +229,7 @@ def from_columns(columns: dict[str, Values], count: int, spec: ActionSpec) -> Ac
     return ActionRows(count, labels, ids is not None, used)
 
 
-def check_ids(rows: ActionRows) -> None:
+def check_ids(rows: ActionRows, *, distinct: bool = True) -> None:
     """Refuse ids that are missing, no ids, or the same for two actions."""
     labels: Any = rows.labels
     kinds = set(map(type, labels))
@@ -234,7 +237,7 @@ def check_ids(rows: ActionRows) -> None:
         keys: Sequence[Any] = labels
     else:
         keys = [check_id(label, place) for place, label in enumerate(labels)]
-    if len(set(keys)) < len(keys):
+    if distinct and len(set(keys)) < len(keys):
         firsts: dict[Any, int] = {}
         for place, key in enumerate(keys):
             if key in firsts:
