@@ -12,6 +12,7 @@ from headstart import checks
 from headstart.bandit.batch import Choices
 from headstart.bandit.encoding import check_kinds
 from headstart.bandit.journal import Journal, Replayed, replay_lines
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.observation import add_task_evidence
@@ -20,7 +21,6 @@ from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
 from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
-from headstart.features.schema.schema import Schema
 from headstart.features.transformer import encoder_of
 from headstart.model.evidence import Evidence
 from headstart.random import seed_as_integer
@@ -105,8 +105,6 @@ class Bandit(BanditQueries):
         half_life: float | None = None,
     ) -> None:
         encoder = encoder_of(dim)
-        if isinstance(dim, Schema) and dim.identity:
-            raise checks.refuse("identity", "False: it is not available yet", True)
         names = None if encoder is None else encoder.feature_names
         dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
@@ -125,6 +123,7 @@ class Bandit(BanditQueries):
         choice_window = checks.integer("choice_window", choice_window, 1)
         cache_size = checks.integer("cache_size", cache_size, 1)
         ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
+        ledger.items = new_items(encoder, features)
         rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
         if transfer.keeps_forced and not rule.forces:
             warnings.warn(

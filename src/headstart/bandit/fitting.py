@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from headstart.transfer.pooled_fit import fit_standardized, pool
 from headstart.transfer.task_order import ordered_partitions
 
 if TYPE_CHECKING:
+    from headstart.bandit.ledger.items import ItemLedger
     from headstart.bandit.state import BanditState
 
 __all__ = ["fit_rows"]
@@ -100,7 +102,8 @@ def fit_rows(
                 f"transfer must learn from all rounds; {transfer!r} learns from forced rounds "
                 f"alone, which rows do not mark: use Gaussian(forced=False)"
             )
-        rows = read_rows(reader, frame, task, reward, weight, features)
+        items = None if ledger.items is None else ledger.items.copied()
+        rows = read_rows(reader, frame, task, reward, weight, features, items)
         names, packed = sums_by_task(rows, ledger.decay)
         partitions, ids = ordered_partitions(names, packed, reader.features.dim)
         intercept = reader.features.intercept
@@ -121,6 +124,13 @@ def fit_rows(
         twin = ledger.copied()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
+        if items is not None:
+            items.features = fitted
+            prior = transfer.prior(fit.state)
+            for name in items.tasks:
+                belief = prior.belief(twin.entries.evidence(name))
+                twin.changes.commit(*items.steps_to_close(name, belief))
+            twin.items = items
         new_reader = ContextReader(fitted, encoder=reader.encoder)
         twin.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
@@ -139,9 +149,15 @@ class TaskRows(NamedTuple):
 
 
 def read_rows(
-    reader: ContextReader, frame: Any, task: object, reward: object, weight: object, named: Any
+    reader: ContextReader,
+    frame: Any,
+    task: object,
+    reward: object,
+    weight: object,
+    named: Any,
+    items: ItemLedger | None,
 ) -> TaskRows:
-    """The rows of a frame, checked."""
+    """The rows of a frame, checked; ``items`` learns from them in their order."""
     features = reader.features
     columns = Columns.of(frame)
     ids, rewards = columns.array("task", task), columns.array("reward", reward)
@@ -150,9 +166,11 @@ def read_rows(
     if reader.encoder is not None:
         if named is not None:
             raise InputError("features must not be given: the schema says which columns are used")
-        rest = columns.without(others)
-        table = reader.encode(rest, distinct=False)[0].table
         values = read_rewards(rewards, len(ids)), read_weights(weights, len(ids))
+        writer = None
+        if items is not None:
+            writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
+        table = reader.encode(columns.without(others), writer, distinct=False)[0].table
         return TaskRows(ids, features.transform(table), *values, features.names or ())
     if named is None:
         named = [name for name in columns.columns if name not in others]

@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import encoding, validation
+from headstart.bandit.item_files import pack_items, unpack_items
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
 from headstart.bandit.state import BanditState
@@ -70,7 +72,8 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
         }
         sizes = reader.sizes
         tensors: Tensors = {"sizes": np.vstack([sizes.counts, sizes.log_sums, sizes.origin])}
-        for part in (pack_entries(ledger), pack_prior(ledger.prior_state), pack_cache(ledger)):
+        packed = pack_entries(ledger), pack_prior(ledger.prior_state), pack_cache(ledger)
+        for part in (*packed, pack_items(ledger.items)):
             header |= part[0]
             tensors |= part[1]
         return header, tensors
@@ -212,6 +215,9 @@ def unpack_state(
     unpack_entries(ledger, header, tensors["evidence"], parts["task"])
     templates = unpack_prior(prior_state, header, tensors["removals"], parts)
     unpack_cache(ledger, header, parts, templates)
+    ledger.items = new_items(encoder, features)
+    if ledger.items is not None:
+        unpack_items(ledger.items, header, parts["items"], ledger.entries)
     sizes = validation.parse_sizes(tensors["sizes"], features.context_dim)
     offer_count = validation.check_count("offer_count", header["offer_count"])
     return BanditState(

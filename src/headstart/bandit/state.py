@@ -28,6 +28,7 @@ from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
 from headstart.features.reader import ContextReader, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
+from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -192,7 +193,7 @@ class BanditState:
             self.ledger.entry(name)
             if self.reader.encoder is None:
                 raise HeadstartError("the bandit has no schema: contexts are taken as they are")
-            return self.reader.encode(contexts, None)[0]
+            return self.reader.encode(contexts, self.ledger.item_writer(name))[0]
 
     def refresh(self, name: str) -> None:
         """Let a running task take the newest prior."""
@@ -227,7 +228,7 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
-            offer = self.reader.read(contexts, None)
+            offer = self.reader.read(contexts, ledger.item_writer(name))
             given, rows = offer[:2]
             allowed = None
             if exclude is not None:
@@ -277,7 +278,7 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             ledger.finish()
-            writers = [None] * len(names)
+            writers = [ledger.item_writer(name) for name in names]
             offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
             given, tables = offer[:2]
             for name in names:
@@ -368,7 +369,8 @@ class BanditState:
             reward = check_reward(reward)
         if self.ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
-        return name, epoch, number, row, float(reward), choice.forced
+        item = None if self.ledger.items is None else item_key(choice.action)
+        return name, epoch, number, row, float(reward), choice.forced, item
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""

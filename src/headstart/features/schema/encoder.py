@@ -9,6 +9,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.cache import RowCache
 from headstart.features.schema.fields import Field, FieldError, Values
 from headstart.features.schema.rows import ActionSpec, action_label, read_actions
@@ -94,8 +95,8 @@ class Encoder:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """The names of the columns."""
-        return self.schema.feature_names
+        """The names of the columns, with those that identity adds."""
+        return self.schema.feature_names + (COLUMN_NAMES if self.schema.identity else ())
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain data."""

@@ -233,7 +233,8 @@ def check_ids(rows: ActionRows, *, distinct: bool = True) -> None:
     """Refuse ids that are missing, no ids, or the same for two actions."""
     labels: Any = rows.labels
     kinds = set(map(type, labels))
-    if kinds in ({str}, {int}):
+    usual = kinds == {int} or (kinds == {str} and all(labels) and max(map(len, labels)) <= 1000)
+    if usual:
         keys: Sequence[Any] = labels
     else:
         keys = [check_id(label, place) for place, label in enumerate(labels)]

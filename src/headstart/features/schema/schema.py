@@ -122,7 +122,7 @@ class Schema:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        checks.integer("the number of columns of the schema", self.width, 1, checks.MAX_FEATURES)
+        checks.integer("the number of columns of the schema", self.width, 0, checks.MAX_FEATURES)
 
     @property
     def context(self) -> dict[str, Field]:
