@@ -290,6 +290,33 @@ class TestRows:
         np.testing.assert_allclose(gain.prior.mean, cost.prior.mean, rtol=1e-9)
 
 
+@pytest.mark.parametrize("minimize", [False, True])
+def test_items_with_ids_are_known_by_their_clicks(minimize, tmp_path):
+    """Columns of items and their vectors learn from clicks, and explanations are of log-odds."""
+    schema = hs.Schema(action={"price": hs.number()}, identity=True)
+    bandit = hs.Bandit(schema, reward="binary", minimize=minimize, seed=0)
+    rng = np.random.default_rng(0)
+    rates = {f"item {at}": rate for at, rate in enumerate((0.05, 0.1, 0.3, 0.4, 0.8, 0.9))}
+    for name in range(15):
+        task = bandit.task(name)
+        for _ in range(20):
+            actions = [{"id": item, "price": 1.0} for item in rng.choice(list(rates), 4, False)]
+            choice = task.choose(actions=actions)
+            task.learn(choice, rng.random() < rates[choice.action])
+        task.close()
+    actions = [{"id": "item 0", "price": 1.0}, {"id": "item 5", "price": 1.0}]
+    found = bandit.task("new").predict(actions=actions)
+    assert found.mean[0] < 0.3 < 0.6 < found.mean[1]
+    choice = bandit.task("new").choose(actions=actions)
+    assert choice.action == ("item 0" if minimize else "item 5")
+    explained = bandit.task("new").explain(choice)
+    assert "log-odds" in repr(explained)
+    assert explained.difference[0] < 0 if minimize else explained.difference[0] > 0
+    bandit.save(tmp_path / "bandit")
+    again = hs.load(tmp_path / "bandit").task("new").predict(actions=actions)
+    np.testing.assert_array_equal(again.mean, bandit.task("new").predict(actions=actions).mean)
+
+
 def stubborn(kind, rng, rounds):
     """Contexts and clicks that real data may bring."""
     contexts = rng.standard_normal((rounds, 3, 2))

@@ -17,7 +17,7 @@ import numpy as np
 from headstart import checks
 from headstart.features.conversion import MAX_VALUE, check_reward
 from headstart.model.base import BaseBelief
-from headstart.model.logistic import expected_probability, linearize, sigmoid
+from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
 from headstart.records import Array
 
 __all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
@@ -71,6 +71,14 @@ class RewardModel(ABC):
         """
 
     @abstractmethod
+    def expected(self, index: float) -> float:
+        """The reward, as read, that is expected where the linear model has this value."""
+
+    @abstractmethod
+    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
+        """What stands for a mean reward in the linear model near a value of it, and its weight."""
+
+    @abstractmethod
     def score(self, index: Any) -> Any:
         """A rule's index, a number or an array, in the units of the user's rewards."""
 
@@ -102,6 +110,11 @@ class RewardModel(ABC):
             parts.append("minimize=True")
         return ", ".join(parts)
 
+    @property
+    def explained(self) -> str:
+        """What the linear model is of, in the user's units."""
+        return "expected cost" if self.minimize else "expected reward"
+
     def describe(self) -> str:
         """What the rewards are, for a report."""
         return ", to be made small (minimize=True)" if self.minimize else ""
@@ -128,6 +141,14 @@ class Numbers(RewardModel):
         """The round itself."""
         root = math.sqrt(weight)
         return root * x, root * r
+
+    def expected(self, index: float) -> float:
+        """The value itself."""
+        return index
+
+    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
+        """The reward itself."""
+        return reward, 1.0
 
     def score(self, index: Any) -> Any:
         """The index itself, of the opposite sign for costs."""
@@ -157,6 +178,11 @@ class Binary(RewardModel):
     fixed_noise = 1.0
 
     @property
+    def explained(self) -> str:
+        """Log-odds."""
+        return f"log-odds of a {'cost' if self.minimize else 'reward'} of 1"
+
+    @property
     def needs_belief(self) -> bool:
         """A reward is expanded around the belief before it."""
         return True
@@ -180,6 +206,16 @@ class Binary(RewardModel):
     ) -> tuple[Array, Any]:
         """One Gaussian observation of the log-odds."""
         return linearize(belief, x, r, weight)
+
+    def expected(self, index: float) -> float:
+        """σ of log-odds."""
+        return float(sigmoid(index))
+
+    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
+        """Log-odds to first order around their value: e + (r − p)/w with w = p (1 − p)."""
+        chance = self.expected(index)
+        weight = max(chance * (1.0 - chance), MIN_WEIGHT)
+        return index + (reward - chance) / weight, weight
 
     def score(self, index: Any) -> Any:
         """σ of an index in log-odds: a probability."""
