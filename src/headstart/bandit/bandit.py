@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
 from headstart.bandit.batch import Choices
+from headstart.bandit.encoding import check_kinds
 from headstart.bandit.journal import Journal, Replayed, replay_lines
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.observation import add_task_evidence
@@ -18,7 +20,8 @@ from headstart.bandit.queries import BanditQueries
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
+from headstart.features.transformer import encoder_of
 from headstart.model.evidence import Evidence
 from headstart.random import seed_as_integer
 from headstart.records import Array
@@ -37,8 +40,10 @@ class Bandit(BanditQueries):
 
     Parameters
     ----------
-    dim : int
-        The number of features of a context.
+    dim : int, Schema or transformer
+        The number of features of a context; a :class:`~headstart.Schema` of the fields of contexts
+        and actions; or anything fitted that has ``transform`` and a fixed width, such as a
+        scikit-learn ``ColumnTransformer``.
     transfer : Transfer, default EmpiricalBayes()
         How to learn a prior from other tasks.
     rule : Rule, default UCB()
@@ -88,7 +93,7 @@ class Bandit(BanditQueries):
 
     def __init__(
         self,
-        dim: int,
+        dim: int | Any,
         transfer: Transfer | None = None,
         rule: Rule | None = None,
         noise: float | str = "auto",
@@ -99,14 +104,16 @@ class Bandit(BanditQueries):
         choice_window: int = 4096,
         half_life: float | None = None,
     ) -> None:
-        dim = checks.dimension(dim)
+        encoder = encoder_of(dim)
+        names = None if encoder is None else encoder.feature_names
+        dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)
         transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         check_kinds(transfer, rule)
         intercept = transfer.unit_free if intercept is None else intercept
-        features = Features(dim, intercept=intercept)
+        features = Features(dim, names, intercept=intercept)
         transfer = transfer.with_constant(intercept)
         if isinstance(noise, str):
             checks.one_of("noise", noise, ("auto",))
@@ -116,6 +123,7 @@ class Bandit(BanditQueries):
         choice_window = checks.integer("choice_window", choice_window, 1)
         cache_size = checks.integer("cache_size", cache_size, 1)
         ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
+        ledger.items = new_items(encoder, features)
         rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
         if transfer.keeps_forced and not rule.forces:
             warnings.warn(
@@ -124,7 +132,8 @@ class Bandit(BanditQueries):
                 stacklevel=2,
             )
         seed = seed_as_integer(seed)
-        self._state = BanditState(ledger, rule, ContextReader(features), seed, os.urandom(16))
+        reader = ContextReader(features, encoder=encoder)
+        self._state = BanditState(ledger, rule, reader, seed, os.urandom(16))
 
     @classmethod
     def from_fit(
@@ -197,7 +206,15 @@ class Bandit(BanditQueries):
         """Delete a task: its evidence, and what it contributed to the prior."""
         self._state.delete(checks.task_name(id))
 
-    def choose_many(self, ids: Sequence[str | int], contexts: Any, exclude: Any = None) -> Choices:
+    def choose_many(
+        self,
+        ids: Sequence[str | int],
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+    ) -> Choices:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
@@ -211,7 +228,12 @@ class Bandit(BanditQueries):
             What is on offer to each task. Tables, one per task, may be arrays, lists or data
             frames, and differ in their number of arms.
         exclude : sequence, default None
-            For each task, the arms that must not be picked (row numbers, or a mask), or ``None``.
+            For each task, the arms that must not be picked (row numbers, a mask, or ids of
+            actions), or ``None``.
+        context : dict, or sequence of dict, optional
+            With a schema, the context of all tasks, or of each.
+        actions : sequence, optional
+            With a schema, the actions on offer to all tasks, or a list of those of each.
 
         Returns
         -------
@@ -229,7 +251,12 @@ class Bandit(BanditQueries):
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise checks.refuse("ids", "a list of task ids", ids)
-        return self._state.choose_many([checks.task_name(id) for id in ids], contexts, exclude)
+        names = [checks.task_name(id) for id in ids]
+        if self.schema is not None:
+            contexts = requests_of(len(names), contexts, context, actions)
+        else:
+            contexts = plain_contexts(request_of(contexts, context, actions))
+        return self._state.choose_many(names, contexts, exclude)
 
     def freeze(self) -> None:
         """Stop learning: ``learn`` and ``close`` change nothing, and tasks can still choose."""
@@ -309,7 +336,8 @@ class Bandit(BanditQueries):
         weight : str, optional
             The column of the weights: a row of weight w counts as w rows.
         features : sequence of str, optional
-            The columns of the features, in the order of arrays; all the others unless given.
+            The columns of the features, in the order of arrays; all the others unless given. A
+            bandit with a schema takes its fields.
         standardize : bool, default True
             Whether features are centred (with an intercept) and divided by their standard
             deviations. The bandit does so with every context by itself.
@@ -359,7 +387,12 @@ class Bandit(BanditQueries):
 
     @classmethod
     def load(
-        cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
+        cls,
+        path: PathLike,
+        *,
+        transfer: Transfer | None = None,
+        rule: Rule | None = None,
+        schema: Any = None,
     ) -> Self:
         """The bandit that was saved at a path.
 
@@ -373,28 +406,29 @@ class Bandit(BanditQueries):
         transfer, rule : Transfer, Rule, optional
             Those of the saved bandit, if they are not classes of this library: a file holds
             settings, never code.
+        schema : transformer, optional
+            The transformer of the saved bandit, if it has one. A :class:`~headstart.Schema` is in
+            the file.
         """
         from headstart.bandit import snapshot
 
         check_kinds(transfer, rule)
-        state = snapshot.unpack(path, transfer, rule)
+        state = snapshot.unpack(path, transfer, rule, schema)
         state.separate()
         return cls._of(state)
 
 
-def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None) -> Bandit:
+def load(
+    path: PathLike,
+    *,
+    transfer: Transfer | None = None,
+    rule: Rule | None = None,
+    schema: Any = None,
+) -> Bandit:
     """The bandit that was saved at a path, to continue exactly where it was.
 
     See Also
     --------
     Bandit.load : the same.
     """
-    return Bandit.load(path, transfer=transfer, rule=rule)
-
-
-def check_kinds(transfer: object, rule: object) -> None:
-    """Refuse what is neither a transfer nor ``None``, and what is neither a rule nor ``None``."""
-    if not isinstance(transfer, Transfer | None):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
-    if not isinstance(rule, Rule | None):
-        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+    return Bandit.load(path, transfer=transfer, rule=rule, schema=schema)

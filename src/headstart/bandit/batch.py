@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.bandit.choice import Choice
 from headstart.errors import InputError
 from headstart.features.conversion import allowed_arms
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, Offer
 from headstart.random import Streams
 from headstart.records import Array
 from headstart.rules import Pick, Propensities, Rule
@@ -120,11 +120,13 @@ class Decision:
 
 
 def read_tables(
-    reader: ContextReader, contexts: Any, exclude: Any, tasks: int
-) -> tuple[Any, list[Any]]:
+    reader: ContextReader, contexts: Any, exclude: Any, tasks: int, write_items: Any = ()
+) -> tuple[Offer, list[Any]]:
     """What is on offer to several tasks, and which arms each may pick (``None`` for all)."""
     frames = isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts)
-    if frames or is_ragged(contexts):
+    if reader.encoder is not None:
+        offer = reader.read_requests(contexts, write_items)
+    elif frames or is_ragged(contexts):
         offer = read_ragged(reader, contexts, tasks)
     else:
         offer = reader.read_many(contexts, tasks)
@@ -138,7 +140,8 @@ def read_tables(
     allowed = []
     for at, (rows, given) in enumerate(zip(exclude, offer[0], strict=True)):
         with errors_at("exclude", at):
-            allowed.append(allowed_arms(rows, len(given)))
+            ids = offer.labels[at] if offer.has_ids else None
+            allowed.append(allowed_arms(rows, len(given), ids))
     return offer, allowed
 
 
@@ -161,7 +164,7 @@ def is_ragged(contexts: Any) -> bool:
     return sized and len({len(part) for part in contexts}) > 1
 
 
-def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Any:
+def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Offer:
     """As :meth:`ContextReader.read_many`, for tables with different numbers of arms, or frames."""
     if len(contexts) != tasks:
         raise InputError(f"contexts must hold {tasks} tables, one per task; got {len(contexts)}")
@@ -174,7 +177,7 @@ def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Any:
     flat = np.concatenate(given)
     sizes = reader.check_sizes(flat, float(np.vdot(flat, flat)))
     names = reader.features.names if features.names == reader.features.names else features.names
-    return given, [features.transform(values) for values in given], names, sizes
+    return Offer(given, [features.transform(values) for values in given], names, sizes)
 
 
 @contextlib.contextmanager

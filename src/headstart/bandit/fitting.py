@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,14 @@ from headstart.bandit.observation import (
     weighted_sums,
 )
 from headstart.errors import HeadstartError, InputError
-from headstart.features.conversion import Features, numeric_column
+from headstart.features.conversion import numeric_column
 from headstart.features.reader import ContextReader
 from headstart.records import Array
 from headstart.transfer.pooled_fit import fit_standardized, pool
 from headstart.transfer.task_order import ordered_partitions
 
 if TYPE_CHECKING:
+    from headstart.bandit.ledger.items import ItemLedger
     from headstart.bandit.state import BanditState
 
 __all__ = ["fit_rows"]
@@ -56,6 +58,14 @@ class Columns(NamedTuple):
         if values.ndim != 1:
             raise InputError(f"column {name!r} must have one value per row; got {values.shape}")
         return values
+
+    def without(self, names: Collection[object]) -> dict[str, Any]:
+        """The other columns, as values of any type."""
+        return {
+            name: column.to_list() if hasattr(column, "to_list") else column
+            for name, column in self.columns.items()
+            if name not in names
+        }
 
     def feature(self, name: str) -> Array:
         """A column of numbers."""
@@ -92,7 +102,8 @@ def fit_rows(
                 f"transfer must learn from all rounds; {transfer!r} learns from forced rounds "
                 f"alone, which rows do not mark: use Gaussian(forced=False)"
             )
-        rows = read_rows(reader.features, frame, task, reward, weight, features)
+        items = None if ledger.items is None else ledger.items.copied()
+        rows = read_rows(reader, frame, task, reward, weight, features, items)
         names, packed = sums_by_task(rows, ledger.decay)
         partitions, ids = ordered_partitions(names, packed, reader.features.dim)
         intercept = reader.features.intercept
@@ -113,7 +124,14 @@ def fit_rows(
         twin = ledger.copied()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
-        new_reader = ContextReader(fitted)
+        if items is not None:
+            items.features = fitted
+            prior = transfer.prior(fit.state)
+            for name in items.tasks:
+                belief = prior.belief(twin.entries.evidence(name))
+                twin.changes.commit(*items.steps_to_close(name, belief))
+            twin.items = items
+        new_reader = ContextReader(fitted, encoder=reader.encoder)
         twin.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
             (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
@@ -131,12 +149,29 @@ class TaskRows(NamedTuple):
 
 
 def read_rows(
-    features: Features, frame: Any, task: object, reward: object, weight: object, named: Any
+    reader: ContextReader,
+    frame: Any,
+    task: object,
+    reward: object,
+    weight: object,
+    named: Any,
+    items: ItemLedger | None,
 ) -> TaskRows:
-    """The rows of a frame, checked."""
+    """The rows of a frame, checked; ``items`` learns from them in their order."""
+    features = reader.features
     columns = Columns.of(frame)
     ids, rewards = columns.array("task", task), columns.array("reward", reward)
     others = {task, reward} | ({weight} if weight is not None else set())
+    weights = None if weight is None else columns.array("weight", weight)
+    if reader.encoder is not None:
+        if named is not None:
+            raise InputError("features must not be given: the schema says which columns are used")
+        values = read_rewards(rewards, len(ids)), read_weights(weights, len(ids))
+        writer = None
+        if items is not None:
+            writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
+        table = reader.encode(columns.without(others), writer, distinct=False)[0].table
+        return TaskRows(ids, features.transform(table), *values, features.names or ())
     if named is None:
         named = [name for name in columns.columns if name not in others]
     elif isinstance(named, (str, bytes)) or not isinstance(named, Sequence):
@@ -159,7 +194,6 @@ def read_rows(
     features = features._replace(names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
-    weights = None if weight is None else columns.array("weight", weight)
     return TaskRows(
         ids,
         features.transform(table),

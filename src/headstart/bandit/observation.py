@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,16 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
     with state.lock:
         ledger = state.ledger
         ledger.entry(name)
-        offer = state.reader.read(contexts)
+        items = None if ledger.items is None else ledger.items.copied()
+
+        def learn_items(labels: Sequence[Any], table: Array) -> None:
+            assert items is not None
+            count = len(table)
+            numbers = read_rewards(rewards, count), read_weights(weight, count)
+            items.learn_rows([name] * count, *numbers, labels, table)
+
+        writer = None if items is None else learn_items
+        offer = state.reader.read(contexts, writer, distinct=False)
         rows = offer[1]
         values = read_rewards(rewards, len(rows))
         weights = read_weights(weight, len(rows))
@@ -44,7 +54,8 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
         if state.is_frozen:
             return False
         if count:
-            add_evidence(ledger, name, evidence, count, rows[weights > 0])
+            steps = [] if items is None else [(setattr, ledger, "items", items)]
+            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps)
         if state.reader.accept(offer, is_frozen=False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import weakref
@@ -27,7 +26,9 @@ from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.schema.encoder import EncodedRows
+from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -92,7 +93,7 @@ class BanditState:
         with self.lock:
             self.ledger.finish()
             shared = {name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")}
-            return shared | {"ledger": self.ledger.copied(), "reader": copy.copy(self.reader)}
+            return shared | {"ledger": self.ledger.copied(), "reader": self.reader.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -106,7 +107,7 @@ class BanditState:
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
-            self.reader = ContextReader(features)
+            self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
                 self.ledger.prior_state.restore(base=fit, state=fit.state)
@@ -178,9 +179,21 @@ class BanditState:
         with self.lock:
             self.ledger.entry(name)
             features = self.reader.features
-            rows = features.transform(features.read(contexts)[0])
+            if self.reader.encoder is None:
+                given = features.read(plain_contexts(contexts))[0]
+            else:
+                given = self.encode(name, contexts).table
+            rows = features.transform(given)
             with self.ledger.prior_state.preserved():
                 return self.ledger.belief_for(name, rows), rows
+
+    def encode(self, name: str, contexts: Any) -> EncodedRows:
+        """The rows of actions, as a task would choose from them now."""
+        with self.lock:
+            self.ledger.entry(name)
+            if self.reader.encoder is None:
+                raise HeadstartError("the bandit has no schema: contexts are taken as they are")
+            return self.reader.encode(contexts, self.ledger.item_writer(name))[0]
 
     def refresh(self, name: str) -> None:
         """Let a running task take the newest prior."""
@@ -215,9 +228,11 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
-            offer = self.reader.read(contexts)
+            offer = self.reader.read(contexts, ledger.item_writer(name))
             given, rows = offer[:2]
-            allowed = None if exclude is None else allowed_arms(exclude, len(rows))
+            allowed = None
+            if exclude is not None:
+                allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
@@ -250,7 +265,10 @@ class BanditState:
             if features.scale is not None:
                 context = set_read_only(given[arm].copy())
             which = name, number + len(arms), bool(forced)
-            choices.append(Choice(arm, score, *which, context, self.origin, decision, epoch, row))
+            action = offer.labels and offer.labels[arm]
+            choices.append(
+                Choice(arm, score, *which, context, self.origin, decision, epoch, row, action)
+            )
             arms.append(arm)
         return choices[0] if k is None else choices
 
@@ -259,7 +277,8 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             ledger.finish()
-            offer, allowed = read_tables(self.reader, contexts, exclude, len(names))
+            writers = [ledger.item_writer(name) for name in names]
+            offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
             check_tables(rule, offer[0], allowed)
             given, tables = offer[:2]
             for name in names:
@@ -290,9 +309,9 @@ class BanditState:
             decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
             context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
             place = names[at], numbers[at], bool(forced[at])
-            return Choice(
-                arm, float(scores[at]), *place, context, self.origin, decision, epoch, row
-            )
+            action = offer.labels and offer.labels[at] and offer.labels[at][arm]
+            score, origin = float(scores[at]), self.origin
+            return Choice(arm, score, *place, context, origin, decision, epoch, row, action)
 
         return Choices(arms, scores, names, make)
 
@@ -348,7 +367,8 @@ class BanditState:
             reward = check_reward(reward)
         if self.ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
-        return name, epoch, number, row, float(reward), choice.forced
+        item = None if self.ledger.items is None else item_key(choice.action)
+        return name, epoch, number, row, float(reward), choice.forced, item
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""

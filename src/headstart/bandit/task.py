@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from headstart import checks
+from headstart.features.reader import request_of
 from headstart.records import Array
 
 if TYPE_CHECKING:
@@ -82,20 +83,47 @@ class Task:
         return self._state.belief(self._id)
 
     @overload
-    def choose(self, contexts: Any, exclude: Any = None, *, k: None = None) -> Choice: ...
-    @overload
-    def choose(self, contexts: Any, exclude: Any = None, *, k: int) -> list[Choice]: ...
     def choose(
-        self, contexts: Any, exclude: Any = None, *, k: int | None = None
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: None = None,
+    ) -> Choice: ...
+    @overload
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int,
+    ) -> list[Choice]: ...
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int | None = None,
     ) -> Choice | list[Choice]:
         """Choose one of the arms on offer, or several different ones.
 
         Parameters
         ----------
         contexts : array_like of shape (K, dim), or data frame
-            One row of features per arm.
-        exclude : sequence of int or of bool, default None
-            Arms that must not be picked: row numbers, or a mask.
+            One row of features per arm. With a schema, the actions.
+        exclude : sequence of int, of bool or of ids, default None
+            Arms that must not be picked: row numbers, a mask, or ids of actions.
+        context : dict, optional
+            With a schema, the fields of the context by name. They may be columns of a frame of
+            actions instead.
+        actions : list of dict, data frame, array with names, or list of ids, optional
+            With a schema, the actions on offer: each a dict of its fields and its ``id``, or a row.
         k : int, optional
             How many arms to pick, for example the length of a list that is shown.
 
@@ -119,7 +147,25 @@ class Task:
         >>> task.learn(choices, [0.0, 1.0])
         True
         """
-        return self._state.choose(self._id, contexts, exclude, k)
+        return self._state.choose(self._id, request_of(contexts, context, actions), exclude, k)
+
+    def encode(self, contexts: Any = None, *, context: Any = None, actions: Any = None) -> Any:
+        """The rows that the schema makes of actions, as the task would choose from them now.
+
+        ``choose`` accepts them in place of the actions and decides on them as they are, so that a
+        decision can be repeated when more is known of the items.
+
+        Parameters
+        ----------
+        contexts, context, actions
+            As for :meth:`choose`.
+
+        Returns
+        -------
+        EncodedRows
+            With ``table``, an array of shape (K, dim), and ``labels``, the ids of the actions.
+        """
+        return self._state.encode(self._id, request_of(contexts, context, actions))
 
     def learn(self, choice: Any, reward: Any) -> bool:
         """Learn the reward of a choice of this task, or of several.
@@ -181,13 +227,21 @@ class Task:
 
         return observe_rounds(self._state, self._id, contexts, rewards, weight)
 
-    def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:
+    def predict(
+        self,
+        contexts: Any = None,
+        level: float = 0.95,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        of_reward: bool = False,
+    ) -> Prediction:
         """Expected rewards of arms, with intervals.
 
         Parameters
         ----------
-        contexts : array_like of shape (K, dim), or data frame
-            One row of features per arm.
+        contexts, context, actions
+            As for :meth:`choose`.
         level : float, default 0.95
             The probability with which an interval contains the expected reward.
         of_reward : bool, default False
@@ -201,7 +255,7 @@ class Task:
 
         level = checks.fraction("level", level, open_ends=True)
         of_reward = checks.flag("of_reward", of_reward)
-        belief, rows = self._state.belief_for(self._id, contexts)
+        belief, rows = self._state.belief_for(self._id, request_of(contexts, context, actions))
         mean, width = belief.predict(rows), belief.width(rows)
         spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
         half = float(ndtri(0.5 + level / 2.0)) * spread
