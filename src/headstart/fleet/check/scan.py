@@ -6,7 +6,6 @@ Tasks and rounds are counted by their hashes; of very many, a sample of them.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable
 
@@ -59,10 +58,8 @@ def check(
     """
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
-    lenient = copy.copy(logs)
-    lenient.on_bad_rows = "skip"
-    parts = lenient.parts()
-    logs.surveyed, lenient.share = lenient.surveyed, lenient.survey().share
+    parts = logs.parts()
+    lenient = logs.changed(on_bad_rows="skip", share=logs.survey().share)
     scan, done = Scan(logs.dim), 0
     with job_runner(cluster, workers) as map_jobs:
         for part, found in zip(parts, map_jobs(scan_part, parts, lenient), strict=True):

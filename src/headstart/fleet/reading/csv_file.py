@@ -67,7 +67,7 @@ class CsvFile(LineFile):
                 bad = BadRows(len(broken), counts, first_examples(examples))
                 every = np.arange(table.num_rows + len(broken))
                 numbers = first + np.delete(every, list(broken))
-            yield from Block(table, file, first, numbers, spoiled, bad).slices(rows)
+            yield Block(table, file, first, numbers, spoiled, bad)
             first += table.num_rows + len(broken)
 
     def convert(
@@ -88,10 +88,10 @@ class CsvFile(LineFile):
         try:
             table, broken = self.parse(text, as_text(used))
         except pa.ArrowInvalid:
-            if is_utf8(text):
+            if not (fault := not_utf8(text)):
                 raise
             raise InputError(
-                f"{self.path!r} is not UTF-8 text ({first_odd(text)}): save it as UTF-8"
+                f"{self.path!r} is not UTF-8 text ({fault}): save it as UTF-8"
             ) from None
         spoiled = {}
         for index, name in enumerate(used):
@@ -164,7 +164,7 @@ class CsvFile(LineFile):
                 delimiter=self.mark,
                 newlines_in_values=True,
                 # Rows are handed over as text: where they cannot be, the file is refused as it is.
-                invalid_row_handler=set_aside if is_utf8(text) else None,
+                invalid_row_handler=None if not_utf8(text) else set_aside,
             ),
             convert_options=options,
         )
@@ -257,30 +257,15 @@ def cell_as(kind: pa.DataType, text: str) -> float | None:
     return value if plain and (not whole or abs(value) < 2**63) else None
 
 
-def is_utf8(text: bytes) -> bool:
-    r"""Whether bytes are UTF-8, told without a copy.
+def not_utf8(text: bytes) -> str:
+    r"""The first place where bytes are not UTF-8; empty where they are.
 
-    >>> is_utf8("grün".encode()), is_utf8("grün".encode("latin-1"))
-    (True, False)
-    """
-    offsets = pa.py_buffer(np.array([0, len(text)], dtype=np.int64))
-    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)])
-    try:
-        whole.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def first_odd(text: bytes) -> str:
-    r"""The first place where bytes are not UTF-8.
-
-    >>> print(first_odd("name\ngrün\n".encode("latin-1")))
-    b'gr\xfcn'
+    >>> print(not_utf8("name\ngrün\n".encode("latin-1")), not_utf8("grün".encode()) == "")
+    b'gr\xfcn' True
     """
     try:
         text.decode()
     except UnicodeDecodeError as error:
         start = text.rfind(b"\n", 0, error.start) + 1
         return repr(text[max(start, error.start - 30) : error.start + 30].splitlines()[0])
-    return "in some cell"
+    return ""

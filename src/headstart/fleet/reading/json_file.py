@@ -59,7 +59,7 @@ class JsonFile(LineFile):
             except pa.ArrowInvalid:
                 # Some line is not what it must be: line by line, which is slower, finds them all.
                 block = read_line_by_line(text, file, first, types, resolved.columns)
-            yield from block.slices(rows)
+            yield block
             first += block.table.num_rows + block.bad.count
 
 

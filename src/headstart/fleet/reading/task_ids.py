@@ -6,15 +6,13 @@ Ids are compared as text without the white space around it: the whole number 7, 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.arrays import as_array, as_arrow, filled
+from headstart.fleet.reading.arrays import as_array, filled
 from headstart.fleet.reading.cells import Cells
 from headstart.fleet.reading.rows import drop_unused_ids
 
@@ -30,7 +28,8 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     """
     array = cells.column("task")
     if kinds.is_integer(array.type) and not array.null_count:
-        return *number_codes(as_array(array)), ""
+        coded = array.dictionary_encode()
+        return as_array(coded.indices).copy(), coded.dictionary, ""
     if kinds.is_null(array.type):
         array = array.cast(pa.string())
     absent = cells.missing("task", array)
@@ -58,33 +57,6 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
         numbers = as_array(once.indices).astype(np.int32)[numbers]
         ids = once.dictionary
     return *drop_unused_ids(numbers, ids), spaced
-
-
-def number_codes(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Codes and distinct whole numbers: by a table where they are close together, or sorted.
-
-    >>> codes, ids = number_codes(np.array([7, 3, 7]))
-    >>> codes.tolist(), ids.to_pylist()
-    ([1, 0, 1], [3, 7])
-    """
-    if not len(values):
-        return np.zeros(0, dtype=np.int32), as_arrow(values)
-    low, high = int(values.min()), int(values.max())
-    close = max(4 * len(values), 1 << 16)
-    if high - low >= close:
-        unique, inverse = np.unique(values, return_inverse=True)
-        return inverse.astype(np.int32), as_arrow(unique)
-    wide = np.uint64 if values.dtype == np.uint64 else np.int64
-    if low >= 0 and high < close:  # the numbers are places already
-        places, low = values, 0
-    else:
-        places, high = (values.astype(wide) - wide(low)).astype(np.intp), high - low
-    used = np.zeros(high + 1, dtype=bool)
-    used[places] = True
-    unique = np.flatnonzero(used)
-    code = np.empty(len(used), dtype=np.int32)
-    code[unique] = np.arange(len(unique), dtype=np.int32)
-    return code[places], as_arrow(unique.astype(wide) + wide(low))
 
 
 def decode_ids(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:

@@ -21,7 +21,6 @@ __all__ = ["read_rounds", "read_times"]
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NEVER = -(2**63)
-MICROSECOND = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
@@ -32,9 +31,14 @@ def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
     cells.missing(role, array)
     kind = array.type
     if kinds.is_date(kind):
-        array = array.cast(pa.timestamp("ms" if kinds.is_date64(kind) else "s"))
+        array = array.cast(pa.timestamp("us"))
     if is_time(array.type):
-        return microseconds(array)
+        us = (
+            pa.duration("us")
+            if kinds.is_duration(array.type)
+            else pa.timestamp("us", array.type.tz)
+        )
+        return filled(array.cast(us, safe=False).view(pa.int64()))
     if kinds.is_floating(kind) or kinds.is_decimal(kind):
         # Fractions are seconds, as clocks of programs give them.
         values = as_floats(array)
@@ -52,15 +56,6 @@ def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
 def whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Numbers as whole numbers of 64 bits; no copy where they are."""
     return values.astype(np.int64, copy=False)
-
-
-def microseconds(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Times of any unit in microseconds; 0 where one is missing."""
-    unit = array.type.unit
-    ticks = filled(array.view(pa.int64()))
-    if unit == "ns":
-        return whole_numbers(ticks // 1000)
-    return whole_numbers(ticks * np.int64(MICROSECOND[unit]))
 
 
 def parse_times(array: pa.Array, role: str, cells: Cells) -> pa.Array:
