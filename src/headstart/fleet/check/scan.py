@@ -80,6 +80,8 @@ def scan_part(part: Part, logs: Logs) -> Scan:
     scan = Scan(logs.dim)
     for rows in logs.read(part, turned=False):
         scan.add(rows)
+    scan.tasks.combine()  # so that less is sent
+    scan.rounds.combine()
     return scan
 
 

@@ -189,20 +189,21 @@ def draw_sample(
     progress: Callable[[float], None],
 ) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
-    parts = logs.parts()
-    tasks = counted_tasks(plan)
-    builder = SampleBuilder(logs, plan)
-    bad = BadRows()
-    jobs = ((number, part, limit_of(tasks, plan.max_tasks)) for number, part in enumerate(parts))
+    parts, tasks, bad = logs.parts(), counted_tasks(plan), BadRows()
+    builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
+    jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
     for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
         bad = bad + found.bad
         tasks.merge(found.tasks)
+        smallest = np.union1d(smallest, found.tasks.keys[: plan.max_tasks + 1])
+        smallest = smallest[: plan.max_tasks + 1]
+        limit = limit_of(smallest, plan.max_tasks)
         for block in found.blocks:
-            builder.add(block, limit_of(tasks, plan.max_tasks))
+            builder.add(block, limit)
         progress(done / len(parts))
-    if not len(tasks.keys):
+    if not len(smallest):
         raise InputError("logs must hold rows with rewards; these have none")
-    return builder.sample(tasks, bad)
+    return builder.sample(tasks, bad, limit)
 
 
 def counted_tasks(plan: Plan) -> KeyedSums:
@@ -210,9 +211,8 @@ def counted_tasks(plan: Plan) -> KeyedSums:
     return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
 
 
-def limit_of(tasks: KeyedSums, count: int) -> int:
-    """The hash below which the first ``count`` tasks are; 2⁶⁴ where there are no more."""
-    keys = tasks.keys
+def limit_of(keys: Hashes, count: int) -> int:
+    """The hash below which the first ``count`` of sorted hashes are; 2⁶⁴ if there are no more."""
     return int(keys[count]) if len(keys) > count else ALL
 
 
@@ -254,7 +254,7 @@ def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
     for rows in logs.read(part, turned=False):
         bad = bad + rows.bad
         keys = count_tasks(rows, tasks, plan.seed)
-        limit = min(limit, limit_of(tasks, plan.max_tasks))
+        limit = min(limit, limit_of(tasks.keys, plan.max_tasks))
         use = (keys <= np.uint64(limit - 1))[rows.codes]
         if rows.chosen is not None and not whole:
             use &= rows.chosen
@@ -378,9 +378,8 @@ class SampleBuilder:
         self.kept = [taken(rows, final)]
         self.ranks = rank[final]
 
-    def sample(self, tasks: KeyedSums, bad: BadRows) -> Sample:
+    def sample(self, tasks: KeyedSums, bad: BadRows, limit: int) -> Sample:
         """All that was read."""
-        limit = limit_of(tasks, self.plan.max_tasks)
         self.fold(limit)
         self.set_tasks(self.keys, limit)
         (rows,) = self.kept
