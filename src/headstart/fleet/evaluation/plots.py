@@ -70,7 +70,9 @@ class Models(Panel):
         return {name: style for name, style in self.known.items() if name in there}
 
 
-def tidy(lines: Mapping[str, Sequence[Estimate]], x: str, places: Sequence[float]) -> pl.DataFrame:
+def line_table(
+    lines: Mapping[str, Sequence[Estimate]], x: str, places: Sequence[float]
+) -> pl.DataFrame:
     """Lines as a table."""
     import polars as pl
 
@@ -83,7 +85,9 @@ def tidy(lines: Mapping[str, Sequence[Estimate]], x: str, places: Sequence[float
     return pl.DataFrame(rows)
 
 
-def lined(name: str, title: str, caption: str, panels: list[Panel], height: float = 2.9) -> Figure:
+def line_figure(
+    name: str, title: str, caption: str, panels: list[Panel], height: float = 2.9
+) -> Figure:
     """A figure of lines."""
     import polars as pl
 
@@ -131,20 +135,20 @@ def errors(evaluation: Evaluation) -> Figure:
     lines = evaluation.measures.by_position
     places = range(1, len(lines[LEARNED]) + 1)
     axes = ("position of the reward in its task", "mean squared error (reward²)")
-    everything = tidy(lines, "position", places)
+    everything = line_table(lines, "position", places)
     best = min(point.value for point in lines[LEARNED] if math.isfinite(point.value))
     far = max(point.value for point in lines[ALONE] if math.isfinite(point.value)) > 3.0 * best
     panels: list[Panel] = [
         Models(everything, "position", *axes, log=far, known=STYLES, heading="log scale" * far)
     ]
     if far:
-        near = tidy(
+        near = line_table(
             {name: part for name, part in lines.items() if name != ALONE}, "position", places
         )
         panels.append(
             Models(near, "position", *axes, known=STYLES, heading=f"the same without “{ALONE}”")
         )
-    return lined(
+    return line_figure(
         "errors",
         "Error by position",
         f"Every reward of {count(evaluation.judged, 'future task')} is predicted before it is "
@@ -187,7 +191,7 @@ def calibration(evaluation: Evaluation) -> Figure:
     }
     panels: list[Panel] = [
         Models(
-            tidy(covered, "interval", [100.0 * level for level in LEVELS]),
+            line_table(covered, "interval", [100.0 * level for level in LEVELS]),
             "interval",
             "predictive interval (%)",
             "covered − promised (% points)",
@@ -196,7 +200,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             heading="coverage (0: as promised)",
         ),
         Models(
-            tidy(places, "place", [(at + 0.5) / BINS for at in range(BINS)]),
+            line_table(places, "place", [(at + 0.5) / BINS for at in range(BINS)]),
             "place",
             "place in the predicted distribution",
             "rewards in this tenth (%)",
@@ -205,7 +209,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             heading=f"where rewards fall ({100 // BINS} %: as predicted)",
         ),
     ]
-    return lined(
+    return line_figure(
         "calibration",
         "Calibration",
         "Left: the share of rewards inside predictive intervals of 50, 80 and 95 %, less that "
@@ -228,14 +232,14 @@ def regret(evaluation: Evaluation) -> Figure:
         lines[title] = [Estimate(value, value, value) for value in curve.tolist()]
         looks[title] = STYLES[name]
     panel = Models(
-        tidy(lines, "rounds", gain.times.tolist()),
+        line_table(lines, "rounds", gain.times.tolist()),
         "rounds",
         "rounds that the task has seen",
         "regret (% of random choice)",
         known=looks,
         heading="",
     )
-    return lined(
+    return line_figure(
         "regret",
         "Expected regret",
         "What choosing by each model's estimate is expected to lose in the next round, as a share "

@@ -170,7 +170,7 @@ class Sample:
         """
         if self.arms is None:
             return None
-        arms = taken(self.arms, np.isin(self.arms["key"], self.keys[future]))
+        arms = take_rows(self.arms, np.isin(self.arms["key"], self.keys[future]))
         return Offers.of_rows(arms)
 
 
@@ -313,10 +313,10 @@ class SampleBuilder:
         """Add up the rows that wait, and let go of those that nothing else needs."""
         if not self.waiting:
             return
-        rows, self.waiting = joined(self.waiting), []
-        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
-        shown = taken(rows, np.argsort(rows["key"], kind="stable"))
-        shown = taken(shown, shown["chosen"])
+        rows, self.waiting = concatenated_rows(self.waiting), []
+        rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
+        shown = take_rows(rows, np.argsort(rows["key"], kind="stable"))
+        shown = take_rows(shown, shown["chosen"])
         self.set_tasks(np.union1d(self.keys, shown["key"]), limit)
         self.add_up(shown)
         self.keep_first_rounds(rows, limit)
@@ -359,8 +359,8 @@ class SampleBuilder:
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
-        rows = joined([*self.kept, rows])
-        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
+        rows = concatenated_rows([*self.kept, rows])
+        rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         rank, head = round_ranks(rows, self.whole)
         chosen, key = rows["chosen"], rows["key"]
         keep = (rank < self.plan.first) & (chosen | head)
@@ -375,7 +375,7 @@ class SampleBuilder:
             keep |= arms
         final = np.lexsort((rows["order"], rank, key))
         final = final[keep[final]]
-        self.kept = [taken(rows, final)]
+        self.kept = [take_rows(rows, final)]
         self.ranks = rank[final]
 
     def sample(self, tasks: KeyedSums, bad: BadRows, limit: int) -> Sample:
@@ -386,7 +386,7 @@ class SampleBuilder:
         inside = np.isin(rows["key"], self.keys)
         arms = None
         if self.whole:
-            arms = taken(
+            arms = take_rows(
                 rows,
                 inside
                 & (self.ranks < self.plan.horizon)
@@ -400,7 +400,7 @@ class SampleBuilder:
             self.evidence if self.plan.cut is None else self.early,
             self.lowest,
             self.highest,
-            self.episodes(taken(rows, inside & rows["chosen"])),
+            self.episodes(take_rows(rows, inside & rows["chosen"])),
             arms,
             tasks.columns[0],
             tasks.total,
@@ -426,14 +426,14 @@ class SampleBuilder:
         return Episodes(features, rewards, weights, lengths)
 
 
-def joined(blocks: list[Columns]) -> Columns:
+def concatenated_rows(blocks: list[Columns]) -> Columns:
     """Blocks of rows as one."""
     if len(blocks) == 1:
         return blocks[0]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def taken(rows: Columns, index: npt.NDArray[Any]) -> Columns:
+def take_rows(rows: Columns, index: npt.NDArray[Any]) -> Columns:
     """Some of the rows."""
     return {name: values[index] for name, values in rows.items()}
 

@@ -35,11 +35,11 @@ class CsvFile(LineFile):
 
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, told from the first rows."""
-        self.names, self.mark, self.end = header(self.text, self.path, columns)
+        self.names, self.mark, self.end = read_header(self.text, self.path, columns)
         text = self.text[self.end :]
         try:
             head, _ = self.parse(text, arrow_csv.ConvertOptions())
-            texts, _ = self.parse(text, as_text(self.names))
+            texts, _ = self.parse(text, text_options(self.names))
         except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
             head = texts = pa.table([pa.nulls(0)] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
@@ -86,7 +86,7 @@ class CsvFile(LineFile):
             pass
         # Some cell is not what its column must be: once more as text, then cell by cell.
         try:
-            table, broken = self.parse(text, as_text(used))
+            table, broken = self.parse(text, text_options(used))
         except pa.ArrowInvalid:
             if not (fault := not_utf8(text)):
                 raise
@@ -96,7 +96,7 @@ class CsvFile(LineFile):
         spoiled = {}
         for index, name in enumerate(used):
             if not kinds.is_string(types[name]):
-                values, wrong = cells_as(types[name], table.column(index))
+                values, wrong = convert_cells(types[name], table.column(index))
                 table = table.set_column(index, name, values)
                 if wrong:
                     spoiled[name] = wrong
@@ -171,10 +171,10 @@ class CsvFile(LineFile):
         return table, broken
 
 
-def header(text: bytes, path: str, columns: Columns) -> tuple[list[str], str, int]:
+def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], str, int]:
     r"""The names in the first line that is not empty, what separates them, and where it ends.
 
-    >>> header(b"\n\ntask,reward\n1,2\n", "log.csv", Columns("task", "reward", "x"))
+    >>> read_header(b"\n\ntask,reward\n1,2\n", "log.csv", Columns("task", "reward", "x"))
     (['task', 'reward'], ',', 14)
     """
     start = len(text) - len(text.lstrip(b"\r\n"))
@@ -205,25 +205,25 @@ def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) ->
         return pa.bool_()
     if role == "timestamp":
         for kind in (pa.int64(), pa.float64()):
-            values, wrong = cells_as(kind, cells)
+            values, wrong = convert_cells(kind, cells)
             if not wrong and values.null_count < len(values):
                 return kind
         return pa.string()
     if kinds.is_boolean(guess):
         return guess
-    if is_number(guess) or cells_as(pa.float64(), cells)[0].is_valid().true_count:
+    if is_number(guess) or convert_cells(pa.float64(), cells)[0].is_valid().true_count:
         return pa.float64()
-    return pa.bool_() if not cells_as(pa.bool_(), cells)[1] else pa.string()
+    return pa.bool_() if not convert_cells(pa.bool_(), cells)[1] else pa.string()
 
 
-def as_text(names: list[str]) -> arrow_csv.ConvertOptions:
+def text_options(names: list[str]) -> arrow_csv.ConvertOptions:
     """Options that leave all cells as they are."""
     return arrow_csv.ConvertOptions(
         include_columns=names, column_types=dict.fromkeys(names, pa.string())
     )
 
 
-def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def convert_cells(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Cells of text as another type: missing where they cannot be, and what those held."""
     texts = pc.utf8_trim_whitespace(pa.chunked_array(column, pa.string()).combine_chunks())
     empty = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
@@ -234,7 +234,7 @@ def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict
         except pa.ArrowInvalid:
             pass
     cells = texts.to_pylist()
-    values = [None if cell is None else cell_as(kind, cell) for cell in cells]
+    values = [None if cell is None else convert_cell(kind, cell) for cell in cells]
     wrong = {
         place: repr(cell)[:60]
         for place, (cell, value) in enumerate(zip(cells, values, strict=True))
@@ -243,7 +243,7 @@ def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict
     return pa.array(values, kind), wrong
 
 
-def cell_as(kind: pa.DataType, text: str) -> float | None:
+def convert_cell(kind: pa.DataType, text: str) -> float | None:
     """One cell as a number or a flag; ``None`` where it is none."""
     if kinds.is_boolean(kind):
         return True if text in TRUE else False if text in FALSE else None

@@ -113,7 +113,7 @@ def read_line_by_line(
     for field in types:
         kind = pa.string() if field.name in (columns.task, columns.round) else field.type
         given = [entry.get(field.name) for entry in entries.values()]
-        values = [cell_as(kind, value) for value in given]
+        values = [convert_cell(kind, value) for value in given]
         wrong = {
             row: repr(value)[:60]
             for row, value in enumerate(given)
@@ -127,7 +127,7 @@ def read_line_by_line(
     return Block(table, file, first, numbers, spoiled, bad if broken else BadRows())
 
 
-def cell_as(kind: pa.DataType, value: Any) -> Any:
+def convert_cell(kind: pa.DataType, value: Any) -> Any:
     """A JSON value as a type; ``None`` if it is none. Whole numbers may stand for text."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if kinds.is_string(kind):

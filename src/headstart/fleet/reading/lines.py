@@ -25,7 +25,7 @@ class LineFile:
         self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
     ) -> None:
         self.source, self.path = source, path
-        self.text = sample(source, path)
+        self.text = read_first_lines(source, path)
         self.schema = self.find_schema(columns) if self.text.strip() else None
 
     def find_schema(self, columns: Columns) -> pa.Schema:
@@ -66,7 +66,7 @@ class SharedStream:
         """Nothing: whoever lent it closes it."""
 
 
-def decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
+def open_decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
     """A file's content from its beginning, uncompressed."""
     source.seek(0)
     packed = compression_of(path)
@@ -75,9 +75,9 @@ def decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
     return pa.CompressedInputStream(pa.PythonFile(SharedStream(source), mode="r"), packed)
 
 
-def sample(source: pa.NativeFile, path: str) -> bytes:
+def read_first_lines(source: pa.NativeFile, path: str) -> bytes:
     """Whole lines from the beginning of a file, without a byte order mark."""
-    stream = decompressed(source, path)
+    stream = open_decompressed(source, path)
     text: bytes = stream.read(SAMPLE)
     if len(text) == SAMPLE:
         while b"\n" not in text:
@@ -92,13 +92,13 @@ def sample(source: pa.NativeFile, path: str) -> bytes:
 def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
     """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
     if compression_of(path):
-        yield from split_lines(decompressed(source, path), None, path)
+        yield from split_lines(open_decompressed(source, path), None, path)
         return
     start, stop = span
     if start:
         # A line belongs to the range in which it begins.
         source.seek(start - 1)
-        start = start - 1 + len(rest_of_line(source, path))
+        start = start - 1 + len(read_rest_of_line(source, path))
     if start < stop:
         source.seek(start)
         yield from split_lines(source, stop - start, path)
@@ -120,7 +120,7 @@ def split_lines(stream: pa.NativeFile, length: int | None, path: str) -> Iterato
         if end:
             yield text[:end]
     if rest:
-        yield rest + (rest_of_line(stream, path) if length == 0 else b"")
+        yield rest + (read_rest_of_line(stream, path) if length == 0 else b"")
 
 
 def line_too_long(path: str) -> InputError:
@@ -128,7 +128,7 @@ def line_too_long(path: str) -> InputError:
     return InputError(f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?")
 
 
-def rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
+def read_rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
     """What comes up to the next end of a line, that included."""
     pieces: list[bytes] = []
     while data := stream.read(1 << 16):
