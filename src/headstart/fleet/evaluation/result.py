@@ -154,8 +154,9 @@ class Evaluation:
         return (
             f"As logged, a round earned {format_estimate(logged.value)}. Estimates rest on "
             f"different rounds: {' and '.join(parts)}, while the policy is new to them; "
-            f"{NAMES['ips']}, {NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of {logged.tasks:,} tasks. "
-            "They answer different questions: compare policies by one estimator."
+            f"{NAMES['ips']}, {NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of "
+            f"{logged.tasks:,} tasks. They answer different questions: compare policies by one "
+            f"estimator."
         )
 
     @property
