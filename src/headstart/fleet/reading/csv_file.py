@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.types as kinds
 
 from headstart.errors import InputError
-from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, is_number
-from headstart.fleet.reading.lines import LineFile
-from headstart.fleet.reading.rows import BadRows, Example, first_examples
+from headstart.fleet.reading.lines import Broken, LineFile
 
 __all__ = ["CsvFile"]
 
@@ -27,16 +23,14 @@ NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan"}
 WRONG_WIDTH = "row has another number of cells than the header"
 OPEN_QUOTE = "row has a quote that is not closed in its line"
 
-Broken = dict[int, tuple[str, str]]  # the rows that are none: by their number, why, what they hold
-
 
 class CsvFile(LineFile):
     """A CSV file."""
 
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, told from the first rows."""
-        self.names, self.mark, self.end = read_header(self.text, self.path, columns)
-        text = self.text[self.end :]
+        self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
+        text = self.text[self.header_end :]
         try:
             head, _ = self.parse(text, arrow_csv.ConvertOptions())
             texts, _ = self.parse(text, text_options(self.names))
@@ -50,30 +44,10 @@ class CsvFile(LineFile):
             ]
         )
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
-        """The rows of a range of bytes, at most ``rows`` at a time."""
-        file, first = self.name(span), 0
-        for count, text in enumerate(self.pieces(span)):
-            if span[0] == 0 and count == 0:
-                text = text[self.end :]
-            table, spoiled, broken = self.convert(text, resolved)
-            numbers, bad = None, BadRows()
-            if broken:
-                examples = [Example(file, first + row, *why) for row, why in broken.items()]
-                reasons = [reason for reason, _ in broken.values()]
-                counts = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
-                bad = BadRows(len(broken), counts, first_examples(examples))
-                every = np.arange(table.num_rows + len(broken))
-                numbers = first + np.delete(every, list(broken))
-            yield Block(table, file, first, numbers, spoiled, bad)
-            first += table.num_rows + len(broken)
-
     def convert(
-        self, text: bytes, resolved: Resolved
+        self, text: bytes, resolved: Resolved, threads: bool
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
-        """Lines as a table of the right types, cells that are of another, and rows left out."""
+        """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         used = resolved.used
         types = {name: resolved.types[name] for name in used}
         options = arrow_csv.ConvertOptions(
