@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 from headstart import checks
 from headstart.bandit.batch import Choices
 from headstart.bandit.encoding import check_kinds
-from headstart.bandit.journal import Journal, Replayed, replay_lines
+from headstart.bandit.from_data import BanditFromData
 from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.bandit.observation import add_task_evidence
-from headstart.bandit.queries import BanditQueries
 from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
 from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
 from headstart.features.transformer import encoder_of
-from headstart.model.evidence import Evidence
 from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Bandit", "load"]
 
 
-class Bandit(BanditQueries):
+class Bandit(BanditFromData):
     """A contextual bandit for many related tasks, which learns the prior that they share.
 
     Parameters
@@ -305,90 +302,6 @@ class Bandit(BanditQueries):
         from already, a :class:`ChoiceError` says so.
         """
         return self._state.learn(choice, reward)
-
-    def add_evidence(self, id: str | int, evidence: Evidence) -> bool:
-        """Add the sums of rounds that were not choices of this bandit to a task.
-
-        Parameters
-        ----------
-        id : str or int
-            The task, which is made if it is new.
-        evidence : Evidence
-            Of contexts as in ``task.evidence``: with the intercept last if the bandit has one, and
-            standardized if a fit has done so.
-
-        Returns
-        -------
-        bool
-            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
-        """
-        return add_task_evidence(self._state, checks.task_name(id), evidence)
-
-    def fit(
-        self,
-        frame: Any,
-        *,
-        task: str,
-        reward: str,
-        weight: str | None = None,
-        features: Sequence[str] | None = None,
-        standardize: bool = True,
-    ) -> Self:
-        """Learn the prior from rows in memory, as ``headstart fit`` does from logs.
-
-        The tasks of the rows are closed tasks of the bandit afterwards. When one returns, it goes
-        on from its own evidence, and the prior it gets is without its own contribution.
-
-        Parameters
-        ----------
-        frame : pandas or Polars data frame, or dict of arrays
-            One row per round.
-        task, reward : str
-            The columns of the tasks' ids and of the rewards.
-        weight : str, optional
-            The column of the weights: a row of weight w counts as w rows.
-        features : sequence of str, optional
-            The columns of the features, in the order of arrays; all the others unless given. A
-            bandit with a schema takes its fields.
-        standardize : bool, default True
-            Whether features are centred (with an intercept) and divided by their standard
-            deviations. The bandit does so with every context by itself.
-
-        Notes
-        -----
-        It returns the bandit, which must have no tasks. Rows with missing values are refused. If
-        the bandit has a ``half_life``, the rows of a task must be in their order in time.
-
-        Examples
-        --------
-        >>> import headstart as hs
-        >>> rows = {"user": ["a", "a", "b"], "price": [1.0, 2.0, 1.5], "bought": [1, 0, 1]}
-        >>> bandit = hs.Bandit(dim=1, seed=0).fit(rows, task="user", reward="bought")
-        >>> len(bandit), bandit.task("a").rounds
-        (2, 2)
-        """
-        from headstart.bandit.fitting import fit_rows
-
-        fit_rows(self._state, frame, task, reward, weight, features, standardize)
-        return self
-
-    def replay(self, journal: Journal | PathLike) -> Replayed:
-        """Learn from the rewards in a journal that were not learned from yet.
-
-        After a crash, load the last file and replay the journal. Rewards that are in the file are
-        skipped, so a journal may reach back further than the file, and may be replayed more than
-        once. Tasks that were made after the file was saved are made again.
-
-        Parameters
-        ----------
-        journal : Journal, str or path-like
-            A journal, or its path.
-
-        Returns
-        -------
-        Replayed
-        """
-        return replay_lines(journal, self._state.replay)
 
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""

@@ -133,7 +133,8 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
     sums = Evidence.zero(rows.shape[1]).add_many(scaled, pulled, np.zeros(len(root), dtype=bool))
-    return sums.replace(rounds=float(weights[used].sum())), int(used.sum())
+    rounds = float(weights[used].sum())
+    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(root)
 
 
 def linearized_sums(

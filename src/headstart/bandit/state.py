@@ -11,7 +11,6 @@ from typing import Any
 from headstart import checks
 from headstart.bandit.batch import (
     Choices,
-    Decision,
     check_k,
     check_tables,
     decide_many,
@@ -19,6 +18,7 @@ from headstart.bandit.batch import (
     read_tables,
 )
 from headstart.bandit.choice import Choice, check_choice, choice_id
+from headstart.bandit.decision import Decision, make_choices
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
@@ -30,8 +30,8 @@ from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
-from headstart.records import Array, set_read_only
-from headstart.rules import Rule
+from headstart.records import Array
+from headstart.rules import Pick, Rule
 
 __all__ = ["BanditState"]
 
@@ -253,22 +253,10 @@ class BanditState:
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
-        features, choices = self.reader.features, []
-        arms: list[int] = []
-        for arm, index, forced in picks:
-            score = ledger.rewards.score(index)
-            place = self.seed, key, position, allowed, tuple(arms)
-            decision = Decision(rule, belief, rows, *place)
-            row = set_read_only(rows[arm].copy())
-            context = row[: features.context_dim]
-            if features.scale is not None:
-                context = set_read_only(given[arm].copy())
-            which = name, number + len(arms), bool(forced)
-            action = offer.labels and offer.labels[arm]
-            choices.append(
-                Choice(arm, score, *which, context, self.origin, decision, epoch, row, action)
-            )
-            arms.append(arm)
+        picks = ledger.rewards.score_picks(picks)
+        place = self.seed, key, position, allowed
+        decision = Decision(rule, belief, rows, *place, labels=offer.labels)
+        choices = make_choices(decision, picks, given, (name, number, epoch), self.origin)
         return choices[0] if k is None else choices
 
     def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
@@ -304,14 +292,12 @@ class BanditState:
             epoch = ledger.entries.epoch
 
         def make(at: int) -> Choice:
-            arm, key, position = int(arms[at]), streams[at].key, streams[at].place
-            rows = tables[at]
-            decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
-            context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
-            place = names[at], numbers[at], bool(forced[at])
-            action = offer.labels and offer.labels[at] and offer.labels[at][arm]
-            score, origin = float(scores[at]), self.origin
-            return Choice(arm, score, *place, context, origin, decision, epoch, row, action)
+            place = self.seed, streams[at].key, streams[at].place, allowed[at]
+            labels = offer.labels and offer.labels[at]
+            decision = Decision(rule, beliefs[at], tables[at], *place, labels=labels)
+            picks = [Pick(int(arms[at]), float(scores[at]), forced[at])]
+            which = names[at], numbers[at], epoch
+            return make_choices(decision, picks, given[at], which, self.origin)[0]
 
         return Choices(arms, scores, names, make)
 

@@ -296,9 +296,9 @@ class Task:
         >>> task.explain(task.choose([[1.0, 0.5], [0.0, 1.0]]))
         ann#0: arm 0 beside arm 1 (intervals of 95%)
           expected reward +1.756 [+1.029, +2.483], bonus for being less known +0, propensity 1
-          feature  arm 0  other  contribution            interval
-          x0           1      0        +1.608   [+0.4323, +2.784]
-          x1         0.5      1       +0.1483  [-0.4396, +0.7362]
+          feature  chosen  other  contribution            interval
+          x0            1      0        +1.608   [+0.4323, +2.784]
+          x1          0.5      1       +0.1483  [-0.4396, +0.7362]
         what sets the task apart: coefficients beside those of an average task
           feature       task          interval  average  difference
           x0           1.608   [0.4323, 2.784]        0      +1.608
