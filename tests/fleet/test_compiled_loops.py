@@ -95,10 +95,10 @@ def test_compiled_and_plain_passes_agree(dim, units, stored, tmp_path):
         shelf = Shelf.on_disk(dim, list(shelf), tmp_path)
     before = rows.copy()
     found = passes.sum_totals(
-        map(Call(passes.partition_totals, (fit,), change, 10**6).of(shelf), range(64))
+        map(Call(passes.partition_totals, (fit,), change, 10**6).of(shelf), range(64), [99] * 64)
     )
     want = passes.sum_totals(
-        map(Call(passes.partition_totals, (fit,), change, 0).of(shelf), range(64))
+        map(Call(passes.partition_totals, (fit,), change, 0).of(shelf), range(64), [99] * 64)
     )
     np.testing.assert_array_equal(rows, before)
     for ours, theirs in zip(found, want, strict=True):
@@ -114,4 +114,4 @@ def parts(tasks):
 
 def test_a_pass_over_no_task_is_nothing():
     shelf = Shelf.in_memory(3, {}, np.zeros((0, hs.Evidence.zero(3).pack().size)))
-    assert Call(passes.partition_totals, (population(3),), None, 10**6).of(shelf)(0) is None
+    assert Call(passes.partition_totals, (population(3),), None, 10**6).of(shelf)(0, 0) is None

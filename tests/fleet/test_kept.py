@@ -6,7 +6,8 @@ import pyarrow as pa
 import headstart as hs
 from headstart.fleet import Columns, Logs, fit
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.summing.checkpoint import Tally, kept_in, tidy
+from headstart.fleet.summing.checkpoint import kept_in, tidy
+from headstart.fleet.summing.summary import ReadSummary
 
 
 def rows(rewards, chosen=None, **more):
@@ -17,19 +18,19 @@ def rows(rewards, chosen=None, **more):
 
 
 def test_a_tally_counts_and_travels():
-    tally = Tally(parts=["p"])
+    tally = ReadSummary(parts=["p"])
     tally.count(rows([1.0, np.nan, 3.0], [True, False, True], weightless=2))
-    other = Tally(parts=["q"])
+    other = ReadSummary(parts=["q"])
     other.count(rows([-1.0]))
     tally.add(other)
     assert (tally.rows, tally.unchosen, tally.weightless) == (3, 1, 2)
     assert (tally.least, tally.greatest, tally.parts) == (-1.0, 3.0, ["p", "q"])
-    assert Tally.from_json(tally.as_json()) == tally
-    assert Tally.from_json(Tally().as_json()) == Tally()
+    assert ReadSummary.from_json(tally.as_json()) == tally
+    assert ReadSummary.from_json(ReadSummary().as_json()) == ReadSummary()
 
 
 def test_little_to_learn_is_told():
-    tally = Tally()
+    tally = ReadSummary()
     tally.count(rows([2.0, 2.0]))
     assert tally.notes(1) == [
         "there is one task only: what tasks share cannot be learned from one",
@@ -43,10 +44,13 @@ def test_nothing_to_learn_from_is_told():
     columns = Columns("task", "reward", "x", weight="w", chosen="shown")
     bad = BadRows(1, {"reward is missing": 1}, [Example("a", 7, "reward is missing", "null")])
     for tally, words in (
-        (Tally(), "they have no rows"),
-        (Tally(weightless=3), "of their rows, 3 have weight 0 (--weight w)"),
-        (Tally(unchosen=9), "of their rows, 9 were not chosen (--chosen shown)"),
-        (Tally(bad=bad), "of their rows, 1 cannot be used:\nreward is missing: 1 row, such as"),
+        (ReadSummary(), "they have no rows"),
+        (ReadSummary(weightless=3), "of their rows, 3 have weight 0 (--weight w)"),
+        (ReadSummary(unchosen=9), "of their rows, 9 were not chosen (--chosen shown)"),
+        (
+            ReadSummary(bad=bad),
+            "of their rows, 1 cannot be used:\nreward is missing: 1 row, such as",
+        ),
     ):
         assert words in str(tally.nothing(columns))
 

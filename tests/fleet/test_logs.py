@@ -22,7 +22,8 @@ from headstart.errors import FileError, InputError, MissingFileError
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.reading import lines, logs
 from headstart.fleet.reading.task_ids import number_codes
-from headstart.fleet.summing.checkpoint import Kept, Tally
+from headstart.fleet.summing.checkpoint import Kept
+from headstart.fleet.summing.summary import ReadSummary
 from headstart.transfer import Independent
 
 FORMATS = ["parquet", "csv", "csv.gz", "jsonl", "jsonl.gz", "jsonl.zst", "arrow", "arrows"]
@@ -1034,7 +1035,7 @@ def test_files_of_which_no_time_is_known_are_never_taken_for_unchanged(odd, tmp_
         assert file.changed == ""
         assert "nothing tells whether 'odd://bucket/log.parquet' has changed" in found.notes[0]
     kept = Kept(tmp_path / "kept", found, found.parts())
-    kept.add([], Tally(rows=5000, parts=[part.key for part in found.parts()]))
+    kept.add([], ReadSummary(rows=5000, parts=[part.key for part in found.parts()]))
     assert not Kept(tmp_path / "kept", found, found.parts()).parts
 
 

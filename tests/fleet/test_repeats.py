@@ -9,7 +9,8 @@ import pytest
 from headstart.errors import FileError
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.reading import files, logs
-from headstart.fleet.summing.checkpoint import Tally, forget, locked
+from headstart.fleet.summing.checkpoint import forget, locked
+from headstart.fleet.summing.summary import ReadSummary
 from headstart.transfer import Independent
 
 TIMED = Columns("task", "reward", "x*", timestamp="when")
@@ -89,9 +90,9 @@ def test_times_that_cannot_be_read_do_not_keep_a_fit_from_it(logbook, tmp_path):
 
 
 def test_a_tally_keeps_what_was_seen():
-    tally = Tally(rows=2, fingerprints=[np.array([1, 2**63], np.uint64)])
+    tally = ReadSummary(rows=2, fingerprints=[np.array([1, 2**63], np.uint64)])
     tally.ids.add(pa.array(["7.0", "7"]), " 7")
-    again = Tally.from_json(tally.as_json())
+    again = ReadSummary.from_json(tally.as_json())
     assert again.ids == tally.ids
     tally.add(again)
     assert len(tally.notes(2)) == 3

@@ -17,8 +17,17 @@ from headstart.features.reader import ContextReader, Offer
 from headstart.random import Streams
 from headstart.records import Array
 from headstart.rules import Pick, Propensities, Rule
+from headstart.rules.clipping import check_arms
 
-__all__ = ["Choices", "check_k", "decide_many", "pair_up", "propensities_of", "read_tables"]
+__all__ = [
+    "Choices",
+    "Decision",
+    "check_k",
+    "check_tables",
+    "decide_many",
+    "pair_up",
+    "read_tables",
+]
 
 
 class Choices(Sequence[Choice]):
@@ -69,24 +78,45 @@ class Choices(Sequence[Choice]):
         return f"Choices of {len(self)} tasks"
 
 
-def propensities_of(
-    rule: Rule,
-    belief: Any,
-    table: Array,
-    seed: int,
-    key: Any,
-    position: int,
-    allowed: Any,
-    before: Sequence[int] = (),
-) -> Propensities:
-    """The propensities of a choice, by random numbers of their own: no decision depends on it.
+class Decision:
+    """What a choice was made from; called, it gives the propensities of the choice.
 
-    With ``before``, they are those of the position after these arms.
+    Attributes
+    ----------
+    rule, belief, table
+        The rule, the belief, and the arms as the model sees them.
+    seed, key, position
+        Where the choice's random numbers come from.
+    allowed
+        The arms that could be picked; ``None`` for all.
+    before
+        The arms that were picked for the positions before, in a ranking.
     """
-    stream = Streams(seed).at(key, position, stream=1)
-    if before:
-        return rule.rank_propensities(belief, table, stream, before, allowed)
-    return rule.propensities(belief, table, stream, allowed)
+
+    __slots__ = ("allowed", "before", "belief", "key", "position", "rule", "seed", "table")
+
+    def __init__(
+        self,
+        rule: Rule,
+        belief: Any,
+        table: Array,
+        seed: int,
+        key: Any,
+        position: int,
+        allowed: Any,
+        before: Sequence[int] = (),
+    ) -> None:
+        self.rule, self.belief, self.table = rule, belief, table
+        self.seed, self.key, self.position = seed, key, position
+        self.allowed, self.before = allowed, before
+
+    def __call__(self) -> Propensities:
+        """The propensities, by random numbers of their own: no decision depends on it."""
+        stream = Streams(self.seed).at(self.key, self.position, stream=1)
+        if self.before:
+            rank = self.rule.rank_propensities
+            return rank(self.belief, self.table, stream, self.before, self.allowed)
+        return self.rule.propensities(self.belief, self.table, stream, self.allowed)
 
 
 def read_tables(
@@ -113,6 +143,14 @@ def read_tables(
             ids = offer.labels[at] if offer.has_ids else None
             allowed.append(allowed_arms(rows, len(given), ids))
     return offer, allowed
+
+
+def check_tables(rule: Rule, tables: Any, allowed: Sequence[Any]) -> None:
+    """Refuse numbers of arms for which a rule cannot keep the bounds on their probabilities."""
+    if rule.bounds is not None:
+        for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
+            count = len(table) if mask is None else int(mask.sum())
+            check_arms(rule.bounds, count, f" of contexts[{at}]")
 
 
 def is_ragged(contexts: Any) -> bool:

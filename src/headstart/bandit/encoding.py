@@ -9,8 +9,8 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import FileError
-from headstart.records import SETTINGS, full_name
 from headstart.rules import Rule
+from headstart.settings import SETTINGS, full_name
 from headstart.transfer import Transfer
 
 __all__ = ["check_kinds", "decode", "encode"]

@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.batch import (
     Choices,
+    Decision,
     check_k,
+    check_tables,
     decide_many,
     pair_up,
-    propensities_of,
     read_tables,
 )
 from headstart.bandit.choice import Choice, check_choice, choice_id
@@ -258,17 +258,16 @@ class BanditState:
         features, choices = self.reader.features, []
         arms: list[int] = []
         for arm, score, forced in picks:
-            propensities = partial(
-                propensities_of, rule, belief, rows, self.seed, key, position, allowed, tuple(arms)
-            )
+            place = self.seed, key, position, allowed, tuple(arms)
+            decision = Decision(rule, belief, rows, *place)
             row = set_read_only(rows[arm].copy())
             context = row[: features.context_dim]
             if features.scale is not None:
                 context = set_read_only(given[arm].copy())
-            place = name, number + len(arms), bool(forced)
+            which = name, number + len(arms), bool(forced)
             action = offer.labels and offer.labels[arm]
             choices.append(
-                Choice(arm, score, *place, context, self.origin, propensities, epoch, row, action)
+                Choice(arm, score, *which, context, self.origin, decision, epoch, row, action)
             )
             arms.append(arm)
         return choices[0] if k is None else choices
@@ -280,6 +279,7 @@ class BanditState:
             ledger.finish()
             writers = [ledger.item_writer(name) for name in names]
             offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
+            check_tables(rule, offer[0], allowed)
             given, tables = offer[:2]
             for name in names:
                 entry = ledger.entries.get(name)
@@ -306,14 +306,12 @@ class BanditState:
         def make(at: int) -> Choice:
             arm, key, position = int(arms[at]), streams[at].key, streams[at].place
             rows = tables[at]
-            propensities = partial(
-                propensities_of, rule, beliefs[at], rows, self.seed, key, position, allowed[at]
-            )
+            decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
             context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
             place = names[at], numbers[at], bool(forced[at])
             action = offer.labels and offer.labels[at] and offer.labels[at][arm]
             score, origin = float(scores[at]), self.origin
-            return Choice(arm, score, *place, context, origin, propensities, epoch, row, action)
+            return Choice(arm, score, *place, context, origin, decision, epoch, row, action)
 
         return Choices(arms, scores, names, make)
 

@@ -12,6 +12,7 @@ from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.bandit.choice import Choice
+    from headstart.bandit.explanation import Explanation
     from headstart.bandit.state import BanditState
     from headstart.model.base import BaseBelief
     from headstart.model.evidence import Evidence
@@ -259,6 +260,53 @@ class Task:
         spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
         half = float(ndtri(0.5 + level / 2.0)) * spread
         return Prediction(mean, mean - half, mean + half, level)
+
+    def explain(
+        self, choice: Choice, *, against: int | str = "runner-up", level: float = 0.95
+    ) -> Explanation:
+        """Which features made an arm win, and what sets this task apart from the average one.
+
+        Parameters
+        ----------
+        choice : Choice
+            A choice of this task, made in this process: a token does not carry the other arms.
+        against : "runner-up", "average" or int, default "runner-up"
+            What the arm is compared with: the next best arm by the rule's index (by the expected
+            reward if the rule draws at random), the mean of the other arms, or another arm.
+        level : float, default 0.95
+            The probability of the intervals.
+
+        Returns
+        -------
+        Explanation
+            A record that prints as two tables.
+
+        Notes
+        -----
+        Everything is as it was when the choice was made. Later rewards do not change it.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> bandit = hs.Bandit(2, hs.Independent(), hs.Greedy(), noise=1.0, intercept=True, seed=0)
+        >>> task = bandit.task("ann")
+        >>> task.observe([[1.0, 0.0], [0.0, 1.0]] * 20, [3.0, 1.0] * 20)
+        True
+        >>> task.explain(task.choose([[1.0, 0.5], [0.0, 1.0]]))
+        ann#0: arm 0 beside arm 1 (intervals of 95%)
+          expected reward +1.756 [+1.029, +2.483], bonus for being less known +0, propensity 1
+          feature  arm 0  other  contribution            interval
+          x0           1      0        +1.608   [+0.4323, +2.784]
+          x1         0.5      1       +0.1483  [-0.4396, +0.7362]
+        what sets the task apart: coefficients beside those of an average task
+          feature       task          interval  average  difference
+          x0           1.608   [0.4323, 2.784]        0      +1.608
+          intercept    1.311   [0.1615, 2.461]        0      +1.311
+          x1         -0.2966  [-1.472, 0.8791]        0     -0.2966
+        """
+        from headstart.bandit.explanation import explain_choice
+
+        return explain_choice(self._state, self._id, choice, against, level)
 
     def refresh(self) -> None:
         """Take the newest prior, which never holds this task's own evidence."""

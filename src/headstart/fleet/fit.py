@@ -23,11 +23,12 @@ from headstart.fleet.engines.threads import Progress
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import Tally, check_target, forget, locked
+from headstart.fleet.summing.checkpoint import check_target, forget, locked
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.shelf import Portion
 from headstart.fleet.summing.standardize import Units
+from headstart.fleet.summing.summary import ReadSummary
 from headstart.model.evidence import Evidence
 from headstart.rules import Rule
 from headstart.storage.atomic import PathLike, checked_path
@@ -236,13 +237,18 @@ def fit(
             finally:
                 gathered.shelf.remove()
         else:
-            from headstart.fleet.engines.cluster import connected
+            from headstart.fleet.engines.cluster import connect
             from headstart.fleet.engines.hand_out import gathered as spread_out
 
             with (
-                connected(cluster, workers) as ray,
+                connect(cluster, workers) as there,
                 spread_out(
-                    ray, plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
+                    there.ray,
+                    plan.logs,
+                    workers=workers,
+                    memory=memory,
+                    folder=folder,
+                    progress=progress,
                 ) as spread,
             ):
                 spread.told = told
@@ -264,7 +270,7 @@ class Plan(NamedTuple):
     standardize: bool
 
 
-def learned(plan: Plan, portions: Buckets, tally: Tally, keep_tasks: bool) -> Fitted:
+def learned(plan: Plan, portions: Buckets, tally: ReadSummary, keep_tasks: bool) -> Fitted:
     """Fit the evidence, wherever it is."""
     logs = plan.logs
     if not len(portions):

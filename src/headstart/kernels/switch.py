@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from headstart.errors import InputError
+from headstart.kernels.forms import load
 
 __all__ = ["loops", "use_numba"]
 
@@ -37,12 +38,11 @@ def use_numba(on: bool = True) -> None:
     if not on:
         _loops[0] = None
         return
-    try:
-        from headstart.kernels import compiled
-    except ImportError as error:
+    compiled = load("headstart.kernels.compiled")
+    if compiled is None:
         raise InputError(
             "use_numba needs Numba, which is not installed: pip install 'headstart[fast]'"
-        ) from error
+        )
     _loops[0] = compiled
 
 

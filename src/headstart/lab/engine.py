@@ -21,6 +21,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.bandit.task_belief import next_belief
 from headstart.errors import InputError
+from headstart.kernels.forms import load
 from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import AnyPolicy
 from headstart.model.base import BaseBelief
@@ -321,14 +322,11 @@ def compiled_loops(engine: str) -> Any:
     checks.one_of("engine", engine, ("auto", "plain", "compiled"))
     if engine == "plain":
         return None
-    try:
-        from headstart.kernels import compiled
-    except ImportError as error:
-        if engine == "auto":
-            return None
+    compiled = load("headstart.kernels.compiled")
+    if compiled is None and engine == "compiled":
         raise InputError(
             "engine 'compiled' needs Numba, which is not installed: pip install 'headstart[fast]'"
-        ) from error
+        )
     return compiled
 
 

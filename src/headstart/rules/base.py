@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from headstart.records import Array, Settings, reset_inherited
+from headstart.records import Array, reset_inherited
+from headstart.rules.clipping import Bounds, check_arms
 from headstart.rules.ties import Allowed, Rng, allowed_arms
+from headstart.settings import Settings
 
 __all__ = ["BeliefLike", "LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
 
@@ -102,6 +104,9 @@ class Rule(Settings, ABC):
     headstart.testing.check_rule : checks of a rule of one's own.
     """
 
+    #: The floor and the ceiling of every arm's probability, in rules that have this setting.
+    probability: Bounds = None
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         reset_inherited(cls, Rule, ("loop_form",))
@@ -143,6 +148,9 @@ class Rule(Settings, ABC):
         Each is picked as by :meth:`choose` among the rows that are left. The first is the one that
         :meth:`choose` picks.
         """
+        left = arms_left(contexts, (), allowed)
+        last = (len(contexts) if left is None else int(left.sum())) + 1 - count
+        check_arms(self.bounds, last, f" left at position {count}")
         picks = [self.choose(belief, contexts, rng, allowed)]
         while len(picks) < count:
             left = arms_left(contexts, [pick.arm for pick in picks], allowed)
@@ -171,6 +179,15 @@ class Rule(Settings, ABC):
         ``prior`` is what the transfer starts from, ``noise`` is R or ``None`` if it is estimated,
         and ``half_life`` is ``None`` if no reward is forgotten.
         """
+
+    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+        """The index by which the rule compares arms; ``None`` if there is none, or it is random."""
+        return None
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds that hold for every arm's probability."""
+        return self.probability
 
     @property
     def forces(self) -> bool:

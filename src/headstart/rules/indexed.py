@@ -14,6 +14,12 @@ from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
 from headstart.records import Array, reset_inherited
 from headstart.rules.base import BeliefLike, Pick, Propensities, Rule
+from headstart.rules.clipping import (
+    Bounds,
+    checked_bounds,
+    clip_probabilities,
+    select_by_probability,
+)
 from headstart.rules.ties import (
     Allowed,
     Rng,
@@ -36,10 +42,13 @@ class Indexed(Rule):
 
     A rule of this kind implements :meth:`index`. Ties, up to rounding, break uniformly at random
     from the caller's generator. With probability ``explore`` the arm is drawn uniformly instead, so
-    that every arm has a known, positive propensity.
+    that every arm has a known, positive propensity. With ``probability`` the arm is drawn from the
+    nearest distribution in which every arm's probability is between a floor and a ceiling
+    (:mod:`headstart.rules.clipping`).
     """
 
     explore: float = dataclasses.field(default=0.0, kw_only=True)
+    probability: Bounds = dataclasses.field(default=None, kw_only=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -47,6 +56,7 @@ class Indexed(Rule):
 
     def __post_init__(self) -> None:
         checks.fraction("explore", self.explore)
+        object.__setattr__(self, "probability", checked_bounds(self.probability))
 
     @abstractmethod
     def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
@@ -56,6 +66,8 @@ class Indexed(Rule):
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
+        if self.probability is not None:
+            return self.choose_clipped(belief, contexts, rng, allowed)
         if contexts.ndim == 2 and not getattr(belief, "batch", ()):
             return self.choose_one(belief, contexts, rng, allowed)
         scores = self.index(belief, contexts, rng)
@@ -65,6 +77,17 @@ class Indexed(Rule):
             best = np.where(free[..., None], allowed_arms(best, allowed), best)
         arms = select_by_uniform(best, rng.random(best.shape[:-1]))
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
+
+    def choose_clipped(
+        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed
+    ) -> Pick:
+        """Draw an arm from its propensities; its score is its index, or the expected reward."""
+        values = self.propensities(belief, contexts, rng, allowed).values
+        arms = select_by_probability(values, rng.random(values.shape[:-1]))
+        fixed = self.index_is_fixed
+        scores = self.index(belief, contexts, rng) if fixed else belief.predict(contexts)
+        picked = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
+        return Pick(arms, picked) if arms.ndim else Pick(int(arms), float(picked))
 
     def choose_one(self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed) -> Pick:
         """One decision: the arm with the largest index, found first and checked for ties then."""
@@ -96,7 +119,7 @@ class Indexed(Rule):
         self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
     ) -> list[Pick]:
         """As :meth:`Rule.rank`; an index that draws nothing is computed once for all positions."""
-        if not self.index_is_fixed:
+        if not self.index_is_fixed or self.probability is not None:
             return super().rank(belief, contexts, rng, count, allowed)
         return self.rank_by(self.index(belief, contexts, rng), belief.noise, rng, count, allowed)
 
@@ -135,7 +158,8 @@ class Indexed(Rule):
     ) -> Pick | None:
         """One decision for each belief by one call of :meth:`index`; ``None`` if it cannot be."""
         kind = type(beliefs[0])
-        if self.explore or not self.stackable or loops() is not None:
+        drawn = self.explore or self.probability is not None
+        if drawn or not self.stackable or loops() is not None:
             return None
         if not hasattr(kind, "stack") or any(type(belief) is not kind for belief in beliefs):
             return None
@@ -156,6 +180,11 @@ class Indexed(Rule):
             pick = self.choose(beliefs[row], contexts[row], streams[row].restarted())
             arms[row], top[row] = pick.arm, pick.score
         return Pick(arms, top[:, 0])
+
+    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+        """The index, if it draws nothing."""
+        nothing: Any = None
+        return self.index(belief, contexts, nothing) if self.index_is_fixed else None
 
     # Shortcuts. They are not inherited by a subclass, which may override what they stand for.
 
@@ -182,16 +211,17 @@ class Indexed(Rule):
     def propensities(
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
-        """Exact: the best arms share 1 − ε, all allowed arms share ε."""
+        """Exact: the best arms share 1 − ε, all allowed arms share ε; clipped by bounds."""
         best = best_arms(self.index(belief, contexts, rng), allowed, belief.noise)
         return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
 
     def with_exploration(self, values: Array, allowed: Allowed) -> Array:
-        """Mix the uniform distribution over the allowed arms in."""
+        """Mix the uniform distribution over the allowed arms in, and clip to the bounds."""
         everyone = allowed_arms(values, allowed)
         uniform = everyone / everyone.sum(-1, keepdims=True)
         mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
-        return mixed
+        bounds = self.probability
+        return mixed if bounds is None else clip_probabilities(mixed, bounds, everyone)
 
 
 def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:

@@ -45,6 +45,9 @@ class UCB(Indexed):
         n, the number of rounds a task is expected to last.
     explore : float, default 0
         The probability of a uniformly random choice.
+    probability : (float, float), optional
+        A floor and a ceiling for every arm's probability, such as ``(0.1, 0.9)``. The arm is drawn
+        from the nearest distribution within these bounds, so that its propensity is exact.
 
     See Also
     --------
@@ -99,7 +102,11 @@ class UCB(Indexed):
     def loop_form(self) -> LoopForm | None:
         """A γ that is a multiple of R, unless some choices are uniformly random."""
         named = isinstance(self.radius, str)
-        return None if named or self.explore else LoopForm("ucb", float(self.radius))
+        return (
+            None
+            if named or self.explore or self.probability
+            else LoopForm("ucb", float(self.radius))
+        )
 
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None

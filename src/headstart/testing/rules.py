@@ -88,6 +88,8 @@ def picks_as_often_as_it_states(rule: Rule) -> None:
 
 def picks_a_single_allowed_arm(rule: Rule) -> None:
     """Where one arm is allowed, it is certain."""
+    if rule.bounds is not None and rule.bounds[1] < 1.0:
+        return  # it cannot be
     only, belief, rng = np.arange(5) == 3, Beliefs(1).together, np.random.default_rng(0)
     require(rule.choose(belief, CONTEXTS, rng, only).arm == 3, "another arm was picked")
     values = rule.propensities(belief, CONTEXTS, rng, only).values
@@ -177,7 +179,8 @@ def decides_for_many_as_one_by_one(rule: Rule) -> None:
 def ranks_different_rows(rule: Rule) -> None:
     """A ranking starts with the pick of choose, and lists different rows that are allowed."""
     belief, allowed = Beliefs(2, rounds=6).together, np.array([True, False, True, True, True])
-    for mask, count in ((None, 5), (allowed, 4), (allowed, 1)):
+    most = 5 if rule.bounds is None else int(5 - np.ceil(1.0 / rule.bounds[1])) + 1
+    for mask, count in ((None, most), (allowed, most - 1), (allowed, 1)):
         rngs = [np.random.default_rng(3) for _ in "12"]
         picks = rule.rank(belief, CONTEXTS, rngs[0], count, mask)
         arms = [pick.arm for pick in picks]
@@ -202,6 +205,19 @@ def ranks_as_often_as_it_states(rule: Rule) -> None:
     np.testing.assert_allclose(counts, stated.values, atol=4.5 * spread)
 
 
+def draws_from_what_it_states(rule: Rule) -> None:
+    """With bounds on the probabilities, propensities are within them and not estimated anew."""
+    if rule.bounds is None:
+        return
+    floor, ceiling = rule.bounds
+    belief = Beliefs(2, rounds=6).together
+    one, other = (rule.propensities(belief, CONTEXTS, np.random.default_rng(at)) for at in (0, 1))
+    np.testing.assert_array_equal(one.values, other.values)
+    require(one.draws is None, "the propensities are estimated")
+    inside = (one.values >= floor).all() and (one.values <= ceiling).all()
+    require(bool(inside), f"{one.values} are not all between {floor} and {ceiling}")
+
+
 #: Checks of rules, each called with the rule.
 RULE_CHECKS = (
     picks_a_row_with_its_score,
@@ -216,4 +232,5 @@ RULE_CHECKS = (
     decides_for_many_as_one_by_one,
     ranks_different_rows,
     ranks_as_often_as_it_states,
+    draws_from_what_it_states,
 )

@@ -13,7 +13,8 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
-from headstart.records import Array, Settings, reset_inherited
+from headstart.records import Array, reset_inherited
+from headstart.settings import Settings
 from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = ["Explanation", "Transfer"]

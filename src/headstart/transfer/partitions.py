@@ -41,10 +41,10 @@ class Partitions(ABC):
     def map(
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
     ) -> list[Result]:
-        """``function(rows, dim, *arguments)`` of every partition, in the partitions' order.
+        """``function(rows, dim, *arguments)`` of all tasks, some at a time and in their order.
 
         It must be a function that other processes can find by its name. With ``first``, only so
-        many partitions are looked at.
+        many tasks are looked at, so that it does not depend on how they are partitioned.
         """
 
     @abstractmethod
@@ -90,7 +90,11 @@ class PartitionList(Partitions):
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
     ) -> list[Result]:
         """One after the other."""
-        return [function(part, self.dim, *arguments) for part in self.parts[:first]]
+        parts, rest = [], len(self) if first is None else first
+        for part in self.parts:
+            parts.append(part[: max(rest, 0)])
+            rest -= len(part)
+        return [function(part, self.dim, *arguments) for part in parts if len(part)]
 
     def in_units(self, units: Units) -> PartitionList:
         """Changed at once."""

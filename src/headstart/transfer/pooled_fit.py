@@ -59,6 +59,7 @@ def fit_standardized(
     *,
     intercept: bool,
     standardize: bool,
+    refits_lone_task: bool = True,
 ) -> PooledFit:
     """Fit a transfer to tasks whose sums together are ``pooled``.
 
@@ -75,9 +76,16 @@ def fit_standardized(
     standardize
         Whether to centre features (with an intercept) and to divide them by their standard
         deviations (without, by their root mean squares).
+    refits_lone_task
+        Whether a single task is fitted like several. Otherwise it is folded once, which is faster:
+        a single task says little about what tasks share.
     """
     units = None
     if standardize:
         units = Units.of(pooled, constant=partitions.dim - 1 if intercept else None)
         partitions, pooled = partitions.in_units(units), units.evidence(pooled)
-    return PooledFit(transfer.refit_partitions(partitions, noise), pooled, units, partitions)
+    if len(partitions) == 1 and not refits_lone_task:
+        state = transfer.fold(transfer.init(partitions.dim, noise), pooled)
+    else:
+        state = transfer.refit_partitions(partitions, noise)
+    return PooledFit(state, pooled, units, partitions)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import InputError
-from headstart.fleet.engines.cluster import asked
+from headstart.fleet.engines.cluster import fetch_all
 from headstart.fleet.engines.spread import Duty, Spread, Worker
 from headstart.fleet.engines.threads import READING, Progress, amounts
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint
-from headstart.fleet.summing.checkpoint import Kept, Tally
+from headstart.fleet.summing.checkpoint import Kept
 from headstart.fleet.summing.shelf import BUCKETS
+from headstart.fleet.summing.summary import ReadSummary
 
 __all__ = ["gathered"]
 
@@ -80,7 +81,7 @@ def seen_by_all(ray: Any, crew: Sequence[Any], folder: Path) -> bool:
     probe = folder / f"probe-{secrets.token_hex(8)}"
     probe.touch()
     try:
-        return all(asked(ray, [worker.sees.remote(probe) for worker in crew]))
+        return all(fetch_all(ray, [worker.sees.remote(probe) for worker in crew]))
     finally:
         probe.unlink(missing_ok=True)
 
@@ -95,10 +96,10 @@ class HandOut:
             for place in range(len(crew)):
                 files = tuple(kept.old_runs[place :: len(crew)])
                 self.duties[place] = Duty(logs, folder=kept.folder, files=files)
-        self.tally = Tally()
+        self.tally = ReadSummary()
         if kept is not None:
             self.tally.add(kept.old)
-        self.fresh = [Tally() for _ in crew]  # what was not kept yet
+        self.fresh = [ReadSummary() for _ in crew]  # what was not kept yet
         self.due = [time.monotonic() + checkpoint.OFTEN for _ in crew]
         self.waiting: dict[Any, tuple[int, Part | None]] = {}
 
@@ -145,14 +146,14 @@ class HandOut:
     def take(self, reference: Any) -> tuple[int, Part | None]:
         """What a worker answers: a part was read, or files were written."""
         place, part = self.waiting.pop(reference)
-        (found,) = asked(self.ray, [reference])
+        (found,) = fetch_all(self.ray, [reference])
         if part is not None:
             self.tally.add(found)
             self.fresh[place].add(found)
             return place, part
         assert self.kept is not None
         self.kept.add(found, self.fresh[place])
-        self.fresh[place] = Tally()
+        self.fresh[place] = ReadSummary()
         self.due[place] = time.monotonic() + checkpoint.OFTEN
         duty = self.duties[place]
         self.duties[place] = duty._replace(parts=(), files=(*duty.files, *found))
@@ -170,7 +171,7 @@ class HandOut:
             read, duty = set(self.fresh[place].parts), self.duties[place]
             duty = duty._replace(parts=tuple(part for part in duty.parts if part.key in read))
             with contextlib.suppress(Exception):
-                if read and all(asked(self.ray, [worker.has.remote(duty)])):
+                if read and all(fetch_all(self.ray, [worker.has.remote(duty)])):
                     reference = worker.keep.remote(duty)
                     self.waiting[reference] = place, None
                     self.take(reference)

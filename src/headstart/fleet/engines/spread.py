@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headstart.fleet.engines.cluster import asked
+from headstart.fleet.engines.cluster import fetch_all
 from headstart.fleet.engines.threads import blocks_of
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.logs import Part
 from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import Tally
 from headstart.fleet.summing.loops import load_soon
 from headstart.fleet.summing.passes import Call, one_blas_thread
 from headstart.fleet.summing.shelf import BUCKETS, Packed, Portion, Shelf
+from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.sums import Sums
 
 __all__ = ["Duty", "Spread", "Worker"]
@@ -75,7 +75,7 @@ class Worker:
         self.sums.runs = list(duty.files)
         self.folder, self.files = duty.folder, duty.files
         self.parts: list[str] = []  # what was read besides,
-        self.latest = Tally()  # and the account of the last of them
+        self.latest = ReadSummary()  # and the account of the last of them
         self.shelf = None
         self.held: Shelf | None = None  # all of the own buckets, from everywhere
 
@@ -93,7 +93,7 @@ class Worker:
         parts = [part.key for part in duty.parts]
         return (self.folder, self.files, self.parts) == (duty.folder, duty.files, parts)
 
-    def read(self, duty: Duty) -> Tally:
+    def read(self, duty: Duty) -> ReadSummary:
         """Read what was not read yet; gives the account of the last part, also if asked again."""
         import ray
 
@@ -101,7 +101,7 @@ class Worker:
         if not self.has(duty._replace(parts=duty.parts[: len(self.parts)])):
             self.begin(duty)  # started again, or it has failed in the midst of a part
         for part in duty.parts[len(self.parts) :]:
-            tally = Tally(parts=[part.key])
+            tally = ReadSummary(parts=[part.key])
             blocks = blocks_of(logs, part)
             self.parts.append("")  # for the case that it cannot be read to its end
             for rows in blocks:
@@ -173,23 +173,25 @@ class Worker:
         """The tasks of one bucket."""
         return self.settled(duty).portion(bucket)
 
-    def apply(self, duty: Duty, call: Call, first: int | None) -> dict[int, Any]:
-        """The answers for every bucket here."""
+    def apply(self, duty: Duty, call: Call, limits: dict[int, int]) -> dict[int, Any]:
+        """The answers for the first tasks of every bucket here."""
         answer = call.of(self.settled(duty))
         with one_blas_thread():
-            return {each: answer(each) for each in self.buckets if first is None or each < first}
+            return {each: answer(each, limits[each]) for each in self.buckets if each in limits}
 
 
 class Spread(Buckets):
     """Buckets that are kept by workers on a cluster."""
 
     def __init__(
-        self, ray: Any, workers: Sequence[Any], duties: Sequence[Duty], dim: int, tally: Tally
+        self, ray: Any, workers: Sequence[Any], duties: Sequence[Duty], dim: int, tally: ReadSummary
     ) -> None:
         super().__init__(dim, sizes := [0] * BUCKETS)
         self.ray, self.workers, self.tally = ray, list(workers), tally
         self.duties = [ray.put(duty) for duty in duties]  # once: they go with every call
-        for held in asked(ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]):
+        for held in fetch_all(
+            ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]
+        ):
             for bucket, size in held.items():
                 sizes[bucket] = size
 
@@ -203,8 +205,9 @@ class Spread(Buckets):
         """Every bucket's, by the workers that keep them."""
         call = Call(function, arguments, self.units, len(self))
         found: dict[int, Found] = {}
-        calls = [worker.apply.remote(duty, call, first) for worker, duty in self.each_worker()]
-        for part in asked(self.ray, calls):
+        limits = self.limits(first)
+        calls = [worker.apply.remote(duty, call, limits) for worker, duty in self.each_worker()]
+        for part in fetch_all(self.ray, calls):
             found |= part
         if self.told is not None:
             self.told()
@@ -214,5 +217,5 @@ class Spread(Buckets):
         """The tasks of one bucket."""
         place = bucket % len(self.workers)
         call = self.workers[place].portion.remote(self.duties[place], bucket)
-        (portion,) = asked(self.ray, [call])
+        (portion,) = fetch_all(self.ray, [call])
         return Portion(portion.names, np.array(portion.rows))

@@ -23,13 +23,14 @@ from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing import checkpoint
 from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import Kept, Tally
+from headstart.fleet.summing.checkpoint import Kept
 from headstart.fleet.summing.loops import MANY, load_soon
 from headstart.fleet.summing.passes import Call
 from headstart.fleet.summing.shelf import Portion, Shelf
+from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.sums import Sums
 
-__all__ = ["Gathered", "Progress", "Shelved", "Tally", "gather"]
+__all__ = ["Gathered", "Progress", "Shelved", "gather"]
 
 Found = TypeVar("Found")
 
@@ -44,7 +45,7 @@ class Gathered(NamedTuple):
     """The evidence of every task, and what was read for it."""
 
     shelf: Shelf
-    tally: Tally
+    tally: ReadSummary
 
 
 def gather(
@@ -110,7 +111,8 @@ class Shelved(Buckets):
         """Every bucket's, by several threads: most of the work holds no lock of Python's."""
         answer = Call(function, arguments, self.units, len(self)).of(self.shelf)
         with ThreadPoolExecutor(self.workers) as pool:
-            found = list(pool.map(answer, range(len(self.sizes))[:first]))
+            limits = self.limits(first)
+            found = list(pool.map(answer, limits, limits.values()))
         if self.told is not None:
             self.told()
         return found
@@ -153,8 +155,8 @@ class Reading:
 
     def __init__(self, logs: Logs, sums: Sums, kept: Kept | None) -> None:
         self.logs, self.sums, self.kept = logs, sums, kept
-        self.tally = Tally()  # everything
-        self.fresh = Tally()  # what was not kept yet
+        self.tally = ReadSummary()  # everything
+        self.fresh = ReadSummary()  # what was not kept yet
         self.unkept = 0  # the first of the files not kept yet
         self.torn = 0  # parts of which the sums hold a piece
         self.due = time.monotonic() + checkpoint.OFTEN
@@ -169,7 +171,7 @@ class Reading:
 
     def add(self, part: Part, blocks: Iterable[Rows]) -> None:
         """Add blocks; if it fails in their midst, the part stays torn."""
-        tally = Tally(parts=[part.key])
+        tally = ReadSummary(parts=[part.key])
         with self.changed:
             self.torn += 1
         for rows in blocks:
@@ -200,7 +202,7 @@ class Reading:
         self.sums.spill()
         self.kept.add(self.sums.runs[self.unkept :], self.fresh)
         self.unkept = len(self.sums.runs)
-        self.fresh = Tally()
+        self.fresh = ReadSummary()
         self.due = time.monotonic() + checkpoint.OFTEN
 
     def end(self) -> None:

@@ -122,6 +122,7 @@ class Logs:
         self.flag: str | None = None  # a column that looks like the chosen one, and is not named
         self.surveyed: Survey | None = None
         self.intercept = False
+        self.features_read = True
         self.share = 0.0  # of the rows, whose fingerprints are taken
         self.lenient = False  # whether timestamps and rounds serve the fingerprints alone
         for file in self.files:
@@ -149,6 +150,18 @@ class Logs:
         features = self.columns.features if self.resolved.listed else self.resolved.features
         other.columns = dataclasses.replace(self.columns, features=features, propensity=None)
         other.share = other.survey().share
+        return other
+
+    def with_intercept(self, intercept: bool) -> Logs:
+        """The same logs, with a constant feature after the others if wanted."""
+        other = copy.copy(self)
+        other.intercept = intercept
+        return other
+
+    def without_features(self) -> Logs:
+        """The same logs without their features, and without rows that cannot be used."""
+        other = copy.copy(self)
+        other.intercept, other.features_read, other.on_bad_rows = False, False, "skip"
         return other
 
     @property
@@ -300,7 +313,9 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey().parts)
 
-    def read(self, part: Part, *, threads: bool = False, turned: bool = True) -> Iterator[Rows]:
+    def read(
+        self, part: Part, *, threads: bool = False, turned: bool = True, rows: int = BLOCK
+    ) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters
@@ -312,6 +327,8 @@ class Logs:
         turned
             Whether features are an array with a row for each row. Otherwise they may stay as the
             file has them, :class:`headstart.fleet.reading.transpose.Upright`, which saves a copy.
+        rows
+            How many rows a block has, at most.
 
         Raises
         ------
@@ -320,7 +337,7 @@ class Logs:
         """
         file = files.File(part.path, part.size, part.changed)
         files.check_unchanged(file, self.storage)
-        rows = max(1024, min(BLOCK, BYTES // (8 * self.dim)))
+        rows = max(1024, min(rows, BYTES // (8 * self.dim)))
         bad, seen = BadRows(), 0
         try:
             for block, resolved in self.blocks(part, rows, threads):
@@ -344,7 +361,8 @@ class Logs:
         with self.open_reader(part.path) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
-            resolved = resolved._replace(features=self.resolved.features)
+            features = self.resolved.features if self.features_read else ()
+            resolved = resolved._replace(features=features)
             for block in reader.blocks((part.start, part.stop), resolved, rows, threads):
                 table = block.table
                 for name, value in resolved.partitions.items():

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
-import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ import pyarrow.types as kinds
 from headstart.fleet.reading.arrays import as_array, filled
 from headstart.fleet.reading.cells import Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import is_text, is_time
+from headstart.fleet.reading.hashing import hash_ids
 
 __all__ = ["read_rounds", "read_times"]
 
@@ -97,18 +96,10 @@ def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
         return whole_numbers(filled(array))
     if not kinds.is_dictionary(kind):
         array = array.dictionary_encode()
-    texts = array.dictionary.to_pylist()
-    numbers = np.array([text_number(str(text)) for text in texts] or [0], dtype=np.int64)
-    return whole_numbers(numbers[filled(array.indices)])
-
-
-def text_number(text: str) -> int:
-    """A whole number that stands for a text, the same everywhere; digits stand for themselves.
-
-    >>> text_number("12"), text_number("a") == text_number("a"), text_number("a") < 2**63
-    (12, True, True)
-    """
-    if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text):
-        return int(text)
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    texts = array.dictionary.cast(pa.string())
+    if texts.null_count:
+        texts = texts.fill_null("")
+    numbers = hash_ids(texts).view(np.int64)
+    digits = pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$")  # stand for themselves
+    numbers[as_array(digits)] = as_array(texts.filter(digits).cast(pa.int64()))
+    return whole_numbers(np.append(numbers, 0)[filled(array.indices)])

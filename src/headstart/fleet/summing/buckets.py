@@ -41,6 +41,16 @@ class Buckets(Partitions):
         names, rows = self.raw(bucket)
         return Portion(names, rows if self.units is None else self.units.packed(rows))
 
+    def limits(self, first: int | None) -> dict[int, int]:
+        """How many tasks of each bucket are among the first; buckets without any are left out."""
+        rest = len(self) if first is None else first
+        found = {}
+        for bucket, size in enumerate(self.sizes):
+            if min(size, rest) > 0:
+                found[bucket] = min(size, rest)
+            rest -= size
+        return found
+
     def each_portion(self) -> Iterator[Portion]:
         """All of them, in order."""
         return (self.portion(bucket) for bucket in range(BUCKETS))

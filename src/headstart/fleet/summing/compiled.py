@@ -12,7 +12,6 @@ from typing import Any
 import numba
 import numpy as np
 
-from headstart.fleet.reading.transpose import kernel
 from headstart.fleet.summing.lanes import LANES, add_product, load, number, store, with_lane, zeros
 
 __all__ = ["accumulate", "begin", "change_units", "grouped", "totals"]
@@ -24,7 +23,6 @@ ROWS = 64  # rows of a task that are added at once, at most
 
 def begin() -> None:
     """Have the loops ready that add up rows: compiled, or found in the cache on disk."""
-    kernel()
     order, starts = grouped(np.zeros(0, np.int64), 0)
     for kind in (np.float32, np.float64):
         features = np.zeros((0, LANES), kind)

@@ -32,8 +32,8 @@ class Call(NamedTuple):
     units: Units | None
     tasks: int
 
-    def of(self, shelf: Shelf) -> Callable[[int], Any]:
-        """What gives the answer for a bucket; compiled, if that is possible and worth while."""
+    def of(self, shelf: Shelf) -> Callable[[int, int], Any]:
+        """What gives the answer for the first tasks of a bucket; compiled where possible."""
         if (
             self.function is passes.partition_totals
             and self.tasks >= WORTH
@@ -42,15 +42,17 @@ class Call(NamedTuple):
             (fit,) = self.arguments
             return compiled_totals(shelf, fit, self.units)
 
-        def answer(bucket: int) -> Any:
-            rows = shelf.portion(bucket).rows
+        def answer(bucket: int, limit: int) -> Any:
+            rows = shelf.portion(bucket).rows[:limit]
             rows = rows if self.units is None else self.units.packed(rows)
             return self.function(rows, shelf.dim, *self.arguments)
 
         return answer
 
 
-def compiled_totals(shelf: Shelf, fit: Fit, units: Units | None) -> Callable[[int], Totals | None]:
+def compiled_totals(
+    shelf: Shelf, fit: Fit, units: Units | None
+) -> Callable[[int, int], Totals | None]:
     """The sums of a pass, one task after the other, without Python's lock.
 
     The reference is :func:`headstart.transfer.empirical_bayes.passes.partition_totals`.
@@ -62,8 +64,9 @@ def compiled_totals(shelf: Shelf, fit: Fit, units: Units | None) -> Callable[[in
         mean, root = units.matrix.T @ mean, root @ units.matrix
     noise, freedom = float(fit.noise_variance), float(fit.freedom)
 
-    def answer(bucket: int) -> Totals | None:
+    def answer(bucket: int, limit: int) -> Totals | None:
         table, places = shelf.where(bucket)
+        places = places[:limit]
         if not len(places):
             return None
         sums = compiled().totals(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)

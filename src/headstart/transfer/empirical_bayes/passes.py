@@ -50,7 +50,7 @@ from headstart.transfer.partitions import Partitions, chunks
 __all__ = ["Passes", "Totals", "partition_totals", "step_from_totals", "sum_totals", "task_totals"]
 
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
-SUBSET_TASKS = 2048  # tasks, at least, that it is improved on
+SUBSET_TASKS = 2048  # tasks that it is improved on
 NOISY_FACTOR = 4.0  # a task with so many times the population's R² counts by its own
 #: Steps on these alone, then one on all; some of the former, corrected, and a last one on all.
 PASS_SCHEDULE = [False] * 12 + [True] + [False] * 2 + [True]
@@ -135,37 +135,32 @@ def sum_nonempty(parts: Iterable[Totals | None]) -> Totals:
 
 
 class Passes:
-    """Sums over all tasks, from passes over all or over the first few partitions.
+    """Sums over all tasks, from passes over all or over the first few of them.
 
     ``complete`` tells whether the latest sums stand for all tasks.
     """
 
     def __init__(self, partitions: Partitions) -> None:
         self.partitions = partitions
-        enough = int(np.searchsorted(np.cumsum(partitions.sizes), SUBSET_TASKS)) + 1
-        self.few = min(enough, self.many)
+        self.few = min(SUBSET_TASKS, len(partitions))
         self.latest: tuple[Totals, Totals] | None = None  # of all, and of the few among them
-
-    @property
-    def many(self) -> int:
-        """How many partitions there are."""
-        return len(self.partitions.sizes)
 
     @property
     def complete(self) -> bool:
         """Whether all tasks were looked at, or the few are all."""
-        return self.latest is not None or self.few == self.many
+        return self.latest is not None or self.few == len(self.partitions)
 
     def totals(self, whole: bool, function: Callable[..., Totals | None], fit: Any) -> Totals:
-        """The sums of ``function(rows, dim, fit)`` over all partitions.
+        """The sums of ``function(rows, dim, fit)`` over all tasks.
 
-        They are estimated from the first few partitions unless the pass is over the ``whole``.
+        They are estimated from the first few tasks unless the pass is over the ``whole``.
         """
-        if whole:
-            parts = self.partitions.map(function, fit)
-            self.latest = sum_nonempty(parts), sum_nonempty(parts[: self.few])
-            return self.latest[0]
         few = sum_nonempty(self.partitions.map(function, fit, first=self.few))
+        if whole:
+            some = self.few < len(self.partitions)
+            every = sum_nonempty(self.partitions.map(function, fit)) if some else few
+            self.latest = every, few
+            return every
         return few if self.latest is None else self.latest[0].extrapolate(few, self.latest[1])
 
 

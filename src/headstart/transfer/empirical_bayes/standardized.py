@@ -120,8 +120,8 @@ class StandardizedTransfer(Transfer):
 
     @property
     def partition_passes(self) -> int:
-        """One for each step."""
-        return len(PASS_SCHEDULE)
+        """One for each step, and one more for each step on all tasks."""
+        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE)
 
     def check_state(self, state: Any) -> None:
         """Refuse counts and variances below 0, and weights of groups that do not add up to 1."""

@@ -1,0 +1,80 @@
+"""Functions with two forms: a reference in NumPy, and loops compiled by Numba.
+
+One rule decides between them. The compiled form is used where Numba is installed and its module is
+loaded already, or where there is enough work to repay loading it (about a second; some seconds on
+the first use on a machine, when the loops are compiled and cached on disk). A program that foresees
+work loads the module in the background meanwhile. Decisions of bandits, of which each takes
+microseconds, are switched on by hand instead (:func:`headstart.use_numba`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["WORTH", "Kernel", "load", "load_in_background"]
+
+Form = TypeVar("Form", bound=Callable[..., Any])
+
+WORTH = 1 << 16  # rows, or as much other work, that repay loading compiled loops
+
+_loaders: dict[str, threading.Thread] = {}
+
+
+def load(module: str) -> Any:
+    """A module of compiled loops, or ``None`` where Numba is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
+def load_in_background(module: str) -> None:
+    """Begin to load a module and to prepare its loops, without waiting for it."""
+    if module not in _loaders:
+        _loaders[module] = threading.Thread(target=prepare, args=(module,), daemon=True)
+        _loaders[module].start()
+
+
+def prepare(module: str) -> None:
+    """Load a module and compile its loops; an error is raised where they are used."""
+    with contextlib.suppress(Exception):
+        loaded = load(module)
+        if loaded is not None:
+            loaded.prepare()
+
+
+class Kernel(Generic[Form]):
+    """A function in NumPy, and where its compiled form is.
+
+    Both take the same arguments and agree up to rounding.
+
+    Parameters
+    ----------
+    reference
+        The form in NumPy.
+    module
+        The module that has a compiled form of the same name.
+    """
+
+    def __init__(self, reference: Form, module: str) -> None:
+        self.reference, self.module = reference, module
+
+    def form(self, work: int = WORTH, wait: bool = True) -> Form:
+        """The form to use for so much work.
+
+        While the module is being loaded in the background, it is the reference unless ``wait``.
+        """
+        loader = _loaders.get(self.module)
+        if loader is not None and loader.is_alive():
+            if not wait:
+                return self.reference
+            loader.join()
+        if work < WORTH and self.module not in sys.modules:
+            return self.reference
+        compiled: Form = getattr(load(self.module), self.reference.__name__, self.reference)
+        return compiled

@@ -1,0 +1,245 @@
+"""Rows become shards, and shards the sums of tasks, whatever the memory and the partitions."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart import Evidence
+from headstart.fleet.reading import hashing
+from headstart.fleet.reading.hashing import hash_ids, partition_numbers
+from headstart.fleet.reading.rows import Rows
+from headstart.fleet.summing import accumulator, merging, task_index
+from headstart.fleet.summing.accumulator import Accumulator
+from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
+from headstart.fleet.summing.merging import merge
+from headstart.fleet.summing.shards import read_run, write_run
+from headstart.kernels import forms
+from headstart.model.evidence import packed_size
+
+DIM = 4
+
+
+def some_rows(count=3000, tasks=40, seed=0, weighted=False, dtype=np.float32, hot=0.0):
+    rng = np.random.default_rng(seed)
+    owner = np.where(rng.uniform(size=count) < hot, 0, rng.integers(0, tasks, count))
+    ids, codes = np.unique(owner, return_inverse=True)
+    return Rows(
+        codes=codes.astype(np.int32),
+        ids=pa.array([f"task {n}" for n in ids]),
+        rewards=rng.normal(size=count),
+        features=rng.normal(size=(count, DIM)).astype(dtype),
+        weights=rng.uniform(0.5, 3.0, count) if weighted else None,
+    )
+
+
+def expected(blocks):
+    """Every task's packed sums, by the definition."""
+    found = {}
+    for rows in blocks:
+        weights = np.ones(rows.count) if rows.weights is None else rows.weights
+        for code, name in enumerate(rows.names):
+            at = rows.codes == code
+            root = np.sqrt(weights[at])
+            one = Evidence.of(
+                root[:, None] * rows.features[at].astype(float), root * rows.rewards[at]
+            ).replace(rounds=float(weights[at].sum()))
+            found[name] = found.get(name, 0) + one.pack()
+    return found
+
+
+def partitioned(blocks, memory, partitions, threads=1):
+    """The sums of blocks by way of shards, and how many bytes of shards there were."""
+    shards = [[] for _ in range(partitions)]
+    spilled = []
+
+    def spill(found):
+        for place, shard in enumerate(found):
+            shards[place].append(shard)
+            spilled.append(shard.nbytes)
+
+    sums = Accumulator(DIM, memory, partitions, spill, threads)
+    for rows in blocks:
+        sums.add(rows)
+    sums.finish()
+    return [merge(some, DIM) for some in shards], sum(spilled)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    tasks=st.sampled_from([1, 7, 300]),
+    memory=st.sampled_from([3000, 20_000, 1 << 24]),
+    partitions=st.sampled_from([1, 4, 64]),
+    threads=st.sampled_from([1, 3]),
+    weighted=st.sampled_from(["none", "some", "all"]),
+    mixed=st.booleans(),
+    hot=st.sampled_from([0.0, 0.9]),
+)
+@settings(max_examples=25, deadline=None)
+def test_tasks_have_the_sums_of_their_rows(
+    seed, tasks, memory, partitions, threads, weighted, mixed, hot
+):
+    blocks = [
+        some_rows(
+            400,
+            tasks,
+            seed + number,
+            weighted == "all" or (weighted == "some" and number == 1),
+            np.float64 if mixed and number == 2 else np.float32,
+            hot,
+        )
+        for number in range(4)
+    ]
+    found, _ = partitioned(blocks, memory, partitions, threads)
+    names = [name for part in found for name in part.ids.to_pylist()]
+    want = expected(blocks)
+    assert set(names) == set(want)
+    assert len(names) == len(want)
+    packed = np.concatenate([part.rows for part in found])
+    np.testing.assert_allclose(packed, [want[name] for name in names], rtol=1e-10, atol=1e-10)
+    hashes = hash_ids(pa.array(names))
+    assert (np.diff(hashes.astype(object)) > 0).all()  # one order, whatever the partitions
+    for number, part in enumerate(found):
+        assert (partition_numbers(hash_ids(part.ids), partitions) == number).all()
+
+
+def test_a_spill_is_never_much_larger_than_the_rows():
+    scattered = [some_rows(2000, 10**6, seed) for seed in range(5)]
+    size = 5 * 2000 * (4 * DIM + 8)
+    assert partitioned(scattered, 20_000, 4)[1] < 3 * size  # ids and hashes, and a small table
+    dense = [some_rows(2000, 20, seed) for seed in range(5)]
+    assert partitioned(dense, 10_000, 4)[1] < size / 3  # sums in place of rows
+    hot = [some_rows(2000, 10**6, seed, hot=1.0) for seed in range(5)]
+    assert partitioned(hot, 1, 4)[1] < size
+
+
+def test_runs_of_other_partitions_fit(tmp_path):
+    blocks = [some_rows(tasks=500)]
+    shards = []
+    sums = Accumulator(DIM, 40_000, 8, lambda found: shards.append(list(found)))
+    sums.add(blocks[0])
+    sums.finish()
+    assert len(shards) > 2
+    for number, run in enumerate(shards):
+        write_run(tmp_path / str(number), run)
+    runs = [tmp_path / str(number) for number in range(len(shards))]
+    for partitions in (1, 2, 8, 64):
+        parts = [
+            merge((shard for run in runs for shard in read_run(run, place, partitions)), DIM)
+            for place in range(partitions)
+        ]
+        names = [name for part in parts for name in part.ids.to_pylist()]
+        want = expected(blocks)
+        assert len(names) == len(want)
+        packed = np.concatenate([part.rows for part in parts])
+        np.testing.assert_allclose(packed, [want[name] for name in names], rtol=1e-10, atol=1e-10)
+
+
+def test_ids_that_share_a_hash_stay_apart(monkeypatch):
+    def few_hashes(ids, seed=0):
+        return hash_ids(ids, seed) % np.uint64(5) << np.uint64(61)
+
+    monkeypatch.setattr(accumulator, "hash_ids", few_hashes)
+    blocks = [some_rows(300, 40, seed) for seed in range(4)]
+    want = expected(blocks)
+    for memory in (3000, 20_000, 1 << 24):
+        found, _ = partitioned(blocks, memory, 4)
+        names = [name for part in found for name in part.ids.to_pylist()]
+        assert sorted(names) == sorted(want)
+        packed = np.concatenate([part.rows for part in found])
+        np.testing.assert_allclose(packed, [want[name] for name in names], rtol=1e-10, atol=1e-10)
+
+
+def test_the_hash_is_that_of_the_text_and_the_same_everywhere():
+    texts = ["", "a", "7", "12345678", "123456789", "ä" * 40, "user-42", "x" * 1000]
+    found = hash_ids(pa.array(texts))
+    assert len(set(found.tolist())) == len(texts)
+    assert hash_ids(pa.array(texts)[3:6]).tolist() == found[3:6].tolist()
+    assert hash_ids(pa.array([7, 12345678])).tolist() == found[[2, 3]].tolist()
+    for text, value in zip(texts, found.tolist(), strict=True):  # by Python's whole numbers
+        assert plain_hash(text) == value
+    many = hash_ids(pa.array(np.arange(100_000)))
+    assert len(np.unique(many)) == len(many)
+    counts = np.bincount(partition_numbers(many, 64), minlength=64)
+    assert abs(counts / (len(many) / 64) - 1).max() < 0.12  # four standard deviations and more
+
+
+def plain_hash(text, seed=0):
+    def mix(key):
+        key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        key = (key ^ key >> 27) * 0x94D049BB133111EB % 2**64
+        return key ^ key >> 31
+
+    content = text.encode()
+    value = mix((len(content) + mix((seed + hashing.START) % 2**64)) % 2**64)
+    for at in range(0, len(content), 8):
+        value = mix(value ^ int.from_bytes(content[at : at + 8], "little"))
+    return value
+
+
+@given(st.lists(st.integers(-1, 6), max_size=60), st.integers(1, 5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_threads_share_the_rows_of_a_task(codes, threads, weighted):
+    rng = np.random.default_rng(len(codes))
+    codes = np.array(codes, np.int64)
+    features, rewards = rng.normal(size=(len(codes), DIM)), rng.normal(size=len(codes))
+    weights = rng.uniform(1, 2, len(codes)) if weighted else np.zeros(0)
+    one, several = np.ones((2, 7, packed_size(DIM)))
+    order, starts = group_rows(codes, 7)
+    add_rows(order, starts, np.arange(7), features, DIM, rewards, weights, one)
+    add_by_threads(codes, features, DIM, rewards, weights, several, threads)
+    np.testing.assert_allclose(several, one, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compiled_sums_are_the_plain_ones(weighted, dtype):
+    tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
+    rng = np.random.default_rng(0)
+    for dim, count in ((1, 300), (7, 900), (31, 700)):
+        codes = rng.integers(-1, 5, count)
+        codes[: count // 2] = 3
+        features = rng.normal(size=(count, dim + 2)).astype(dtype)
+        rewards = rng.normal(size=count)
+        weights = rng.uniform(1, 2, count) if weighted else np.zeros(0)
+        plain, fast = np.ones((2, 6, packed_size(dim)))
+        for module, sums in (((group_rows, add_rows), plain), (tables, fast)):
+            group, add = (
+                module if isinstance(module, tuple) else (module.group_rows, module.add_rows)
+            )
+            order, starts = group(codes, 5)
+            add(order, starts, np.arange(5), features, dim, rewards, weights, sums)
+        np.testing.assert_allclose(fast, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_a_kernel_is_compiled_where_there_is_work(monkeypatch):
+    pytest.importorskip("numba")
+    kernel = forms.Kernel(group_rows, "headstart.kernels.tables")
+    assert kernel.form(forms.WORTH) is not group_rows
+    missing = forms.Kernel(group_rows, "headstart.kernels.nothing")
+    assert missing.form(forms.WORTH) is group_rows
+
+
+def test_chunks_have_a_bounded_size(monkeypatch):
+    monkeypatch.setattr(merging, "CHUNK_BYTES", 1)
+    shards = []
+    sums = Accumulator(DIM, 1 << 20, 1, shards.extend)
+    sums.add(some_rows())
+    sums.finish()
+    chunks = list(merging.merge_in_chunks(shards, DIM))
+    assert [len(chunk.rows) for chunk in chunks] == [16, 16, 8]
+
+
+def test_an_index_numbers_tasks_once():
+    index = task_index.TaskIndex()
+    rng = np.random.default_rng(0)
+    seen = {}
+    for _ in range(20):
+        names = [f"t{n}" for n in np.unique(rng.integers(0, 500, 60))]
+        ids = pa.array(names, pa.large_string())
+        for name, number in zip(names, index.numbers(ids, hash_ids(ids)).tolist(), strict=True):
+            assert seen.setdefault(name, number) == number
+    assert sorted(seen.values()) == list(range(len(index)))
+    order = index.order()
+    assert (np.diff(index.hashes[order].astype(object)) > 0).all()
