@@ -296,7 +296,7 @@ def estimate_values(
     advice = offpolicy.missing(logs.columns)
     offers = sample.offers(split.future)
     if offers is not None:
-        advice = offpolicy.doubts(offers)
+        advice = offpolicy.reason_to_withhold(offers)
     if offers is None or advice:
         return [], advice
     if result.units is not None:

@@ -66,7 +66,7 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
     check_place(target)
     parts = sections(found)
     about = f" ({visible(source, line=True)})" if source else ""
-    with drafted(target) as draft:
+    with draft_folder(target) as draft:
         for part in parts:
             for figure in part.figures:
                 figure.save(draft / "figures")
@@ -89,7 +89,7 @@ def check_place(folder: str | os.PathLike[str]) -> None:
     there = target
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
-    with telling_of(target):
+    with explain_errors(target):
         if there == target and target.is_dir():
             check_replaceable(target / "report.html")
         if not there.is_dir():
@@ -105,7 +105,7 @@ def check_place(folder: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def drafted(target: Path) -> Iterator[Path]:
+def draft_folder(target: Path) -> Iterator[Path]:
     """A folder inside the target whose files go where they belong when all is written.
 
     Inside, because what lies beside it may be on another disk, or not be ours to write to.
@@ -113,7 +113,7 @@ def drafted(target: Path) -> Iterator[Path]:
     made = [folder for folder in (target, *target.parents) if not folder.exists()]
     draft: Path | None = None
     try:
-        with telling_of(target):
+        with explain_errors(target):
             target.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".headstart-", dir=target))
             yield draft
@@ -135,7 +135,7 @@ def drafted(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def telling_of(target: Path) -> Iterator[None]:
+def explain_errors(target: Path) -> Iterator[None]:
     """Say of a folder why it could not be written."""
     try:
         yield

@@ -170,7 +170,7 @@ class Sample:
         """
         if self.arms is None:
             return None
-        arms = taken(self.arms, np.isin(self.arms["key"], self.keys[future]))
+        arms = take_rows(self.arms, np.isin(self.arms["key"], self.keys[future]))
         return Offers.of_rows(arms)
 
 
@@ -189,20 +189,21 @@ def draw_sample(
     progress: Callable[[float], None],
 ) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
-    parts = logs.parts()
-    tasks = counted_tasks(plan)
-    builder = SampleBuilder(logs, plan)
-    bad = BadRows()
-    jobs = ((number, part, limit_of(tasks, plan.max_tasks)) for number, part in enumerate(parts))
+    parts, tasks, bad = logs.parts(), counted_tasks(plan), BadRows()
+    builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
+    jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
     for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
         bad = bad + found.bad
         tasks.merge(found.tasks)
+        smallest = np.union1d(smallest, found.tasks.keys[: plan.max_tasks + 1])
+        smallest = smallest[: plan.max_tasks + 1]
+        limit = limit_of(smallest, plan.max_tasks)
         for block in found.blocks:
-            builder.add(block, limit_of(tasks, plan.max_tasks))
+            builder.add(block, limit)
         progress(done / len(parts))
-    if not len(tasks.keys):
+    if not len(smallest):
         raise InputError("logs must hold rows with rewards; these have none")
-    return builder.sample(tasks, bad)
+    return builder.sample(tasks, bad, limit)
 
 
 def counted_tasks(plan: Plan) -> KeyedSums:
@@ -210,9 +211,8 @@ def counted_tasks(plan: Plan) -> KeyedSums:
     return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
 
 
-def limit_of(tasks: KeyedSums, count: int) -> int:
-    """The hash below which the first ``count`` tasks are; 2⁶⁴ where there are no more."""
-    keys = tasks.keys
+def limit_of(keys: Hashes, count: int) -> int:
+    """The hash below which the first ``count`` of sorted hashes are; 2⁶⁴ if there are no more."""
     return int(keys[count]) if len(keys) > count else ALL
 
 
@@ -254,7 +254,7 @@ def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
     for rows in logs.read(part, turned=False):
         bad = bad + rows.bad
         keys = count_tasks(rows, tasks, plan.seed)
-        limit = min(limit, limit_of(tasks, plan.max_tasks))
+        limit = min(limit, limit_of(tasks.keys, plan.max_tasks))
         use = (keys <= np.uint64(limit - 1))[rows.codes]
         if rows.chosen is not None and not whole:
             use &= rows.chosen
@@ -313,10 +313,10 @@ class SampleBuilder:
         """Add up the rows that wait, and let go of those that nothing else needs."""
         if not self.waiting:
             return
-        rows, self.waiting = joined(self.waiting), []
-        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
-        shown = taken(rows, np.argsort(rows["key"], kind="stable"))
-        shown = taken(shown, shown["chosen"])
+        rows, self.waiting = concatenated_rows(self.waiting), []
+        rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
+        shown = take_rows(rows, np.argsort(rows["key"], kind="stable"))
+        shown = take_rows(shown, shown["chosen"])
         self.set_tasks(np.union1d(self.keys, shown["key"]), limit)
         self.add_up(shown)
         self.keep_first_rounds(rows, limit)
@@ -359,8 +359,8 @@ class SampleBuilder:
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
-        rows = joined([*self.kept, rows])
-        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
+        rows = concatenated_rows([*self.kept, rows])
+        rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         rank, head = round_ranks(rows, self.whole)
         chosen, key = rows["chosen"], rows["key"]
         keep = (rank < self.plan.first) & (chosen | head)
@@ -375,19 +375,18 @@ class SampleBuilder:
             keep |= arms
         final = np.lexsort((rows["order"], rank, key))
         final = final[keep[final]]
-        self.kept = [taken(rows, final)]
+        self.kept = [take_rows(rows, final)]
         self.ranks = rank[final]
 
-    def sample(self, tasks: KeyedSums, bad: BadRows) -> Sample:
+    def sample(self, tasks: KeyedSums, bad: BadRows, limit: int) -> Sample:
         """All that was read."""
-        limit = limit_of(tasks, self.plan.max_tasks)
         self.fold(limit)
         self.set_tasks(self.keys, limit)
         (rows,) = self.kept
         inside = np.isin(rows["key"], self.keys)
         arms = None
         if self.whole:
-            arms = taken(
+            arms = take_rows(
                 rows,
                 inside
                 & (self.ranks < self.plan.horizon)
@@ -401,7 +400,7 @@ class SampleBuilder:
             self.evidence if self.plan.cut is None else self.early,
             self.lowest,
             self.highest,
-            self.episodes(taken(rows, inside & rows["chosen"])),
+            self.episodes(take_rows(rows, inside & rows["chosen"])),
             arms,
             tasks.columns[0],
             tasks.total,
@@ -427,14 +426,14 @@ class SampleBuilder:
         return Episodes(features, rewards, weights, lengths)
 
 
-def joined(blocks: list[Columns]) -> Columns:
+def concatenated_rows(blocks: list[Columns]) -> Columns:
     """Blocks of rows as one."""
     if len(blocks) == 1:
         return blocks[0]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def taken(rows: Columns, index: npt.NDArray[Any]) -> Columns:
+def take_rows(rows: Columns, index: npt.NDArray[Any]) -> Columns:
     """Some of the rows."""
     return {name: values[index] for name, values in rows.items()}
 
