@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from headstart import checks
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.prior_state import BaseFit
@@ -31,8 +29,7 @@ from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.shelf import Portion
 from headstart.fleet.summing.standardize import Units
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.model.evidence import Evidence, packed_size
-from headstart.records import Array
+from headstart.model.evidence import Evidence
 from headstart.rules import Rule
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import (
@@ -44,6 +41,7 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
+from headstart.transfer.pooled_fit import fit_standardized, pool
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -277,14 +275,17 @@ def learned(plan: Plan, portions: Buckets, tally: ReadSummary, keep_tasks: bool)
     logs = plan.logs
     if not len(portions):
         raise tally.nothing(logs.columns)
-    total = sum(portions.map(pooled), np.zeros(packed_size(logs.width)))
-    every = Evidence.unpack(total, logs.width)
+    every = pool(portions)
     odd = oddities(logs.feature_names, logs.intercept, every, tally.sampled)
-    if plan.standardize:
-        portions.units = Units.of(every, constant=logs.dim if logs.intercept else None)
-        every = portions.units.evidence(every)
     with one_blas_thread():
-        state = plan.transfer.refit_partitions(portions, plan.noise)
+        state, every, _, _ = fit_standardized(
+            plan.transfer,
+            portions,
+            every,
+            plan.noise,
+            intercept=logs.intercept,
+            standardize=plan.standardize,
+        )
     return Fitted(
         transfer=plan.transfer,
         noise=plan.noise,
@@ -305,12 +306,6 @@ def learned(plan: Plan, portions: Buckets, tally: ReadSummary, keep_tasks: bool)
             *odd,
         ),
     )
-
-
-def pooled(rows: Array, dim: int) -> Array:
-    """The sums of all tasks of a portion."""
-    total: Array = rows.sum(0)
-    return total
 
 
 def passes_told(transfer: Transfer, progress: Progress | None) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 from headstart.fleet.summing.shelf import BUCKETS, Portion
 from headstart.fleet.summing.standardize import Units
 from headstart.records import Array
+from headstart.transfer import standardize
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["Buckets"]
@@ -28,6 +30,11 @@ class Buckets(Partitions):
     @abstractmethod
     def raw(self, bucket: int) -> Portion:
         """A copy of the tasks of one bucket, of features as they are in the logs."""
+
+    def in_units(self, units: standardize.Units) -> Self:
+        """The same object: from here on, its portions are in these units."""
+        self.units = Units(*units)
+        return self
 
     def portion(self, bucket: int) -> Portion:
         """The tasks of one bucket."""

@@ -7,7 +7,6 @@ which are merged and fitted one by one.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from headstart.errors import FileError
 from headstart.model.evidence import Evidence, packed_size
 from headstart.storage.archive import EvidenceFile, write_evidence
+from headstart.transfer.task_order import BUCKETS, bucket_of, mark_of
 
 __all__ = [
     "BUCKETS",
@@ -32,24 +32,9 @@ __all__ = [
     "write_packed",
 ]
 
-BUCKETS = 64
 SEVERAL = 1024  # tasks that are written or read at a time
 
 Packed = npt.NDArray[np.float64]
-
-
-def mark_of(name: str) -> bytes:
-    """A hash of a task's id: the same everywhere and as good as random."""
-    return hashlib.blake2b(name.encode(), digest_size=16).digest()
-
-
-def bucket_of(mark: bytes) -> int:
-    """The bucket of a task, by its mark's first six bits; buckets are ranges of marks.
-
-    >>> bucket_of(mark_of("user-42")) == mark_of("user-42")[0] // 4
-    True
-    """
-    return mark[0] * BUCKETS // 256
 
 
 class Portion(NamedTuple):
