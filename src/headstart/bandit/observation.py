@@ -152,4 +152,5 @@ def linearized_sums(
         belief = belief.update(context, target)
         contexts[place], targets[place] = context, target
     sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets, np.zeros(len(used), dtype=bool))
-    return sums.replace(rounds=float(weights[used].sum())), len(used)
+    rounds = float(weights[used].sum())
+    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(used)

@@ -19,7 +19,6 @@ from headstart.features.conversion import MAX_VALUE, check_reward
 from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
 from headstart.records import Array
-from headstart.rules import Pick
 
 __all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
 
@@ -82,10 +81,6 @@ class RewardModel(ABC):
     @abstractmethod
     def score(self, index: Any) -> Any:
         """A rule's index, a number or an array, in the units of the user's rewards."""
-
-    def score_picks(self, picks: list[Pick]) -> list[Pick]:
-        """Picks of a rule with their scores in the units of the user's rewards."""
-        return [Pick(arm, self.score(index), forced) for arm, index, forced in picks]
 
     @abstractmethod
     def interval(
@@ -158,10 +153,6 @@ class Numbers(RewardModel):
     def score(self, index: Any) -> Any:
         """The index itself, of the opposite sign for costs."""
         return -index if self.minimize else index
-
-    def score_picks(self, picks: list[Pick]) -> list[Pick]:
-        """The picks themselves, unless rewards are costs."""
-        return super().score_picks(picks) if self.minimize else picks
 
     def interval(
         self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool

@@ -253,10 +253,10 @@ class BanditState:
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
-        picks = ledger.rewards.score_picks(picks)
         place = self.seed, key, position, allowed
         decision = Decision(rule, belief, rows, *place, labels=offer.labels)
-        choices = make_choices(decision, picks, given, (name, number, epoch), self.origin)
+        which = name, number, epoch
+        choices = make_choices(decision, picks, given, which, self.origin, ledger.rewards.score)
         return choices[0] if k is None else choices
 
     def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
@@ -284,8 +284,8 @@ class BanditState:
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
-            arms, scores, forced = decide_many(rule, beliefs, tables, streams, allowed)
-            scores = ledger.rewards.score(scores)
+            arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            scores = ledger.rewards.score(indices)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
@@ -295,9 +295,10 @@ class BanditState:
             place = self.seed, streams[at].key, streams[at].place, allowed[at]
             labels = offer.labels and offer.labels[at]
             decision = Decision(rule, beliefs[at], tables[at], *place, labels=labels)
-            picks = [Pick(int(arms[at]), float(scores[at]), forced[at])]
+            picks = [Pick(int(arms[at]), float(indices[at]), forced[at])]
             which = names[at], numbers[at], epoch
-            return make_choices(decision, picks, given[at], which, self.origin)[0]
+            key, score = self.origin, ledger.rewards.score
+            return make_choices(decision, picks, given[at], which, key, score)[0]
 
         return Choices(arms, scores, names, make)
 
