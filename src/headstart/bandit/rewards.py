@@ -101,6 +101,7 @@ class RewardModel(ABC):
             raise checks.refuse("noise", f"'auto' with reward={self.name!r}", noise)
         return checks.positive("noise", noise)
 
+    @abstractmethod
     def check_rule(self, rule: object) -> None:
         """Refuse a rule that these rewards are not for."""
 
@@ -127,6 +128,9 @@ class Numbers(RewardModel):
     """Any finite numbers: E r = xᵀθ."""
 
     name = "number"
+
+    def check_rule(self, rule: object) -> None:
+        """Any rule will do."""
 
     def read(self, reward: Any) -> float:
         """A finite number, of the opposite sign for a cost."""
