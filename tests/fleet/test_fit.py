@@ -12,7 +12,7 @@ import pytest
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.fit import bytes_from, transfer_from
-from headstart.fleet.summing import loops as loader
+from headstart.fleet.summing import standardize
 from headstart.fleet.summing.standardize import Units
 from headstart.transfer.empirical_bayes import passes
 
@@ -144,8 +144,9 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
     changed = x @ units.matrix.T
     np.testing.assert_allclose(units.contexts(x), changed, atol=1e-12)
     want = hs.Evidence.of(changed, np.zeros((5, 30))).gram
-    for loops in (loader.compiled(), None):
-        monkeypatch.setattr(loader, "_found", [loops])
+    for work in (0, 10**6):
+        form = standardize.STANDARDIZE_ROWS.form(work) if work else standardize.standardize_rows
+        monkeypatch.setattr(standardize.STANDARDIZE_ROWS, "form", lambda _, form=form: form)
         found = units.evidence(tasks)
         np.testing.assert_allclose(found.gram, want, atol=1e-10)
         np.testing.assert_allclose(found.moment, tasks.moment @ units.matrix.T, atol=1e-10)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from headstart import Evidence
 from headstart.fleet.reading import hashing
-from headstart.fleet.reading.hashing import hash_ids, partition_numbers
+from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing import accumulator, merging, task_index
-from headstart.fleet.summing.accumulator import Accumulator
+from headstart.fleet.summing.accumulator import Accumulator, HashedRows
 from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
 from headstart.fleet.summing.merging import merge
 from headstart.fleet.summing.shards import read_run, write_run
@@ -61,7 +61,7 @@ def partitioned(blocks, memory, partitions, threads=1):
 
     sums = Accumulator(DIM, memory, partitions, spill, threads)
     for rows in blocks:
-        sums.add(rows)
+        sums.add(HashedRows.of(rows))
     sums.finish()
     return [merge(some, DIM) for some in shards], sum(spilled)
 
@@ -118,7 +118,7 @@ def test_runs_of_other_partitions_fit(tmp_path):
     blocks = [some_rows(tasks=500)]
     shards = []
     sums = Accumulator(DIM, 40_000, 8, lambda found: shards.append(list(found)))
-    sums.add(blocks[0])
+    sums.add(HashedRows.of(blocks[0]))
     sums.finish()
     assert len(shards) > 2
     for number, run in enumerate(shards):
@@ -126,7 +126,14 @@ def test_runs_of_other_partitions_fit(tmp_path):
     runs = [tmp_path / str(number) for number in range(len(shards))]
     for partitions in (1, 2, 8, 64):
         parts = [
-            merge((shard for run in runs for shard in read_run(run, place, partitions)), DIM)
+            merge(
+                (
+                    shard
+                    for run in runs
+                    for shard in read_run(run, *partition_range(place, partitions))
+                ),
+                DIM,
+            )
             for place in range(partitions)
         ]
         names = [name for part in parts for name in part.ids.to_pylist()]
@@ -225,10 +232,10 @@ def test_chunks_have_a_bounded_size(monkeypatch):
     monkeypatch.setattr(merging, "CHUNK_BYTES", 1)
     shards = []
     sums = Accumulator(DIM, 1 << 20, 1, shards.extend)
-    sums.add(some_rows())
+    sums.add(HashedRows.of(some_rows(tasks=100)))
     sums.finish()
     chunks = list(merging.merge_in_chunks(shards, DIM))
-    assert [len(chunk.rows) for chunk in chunks] == [16, 16, 8]
+    assert [len(chunk.rows) for chunk in chunks] == [64, 36]
 
 
 def test_an_index_numbers_tasks_once():

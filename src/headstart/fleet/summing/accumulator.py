@@ -13,7 +13,7 @@ import itertools
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,25 @@ from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "block_rows", "collect"]
+__all__ = ["Accumulator", "HashedRows", "block_rows", "collect", "partition_count", "unread_blocks"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
 MOST_BUFFERED = 1 << 29  # bytes of rows that are added at once, at most
+
+
+class HashedRows(NamedTuple):
+    """Rows that count as evidence, with the hashes of their tasks' ids, which are text."""
+
+    rows: Rows
+    hashes: Hashes
+
+    @classmethod
+    def of(cls, rows: Rows) -> HashedRows:
+        """Of all rows, those that were chosen, where that was logged."""
+        rows = rows.shown()
+        ids = id_texts(rows.ids)
+        return cls(rows._replace(ids=ids), hash_ids(ids))
 
 
 class Accumulator:
@@ -68,13 +82,11 @@ class Accumulator:
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
         self.waiting: RowBuffer | None = None
 
-    def add(self, rows: Rows) -> None:
-        """Add rows: those that were chosen, where that was logged."""
-        rows = rows.shown()
-        ids = id_texts(rows.ids)
-        hashes = hash_ids(ids)
+    def add(self, block: HashedRows) -> None:
+        """Add rows."""
+        rows, hashes = block
         with self.lock:
-            numbers = self.index.numbers(ids, hashes, self.capacity)
+            numbers = self.index.numbers(rows.ids, hashes, self.capacity)
             known = numbers >= 0
             if known.all():
                 self.add_known(rows, numbers)
@@ -106,13 +118,13 @@ class Accumulator:
 
     def add_unknown(self, rows: Rows, hashes: Hashes) -> None:
         """Buffer rows of tasks that the table has no room for."""
-        ids, start = id_texts(rows.ids), 0
+        start = 0
         while start < rows.count:
             if self.waiting is None or self.waiting.dtype != rows.features.dtype:
                 self.spill_rows()
                 room = min(self.memory // 8, MOST_BUFFERED)
                 self.waiting = RowBuffer(room, self.dim, rows.features.dtype)
-            start += self.waiting.take(rows, self.others.numbers(ids, hashes), start)
+            start += self.waiting.take(rows, self.others.numbers(rows.ids, hashes), start)
             if self.waiting.full:
                 self.spill_rows()
 
@@ -204,6 +216,31 @@ def block_rows(dim: int, memory: int, readers: int = 1) -> int:
     return max(1024, memory // 16 // readers // (8 * dim))
 
 
+def partition_count(rows: int, dim: int, limit: int) -> int:
+    """Into how many partitions so many rows are spilled, so that each takes ``limit`` bytes.
+
+    If it takes more, it is summed up in several steps.
+
+    >>> partition_count(10**6, 30, 1 << 20), partition_count(10, 30, 1 << 20)
+    (512, 16)
+    """
+    need = rows * (8 * dim + 40) / limit
+    return int(np.clip(2 ** np.ceil(np.log2(max(need, 1.0))), 16, 4096))
+
+
+def unread_blocks(
+    logs: Logs, part: Part, rows: int, position: tuple[int, int] | None = None
+) -> Iterator[tuple[tuple[int, int], Rows]]:
+    """The blocks of a part, each with the position after it.
+
+    A part that was begun goes on after its ``position``, in blocks of as many rows as before.
+    """
+    rows, before = (rows, 0) if position is None else position
+    for number, block in enumerate(logs.read(part, turned=False, rows=rows), 1):
+        if number > before:
+            yield (rows, number), block
+
+
 def collect(
     logs: Logs, parts: Iterable[Part], partitions: int, memory: int, threads: int = 1
 ) -> tuple[list[list[pa.RecordBatch]], ReadSummary]:
@@ -221,9 +258,9 @@ def collect(
     sums = Accumulator(logs.width, memory, partitions, keep, threads)
     summary = ReadSummary()
     for part in parts:
-        for rows in logs.read(part, turned=False, rows=block_rows(logs.width, memory)):
+        for _, rows in unread_blocks(logs, part, block_rows(logs.width, memory)):
             summary.count(rows)
-            sums.add(rows)
+            sums.add(HashedRows.of(rows))
         summary.parts.append(part.key)
     sums.finish()
     return shards, summary
