@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.fit import bytes_from, transfer_from
 from headstart.fleet.summing import standardize
 from headstart.fleet.summing.standardize import Units
+from headstart.model.evidence import packed_size
 from headstart.transfer.empirical_bayes import passes
 
 COLUMNS = Columns("task", "reward", "x*")
@@ -237,6 +239,14 @@ def test_kept_tasks_go_on_where_they_were(tmp_path):
     task = bandit.task("user 7")
     assert task.learn(task.choose(np.eye(4)), 2.0)
     assert bandit.report().closed_tasks == 59
+
+
+def test_tasks_that_do_not_fit_are_not_kept(tmp_path, monkeypatch):
+    logs = write(tmp_path, rows_of())
+    monkeypatch.setattr(sys.modules["headstart.fleet.fit"], "LEAST", 0)
+    with pytest.raises(hs.InputError, match=r"60 tasks take .* raise memory \(--memory\)"):
+        fit(logs, hs.Bias(), keep_tasks=True, memory=60 * 8 * packed_size(5) - 1)
+    assert len(fit(logs, hs.Bias(), keep_tasks=True, memory=60 * 8 * packed_size(5)).bandit()) == 60
 
 
 def test_weights_count_rows_several_times(tmp_path):

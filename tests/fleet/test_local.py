@@ -15,8 +15,9 @@ from headstart.fleet import Logs
 from headstart.fleet.engines import threads
 from headstart.fleet.reading.hashing import hash_ids
 from headstart.fleet.summing import checkpoint
+from headstart.fleet.summing.accumulator import ReadPlan
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import PartitionFile
+from headstart.fleet.summing.tasks import DiskTasks, PartitionFile
 
 
 @pytest.fixture
@@ -69,7 +70,9 @@ def test_progress_ends_with_everything(logs):
 @pytest.mark.parametrize("folder", [None, "work"])
 def test_little_memory_takes_the_disk(logs, tmp_path, folder):
     place = None if folder is None else tmp_path / folder
-    alike(gather(logs, workers=2, memory=8000, folder=place), gather(logs))
+    alike(gather(logs, workers=2, memory=32_000, folder=place), gather(logs))
+    with threads.gather(logs, memory=32_000, folder=place) as (tasks, _):
+        assert isinstance(tasks, DiskTasks)
 
 
 def read_some(monkeypatch, count, error):
@@ -86,7 +89,7 @@ def read_some(monkeypatch, count, error):
     return done
 
 
-@pytest.mark.parametrize("memory", [8000, 1 << 24])
+@pytest.mark.parametrize("memory", [32_000, 1 << 24])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("a bad row")])
 def test_what_was_interrupted_goes_on(logs, tmp_path, monkeypatch, error, memory):
     folder = tmp_path / "work"
@@ -103,13 +106,15 @@ def test_what_was_interrupted_goes_on(logs, tmp_path, monkeypatch, error, memory
     alike(found, gather(logs))
 
 
-@pytest.mark.parametrize("memory", [8000, 1 << 24])
+@pytest.mark.parametrize("memory", [32_000, 1 << 24])
 def test_a_part_that_was_begun_goes_on_after_its_last_block(tmp_path, logbook, monkeypatch, memory):
     logbook.write(tmp_path / "0.csv.gz", logbook.table(9000, 3, 25))
     logs = Logs(str(tmp_path / "*.csv.gz"), logbook.PLAIN)
     (part,) = logs.parts()
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)  # after every block
-    monkeypatch.setattr(threads, "block_rows", lambda *_: 1024)
+    monkeypatch.setattr(
+        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+    )
     folder, counts = tmp_path / "work", []
     count = ReadSummary.count
 
@@ -138,7 +143,9 @@ def test_a_long_part_does_not_keep_others_waiting(tmp_path, logbook, monkeypatch
         logbook.write(tmp_path / f"{number}.csv.gz", logbook.table(200, 3, 25, seed=number))
     logs = Logs(str(tmp_path / "*.csv.gz"), logbook.PLAIN)
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
-    monkeypatch.setattr(threads, "block_rows", lambda *_: 1024)
+    monkeypatch.setattr(
+        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+    )
     others, read = threading.Event(), threads.unread_blocks
 
     def slow(logs, part, rows, position):
@@ -169,14 +176,14 @@ def test_finished_partitions_are_not_summed_again(logs, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(PartitionFile, "write", failing)
         with pytest.raises(KeyboardInterrupt):
-            gather(logs, workers=1, memory=8000, folder=folder)
+            gather(logs, workers=1, memory=32_000, folder=folder)
     before = list(written)
     with monkeypatch.context() as patch:
         written.clear()
         patch.setattr(
             PartitionFile, "write", lambda *given: written.append(given[0].name) or write(*given)
         )
-        found = gather(logs, workers=1, memory=8000, folder=folder)
+        found = gather(logs, workers=1, memory=32_000, folder=folder)
     assert len(before) == 5
     assert set(before).isdisjoint(written)
     alike(found, gather(logs))

@@ -26,7 +26,7 @@ from headstart.fleet.summing import checkpoint as checkpoints
 from headstart.fleet.summing.accumulator import (
     Accumulator,
     HashedRows,
-    block_rows,
+    ReadPlan,
     partition_count,
     unread_blocks,
 )
@@ -97,13 +97,13 @@ class Reading:
         self.logs, self.folder, self.checkpoint = logs, folder, checkpoint
         self.before = ReadSummary() if checkpoint is None else checkpoint.summary
         self.workers, self.limit = workers, memory // (4 * workers)
-        self.block = block_rows(logs.width, memory, workers)
+        self.plan = plan = ReadPlan.of(logs.width, memory, workers)
         rows = sum(part.rows or part.bytes // (4 * logs.dim + 8) for part in parts)
         if rows >= forms.WORTH:
             forms.load_in_background(TABLES)
         self.partitions = partition_count(rows, logs.width, self.limit)
         self.runs: list[Path] = []  # what was spilled
-        self.sums = Accumulator(logs.width, memory, self.partitions, self.spill, workers)
+        self.sums = Accumulator(logs.width, plan.memory, self.partitions, self.spill, workers)
         self.lock = self.sums.lock  # for all that follows
         self.summary = ReadSummary()
         self.positions: dict[str, Position] = {}
@@ -135,7 +135,7 @@ class Reading:
                 self.stop.set()
 
         self.advance(0.0)
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.workers)]
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.plan.readers)]
         for thread in threads:
             thread.start()
         try:
@@ -160,7 +160,7 @@ class Reading:
     def read(self, part: Part) -> None:
         """Add the blocks of a part, those that were not added before an interruption."""
         before = None if self.checkpoint is None else self.checkpoint.positions.get(part.key)
-        blocks = unread_blocks(self.logs, part, self.block, before)
+        blocks = unread_blocks(self.logs, part, self.plan.rows, before)
         for position, rows in blocks:
             if self.stop.is_set():
                 return

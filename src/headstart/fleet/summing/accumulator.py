@@ -30,11 +30,13 @@ from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "HashedRows", "block_rows", "collect", "partition_count", "unread_blocks"]
+__all__ = ["Accumulator", "HashedRows", "ReadPlan", "collect", "partition_count", "unread_blocks"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
 MOST_BUFFERED = 1 << 29  # bytes of rows that are added at once, at most
+COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
+LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
 
 
 class HashedRows(NamedTuple):
@@ -59,8 +61,8 @@ class Accumulator:
     dim
         The number of features.
     memory
-        How many bytes it may take. Three eighths are for sums, a quarter and an eighth for rows
-        that wait; the rest is for those who read.
+        How many bytes it may take. Half is for sums, a quarter for rows that wait to be added to
+        them, and a quarter for rows that wait to be spilled.
     partitions
         How many shards a spill has: a power of two.
     spill
@@ -75,7 +77,7 @@ class Accumulator:
         self.dim, self.memory, self.threads = dim, memory, threads
         self.partitions, self.spill = partitions, spill
         self.width = packed_size(dim)
-        self.capacity = max(1, 3 * memory // 8 // (8 * self.width + INDEX_BYTES))
+        self.capacity = max(1, memory // 2 // (8 * self.width + INDEX_BYTES))
         self.lock = threading.RLock()
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
         self.buffer: RowBuffer | None = None
@@ -122,7 +124,7 @@ class Accumulator:
         while start < rows.count:
             if self.waiting is None or self.waiting.dtype != rows.features.dtype:
                 self.spill_rows()
-                room = min(self.memory // 8, MOST_BUFFERED)
+                room = min(self.memory // 4, MOST_BUFFERED)
                 self.waiting = RowBuffer(room, self.dim, rows.features.dtype)
             start += self.waiting.take(rows, self.others.numbers(rows.ids, hashes), start)
             if self.waiting.full:
@@ -211,9 +213,34 @@ def empty_table(rows: int, width: int) -> Packed:
     return np.frombuffer(memory, np.float64, rows * width).reshape(rows, width)
 
 
-def block_rows(dim: int, memory: int, readers: int = 1) -> int:
-    """How many rows are read at a time by each of some readers: a sixteenth of the memory."""
-    return max(1024, memory // 16 // readers // (8 * dim))
+class ReadPlan(NamedTuple):
+    """How memory is divided between those who read and the sums.
+
+    Attributes
+    ----------
+    readers
+        How many threads read at a time.
+    rows
+        How many rows they read at a time.
+    memory
+        How many bytes are left for the sums.
+    """
+
+    readers: int
+    rows: int
+    memory: int
+
+    @classmethod
+    def of(cls, dim: int, memory: int, workers: int = 1) -> ReadPlan:
+        """Of so many features, in so many bytes, for so many threads.
+
+        A quarter of the memory is for reading. Where it is too little for all threads, some only
+        add up. An eighth is for sums in any case.
+        """
+        need = COLUMN_BYTES * (dim + 2)
+        readers = int(np.clip(memory // 4 // need, 1, workers))
+        left = max(memory - readers * need - LOOPS_BYTES, memory // 8)
+        return cls(readers, max(1024, left // 8 // readers // (4 * dim)), left)
 
 
 def partition_count(rows: int, dim: int, limit: int) -> int:
@@ -255,10 +282,11 @@ def collect(
             if shard.num_rows:
                 shards[place].append(shard)
 
-    sums = Accumulator(logs.width, memory, partitions, keep, threads)
+    plan = ReadPlan.of(logs.width, memory)
+    sums = Accumulator(logs.width, plan.memory, partitions, keep, threads)
     summary = ReadSummary()
     for part in parts:
-        for _, rows in unread_blocks(logs, part, block_rows(logs.width, memory)):
+        for _, rows in unread_blocks(logs, part, plan.rows):
             summary.count(rows)
             sums.add(HashedRows.of(rows))
         summary.parts.append(part.key)
