@@ -69,9 +69,9 @@ def learn(folder: Path, workers: int, cluster: str | None) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         begun = time.perf_counter()
         if cluster:
-            from headstart.fleet.engines.cluster import connected
+            from headstart.fleet.engines.cluster import connect
 
-            stack.enter_context(connected(cluster, workers))
+            stack.enter_context(connect(cluster, workers))
         start = time.perf_counter()
         logs = Logs(str(folder / "*.parquet"), Columns("task", "reward", "x*"))
         stages: dict[str, float] = {}

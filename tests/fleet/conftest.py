@@ -1,9 +1,12 @@
 """What the tests of the fleet share."""
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import pytest
+
+STORE = 80 << 20  # bytes of an object store
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +17,25 @@ def logbook():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def machines():
+    """A Ray cluster of two machines of one CPU each, with small stores, on this one.
+
+    It is a ``ray.cluster_utils.Cluster``, and this process is connected to its head.
+    """
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    # A machine that is gone is noticed after two seconds, one that is slow not before twenty.
+    quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
+    head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": quick})
+        cluster.add_node(num_cpus=1, object_store_memory=STORE)
+        ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()

@@ -17,8 +17,9 @@ import pytest
 
 import headstart as hs
 from headstart.fleet import Logs, fit
-from headstart.fleet.engines import cluster
+from headstart.fleet.engines import cluster as engine
 from headstart.fleet.engines import kept as checkpoint
+from headstart.fleet.engines.cluster import connect
 from headstart.fleet.engines.kept import Kept
 
 ray = pytest.importorskip("ray")
@@ -26,12 +27,11 @@ from headstart.fleet.engines import hand_out  # noqa: E402
 from headstart.fleet.engines.spread import Duty, Worker  # noqa: E402
 
 
-@pytest.fixture(scope="session")
-def running():
-    """One local cluster for the whole test run."""
+@pytest.fixture(scope="module")
+def running(machines):
+    """The test run's cluster."""
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
-    with cluster.connected("ray", workers=2) as found:
-        yield found
+    return machines
 
 
 @pytest.fixture
@@ -130,13 +130,23 @@ def test_errors_come_back_as_they_were(running, tmp_path, logbook):
 
 
 def test_jobs_run_on_the_cluster(running, tmp_path):
-    jobs = [3, 1, 2]
-    found = dict(cluster.run_jobs(jobs, times_ten, str(tmp_path / "killed")))
+    with connect("ray") as cluster:
+        found = dict(cluster.run_jobs([3, 1, 2], times_ten, str(tmp_path / "killed")))
     assert found == {0: 30, 1: 10, 2: 20}
 
 
+def test_jobs_are_mapped_in_order_and_taken_a_few_ahead(running):
+    taken = []
+    jobs = (taken.append(job) or job for job in range(20))
+    with connect("ray") as cluster:
+        results = cluster.map(times_ten, jobs, "")
+        assert next(results) == 0
+        assert len(taken) <= 2 * cluster.slots
+        assert list(results) == [10 * job for job in range(1, 20)]
+
+
 def times_ten(job, marker):
-    if job == 2:
+    if job == 2 and marker:
         die_once(marker)
     return 10 * job
 
@@ -145,6 +155,60 @@ def test_addresses_are_checked(logs):
     for address in ("spark", "ray://", "host", 7):
         with pytest.raises(hs.InputError, match="cluster must be"):
             fit(logs, cluster=address)
+
+
+def always_die(job):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_job_that_always_kills_its_worker_is_given_up(running):
+    with connect("ray") as cluster, pytest.raises(engine.WorkerDied, match="died each of 4 times"):
+        list(cluster.map(always_die, [1]))
+
+
+def test_another_version_is_refused(running, monkeypatch):
+    engine.installed_versions.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.metadata.version", lambda package: "99.0")
+        message = f"has headstart {hs.__version__}, and this one has 99.0: install the same"
+        with pytest.raises(hs.HeadstartError, match=message), connect("ray"):
+            pass
+    engine.installed_versions.cache_clear()
+    lacking = {"Python": "3.1", "headstart": "", "numpy": "9.9"}
+    with pytest.raises(hs.HeadstartError, match=r"machine x of the cluster has Python 3\.1, and"):
+        engine.check_versions(engine.installed_versions(), lacking, "x")
+
+
+def hold_cpu(marker):
+    """Run until a file is there."""
+    while not Path(marker).exists():
+        time.sleep(0.05)
+
+
+def test_a_message_says_that_no_cpu_is_free(running, monkeypatch, tmp_path):
+    marker, messages = tmp_path / "free", []
+    monkeypatch.setattr(engine, "PATIENCE", 0.5)
+    monkeypatch.setattr(engine.log, "warning", lambda text: messages.append(text) or marker.touch())
+    busy = [ray.remote(num_cpus=1)(hold_cpu).remote(str(marker)) for _ in range(2)]
+    with connect("ray") as cluster:
+        assert list(cluster.map(times_ten, [1], "")) == [10]
+    assert "No CPU of the cluster is free (2 in all): waiting for one." in messages
+    ray.get(busy)
+
+
+def test_an_address_wins_over_an_existing_connection_or_is_refused(running):
+    with connect(running.address) as cluster:
+        assert cluster.slots == 2
+    message = "already connected to a Ray cluster at"
+    with pytest.raises(hs.InputError, match=message), connect("127.0.0.1:1"):
+        pass
+
+
+def test_memory_that_no_machine_has_is_refused(running):
+    with connect("ray") as cluster:
+        with pytest.raises(hs.InputError, match="memory must be at most what a machine"):
+            cluster.with_memory(1 << 50)
+        assert cluster.with_memory(1 << 28).slots == 2
 
 
 class Failing(Logs):
@@ -211,7 +275,7 @@ def test_a_cluster_elsewhere_is_reached_by_its_address(running, logs, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    inside = running.get_runtime_context().gcs_address
+    inside = running.address
     server = [sys.executable, "-m", "ray.util.client.server", "--mode", "specific-server"]
     place = ["--host", "127.0.0.1", "--port", str(port), "--address", inside]
     with subprocess.Popen([*server, *place], stderr=subprocess.DEVNULL) as serving:

@@ -17,8 +17,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import headstart as hs
-from headstart.fleet.engines import cluster
-from headstart.fleet.engines.cluster import run_jobs
+from headstart.fleet.engines.cluster import connect
 from headstart.lab import Execution, Plan, probes, run
 from headstart.lab.interleaved import play_interleaved
 from headstart.lab.policies import policy
@@ -31,7 +30,6 @@ from headstart.worlds import Synthetic
 
 ray = pytest.importorskip("ray")
 
-ON_RAY = Execution(executor=run_jobs)
 ALONE = Execution(workers=1)
 WORLD = Synthetic(dim=5, rank=2, arms=4)
 PLAN = Plan(
@@ -46,12 +44,18 @@ def reporting(function):
     return lambda label: contextlib.nullcontext(function)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def running():
-    """The test run's cluster, or one of two workers if there is none yet."""
+@pytest.fixture(scope="module", autouse=True)
+def run_jobs(machines):
+    """What runs jobs on the test run's cluster."""
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
-    with cluster.connected("ray", workers=2) as found:
-        yield found
+    with connect("ray") as found:
+        yield found.run_jobs
+
+
+@pytest.fixture
+def on_ray(run_jobs):
+    """Experiments on that cluster."""
+    return Execution(executor=run_jobs)
 
 
 @pytest.fixture
@@ -73,7 +77,7 @@ def parts(folder):
 
 
 @pytest.mark.parametrize("engine", ["plain", "compiled"])
-def test_a_plan_gives_the_same_to_the_last_bit(tmp_path, engine):
+def test_a_plan_gives_the_same_to_the_last_bit(tmp_path, engine, run_jobs):
     plan = dataclasses.replace(PLAN, probe=probes.residual)
     told = []
     there = run(
@@ -96,9 +100,9 @@ def test_a_plan_gives_the_same_to_the_last_bit(tmp_path, engine):
     assert len(told) >= len(plan.seeds)
 
 
-def test_a_comparison_is_the_same_in_every_file(tmp_path, no_figures):
+def test_a_comparison_is_the_same_in_every_file(tmp_path, no_figures, on_ray):
     sizes = {"world": TINY[1], "seeds": 7, "tasks": 4, "rounds": 10}
-    there = compare(**sizes, out=tmp_path / "there", execution=ON_RAY)
+    there = compare(**sizes, out=tmp_path / "there", execution=on_ray)
     here = compare(**sizes, out=tmp_path / "here", execution=ALONE)
     assert there.totals.equals(here.totals)
     for name in ("regret.parquet", "plan.toml", "report.html"):
@@ -106,11 +110,11 @@ def test_a_comparison_is_the_same_in_every_file(tmp_path, no_figures):
     assert parts(tmp_path / "there") == parts(tmp_path / "here")
 
 
-def test_a_study_is_the_same_in_every_file(tmp_path, no_figures, monkeypatch):
+def test_a_study_is_the_same_in_every_file(tmp_path, no_figures, monkeypatch, on_ray):
     small = dataclasses.replace(runner.QUICK, rounds=10)
     monkeypatch.setattr(reproduction, "QUICK", small)
     sizes = {"quick": True, "seeds": 2, "tasks": 4}
-    there = reproduce("subspace", tmp_path / "there", **sizes, execution=ON_RAY)
+    there = reproduce("subspace", tmp_path / "there", **sizes, execution=on_ray)
     here = reproduce("subspace", tmp_path / "here", **sizes, execution=ALONE)
     assert there.claims == here.claims
     for name in ("study.json", "report.html"):
@@ -118,19 +122,19 @@ def test_a_study_is_the_same_in_every_file(tmp_path, no_figures, monkeypatch):
     assert parts(tmp_path / "there") == parts(tmp_path / "here") != []
 
 
-def test_tuning_finds_the_same(tmp_path):
+def test_tuning_finds_the_same(tmp_path, on_ray):
     sizes = (WORLD, ("linucb",), (1, 2), 2, 5)
     there, here = (
-        tune(*sizes, execution=ON_RAY),
+        tune(*sizes, execution=on_ray),
         tune(*sizes, execution=ALONE),
     )
     assert there.table.equals(here.table)
     assert there.best == here.best
 
 
-def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path):
+def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path, on_ray):
     scale = dataclasses.replace(runner.QUICK, tasks=4, rounds=10)
-    there = Runner(tmp_path / "there", scale, execution=ON_RAY)
+    there = Runner(tmp_path / "there", scale, execution=on_ray)
     here = Runner(tmp_path / "here", scale, execution=ALONE)
     found, wanted = (
         extensions.play_seeds(each, "at-once", play_interleaved, WORLD, (3, 1, 2), 2)
@@ -139,11 +143,11 @@ def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path):
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_run_that_was_begun_here_is_finished_there_and_the_other_way_round(tmp_path):
+def test_a_run_that_was_begun_here_is_finished_there_and_the_other_way_round(tmp_path, on_ray):
     wanted = run(PLAN, tmp_path, ALONE)
     first, second = sorted((tmp_path / "parts").glob("*.npz"))
     first.unlink()
-    assert_same(run(PLAN, tmp_path, ON_RAY), wanted)
+    assert_same(run(PLAN, tmp_path, on_ray), wanted)
     assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == 1
     second.unlink()
     assert_same(run(PLAN, tmp_path, ALONE), wanted)
@@ -174,10 +178,10 @@ class Deadly(Synthetic):
         return super().population(seed)
 
 
-def test_a_killed_worker_changes_nothing(tmp_path):
+def test_a_killed_worker_changes_nothing(tmp_path, on_ray):
     marker = str(tmp_path / "killed")
     deadly = dataclasses.replace(PLAN, world=Deadly(dim=5, rank=2, arms=4, marker=marker))
-    found = run(deadly, tmp_path / "results", ON_RAY)
+    found = run(deadly, tmp_path / "results", on_ray)
     assert Path(marker).exists()
     assert_same(found, run(PLAN, execution=ALONE))
 
@@ -188,19 +192,13 @@ class Refusing(Synthetic):
         raise hs.InputError("seed must not be asked for")
 
 
-def test_errors_come_back_as_they_were():
+def test_errors_come_back_as_they_were(on_ray):
     plan = dataclasses.replace(PLAN, world=Refusing(dim=5, rank=2, arms=4))
     with pytest.raises(hs.InputError, match=r"^seed must not be asked for$"):
-        run(plan, execution=ON_RAY)
+        run(plan, execution=on_ray)
 
 
-def test_another_version_there_is_refused(monkeypatch):
-    monkeypatch.setattr("headstart.lab.jobs.version", lambda package: "99.0")
-    with pytest.raises(hs.HeadstartError, match=f"have headstart {hs.__version__}.* has 99.0"):
-        run(PLAN, execution=ON_RAY)
-
-
-def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
+def test_an_interrupted_run_keeps_what_was_finished(tmp_path, on_ray, run_jobs):
     long = dataclasses.replace(PLAN, seeds=tuple(range(21)))
 
     def interrupt(done, total):
@@ -211,7 +209,7 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
         run(long, tmp_path, Execution(executor=run_jobs, progress=reporting(interrupt)))
     assert len(parts(tmp_path)) == 1 < len(long.jobs())
     assert not (tmp_path / "regret.parquet").exists()
-    assert_same(run(long, tmp_path, ON_RAY), run(long, execution=ALONE))
+    assert_same(run(long, tmp_path, on_ray), run(long, execution=ALONE))
     assert json.loads((tmp_path / "manifest.json").read_text())["jobs_run"] == len(long.jobs()) - 1
 
 
@@ -224,8 +222,9 @@ def doze(job, seconds):
     return start, time.time()
 
 
-def test_no_more_jobs_run_at_a_time_than_workers_are_given():
-    spans = sorted(span for _, span in run_jobs(range(4), doze, 0.1, workers=1))
+def test_no_more_jobs_run_at_a_time_than_workers_are_given(machines):
+    with connect("ray", workers=1) as cluster:
+        spans = sorted(span for _, span in cluster.run_jobs(range(4), doze, 0.1))
     assert len(spans) == 4
     for (_, end), (start, _) in itertools.pairwise(spans):
         assert start >= end
@@ -245,7 +244,7 @@ def second(job, argument):
     return argument
 
 
-def test_arguments_are_sent_once_not_with_every_job():
+def test_arguments_are_sent_once_not_with_every_job(run_jobs):
     found = [result for _, result in run_jobs(range(10), second, Counted())]
     assert found == ["arrived"] * 10
     assert Counted.sent == 1
@@ -258,7 +257,7 @@ def threads(job):
     return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
 
 
-def test_workers_use_one_blas_thread():
+def test_workers_use_one_blas_thread(run_jobs):
     pytest.importorskip("threadpoolctl")
     for _, found in run_jobs(range(2), threads):
         assert found

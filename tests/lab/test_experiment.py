@@ -18,7 +18,6 @@ from polars.testing import assert_frame_equal
 import headstart as hs
 from headstart.lab import Execution, Plan, probes, run
 from headstart.lab.engine import simulate
-from headstart.lab.jobs import play_seed
 from headstart.lab.policies import Policy, policy
 from headstart.rules import UCB
 from headstart.transfer import Oracle
@@ -555,12 +554,6 @@ def test_what_a_gpu_plays_is_not_sent_elsewhere(pretend_gpu):
     run(LONG, execution=Execution(engine="gpu", executor=elsewhere))
     assert pretend_gpu == [LONG.seeds]
     assert elsewhere.jobs == []
-
-
-def test_another_version_of_headstart_does_not_compute_for_this_one():
-    assert play_seed((0, 0), [PLAN], "auto", hs.__version__).keys() == {"LinUCB", "LinTS", "B-OFUL"}
-    with pytest.raises(hs.HeadstartError, match=rf"have headstart {hs.__version__}.*has 9\.9"):
-        play_seed((0, 0), [PLAN], "auto", "9.9")
 
 
 # --- A GPU --------------------------------------------------------------------------------------

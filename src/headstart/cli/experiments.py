@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -151,11 +150,10 @@ def execution_of(
     with progress_bars(quiet) as bar, contextlib.ExitStack() as connection:
         executor = None
         if cluster is not None:
-            from headstart.fleet.engines.cluster import connected, run_jobs
+            from headstart.fleet.engines.cluster import connect
 
             with bar("connecting to the cluster"):
-                connection.enter_context(connected(cluster, workers))
-            executor = functools.partial(run_jobs, cluster=cluster, workers=workers)
+                executor = connection.enter_context(connect(cluster, workers)).run_jobs
         yield Execution(workers, engine, executor, bar)
 
 

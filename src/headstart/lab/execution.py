@@ -17,7 +17,7 @@ ENGINES = ("auto", "plain", "compiled", "gpu")
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
 #: ``executor(jobs, function, *arguments)`` runs ``function(job, *arguments)`` for every job and
-#: yields the index and the result of each as they come (``run_jobs`` on a Ray cluster).
+#: yields the index and the result of each as they come (``Cluster.run_jobs`` on Ray).
 Executor = Callable[..., Iterable[tuple[int, Any]]]
 
 
@@ -43,10 +43,10 @@ class Execution:
         processes on this machine. A GPU is always this machine's. For a Ray cluster
         (``headstart[fleet]``)::
 
-            from headstart.fleet.engines.cluster import connected, run_jobs
+            from headstart.fleet.engines.cluster import connect
 
-            with connected("ray://head:10001"):
-                run(plan, "results", Execution(executor=run_jobs))
+            with connect("ray://head:10001") as cluster:
+                run(plan, "results", Execution(executor=cluster.run_jobs))
     progress
         Makes a progress bar for a label: a context manager that gives a function of the
         policy-rounds done and in all, or ``None``.

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,7 @@ def map_jobs(
 ) -> list[Any]:
     """``function(*job)`` of every job, in the order of the jobs."""
     if execution.executor is not None:
-        found = dict(execution.executor(jobs, call_remotely, function, version("headstart")))
+        found = dict(execution.executor(jobs, call_remotely, function))
         return [found[index] for index in range(len(jobs))]
     if execution.processes == 1:
         return [function(*job) for job in jobs]
@@ -114,7 +113,7 @@ def play_remotely(
     seeds = [(index, at) for index, job in enumerate(jobs) for at in range(len(job.seeds))]
     parts: list[dict[int, dict[str, Trace]]] = [{} for _ in jobs]
     played = 0.0
-    results = iter(executor(seeds, play_seed, list(jobs), engine, version("headstart")))
+    results = iter(executor(seeds, play_seed, list(jobs), engine))
     try:
         for which, traces in results:
             index, at = seeds[which]
@@ -129,29 +128,15 @@ def play_remotely(
             results.close()
 
 
-def play_seed(
-    seed: tuple[int, int], jobs: Sequence[Plan], engine: str, release: str
-) -> dict[str, Trace]:
+def play_seed(seed: tuple[int, int], jobs: Sequence[Plan], engine: str) -> dict[str, Trace]:
     """Run one seed of a job, given by the indices of both, on another machine."""
-    check_release(release)
     index, at = seed
     return play(dataclasses.replace(jobs[index], seeds=(jobs[index].seeds[at],)), None, engine)
 
 
-def call_remotely(job: tuple[Any, ...], function: Callable[..., Any], release: str) -> Any:
+def call_remotely(job: tuple[Any, ...], function: Callable[..., Any]) -> Any:
     """``function(*job)``, on another machine."""
-    check_release(release)
     return function(*job)
-
-
-def check_release(release: str) -> None:
-    """Refuse to compute for another version of headstart: results might differ."""
-    here = version("headstart")
-    if here != release:
-        raise HeadstartError(
-            f"the cluster's machines have headstart {here}, and this one has {release}: "
-            "install the same on all of them"
-        )
 
 
 def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:

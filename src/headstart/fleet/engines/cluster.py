@@ -1,46 +1,70 @@
-"""A Ray cluster: connecting to one, asking it, and running jobs on it."""
+"""A connection to a Ray cluster: stateless tasks, their results, and what to say while waiting.
+
+All that runs on the cluster is a Ray task without side effects, so that Ray may run it anywhere and
+again: it retries a task whose worker died, computes lost results again, spills results to disk and
+places tasks where their arguments are.
+"""
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import itertools
+import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.summing.passes import one_blas_thread
 
-__all__ = ["asked", "connected", "run_jobs"]
+__all__ = ["Cluster", "WorkerDied", "connect", "fetch_all"]
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-RETRIES = 5  # how often a task is run again whose worker has died
-AHEAD = 2  # jobs for each core: one that runs, and the next
+RETRIES = 3  # how often a task is run again whose worker has died
+AHEAD = 2  # tasks for each CPU: one that runs, and the next
+PATIENCE = 5.0  # seconds without a free CPU after which a message says so
+SILENCE = 30.0  # seconds without a result after which a message says so
+
+log = logging.getLogger("headstart.fleet")
+
+
+class WorkerDied(HeadstartError):
+    """A task has ended the process that ran it, every time that it was tried."""
 
 
 @contextlib.contextmanager
-def connected(cluster: str, workers: int | None = None) -> Iterator[Any]:
-    """Ray, connected to a cluster; what is started here is stopped at the end.
+def connect(cluster: str, workers: int | None = None) -> Iterator[Cluster]:
+    """A connection to a Ray cluster; what is started here is stopped at the end.
 
-    ``"ray"`` is a cluster that this process already has, or a new one with so many workers.
-    ``"ray://host:port"`` and ``"host:port"`` are clusters that run elsewhere.
+    Parameters
+    ----------
+    cluster
+        ``"ray"`` for the cluster that this process is connected to, or else a new one on this
+        machine. ``"ray://host:port"`` or ``"host:port"`` for one that runs elsewhere.
+    workers
+        How many tasks may run at a time; one for each CPU of the cluster unless given.
     """
     address = address_of(cluster)
+    # Ray's messages about itself are not for those who read logs. Without the last one, a task
+    # that runs out of memory is tried again for ever.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))
     try:
-        # Ray's own words about itself are not for those who read logs.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
     except ImportError as error:
         raise InputError(
             "cluster needs Ray, which is not installed: pip install 'headstart[fleet]'"
         ) from error
     if ray.is_initialized():
-        yield ray
+        check_same_cluster(ray, address)
+        yield Cluster(ray, workers)
         return
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     with warnings.catch_warnings():
@@ -49,20 +73,22 @@ def connected(cluster: str, workers: int | None = None) -> Iterator[Any]:
             ray.init(num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
         else:
             try:
-                look_for(address)
+                check_listening(address)
                 ray.init(address=address, **quiet)
             except (OSError, OverflowError, RuntimeError, ValueError) as error:
                 raise InputError(
                     f"cluster {cluster!r} cannot be reached ({str(error).splitlines()[0]})"
                 ) from error
+    with contextlib.suppress(AttributeError):  # what Ray says of dead workers goes to stdout
+        ray._private.worker._worker_logs_enabled = False
     try:
-        yield ray
+        yield Cluster(ray, workers)
     finally:
         ray.shutdown()
 
 
 def address_of(cluster: str) -> str | None:
-    """The address to connect to; ``None`` for a cluster of one's own.
+    """The address to connect to; ``None`` for the cluster of this process.
 
     >>> address_of("ray"), address_of("ray://head:10001"), address_of("10.0.0.1:6379")
     (None, 'ray://head:10001', '10.0.0.1:6379')
@@ -78,66 +104,288 @@ def address_of(cluster: str) -> str | None:
     return cluster
 
 
-def cores(ray: Any) -> int:
-    """How many cores the cluster has now."""
-    return int(ray.cluster_resources().get("CPU", 1)) or 1
-
-
-def look_for(address: str) -> None:
-    """Raise ``OSError`` if nobody listens there; Ray itself would try for minutes."""
+def endpoint(address: str) -> tuple[str, int]:
+    """Host and port of an address."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=10):
+    return host.strip("[]"), int(port)
+
+
+def check_listening(address: str) -> None:
+    """Raise ``OSError`` if nobody listens at an address; Ray itself would try for minutes."""
+    with socket.create_connection(endpoint(address), timeout=10):
         pass
 
 
-def asked(ray: Any, references: Sequence[Any]) -> list[Any]:
-    """What the cluster answers; errors of this library as if they had happened here."""
+def check_same_cluster(ray: Any, address: str | None) -> None:
+    """Refuse an address other than that of the cluster this process is connected to."""
+    if address is None:
+        return
+    there = str(ray.get_runtime_context().gcs_address)
+    with contextlib.suppress(OSError):
+        (host, port), (other, other_port) = endpoint(address), endpoint(there)
+        if port == other_port and socket.gethostbyname(host) == socket.gethostbyname(other):
+            return
+    raise InputError(
+        f"cluster is {address!r}, but this process is already connected to a Ray cluster at "
+        f"{there!r}: call ray.shutdown() first, or pass cluster='ray' to use that one"
+    )
+
+
+class Cluster:
+    """Runs functions as stateless tasks on a Ray cluster.
+
+    Parameters
+    ----------
+    ray
+        The module, connected.
+    workers
+        How many tasks may run at a time; one for each CPU unless given.
+    memory
+        The bytes that each task asks Ray for.
+    """
+
+    def __init__(self, ray: Any, workers: int | None = None, memory: int = 0) -> None:
+        self.ray, self.workers, self.memory = ray, workers, memory
+        self.versions = installed_versions()
+        self.check_machines()
+        self.wait_for_cpu()
+
+    def with_memory(self, memory: int) -> Cluster:
+        """The same cluster for tasks that take so many bytes each."""
+        return Cluster(self.ray, self.workers, memory)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The machines that are there now."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
+    @property
+    def slots(self) -> int:
+        """How many tasks can run at a time now."""
+        if self.workers is not None:
+            return self.workers
+        return max(sum(self.slots_of(node["Resources"]) for node in self.nodes()), 1)
+
+    def slots_of(self, resources: dict[str, float]) -> int:
+        """How many tasks can run at a time on one machine."""
+        cpus = int(resources.get("CPU", 0))
+        return min(cpus, int(resources.get("memory", 0) // self.memory)) if self.memory else cpus
+
+    # --- Before the work begins -------------------------------------------------------------------
+
+    def check_machines(self) -> None:
+        """Refuse machines with other versions, and memory that none of them has."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # A function inside another is sent by value: it runs where headstart is not installed.
+        probe, nodes = self.ray.remote(version_probe()), self.nodes()
+        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=True) for node in nodes]
+        options: dict[str, Any] = {"num_cpus": 0, "max_retries": RETRIES}
+        found = self.fetch_all(
+            [probe.options(scheduling_strategy=place, **options).remote() for place in places]
+        )
+        for node, versions in zip(nodes, found, strict=True):
+            check_versions(self.versions, versions, node["NodeManagerAddress"])
+        resources = [node["Resources"] for node in nodes if node["Resources"].get("CPU", 0) >= 1]
+        if self.memory and resources:
+            largest = max(int(each.get("memory", 0)) for each in resources)
+            if largest < self.memory:
+                raise InputError(
+                    f"memory must be at most what a machine of the cluster offers to Ray's tasks, "
+                    f"{largest / 2**30:.2f} GiB; got {self.memory / 2**30:.2f} GiB for each worker "
+                    f"(--memory)"
+                )
+            cpus = int(sum(each["CPU"] for each in resources))
+            if (slots := sum(map(self.slots_of, resources))) < min(cpus, self.workers or cpus):
+                log.warning(
+                    f"The cluster has {cpus} CPUs, and memory for {slots} tasks of "
+                    f"{self.memory / 2**30:.2f} GiB: a lower --memory uses more of them."
+                )
+
+    def wait_for_cpu(self) -> None:
+        """Wait until a task can run, and say so if that takes long."""
+        reference = self.task(os.getpid, retries=RETRIES).remote()
+        while not self.ray.wait([reference], timeout=PATIENCE)[0]:
+            cpus = int(self.ray.cluster_resources().get("CPU", 0))
+            log.warning(
+                f"No CPU of the cluster is free ({cpus} in all): waiting for one."
+                if cpus
+                else "The cluster has no CPUs: waiting for a machine that has."
+            )
+
+    # --- Tasks and their results ------------------------------------------------------------------
+
+    def task(
+        self, function: Callable[..., Any], *, returns: int = 1, retries: int = RETRIES
+    ) -> Any:
+        """A function as a task: ``.remote(*arguments)`` gives references to its results."""
+        remote = self.ray.remote(run_task if returns == 1 else run_generator)
+        options: dict[str, Any] = {"memory": self.memory} if self.memory else {}
+        remote = remote.options(num_cpus=1, max_retries=retries, num_returns=returns, **options)
+        return Bound(remote, (self.versions, function))
+
+    def wait(self, references: Sequence[Any]) -> list[Any]:
+        """Those whose tasks have ended, at least one; a message says if that takes long."""
+        waiting = 0.0
+        while True:
+            ready, _ = self.ray.wait(references, timeout=SILENCE, fetch_local=False)
+            if ready:
+                return list(ready)
+            waiting += SILENCE
+            total, free = (
+                int(found.get("CPU", 0))
+                for found in (self.ray.cluster_resources(), self.ray.available_resources())
+            )
+            log.warning(
+                f"No task has finished for {waiting:.0f} s; {len(references)} run or wait. The "
+                f"cluster has {total} CPUs, of which {free} are free."
+            )
+
+    def fetch(self, reference: Any) -> Any:
+        """The result of a task; errors of this library as if they had happened here."""
+        self.wait([reference])
+        return self.fetch_all([reference])[0]
+
+    def fetch_all(self, references: Sequence[Any]) -> list[Any]:
+        """The results of several tasks."""
+        return fetch_all(self.ray, references)
+
+    def completed(
+        self, submit: Callable[[Any], Any], jobs: Iterable[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Every job with the reference ``submit(job)`` when its task has ended, in any order.
+
+        Few are submitted ahead, because they cannot be called back: where a task is cancelled just
+        as it begins, Ray (2.60) may abort this process.
+        """
+        rest, waiting = iter(jobs), dict[Any, Any]()
+        while True:
+            for job in itertools.islice(rest, max(self.window - len(waiting), 0)):
+                waiting[submit(job)] = job
+            if not waiting:
+                return
+            for reference in self.wait(list(waiting)):
+                yield waiting.pop(reference), reference
+
+    @property
+    def window(self) -> int:
+        """How many tasks are submitted at a time."""
+        return self.slots if self.workers is not None else AHEAD * self.slots
+
+    def run_jobs(
+        self, jobs: Sequence[Any], function: Callable[..., Result], *shared: Any
+    ) -> Iterator[tuple[int, Result]]:
+        """``function(job, *shared)`` of every job: its index and result, as they come.
+
+        ``shared`` is sent to the cluster once, not with every job. No more than ``workers`` jobs
+        run at a time, if that is given. The function must be one that can be imported. Where nobody
+        wants the rest, no more jobs are begun.
+        """
+        task, there = self.task(function), [self.ray.put(each) for each in shared]
+        submit = functools.partial(submit_indexed, task, there)
+        for (index, _), reference in self.completed(submit, enumerate(jobs)):
+            yield index, self.fetch(reference)
+
+    def map(
+        self, function: Callable[..., Result], jobs: Iterable[Any], *shared: Any
+    ) -> Iterator[Result]:
+        """``function(job, *shared)`` of every job, in the order of the jobs.
+
+        Jobs are taken from their iterator as results are: only a few ahead are computed.
+        """
+        task, there = self.task(function), [self.ray.put(each) for each in shared]
+        pending = collections.deque[Any]()
+        for job in jobs:
+            pending.append(task.remote(job, *there))
+            while len(pending) >= self.window:
+                yield self.fetch(pending.popleft())
+        while pending:
+            yield self.fetch(pending.popleft())
+
+
+def fetch_all(ray: Any, references: Sequence[Any]) -> list[Any]:
+    """The results of tasks; errors of this library as if they had happened here."""
+    errors = ray.exceptions
     try:
-        answers: list[Any] = ray.get(list(references))
-    except ray.exceptions.RayTaskError as error:
+        return list(ray.get(list(references)))
+    except errors.RayTaskError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, HeadstartError):
             raise cause from None
         raise
-    except ray.exceptions.RayError as error:
+    except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+        raise WorkerDied(
+            f"the worker died each of {RETRIES + 1} times ({type(error).__name__}): out of memory, "
+            f"perhaps"
+        ) from error
+    except errors.RayError as error:
         raise HeadstartError(
             f"the cluster could not finish the work ({type(error).__name__}: "
             f"{str(error).splitlines()[0]})"
         ) from error
-    return answers
 
 
-def run_jobs(
-    jobs: Sequence[Any],
-    function: Callable[..., Found],
-    *arguments: Any,
-    cluster: str = "ray",
-    workers: int | None = None,
-) -> Iterator[tuple[int, Found]]:
-    """``function(job, *arguments)`` of every job, on a cluster: its place and result as it comes.
-
-    Arguments are sent to the cluster once, not with every job. No more than ``workers`` jobs run at
-    a time, if that is given. A job whose worker dies is run again. The function must be one that
-    can be imported. Where nobody wants the rest, no more jobs are begun.
-    """
-    with connected(cluster, workers) as ray:
-        shared = [ray.put(each) for each in (function, *arguments)]
-        task = ray.remote(run_job).options(max_retries=RETRIES, num_cpus=1)
-        rest, waiting = enumerate(jobs), dict[Any, int]()
-        while True:
-            # Few are sent ahead, because they cannot be called back: where a task is cancelled just
-            # as it begins, Ray (2.60) may abort this process.
-            most = AHEAD * cores(ray) if workers is None else workers
-            for place, job in itertools.islice(rest, max(most - len(waiting), 0)):
-                waiting[task.remote(job, *shared)] = place
-            if not waiting:
-                return
-            ready, _ = ray.wait(list(waiting), num_returns=1)
-            for reference, found in zip(ready, asked(ray, ready), strict=True):
-                yield waiting.pop(reference), found
+def submit_indexed(task: Any, shared: Sequence[Any], job: tuple[int, Any]) -> Any:
+    """Submit a job that comes with its index."""
+    return task.remote(job[1], *shared)
 
 
-def run_job(job: Any, function: Callable[..., Found], *arguments: Any) -> Found:
-    """One job, on one core: there is a job for each."""
+class Bound:
+    """A remote function with its first arguments."""
+
+    def __init__(self, remote: Any, first: tuple[Any, ...]) -> None:
+        self._remote, self.first = remote, first
+
+    def remote(self, *arguments: Any) -> Any:
+        """References to the results."""
+        return self._remote.remote(*self.first, *arguments)
+
+
+def run_task(versions: dict[str, str], function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function on a worker, on one core: there is a task for each."""
+    check_versions(versions, installed_versions(), socket.gethostname())
     with one_blas_thread():
-        return function(job, *arguments)
+        return function(*arguments)
+
+
+def run_generator(
+    versions: dict[str, str], function: Callable[..., Iterator[Result]], *arguments: Any
+) -> Iterator[Result]:
+    """The same for a function with several results, which are stored one by one."""
+    check_versions(versions, installed_versions(), socket.gethostname())
+    with one_blas_thread():
+        yield from function(*arguments)
+
+
+def version_probe() -> Callable[[], dict[str, str]]:
+    """A function that tells the versions where it runs, with the standard library alone."""
+
+    def probe() -> dict[str, str]:
+        import sys
+        from importlib import metadata
+
+        found = {"Python": ".".join(map(str, sys.version_info[:2]))}
+        for name in ("headstart", "numpy"):
+            try:
+                found[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                found[name] = ""
+        return found
+
+    return probe
+
+
+@functools.cache
+def installed_versions() -> dict[str, str]:
+    """The versions here that must be the same on all machines."""
+    return version_probe()()
+
+
+def check_versions(here: dict[str, str], there: dict[str, str], machine: str) -> None:
+    """Refuse to compute with other versions: results might differ, or not be understood."""
+    for name, version in here.items():
+        if there.get(name) != version:
+            other = f"has {name} {there[name]}" if there.get(name) else f"has no {name}"
+            raise HeadstartError(
+                f"machine {machine} of the cluster {other}, and this one has {version}: install "
+                f"the same on all of them"
+            )

@@ -15,7 +15,7 @@ from typing import Any
 
 from headstart.errors import InputError
 from headstart.fleet.engines import kept as checkpoint
-from headstart.fleet.engines.cluster import asked
+from headstart.fleet.engines.cluster import fetch_all
 from headstart.fleet.engines.kept import Kept
 from headstart.fleet.engines.spread import Duty, Spread, Worker
 from headstart.fleet.engines.threads import Progress, amounts
@@ -82,7 +82,7 @@ def seen_by_all(ray: Any, crew: Sequence[Any], folder: Path) -> bool:
     probe = folder / f"probe-{secrets.token_hex(8)}"
     probe.touch()
     try:
-        return all(asked(ray, [worker.sees.remote(probe) for worker in crew]))
+        return all(fetch_all(ray, [worker.sees.remote(probe) for worker in crew]))
     finally:
         probe.unlink(missing_ok=True)
 
@@ -147,7 +147,7 @@ class HandOut:
     def take(self, reference: Any) -> tuple[int, Part | None]:
         """What a worker answers: a part was read, or files were written."""
         place, part = self.waiting.pop(reference)
-        (found,) = asked(self.ray, [reference])
+        (found,) = fetch_all(self.ray, [reference])
         if part is not None:
             self.tally.add(found)
             self.fresh[place].add(found)
@@ -172,7 +172,7 @@ class HandOut:
             read, duty = set(self.fresh[place].parts), self.duties[place]
             duty = duty._replace(parts=tuple(part for part in duty.parts if part.key in read))
             with contextlib.suppress(Exception):
-                if read and all(asked(self.ray, [worker.has.remote(duty)])):
+                if read and all(fetch_all(self.ray, [worker.has.remote(duty)])):
                     reference = worker.keep.remote(duty)
                     self.waiting[reference] = place, None
                     self.take(reference)

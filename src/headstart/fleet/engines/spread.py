@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from headstart.fleet.engines.cluster import asked
+from headstart.fleet.engines.cluster import fetch_all
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
@@ -206,7 +206,9 @@ class Spread(TaskPartitions):
         sizes = self.sizes
         self.ray, self.workers, self.tally = ray, list(workers), tally
         self.duties = [ray.put(duty) for duty in duties]  # once: they go with every call
-        for held in asked(ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]):
+        for held in fetch_all(
+            ray, [worker.sizes.remote(duty) for worker, duty in self.each_worker()]
+        ):
             for bucket, size in held.items():
                 sizes[bucket] = size
 
@@ -222,7 +224,7 @@ class Spread(TaskPartitions):
         found: dict[int, Found] = {}
         limits = self.limits(first)
         calls = [worker.apply.remote(duty, call, limits) for worker, duty in self.each_worker()]
-        for part in asked(self.ray, calls):
+        for part in fetch_all(self.ray, calls):
             found |= part
         if self.on_pass is not None:
             self.on_pass()
@@ -232,5 +234,5 @@ class Spread(TaskPartitions):
         """The tasks of one bucket."""
         place = number % len(self.workers)
         call = self.workers[place].portion.remote(self.duties[place], number)
-        (portion,) = asked(self.ray, [call])
+        (portion,) = fetch_all(self.ray, [call])
         return Partition(pa.array(portion.names, pa.large_string()), np.array(portion.rows))

@@ -33,15 +33,17 @@ __all__ = [
     "write_packed",
 ]
 
-BUCKETS = 64
 SEVERAL = 1024  # tasks that are written or read at a time
 
 Packed = npt.NDArray[np.float64]
 
 
+BUCKETS = 64
+
+
 def mark_of(name: str) -> bytes:
     """A hash of a task's id: the same everywhere and as good as random."""
-    return int(hash_ids(pa.array([name]))[0]).to_bytes(16, "big")[8:] + name.encode()
+    return int(hash_ids(pa.array([name]))[0]).to_bytes(8, "big") + name.encode()
 
 
 def bucket_of(mark: bytes) -> int:
