@@ -15,6 +15,7 @@ from headstart.bandit.from_data import BanditFromData
 from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
@@ -64,6 +65,13 @@ class Bandit(BanditFromData):
         For tasks whose parameter drifts: the number of later rewards of its task after which a
         reward counts half. Nothing is forgotten unless it is given. (Learning from a reward then
         takes O(d³).)
+    reward : {"number", "binary"}, default "number"
+        What rewards are. ``"number"``: any finite numbers, with the expectation xᵀθ. ``"binary"``:
+        0 or 1 (clicks), which are 1 with the probability 1/(1 + exp(−xᵀθ)); ``noise`` must then be
+        ``"auto"``, and :meth:`Task.predict` gives probabilities.
+    minimize : bool, default False
+        Whether rewards are costs. Scores and predictions are then costs; evidence, beliefs and the
+        prior are those of the rewards of opposite sign.
 
     Examples
     --------
@@ -100,6 +108,8 @@ class Bandit(BanditFromData):
         cache_size: int = 256,
         choice_window: int = 4096,
         half_life: float | None = None,
+        reward: str = "number",
+        minimize: bool = False,
     ) -> None:
         encoder = encoder_of(dim)
         names = None if encoder is None else encoder.feature_names
@@ -112,15 +122,16 @@ class Bandit(BanditFromData):
         intercept = transfer.unit_free if intercept is None else intercept
         features = Features(dim, names, intercept=intercept)
         transfer = transfer.with_constant(intercept)
-        if isinstance(noise, str):
-            checks.one_of("noise", noise, ("auto",))
-        scale = None if isinstance(noise, str) else checks.positive("noise", noise)
+        rewards = reward_model(reward, minimize)
+        scale = rewards.check_noise(noise)
         if half_life is not None:
             half_life = checks.positive("half_life", half_life)
         choice_window = checks.integer("choice_window", choice_window, 1)
         cache_size = checks.integer("cache_size", cache_size, 1)
-        ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
-        ledger.items = new_items(encoder, features)
+        ledger = Ledger(
+            features.dim, transfer, scale, cache_size, choice_window, half_life, rewards
+        )
+        ledger.items = new_items(encoder, features, rewards)
         rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
         if transfer.keeps_forced and not rule.forces:
             warnings.warn(
@@ -176,10 +187,10 @@ class Bandit(BanditFromData):
         return bandit
 
     def __repr__(self) -> str:
-        noise = self._state.ledger.prior_state.noise
+        ledger = self._state.ledger
         return (
             f"Bandit(dim={self.dim}, transfer={self.transfer!r}, rule={self.rule!r}, "
-            f"noise={'auto' if noise is None else noise!r}) with {len(self)} tasks"
+            f"{ledger.rewards.arguments(ledger.prior_state.noise)}) with {len(self)} tasks"
         )
 
     @property
@@ -270,8 +281,9 @@ class Bandit(BanditFromData):
         ----------
         choice : Choice, str, or a sequence of these
             A choice or its token.
-        reward : float, or a sequence of float
-            A finite number, or as many as there are choices.
+        reward : float or bool, or a sequence of these
+            A finite number (0 or 1 with ``reward="binary"``, a cost with ``minimize=True``), or as
+            many as there are choices.
 
         Returns
         -------

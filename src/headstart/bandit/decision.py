@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headstart.bandit.choice import Choice
@@ -72,7 +72,12 @@ class Decision:
 
 
 def make_choices(
-    decision: Decision, picks: Sequence[Pick], given: Array, place: tuple[str, int, int], key: bytes
+    decision: Decision,
+    picks: Sequence[Pick],
+    given: Array,
+    place: tuple[str, int, int],
+    key: bytes,
+    score: Callable[[Any], Any],
 ) -> list[Choice]:
     """The choices of one task, of which each is made after those before it.
 
@@ -88,17 +93,21 @@ def make_choices(
         The task, the number of its first choice, and the epoch.
     key
         What marks the choices of the bandit.
+    score
+        What the index of an arm is in the units of rewards.
     """
     name, number, epoch = place
     d, choices = decision, []
     arms: tuple[int, ...] = ()
-    for arm, score, forced in picks:
+    for arm, index, forced in picks:
         made = (d.rule, d.belief, d.table, d.seed, d.key, d.position, d.allowed, arms, d.labels)
         context = set_read_only(given[arm].copy())
         row = set_read_only(d.table[arm].copy())
         which = name, number + len(arms), bool(forced)
         choices.append(
-            Choice(arm, score, *which, context, key, Decision(*made), epoch, row, d.label(arm))
+            Choice(
+                arm, score(index), *which, context, key, Decision(*made), epoch, row, d.label(arm)
+            )
         )
         arms = (*arms, arm)
     return choices

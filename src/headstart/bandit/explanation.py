@@ -85,6 +85,8 @@ class Explanation(NamedTuple):
         The coefficients of an average task, the mean of the prior.
     level : float
         The probability of each interval.
+    what : str
+        What differences and coefficients are of: the expected reward or cost, or log-odds.
     """
 
     choice: str
@@ -101,6 +103,7 @@ class Explanation(NamedTuple):
     task: Effects
     average: Array
     level: float
+    what: str = "expected reward"
 
     def __repr__(self) -> str:
         """Both tables, the largest effects first."""
@@ -113,7 +116,7 @@ class Explanation(NamedTuple):
         lines = [
             f"{self.choice}: {arm_name(self.arm, self.action)} {versus}"
             f" (intervals of {self.level:.0%})",
-            f"  expected reward {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
+            f"  {self.what} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
             + ("" if self.bonus is None else f", bonus for being less known {self.bonus:+.4g}")
             + f", propensity {self.propensity:.3g}",
         ]
@@ -199,15 +202,15 @@ def explain_choice(
     y = rows[rivals].mean(0)
     quantile = float(ndtri(0.5 + level / 2.0))
     with state.lock:
-        features = state.reader.features
-    names = feature_names(features)
-    gap = rows[arm] - y
+        features, rewards = state.reader.features, state.ledger.rewards
+    names, sign = feature_names(features), rewards.sign
+    gap = sign * (rows[arm] - y)
     mean, half = moments(belief, gap[None], quantile)
     bonus = None
     if index is not None:
-        apart, size = index[arm] - index[rivals].mean() - mean[0], np.abs(index).max()
+        apart, size = sign * (index[arm] - index[rivals].mean()) - mean[0], np.abs(index).max()
         bonus = float(apart) if abs(apart) > 1e-12 * size else 0.0  # else it is rounding
-    given = units_matrix(features)
+    given = sign * units_matrix(features)
     average = belief.prior.belief()
     return Explanation(
         choice.id,
@@ -224,6 +227,7 @@ def explain_choice(
         effects(belief, names, given, quantile),
         average.predict(given),
         level,
+        rewards.explained,
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-import numpy as np
-
 from headstart import checks
 from headstart.features.reader import request_of
 from headstart.records import Array
@@ -176,8 +174,9 @@ class Task:
         ----------
         choice : Choice, str, or a sequence of these
             A choice or its token.
-        reward : float, or a sequence of float
-            A finite number, or as many as there are choices.
+        reward : float or bool, or a sequence of these
+            A finite number (0 or 1 with ``reward="binary"``, a cost with ``minimize=True``), or as
+            many as there are choices.
 
         Returns
         -------
@@ -238,6 +237,9 @@ class Task:
     ) -> Prediction:
         """Expected rewards of arms, with intervals.
 
+        With ``reward="binary"`` they are probabilities of a reward of 1, and intervals of single
+        rewards begin and end at 0 or 1. With ``minimize=True`` they are expected costs.
+
         Parameters
         ----------
         contexts, context, actions
@@ -256,10 +258,9 @@ class Task:
         level = checks.fraction("level", level, open_ends=True)
         of_reward = checks.flag("of_reward", of_reward)
         belief, rows = self._state.belief_for(self._id, request_of(contexts, context, actions))
-        mean, width = belief.predict(rows), belief.width(rows)
-        spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
-        half = float(ndtri(0.5 + level / 2.0)) * spread
-        return Prediction(mean, mean - half, mean + half, level)
+        quantile = float(ndtri(0.5 + level / 2.0))
+        interval = self._state.ledger.rewards.interval(belief, rows, quantile, of_reward)
+        return Prediction(*interval, level)
 
     def explain(
         self, choice: Choice, *, against: int | str = "runner-up", level: float = 0.95

@@ -177,7 +177,7 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for programs."""
-        found = self.measures
+        measures = self.measures
         return {
             "verdict": self.verdict.kind,
             "sentence": self.verdict.sentence,
@@ -193,13 +193,11 @@ class Evaluation:
             "bad_rows": self.bad.count,
             "models": {
                 name: {
-                    "squared_error": estimate_as_json(found.errors[name]),
-                    "log_likelihood": estimate_as_json(found.scores[name]),
-                    "squared_error_by_position": [
-                        estimate_as_json(e) for e in found.by_position[name]
-                    ],
+                    "squared_error": as_json(measures.errors[name]),
+                    "log_likelihood": as_json(measures.scores[name]),
+                    "squared_error_by_position": [as_json(e) for e in measures.by_position[name]],
                     "coverage": {
-                        str(level): estimate_as_json(e) for level, e in found.coverage[name].items()
+                        str(level): as_json(e) for level, e in measures.coverage[name].items()
                     },
                 }
                 for name in self.priors
@@ -208,13 +206,13 @@ class Evaluation:
                 {
                     "model": one,
                     "against": other,
-                    "squared_error_saved": estimate_as_json(found.savings[one, other]),
-                    "nats_per_reward": estimate_as_json(gain),
+                    "squared_error_saved": as_json(measures.savings[one, other]),
+                    "nats_per_reward": as_json(gain),
                 }
-                for (one, other), gain in found.gains.items()
+                for (one, other), gain in measures.gains.items()
             ],
             "off_policy": [
-                value._asdict() | {"value": estimate_as_json(value.value)} for value in self.values
+                value._asdict() | {"value": as_json(value.value)} for value in self.values
             ],
             "off_policy_needs": self.advice,
             "notes": list(self.notes),
@@ -258,12 +256,14 @@ def format_range(counts: list[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def format_estimate(found: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
     """An estimate for a table: intervals of means are about symmetric."""
-    half = (found.high - found.low) / 2.0
-    return format_interval(found.value, found.value - half, found.value + half)
+    half = (estimate.high - estimate.low) / 2.0
+    return format_interval(estimate.value, estimate.value - half, estimate.value + half)
 
 
-def estimate_as_json(found: Estimate) -> dict[str, float | None]:
+def as_json(estimate: Estimate) -> dict[str, float | None]:
     """An estimate for JSON, which knows no infinity."""
-    return {name: part if math.isfinite(part) else None for name, part in found._asdict().items()}
+    return {
+        name: part if math.isfinite(part) else None for name, part in estimate._asdict().items()
+    }
