@@ -129,7 +129,12 @@ def fit(
     from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
-    from headstart.fleet.summing.checkpoint import check_target, forget, kept_in, locked
+    from headstart.fleet.summing.checkpoint import (
+        check_target,
+        checkpointed_rows,
+        lock_folder,
+        remove_checkpoint,
+    )
 
     check_local(out)
     how, room = transfer_from(transfer), bytes_from(memory)
@@ -142,9 +147,9 @@ def fit(
     check_target(out, rows)
     folder = out.with_name(out.name + ".partial")
     if not resume and folder.exists():
-        with locked(folder):
-            forget(folder)
-    before = kept_in(folder)
+        with lock_folder(folder):
+            remove_checkpoint(folder)
+    before = checkpointed_rows(folder)
     if not as_json:
         print_notes(rows)
         if before:
@@ -343,13 +348,13 @@ def check_local(out: Path) -> None:
 @contextlib.contextmanager
 def reporting_interrupt(folder: Path) -> Iterator[None]:
     """After Ctrl-C, say what was stored; an empty folder is removed."""
-    from headstart.fleet.summing.checkpoint import kept_in, tidy
+    from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
 
     try:
         yield
     except KeyboardInterrupt:
-        tidy(folder)
-        rows = kept_in(folder)
+        remove_unused(folder)
+        rows = checkpointed_rows(folder)
         if not rows:
             raise Interrupted("nothing was read far enough to be kept.") from None
         raise Interrupted(
@@ -357,7 +362,7 @@ def reporting_interrupt(folder: Path) -> Iterator[None]:
             f"from there (--afresh starts again)."
         ) from None
     except BaseException:
-        tidy(folder)
+        remove_unused(folder)
         raise
 
 

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headstart import checks
 from headstart.bandit.fitting import TaskRows, fit_clicks, rows_by_task, sums_by_task
@@ -19,6 +20,7 @@ from headstart.fleet.engines.threads import Progress
 from headstart.fleet.fit import LEAST, Fitted, writable
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.summing.checkpoint import check_target
+from headstart.fleet.summing.merging import Partition
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.standardize import Units
 from headstart.fleet.summing.summary import ReadSummary
@@ -113,9 +115,12 @@ def fit_click_logs(
     return fitted
 
 
-def kept_tasks(ids: list[list[str]], partitions: Any) -> Any:
+def kept_tasks(ids: list[list[str]], partitions: Any) -> list[Partition]:
     """The tasks' ids and evidence, as a fit keeps them."""
-    return [(names, partitions.rows(at)) for at, names in enumerate(ids)]
+    return [
+        Partition(pa.array(names, pa.large_string()), partitions.rows(at))
+        for at, names in enumerate(ids)
+    ]
 
 
 def read_rows(logs: Logs, memory: int, progress: Progress | None) -> tuple[TaskRows, ReadSummary]:
