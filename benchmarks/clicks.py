@@ -122,7 +122,7 @@ def order(chosen: argparse.Namespace) -> None:
             fresh[:, -1] = 1.0
             level = np.append(population.mean, population.intercept)
             spread = np.zeros((len(level), len(level)))
-            spread[:-1, :-1], spread[-1, -1] = population.truth.covariance, world.level**2
+            spread[:-1, :-1], spread[-1, -1] = population.covariance, world.level**2
             prior = Prior.gaussian(level, spread)
             odds = []
             for _ in range(8):

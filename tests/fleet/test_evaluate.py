@@ -475,6 +475,14 @@ def test_values_far_out_are_refused_or_told(opened):
         evaluate(opened(drowned, name="drowned.parquet"))
 
 
+def test_weights_that_cannot_be_computed_with_are_refused(opened):
+    rng = np.random.default_rng(0)
+    table = rows_of(np.arange(300) % 30, RANDOM[:300], w=10.0 ** rng.uniform(-30, 30, 300))
+    logs = opened(table, Columns("task", "reward", "x*", weight="w"))
+    with pytest.raises(InputError, match="differ too much in size"):
+        evaluate(logs)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_features_that_tell_nothing_gain_nothing(opened, value):
     table = rows_of(np.arange(400) % 40, RANDOM)

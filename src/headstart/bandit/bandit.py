@@ -154,6 +154,7 @@ class Bandit(BanditFromData):
         seed: Seed = None,
         *,
         tasks: Iterable[tuple[Sequence[str], Array]] | None = None,
+        reward: str = "number",
     ) -> Self:
         """A bandit that starts from a prior fitted to logs (:meth:`headstart.fleet.Fitted.bandit`).
 
@@ -165,15 +166,14 @@ class Bandit(BanditFromData):
             The columns of contexts.
         transfer : Transfer
             The transfer that was fitted.
-        rule, noise, seed
+        rule, noise, seed, reward
             As for :class:`Bandit`.
         tasks : iterable of (ids, packed evidence), optional
             The tasks that were fitted, if they are to be closed tasks of the bandit. Their evidence
             is then taken out of their own prior when they return.
         """
-        bandit = cls(
-            features.context_dim, transfer, rule, noise, seed, intercept=features.intercept
-        )
+        dim, intercept = features.context_dim, features.intercept
+        bandit = cls(dim, transfer, rule, noise, seed, intercept=intercept, reward=reward)
         bandit._state.start_from(fit, features, tasks)
         return bandit
 

@@ -17,7 +17,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "next_belief"]
+__all__ = ["LoneTask", "is_power_of_two", "next_belief"]
 
 
 class LoneTask(NamedTuple):
@@ -72,7 +72,7 @@ def next_belief(
     if after.needs_rebuild:
         sums = evidence()
         after = belief.prior.belief(sums) if holds(belief.prior, sums) else after.as_scaled(belief)
-    if alone is not None and rewards & (rewards - 1) == 0:
+    if alone is not None and is_power_of_two(rewards):
         return alone.belief(after, evidence())
     return after
 
@@ -80,3 +80,8 @@ def next_belief(
 def holds(prior: BasePrior, evidence: Evidence) -> bool:
     """Whether the sums of one task have kept the digits a posterior needs; not asked of a batch."""
     return bool(evidence.batch) or prior.determined_by(evidence)
+
+
+def is_power_of_two(count: int) -> bool:
+    """Whether a count is one of 1, 2, 4, 8 and so on."""
+    return count & (count - 1) == 0

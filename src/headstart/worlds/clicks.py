@@ -9,7 +9,7 @@ import numpy as np
 from headstart import checks
 from headstart.model.logistic import expected_probability, sigmoid
 from headstart.records import Array
-from headstart.worlds.base import Episode, Population, Truth, World
+from headstart.worlds.base import Episode, Population, World
 from headstart.worlds.synthetic import orthogonal
 
 __all__ = ["Clicks"]
@@ -81,8 +81,8 @@ class ClicksPopulation(Population):
         count = np.where(within, max(world.rank, 1), max(world.dim - world.rank, 1))
         self.spreads = share / np.sqrt(count)
         self.frame = frame
-        covariance = (frame * self.spreads**2) @ frame.T
-        self.truth = Truth(self.mean, covariance, frame[:, : world.rank])
+        # No truth for oracles, which know linear rewards: θ is that of log-odds.
+        self.covariance = (frame * self.spreads**2) @ frame.T
         variance = world.offset**2 + float((self.spreads**2).sum()) + world.level**2
         self.intercept = level_for(world.base_rate, float(np.sqrt(variance)))
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
-from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry, add_rounds
+from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
+from headstart.bandit.ledger.rounds import task_after_round
 from headstart.bandit.rewards import Numbers, RewardModel
-from headstart.bandit.task_belief import LoneTask, next_belief
+from headstart.bandit.task_belief import LoneTask, is_power_of_two
 from headstart.errors import HeadstartError, TaskError
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
@@ -303,7 +304,7 @@ class Ledger:
             evidence = entry.evidence(self.entries.dim).discounted(self.decay)
             packed = evidence.add_unchecked(context, reward, forced).pack()
         else:
-            cached = self.updated(before, context, reward, forced, count)
+            cached = task_after_round(self, before, choice, count)
         marks = entry.marks_after(epoch, number, self.choice_window)
         closed = name in self.prior_state.closed
         steps = self.prior_state.steps_to_change(name) if closed else None
@@ -334,32 +335,6 @@ class Ledger:
         if grown and self.prior_state.transfer.counts_running:
             with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
                 self.cache_belief(name, *self.compute_belief(name))
-
-    def updated(
-        self, task: CachedTask, context: Array, reward: float, forced: bool, reward_count: int
-    ) -> CachedTask:
-        """A cached task after one more reward."""
-        evidence, pending, belief, alone, other_rewards, key = task
-        own = self.lone_task(self.prior_state) if alone else None
-        if self.decay < 1.0:
-            evidence = add_rounds(evidence, pending).discounted(self.decay)
-            if self.rewards.needs_belief:
-                belief = belief.prior.belief(evidence)
-                context, reward = self.rewards.linearize(belief, context, reward)
-            evidence, pending = evidence.add_unchecked(context, reward, forced), ()
-            belief = belief.prior.belief(evidence)
-            if own and is_power_of_two(reward_count):
-                belief = own.belief(belief, evidence)
-            belief = belief.with_rounds(float(reward_count))
-        else:
-            if self.rewards.needs_belief:
-                context, reward = self.rewards.linearize(belief, context, reward)
-            evidence, pending = task.with_round(context, reward, forced)
-            belief = next_belief(
-                belief, context, reward, reward_count, lambda: add_rounds(evidence, pending), own
-            )
-        updated = evidence, pending, belief, alone, other_rewards, key
-        return tuple.__new__(CachedTask, updated)  # three times as fast as a call of the class
 
     def close(self, name: str, state: Any = None) -> None:
         """Fold a task into the prior, once however often it is called.
@@ -403,11 +378,6 @@ class Ledger:
         """Let a running task take the newest prior."""
         if name not in self.prior_state.closed:
             self.cache_belief(name, *self.compute_belief(name))
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether a count is one of 1, 2, 4, 8 and so on."""
-    return count & (count - 1) == 0
 
 
 def is_refresh_time(choice_count: int) -> bool:

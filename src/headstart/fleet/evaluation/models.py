@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headstart.errors import InputError
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, upper_triangle
@@ -39,12 +40,20 @@ def fit_models(
     past: Array, dim: int, intercept: int | None, transfer: Transfer
 ) -> dict[str, Prior | MixturePrior]:
     """All models, by name, fitted to the packed evidence of past tasks."""
-    models: dict[str, Prior | MixturePrior] = {LEARNED: learn_prior(transfer, past, dim)}
-    models[POOLED] = pooled(past, dim, intercept)
-    if intercept is not None:
-        models[OFFSET] = random_intercept(past, dim, intercept)
-        models[AVERAGE] = alone(past, dim, intercept, around_average=True)
-    models[ALONE] = alone(past, dim, intercept)
+    try:
+        models: dict[str, Prior | MixturePrior] = {LEARNED: learn_prior(transfer, past, dim)}
+        models[POOLED] = pooled(past, dim, intercept)
+        if intercept is not None:
+            models[OFFSET] = random_intercept(past, dim, intercept)
+            models[AVERAGE] = alone(past, dim, intercept, around_average=True)
+        models[ALONE] = alone(past, dim, intercept)
+    except np.linalg.LinAlgError as error:
+        weights, squares = past[:, -2], past[:, -1]
+        raise InputError(
+            f"logs must hold numbers that can be computed with together; these differ too much in "
+            f"size: the rows of a task weigh from {weights.min():.3g} to {weights.max():.3g}, and "
+            f"their weighted squared rewards are from {squares.min():.3g} to {squares.max():.3g}"
+        ) from error
     return models
 
 
@@ -155,6 +164,10 @@ def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
     covariance = np.linalg.inv(left)
     covariance[intercept, intercept] += ratio
     covariance = noise * (covariance + covariance.T) / 2.0
+    if not np.isfinite(covariance).all() or np.linalg.eigvalsh(covariance)[0] < -1e-9 * np.trace(
+        covariance
+    ):
+        raise np.linalg.LinAlgError("rounding has left no covariance")
     return Prior.gaussian(mean, covariance, noise=float(np.sqrt(noise)))
 
 
