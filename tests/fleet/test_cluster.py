@@ -18,11 +18,9 @@ import pytest
 import headstart as hs
 from headstart.fleet import Logs, fit
 from headstart.fleet.engines import cluster as engine
-from headstart.fleet.engines import threads
+from headstart.fleet.engines import kept as checkpoint
 from headstart.fleet.engines.cluster import connect
-from headstart.fleet.summing import checkpoint
-from headstart.fleet.summing.checkpoint import Kept
-from headstart.model.evidence import packed_size
+from headstart.fleet.engines.kept import Kept
 
 ray = pytest.importorskip("ray")
 from headstart.fleet.engines import hand_out  # noqa: E402
@@ -233,8 +231,8 @@ def test_what_was_interrupted_goes_on(running, logs, tmp_path, logbook):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     here = fit(logs)
-    for cluster_, place in (("ray", folder), (None, copy)):  # on the cluster, or without it
-        found = fit(logs, cluster=cluster_, resume=place)
+    for place in (folder, copy):
+        found = fit(logs, cluster="ray", resume=place)
         assert found.rows == 4000
         same(found.prior, here.prior)
         assert not place.exists()
@@ -259,43 +257,6 @@ def test_a_folder_that_is_not_seen_keeps_nothing(running, logs, tmp_path, monkey
         patch.setattr(Kept, "parts", {"one"})
         with pytest.raises(hs.InputError, match="not every machine"):
             fit(logs, cluster="ray", resume=tmp_path / "work")
-
-
-def test_workers_whose_sums_are_on_disk_find_the_same(running, logs):
-    here = threads.gather(logs)
-    tiny = 12 * 8 * packed_size(4)  # about ten tasks
-    crew = [Worker(4, place, 2, tiny) for place in range(2)]
-    reference, parts = ray.put(logs), logs.parts()
-    duties = [Duty(reference, tuple(parts[place::2])) for place in range(2)]
-    for _ in range(2):  # also when asked again
-        sent = [worker.send(duty) for worker, duty in zip(crew, duties, strict=True)]
-    for place, (worker, duty) in enumerate(zip(crew, duties, strict=True)):
-        assert worker.shelf.table is None
-        duty = duty._replace(sent=(ray.put(sent[1 - place][place]),))
-        for bucket in worker.buckets:
-            names, rows = worker.portion(duty, bucket)
-            assert names == here.shelf.portion(bucket).names
-            np.testing.assert_allclose(rows, here.shelf.portion(bucket).rows, rtol=1e-12)
-        worker.held.remove()
-
-
-@pytest.mark.parametrize("shares", [[[0], [1, 2, 3]], [[0, 1, 2, 3], []]])
-def test_workers_that_have_seen_other_tasks_find_the_same(running, tmp_path, logbook, shares):
-    for number in range(4):  # few rows of many tasks: no file has all of them
-        path = tmp_path / f"{number}.parquet"
-        logbook.write(path, logbook.table(60, 4, 90, seed=number))
-    logs = Logs(str(tmp_path / "*.parquet"), logbook.PLAIN)
-    here = threads.gather(logs)
-    reference, parts = ray.put(logs), logs.parts()
-    crew = [Worker(4, place, 2, 1 << 24) for place in range(2)]
-    duties = [Duty(reference, tuple(parts[at] for at in share)) for share in shares]
-    sent = [worker.send(duty) for worker, duty in zip(crew, duties, strict=True)]
-    for place, (worker, duty) in enumerate(zip(crew, duties, strict=True)):
-        duty = duty._replace(sent=(ray.put(sent[1 - place][place]),))
-        for bucket in worker.buckets:
-            names, rows = worker.portion(duty, bucket)
-            assert names == here.shelf.portion(bucket).names
-            np.testing.assert_allclose(rows, here.shelf.portion(bucket).rows, rtol=1e-12)
 
 
 CLIENT = """

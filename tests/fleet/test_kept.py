@@ -6,7 +6,7 @@ import pyarrow as pa
 import headstart as hs
 from headstart.fleet import Columns, Logs, fit
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.summing.checkpoint import kept_in, tidy
+from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
 from headstart.fleet.summing.summary import ReadSummary
 
 
@@ -57,18 +57,18 @@ def test_nothing_to_learn_from_is_told():
 
 def test_a_folder_from_which_nothing_can_go_on_is_removed(tmp_path):
     folder = tmp_path / "kept"
-    assert kept_in(folder) == 0
-    tidy(folder)
+    assert checkpointed_rows(folder) == 0
+    remove_unused(folder)
     folder.mkdir()
-    (folder / "run-1.evidence").touch()
-    tidy(folder)
+    (folder / "run-1.arrow").touch()
+    remove_unused(folder)
     assert not folder.exists()
     folder.mkdir()
     (folder / "manifest.json").write_text('{"entries": [{"rows": 5}, {"rows": 7}]}')
-    tidy(folder)
-    assert kept_in(folder) == 12
+    remove_unused(folder)
+    assert checkpointed_rows(folder) == 12
     (folder / "manifest.json").write_text("{}")
-    assert kept_in(folder) == 0
+    assert checkpointed_rows(folder) == 0
 
 
 def test_files_of_others_stay(tmp_path, logbook):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headstart import checks
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
     Interrupted,
@@ -103,6 +104,9 @@ def fit(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
+    reward_model: Annotated[
+        str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
+    ] = "number",
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -122,12 +126,19 @@ def fit(
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Columns, Logs
+    from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
-    from headstart.fleet.summing.checkpoint import check_target, forget, kept_in, locked
+    from headstart.fleet.summing.checkpoint import (
+        check_target,
+        checkpointed_rows,
+        lock_folder,
+        remove_checkpoint,
+    )
 
     check_local(out)
     how, room = transfer_from(transfer), bytes_from(memory)
+    is_binary = check_reward_model(reward_model, noise, cluster)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
     columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
@@ -136,9 +147,9 @@ def fit(
     check_target(out, rows)
     folder = out.with_name(out.name + ".partial")
     if not resume and folder.exists():
-        with locked(folder):
-            forget(folder)
-    before = kept_in(folder)
+        with lock_folder(folder):
+            remove_checkpoint(folder)
+    before = checkpointed_rows(folder)
     if not as_json:
         print_notes(rows)
         if before:
@@ -150,20 +161,20 @@ def fit(
         bar("fitting") as fitting,
     ):
         stages = {"reading": reading, "fitting": fitting}
-        found = run(
-            rows,
-            how,
-            noise=noise,
-            intercept=intercept,
-            standardize=standardize,
-            out=out,
-            keep_tasks=keep_tasks,
-            cluster=cluster,
-            workers=workers,
-            memory=room,
-            resume=folder,
-            progress=None if as_json else lambda what, done, all: stages[what](done, all),
-        )
+        shared: dict[str, Any] = {
+            "intercept": intercept,
+            "standardize": standardize,
+            "out": out,
+            "keep_tasks": keep_tasks,
+            "memory": room,
+            "progress": None if as_json else lambda what, done, all: stages[what](done, all),
+        }
+        if is_binary:
+            found = fit_click_logs(rows, how, **shared)
+        else:
+            found = run(
+                rows, how, noise=noise, cluster=cluster, workers=workers, resume=folder, **shared
+            )
     summary = {**found.summary(), "out": str(out)}
     if before:
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
@@ -314,6 +325,19 @@ def progress_unit(logs: Logs) -> str:
     return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
+def check_reward_model(reward_model: str, noise: float | None, cluster: str | None) -> bool:
+    """Whether rewards are binary; refused together with what is not for them."""
+    from headstart.bandit.rewards import REWARD_MODELS
+
+    checks.one_of("reward-model", reward_model, REWARD_MODELS)
+    if reward_model == "number":
+        return False
+    for name, value in (("noise", noise), ("cluster", cluster)):
+        if value is not None:
+            raise checks.refuse(f"--{name}", f"left out with --reward-model {reward_model}", value)
+    return True
+
+
 def check_local(out: Path) -> None:
     """Refuse a URL for results."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
@@ -324,13 +348,13 @@ def check_local(out: Path) -> None:
 @contextlib.contextmanager
 def reporting_interrupt(folder: Path) -> Iterator[None]:
     """After Ctrl-C, say what was stored; an empty folder is removed."""
-    from headstart.fleet.summing.checkpoint import kept_in, tidy
+    from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
 
     try:
         yield
     except KeyboardInterrupt:
-        tidy(folder)
-        rows = kept_in(folder)
+        remove_unused(folder)
+        rows = checkpointed_rows(folder)
         if not rows:
             raise Interrupted("nothing was read far enough to be kept.") from None
         raise Interrupted(
@@ -338,7 +362,7 @@ def reporting_interrupt(folder: Path) -> Iterator[None]:
             f"from there (--afresh starts again)."
         ) from None
     except BaseException:
-        tidy(folder)
+        remove_unused(folder)
         raise
 
 

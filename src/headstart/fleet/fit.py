@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +23,14 @@ from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
-from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import check_target, forget, locked
+from headstart.fleet.summing.checkpoint import check_target, lock_folder, remove_checkpoint
+from headstart.fleet.summing.merging import Partition
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.passes import one_blas_thread
-from headstart.fleet.summing.shelf import Portion
 from headstart.fleet.summing.standardize import Units
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.model.evidence import Evidence
+from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import (
@@ -41,7 +42,7 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
-from headstart.transfer.pooled_fit import fit_standardized, pool
+from headstart.transfer.pooled_fit import fit_standardized
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -75,6 +76,8 @@ class Fitted(NamedTuple):
         Every task's own evidence, where it was asked for, of features in their units.
     notes
         What is odd about the logs: a single task, rewards that are all alike.
+    reward
+        What rewards are, as in :class:`~headstart.Bandit`.
     """
 
     transfer: Transfer
@@ -89,8 +92,9 @@ class Fitted(NamedTuple):
     weightless: int
     feature_names: tuple[str, ...]
     seconds: float
-    kept: list[Portion] | None = None
+    kept: list[Partition] | None = None
     notes: tuple[str, ...] = ()
+    reward: str = "number"
 
     @property
     def prior(self) -> Any:
@@ -109,6 +113,7 @@ class Fitted(NamedTuple):
             shift, scale = (
                 tuple(part[:given].tolist()) for part in (self.units.shift, self.units.scale)
             )
+        kept = None if self.kept is None else [(ids.to_pylist(), rows) for ids, rows in self.kept]
         return Bandit.from_fit(
             BaseFit(self.state, float(self.tasks), self.pooled),
             Features(given, self.feature_names, self.intercept, shift, scale),
@@ -116,7 +121,8 @@ class Fitted(NamedTuple):
             rule,
             "auto" if self.noise is None else self.noise,
             seed,
-            tasks=self.kept,
+            tasks=kept,
+            reward=self.reward,
         )
 
     def report(self) -> Report:
@@ -137,6 +143,7 @@ class Fitted(NamedTuple):
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
             "transfer": repr(self.transfer),
+            "reward_model": self.reward,
             "noise": report.noise,
             "rank": report.rank,
             "effective_rank": report.effective_rank,
@@ -185,7 +192,8 @@ def fit(
     out
         Where to write the bandit, for :func:`headstart.load`; nowhere unless given.
     keep_tasks
-        Keep every task's own evidence, so that known tasks go on where they were.
+        Keep every task's own evidence, so that known tasks go on where they were. It is refused if
+        that takes more than ``memory``.
     cluster
         ``"ray"`` for a Ray cluster started here, or the address of one that runs:
         ``"ray://host:port"`` or ``"host:port"``. This machine's cores unless given.
@@ -223,19 +231,18 @@ def fit(
         check_target(target, logs)
     folder = None if resume is None else checked_path(resume)
     start = time.perf_counter()
-    told = passes_told(transfer, progress)
-    plan = Plan(logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize)
-    with contextlib.nullcontext() if folder is None else locked(folder):
+    on_pass = count_passes(transfer, progress)
+    most = memory if keep_tasks else 0
+    plan = Plan(
+        logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize, most
+    )
+    with contextlib.nullcontext() if folder is None else lock_folder(folder):
         if cluster is None:
-            gathered = threads.gather(
+            with threads.gather(
                 plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
-            )
-            try:
-                portions = threads.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
-                portions.told = told
-                fitted = learned(plan, portions, gathered.tally, keep_tasks)
-            finally:
-                gathered.shelf.remove()
+            ) as (tasks, summary):
+                tasks.on_pass = on_pass
+                fitted = fit_tasks(plan, tasks, summary)
         else:
             from headstart.fleet.engines.cluster import connect
             from headstart.fleet.engines.hand_out import gathered as spread_out
@@ -251,36 +258,39 @@ def fit(
                     progress=progress,
                 ) as spread,
             ):
-                spread.told = told
-                fitted = learned(plan, spread, spread.tally, keep_tasks)
+                spread.on_pass = on_pass
+                fitted = fit_tasks(plan, spread, spread.tally)
         fitted = fitted._replace(seconds=time.perf_counter() - start)
         if target is not None:
             fitted.bandit().save(target)
         if folder is not None:
-            forget(folder)
+            remove_checkpoint(folder)
     return fitted
 
 
 class Plan(NamedTuple):
-    """What to learn from, and how."""
+    """What to learn from, and how; tasks are kept if they take no more than so many bytes."""
 
     logs: Logs
     transfer: Transfer
     noise: float | None
     standardize: bool
+    keep_bytes: int
 
 
-def learned(plan: Plan, portions: Buckets, tally: ReadSummary, keep_tasks: bool) -> Fitted:
-    """Fit the evidence, wherever it is."""
-    logs = plan.logs
-    if not len(portions):
-        raise tally.nothing(logs.columns)
-    every = pool(portions)
-    odd = oddities(logs.feature_names, logs.intercept, every, tally.sampled)
+def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted:
+    """Fit the evidence of all tasks, wherever it is."""
+    logs, count = plan.logs, len(tasks)
+    if not count:
+        raise summary.nothing(logs.columns)
+    if plan.keep_bytes:
+        check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
+    every = Evidence.unpack(tasks.pooled(), logs.width)
+    odd = oddities(logs.feature_names, logs.intercept, every, summary.sampled)
     with one_blas_thread():
         state, every, _, _ = fit_standardized(
             plan.transfer,
-            portions,
+            tasks,
             every,
             plan.noise,
             intercept=logs.intercept,
@@ -291,29 +301,38 @@ def learned(plan: Plan, portions: Buckets, tally: ReadSummary, keep_tasks: bool)
         noise=plan.noise,
         state=state,
         pooled=every,
-        units=portions.units,
+        units=tasks.units,
         intercept=logs.intercept,
-        tasks=len(portions),
-        rows=tally.rows,
-        bad=tally.bad,
-        weightless=tally.weightless,
+        tasks=count,
+        rows=summary.rows,
+        bad=summary.bad,
+        weightless=summary.weightless,
         feature_names=logs.feature_names,
         seconds=0.0,
-        kept=list(portions.each_portion()) if keep_tasks else None,
+        kept=list(tasks.partitions()) if plan.keep_bytes else None,
         notes=(
-            *tally.notes(len(portions), float(every.rounds), logs.share),
+            *summary.notes(count, float(every.rounds), logs.share),
             *logs.survey().copies,
             *odd,
         ),
     )
 
 
-def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
+def check_room(tasks: int, size: int, memory: int) -> None:
+    """Refuse to keep tasks of which a bandit would hold more than fits into memory."""
+    if tasks * size > memory:
+        raise InputError(
+            f"keep_tasks holds the evidence of all tasks in memory: {tasks:,} tasks take "
+            f"{tasks * size / 2**30:.1f} GiB, more than the {memory / 2**30:.1f} GiB of memory "
+            f"allowed; raise memory (--memory), or fit without keep_tasks (--keep-tasks)"
+        )
+
+
+def count_passes(transfer: Transfer, progress: Progress | None) -> Callable[[], None] | None:
     """What to call after every pass over the tasks."""
     if progress is None:
         return None
-    many = 1 + transfer.partition_passes
-    steps: Iterator[int] = iter(range(1, 1 << 30))
+    many, steps = transfer.partition_passes, itertools.count(1)
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
 
 

@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import InputError
+from headstart.fleet.engines import kept as checkpoint
 from headstart.fleet.engines.cluster import fetch_all
+from headstart.fleet.engines.kept import Kept
 from headstart.fleet.engines.spread import Duty, Spread, Worker
-from headstart.fleet.engines.threads import READING, Progress, amounts
+from headstart.fleet.engines.threads import Progress, amounts
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.summing import checkpoint
-from headstart.fleet.summing.checkpoint import Kept
 from headstart.fleet.summing.shelf import BUCKETS
 from headstart.fleet.summing.summary import ReadSummary
 
 __all__ = ["gathered"]
 
+READING = 3 << 27  # bytes a worker takes to read, about
 AHEAD = 2  # parts that a worker is given at a time, so that it need not wait for the next
 
 

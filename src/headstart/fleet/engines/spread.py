@@ -10,7 +10,7 @@ this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,19 +18,30 @@ import numpy as np
 import pyarrow as pa
 
 from headstart.fleet.engines.cluster import fetch_all
-from headstart.fleet.engines.threads import blocks_of
 from headstart.fleet.reading.arrays import as_arrow
-from headstart.fleet.reading.logs import Part
-from headstart.fleet.summing.buckets import Buckets
+from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.loops import load_soon
+from headstart.fleet.summing.merging import Partition
 from headstart.fleet.summing.passes import Call, one_blas_thread
 from headstart.fleet.summing.shelf import BUCKETS, Packed, Portion, Shelf
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.sums import Sums
+from headstart.fleet.summing.tasks import TaskPartitions
 
 __all__ = ["Duty", "Spread", "Worker"]
 
 Found = TypeVar("Found")
+
+
+WHOLE = 1 << 28  # bytes of features; a part of no more is added all at once
+
+
+def blocks_of(logs: Logs, part: Part) -> Iterable[Rows]:
+    """The rows of a part: a list, or one block after the other if it is too large to be held."""
+    size = 2 * part.bytes if part.rows is None else 8 * logs.width * part.rows
+    blocks = logs.read(part, turned=False)
+    return list(blocks) if size <= WHOLE else blocks
 
 
 class Duty(NamedTuple):
@@ -175,18 +186,24 @@ class Worker:
 
     def apply(self, duty: Duty, call: Call, limits: dict[int, int]) -> dict[int, Any]:
         """The answers for the first tasks of every bucket here."""
-        answer = call.of(self.settled(duty))
+        shelf, run = self.settled(duty), call.prepare(self.dim)
+        found = {}
         with one_blas_thread():
-            return {each: answer(each, limits[each]) for each in self.buckets if each in limits}
+            for each in self.buckets:
+                if each in limits:
+                    table, places = shelf.where(each)
+                    found[each] = run(table, places[: limits[each]])
+        return found
 
 
-class Spread(Buckets):
+class Spread(TaskPartitions):
     """Buckets that are kept by workers on a cluster."""
 
     def __init__(
         self, ray: Any, workers: Sequence[Any], duties: Sequence[Duty], dim: int, tally: ReadSummary
     ) -> None:
-        super().__init__(dim, sizes := [0] * BUCKETS)
+        super().__init__(dim, [0] * BUCKETS)
+        sizes = self.sizes
         self.ray, self.workers, self.tally = ray, list(workers), tally
         self.duties = [ray.put(duty) for duty in duties]  # once: they go with every call
         for held in fetch_all(
@@ -209,13 +226,13 @@ class Spread(Buckets):
         calls = [worker.apply.remote(duty, call, limits) for worker, duty in self.each_worker()]
         for part in fetch_all(self.ray, calls):
             found |= part
-        if self.told is not None:
-            self.told()
+        if self.on_pass is not None:
+            self.on_pass()
         return [found[bucket] for bucket in sorted(found)]
 
-    def raw(self, bucket: int) -> Portion:
+    def partition(self, number: int) -> Partition:
         """The tasks of one bucket."""
-        place = bucket % len(self.workers)
-        call = self.workers[place].portion.remote(self.duties[place], bucket)
+        place = number % len(self.workers)
+        call = self.workers[place].portion.remote(self.duties[place], number)
         (portion,) = fetch_all(self.ray, [call])
-        return Portion(portion.names, np.array(portion.rows))
+        return Partition(pa.array(portion.names, pa.large_string()), np.array(portion.rows))

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headstart.errors import FileError
+from headstart.fleet.reading.hashing import hash_ids
 from headstart.model.evidence import Evidence, packed_size
 from headstart.storage.archive import EvidenceFile, write_evidence
-from headstart.transfer.task_order import BUCKETS, bucket_of, mark_of
 
 __all__ = [
     "BUCKETS",
@@ -35,6 +36,23 @@ __all__ = [
 SEVERAL = 1024  # tasks that are written or read at a time
 
 Packed = npt.NDArray[np.float64]
+
+
+BUCKETS = 64
+
+
+def mark_of(name: str) -> bytes:
+    """A hash of a task's id: the same everywhere and as good as random."""
+    return int(hash_ids(pa.array([name]))[0]).to_bytes(8, "big") + name.encode()
+
+
+def bucket_of(mark: bytes) -> int:
+    """The bucket of a task, by its mark's first six bits; buckets are ranges of marks.
+
+    >>> bucket_of(mark_of("user-42")) == mark_of("user-42")[0] // 4
+    True
+    """
+    return mark[0] * BUCKETS // 256
 
 
 class Portion(NamedTuple):
@@ -64,10 +82,10 @@ class Shelf:
     def in_memory(cls, dim: int, places: Mapping[str, int], table: Packed) -> Shelf:
         """Tasks whose sums are in a table."""
         names, at = list(places), np.fromiter(places.values(), np.int64, len(places))
-        marks = np.frombuffer(b"".join(map(mark_of, names)), dtype=">u8").reshape(-1, 2)
-        order = np.lexsort((marks[:, 1], marks[:, 0]))
+        marks = hash_ids(pa.array(names, pa.large_string()))
+        order = np.argsort(marks)
         shift = np.uint64(64 - BUCKETS.bit_length() + 1)  # the first six bits are left
-        edges = np.searchsorted(marks[order, 0] >> shift, np.arange(BUCKETS + 1, dtype=np.uint64))
+        edges = np.searchsorted(marks[order] >> shift, np.arange(BUCKETS + 1, dtype=np.uint64))
         shelf = cls(dim, np.diff(edges).tolist())
         for start, stop in itertools.pairwise(edges.tolist()):
             shelf.names.append([names[place] for place in order[start:stop].tolist()])
