@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Hashes", "hash_ids", "id_texts", "mix_bits", "partition_numbers"]
+__all__ = ["Hashes", "hash_ids", "id_texts", "mix_bits", "partition_numbers", "partition_range"]
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -80,3 +80,12 @@ def partition_numbers(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
     if count == 1:
         return np.zeros(len(hashes), np.int64)
     return (hashes >> np.uint64(65 - count.bit_length())).astype(np.int64)
+
+
+def partition_range(partition: int, count: int) -> tuple[int, int]:
+    """The hashes of a partition: from the first number up to, but without, the second.
+
+    >>> partition_range(3, 4) == (3 * 2**62, 2**64)
+    True
+    """
+    return 2**64 * partition // count, 2**64 * (partition + 1) // count

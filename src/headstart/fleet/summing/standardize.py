@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.fleet.summing.loops import compiled
+from headstart.fleet.summing.grams import TABLES
+from headstart.kernels.forms import Kernel
 from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -92,20 +93,8 @@ class Units(NamedTuple):
         if self.constant is not None:
             across[i[j == self.constant]] = np.flatnonzero(j == self.constant)
             across[j[i == self.constant]] = np.flatnonzero(i == self.constant)
-        loops = compiled(0)  # if they are loaded already
-        if loops is not None:
-            own = 0 if self.constant is None else self.constant
-            loops.change_units(rows, across, own, self.shift, 1.0 / self.scale)
-            return rows
-        triangle, moment = rows[:, : len(i)], rows[:, len(i) : len(i) + dim]
-        if self.constant is not None:
-            products = triangle[:, across]
-            own_products = products[:, [self.constant]]
-            triangle -= products[:, i] * self.shift[j] + products[:, j] * self.shift[i]
-            triangle += own_products * (self.shift[i] * self.shift[j])
-            moment -= moment[:, [self.constant]] * self.shift
-        triangle /= self.scale[i] * self.scale[j]
-        moment /= self.scale
+        own = 0 if self.constant is None else self.constant
+        STANDARDIZE_ROWS.form(len(rows))(rows, across, own, self.shift, self.scale)
         return rows
 
     def evidence(self, evidence: Evidence) -> Evidence:
@@ -122,3 +111,34 @@ class Units(NamedTuple):
         if isinstance(prior, MixturePrior):
             return MixturePrior(changed, prior.log_weights)
         return changed
+
+
+def standardize_rows(
+    packed: Array, across: npt.NDArray[np.int64], constant: int, shift: Array, scale: Array
+) -> None:
+    """Change the units of packed evidence, in place.
+
+    Parameters
+    ----------
+    packed
+        A row for each task.
+    across
+        Where the products of each feature with the constant one are.
+    constant
+        Which feature is constant; anything if the shift is 0.
+    shift, scale
+        What is subtracted from each feature, times the constant one, and what it is divided by.
+    """
+    dim = len(shift)
+    i, j = upper_triangle(dim)
+    triangle, moment = packed[:, : len(i)], packed[:, len(i) : len(i) + dim]
+    products = triangle[:, across]
+    own = products[:, [constant]]
+    triangle -= products[:, i] * shift[j] + products[:, j] * shift[i]
+    triangle += own * (shift[i] * shift[j])
+    triangle /= scale[i] * scale[j]
+    moment -= moment[:, [constant]] * shift
+    moment /= scale
+
+
+STANDARDIZE_ROWS = Kernel(standardize_rows, TABLES)
