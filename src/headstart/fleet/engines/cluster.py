@@ -70,7 +70,7 @@ def connect(cluster: str, workers: int | None = None) -> Iterator[Cluster]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if address is None:
-            ray.init(num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
+            ray.init("local", num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
         else:
             try:
                 check_listening(address)

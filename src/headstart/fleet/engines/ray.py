@@ -27,6 +27,7 @@ from headstart.fleet.engines.threads import Progress, amounts
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.accumulator import (
     Accumulator,
     HashedRows,
@@ -50,6 +51,7 @@ Shards = list[pa.RecordBatch]
 
 GROUP_BYTES = 4 << 30  # a task reads about so many bytes of features,
 GROUPS = 2  # but there are so many tasks for each CPU if there are enough parts
+SCATTERED_TASKS = 4096  # tasks whose sums a reader keeps where most have few rows
 
 
 def gather(
@@ -250,6 +252,8 @@ def read_parts(
         sums = Accumulator(logs.width, plan.memory, partitions, spill)
         for part in parts:
             for _, rows in unread_blocks(logs, part, plan.rows, begun.get(part.key)):
+                if not summary.rows and is_scattered(logs, parts, rows):
+                    sums.capacity = min(sums.capacity, SCATTERED_TASKS)
                 summary.count(rows)
                 sums.add(HashedRows.of(rows))
             summary.parts.append(part.key)
@@ -267,6 +271,21 @@ def read_parts(
             shards += itertools.islice(rest, 1)
             yield [shard for shard in shards if shard.num_rows]
         yield summary, [run.name for run in runs]
+
+
+def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
+    """Whether the rows of most tasks in parts take fewer bytes than their sums, by a first block.
+
+    Then they are better sent as rows. If n rows fall on T tasks at random, about T (1 − exp(−n/T))
+    of the tasks have any, which gives T.
+    """
+    rows, tasks = max(block.count, 1), max(len(block.ids), 1)
+    low, high = float(tasks), 1e12
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        low, high = (middle, high) if -middle * np.expm1(-rows / middle) < tasks else (low, middle)
+    every = sum(decoded_bytes(logs, part) for part in parts)
+    return bool(every / low < 8 * packed_size(logs.width))
 
 
 def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:
