@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,19 +18,21 @@ from headstart import checks
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.report import Report
-from headstart.errors import FileError, InputError
+from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
+from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
-from headstart.fleet.summing.checkpoint import check_target, lock_folder, remove_checkpoint
+from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
 from headstart.fleet.summing.merging import Partition
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.standardize import Units
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.storage.atomic import PathLike, checked_path
@@ -162,7 +163,7 @@ def fit(
     cluster: str | None = None,
     workers: int | None = None,
     memory: int = 2 << 30,
-    resume: PathLike | None = None,
+    checkpoint: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Learn a prior from logs.
@@ -187,22 +188,24 @@ def fit(
         (without, by their root mean squares), so that it does not matter in which units they come.
         The bandit does so with every context by itself.
     out
-        Where to write the bandit, for :func:`headstart.load`; nowhere unless given.
+        A path or URL to write the bandit to, for :func:`headstart.load`; nowhere unless given.
     keep_tasks
         Keep every task's own evidence, so that known tasks go on where they were. It is refused if
         that takes more than ``memory``.
     cluster
-        ``"ray"`` for a Ray cluster started here, or the address of one that runs:
+        ``"ray"`` for the Ray cluster that this process is connected to, or else one started here,
+        or the address of one that runs:
         ``"ray://host:port"`` or ``"host:port"``. This machine's cores unless given.
     workers
         How many cores; all unless given, this machine's or the cluster's.
     memory
-        Bytes of memory to take, about (2 GiB), by all workers together. Evidence that does not fit
-        goes to disk.
-    resume
-        A folder to keep what was read in, so that a fit that is interrupted can go on when it is
-        called again with the same folder. It is removed when the fit is done. On a cluster, all
-        machines must see it; if they do not, nothing is kept.
+        Bytes of memory to take, about (2 GiB): on this machine by all workers together, on a
+        cluster by each. Evidence that does not fit goes to disk.
+    checkpoint
+        The path or URL of a folder where to store what was read, so that a fit that is interrupted
+        resumes when it is called again with the same folder, with or without a cluster. It is
+        removed when the fit is done. A path must be one that all machines of the cluster see;
+        otherwise a message says so, and nothing is stored.
     progress
         Called with ``"reading"`` or ``"fitting"``, how much is done, and how much there is.
     """
@@ -223,46 +226,45 @@ def fit(
     if checks.integer("memory", memory) < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
     workers = None if workers is None else checks.integer("workers", workers, 1)
-    target = None if out is None else writable(out)
-    if target is not None:
-        check_target(target, logs)
-    folder = None if resume is None else checked_path(resume)
+    target = None if out is None else Target(out, logs)
     start = time.perf_counter()
     on_pass = count_passes(transfer, progress)
     most = memory if keep_tasks else 0
     plan = Plan(
         logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize, most
     )
-    with contextlib.nullcontext() if folder is None else lock_folder(folder):
+    with contextlib.ExitStack() as stack:
+        place, stored = None if checkpoint is None else check_place(checkpoint), None
+        if place is not None:
+            stack.enter_context(lock_folder(place, logs.storage))
+            stored = Checkpoint(place, plan.logs, plan.logs.parts())
+        tasks: TaskPartitions
         if cluster is None:
-            with threads.gather(
-                plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
-            ) as (tasks, summary):
-                tasks.on_pass = on_pass
-                fitted = fit_tasks(plan, tasks, summary)
+            tasks, summary = stack.enter_context(
+                threads.gather(
+                    plan.logs, workers=workers, memory=memory, checkpoint=stored, progress=progress
+                )
+            )
         else:
+            from headstart.fleet.engines import ray
             from headstart.fleet.engines.cluster import connect
-            from headstart.fleet.engines.hand_out import gathered as spread_out
 
-            with (
-                connect(cluster, workers) as there,
-                spread_out(
-                    there.ray,
-                    plan.logs,
-                    workers=workers,
-                    memory=memory,
-                    folder=folder,
-                    progress=progress,
-                ) as spread,
-            ):
-                spread.on_pass = on_pass
-                fitted = fit_tasks(plan, spread, spread.tally)
-        fitted = fitted._replace(seconds=time.perf_counter() - start)
+            machines = stack.enter_context(connect(cluster, workers))
+            tasks, summary = ray.gather(
+                machines, plan.logs, memory=memory, checkpoint=stored, progress=progress
+            )
+        tasks.on_pass = on_pass
+        fitted = fit_tasks(plan, tasks, summary)._replace(seconds=time.perf_counter() - start)
         if target is not None:
-            fitted.bandit().save(target)
-        if folder is not None:
-            remove_checkpoint(folder)
+            target.write(fitted.bandit())
+        if place is not None:
+            remove_checkpoint(place, logs.storage)
     return fitted
+
+
+def check_place(checkpoint: PathLike) -> str:
+    """A folder's path or URL, refused by name if it is neither."""
+    return os.fspath(checkpoint) if is_url(str(checkpoint)) else str(checked_path(checkpoint))
 
 
 class Plan(NamedTuple):
@@ -354,19 +356,6 @@ def count_passes(transfer: Transfer, progress: Progress | None) -> Callable[[], 
         return None
     many, steps = transfer.partition_passes, itertools.count(1)
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
-
-
-def writable(out: PathLike) -> Path:
-    """Where to write, refused before anything is read if it cannot be."""
-    target = checked_path(out)
-    if target.is_dir():
-        raise FileError(f"out must be a file to write; {str(target)!r} is a folder")
-    parent = target.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise FileError(
-            f"out cannot be written: {str(parent)!r} is no folder that can be written to"
-        )
-    return target
 
 
 TRANSFERS: dict[str, type[Transfer]] = {
