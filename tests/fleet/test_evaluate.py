@@ -237,6 +237,9 @@ def test_of_too_many_offers_those_of_fewer_tasks_are_kept(opened, monkeypatch):
     assert fewer.values[0].used <= 20
     assert fewer.measures == found.measures  # predictions need only the arms shown
     assert "policies were valued on a part of the future tasks" in str(fewer)
+    monkeypatch.setattr(sample, "OFFER_BYTES", 1)
+    assert "a single task take more than the memory" in evaluate(opened(table, WHOLE)).advice
+    monkeypatch.setattr(sample, "OFFER_BYTES", 60 * 3 * 8)
     monkeypatch.setattr(sample, "ROWS_AT_HAND", 40)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
     one, split = drawn(opened(mixed, WHOLE, "mixed.parquet"), rounds=10)
@@ -715,7 +718,7 @@ def test_the_command_prints_a_table_a_verdict_and_where_the_page_is(
     assert "a learned prior is expected to save" in out.replace("\n", " ")
     assert "in each of 5 random splits" in out.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").exists()
-    code, out = run("--json")
+    code, out = run("--json", "--workers", "1")
     assert code == 0
     assert json.loads(out)["verdict"] == "transfer"
     assert json.loads(out)["models"]["no prior"]["squared_error"]["value"] > 0
