@@ -186,7 +186,7 @@ class TestWhatTheyAre:
     def test_what_agrees_with_the_printed_form_is_taken(self):
         told = make("projected_linucb", rank="paper", lam1=100, noise=0.1, paper=True)
         assert told.transfer == make("projected_linucb", paper=True).transfer
-        assert make("meta_ts", scale=1.0, paper=True).rule == make("meta_ts").rule
+        assert make("meta_ts", scale=1.0, paper=True).rule == make("meta_ts", paper=True).rule
         assert make("bias_oful", method="pooled", noise=0.1, paper=True).transfer.method == "pooled"
 
     def test_the_papers_constants_are_parameters_of_the_printed_form(self):

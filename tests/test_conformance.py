@@ -18,7 +18,7 @@ import scipy.stats
 
 import headstart as hs
 from headstart.model.mixture import MixturePrior
-from headstart.records import SETTINGS
+from headstart.settings import SETTINGS
 from headstart.testing import BELIEF_CHECKS, RULE_CHECKS, SETTINGS_CHECKS, TRANSFER_CHECKS
 from headstart.testing.samples import (
     as_kept,
@@ -35,15 +35,26 @@ BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]
 
 #: Settings worth testing; the defaults of each kind are added where there are any.
 EXAMPLES = {
-    hs.UCB: [hs.UCB(2.5), hs.UCB("theory", delta=0.1), hs.UCB("paper"), hs.UCB(explore=0.3)],
+    hs.UCB: [
+        hs.UCB(2.5),
+        hs.UCB("theory", delta=0.1),
+        hs.UCB("paper"),
+        hs.UCB(explore=0.3),
+        hs.UCB(explore=0.2, probability=(0.05, 0.6)),
+    ],
     hs.Thompson: [
         hs.Thompson(0.5, draws=400),
         hs.Thompson("paper", horizon=9),
         hs.Thompson("theory", alpha=0.5),
+        hs.Thompson(probability=(0.1, 0.7)),
     ],
     hs.Greedy: [hs.Greedy(explore=0.2)],
     hs.Uniform: [],
-    hs.Forced: [hs.Forced(4, hs.UCB()), hs.Forced(2, hs.Thompson(explore=0.1))],
+    hs.Forced: [
+        hs.Forced(4, hs.UCB()),
+        hs.Forced(2, hs.Thompson(explore=0.1)),
+        hs.Forced(4, hs.Greedy(), probability=(0.1, 0.8)),
+    ],
     hs.Independent: [hs.Independent("plug-in"), hs.Independent("theory"), hs.Independent(3.0)],
     hs.Bias: [hs.Bias("pooled", 2.0), hs.Bias(lam="theory", min_rounds=3)],
     hs.Subspace: [

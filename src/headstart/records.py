@@ -1,4 +1,4 @@
-"""Base classes of immutable records and of settings, and their conversion to arrays.
+"""The base class of immutable records, and their conversion to arrays.
 
 The arrays of a record are read-only, so that it can be shared between threads and between tasks
 without copying. :func:`flatten` and :func:`restore` convert nested records to flat tables of arrays
@@ -7,10 +7,8 @@ and back, which is how they are stored.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -21,13 +19,10 @@ from headstart import checks
 from headstart.errors import InputError
 
 __all__ = [
-    "SETTINGS",
     "Array",
     "Record",
-    "Settings",
     "check_like",
     "flatten",
-    "full_name",
     "outline",
     "reset_inherited",
     "restore",
@@ -104,59 +99,6 @@ class Record:
         return type(self).unchecked, tuple(getattr(self, name) for name in field_names(self))
 
 
-#: The subclasses of :class:`Settings` that this process has imported, by their full names.
-SETTINGS: weakref.WeakValueDictionary[str, type[Settings]] = weakref.WeakValueDictionary()
-
-
-def full_name(cls: type) -> str:
-    """A class's module and name; the library's own modules may move and are left out.
-
-    >>> import headstart as hs
-    >>> full_name(hs.UCB)
-    'headstart.UCB'
-    """
-    library = __name__.partition(".")[0]
-    module = library if cls.__module__.startswith(f"{library}.") else cls.__module__
-    return f"{module}.{cls.__qualname__}"
-
-
-class Settings:
-    """Base of rules, transfers and PCAs: frozen dataclasses that print what is not the default.
-
-    Every subclass is entered in ``SETTINGS`` under its :func:`full_name`, so that a file can name
-    the settings it was saved with. A file never causes an import: it can only name classes that the
-    process has imported already.
-
-    >>> import headstart as hs
-    >>> hs.UCB(), hs.UCB(2.0, explore=0.1)
-    (UCB(), UCB(radius=2.0, explore=0.1))
-    """
-
-    __slots__ = ()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        SETTINGS[full_name(cls)] = cls
-        check = cls.__dict__.get("__post_init__")
-        if check is not None:  # convert numbers before they are checked
-
-            @functools.wraps(check)
-            def checked(self: Any) -> None:
-                convert_numbers(self)
-                check(self)
-
-            cls.__post_init__ = checked  # type: ignore[attr-defined]
-
-    def __repr__(self) -> str:
-        known: dict[str, dataclasses.Field[Any]] = getattr(self, "__dataclass_fields__", {})
-        shown = [
-            f"{field.name}={format_value(getattr(self, field.name))}"
-            for field in sorted(known.values(), key=lambda field: bool(field.kw_only))
-            if field.repr and not equal_values(getattr(self, field.name), field.default)
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
 def reset_inherited(cls: type, base: type, names: Sequence[str]) -> None:
     """Give a subclass of ``base`` the base's own version of what it does not define itself.
 
@@ -166,22 +108,6 @@ def reset_inherited(cls: type, base: type, names: Sequence[str]) -> None:
     for name in names:
         if name not in vars(cls):
             setattr(cls, name, vars(base)[name])
-
-
-def convert_numbers(settings: Any) -> None:
-    """Convert the numbers among settings to floats and ints."""
-    for field in dataclasses.fields(settings):
-        value: Any = getattr(settings, field.name)
-        if isinstance(value, np.ndarray) and not value.ndim and not np.ma.is_masked(value):
-            value = value.item()
-        if checks.is_whole(value):
-            value = int(value)
-        fractional = not isinstance(value, (int, float)) and checks.is_real(value)
-        too_long = type(value) is int and abs(value) >= 2**63 and "float" in str(field.type)
-        if fractional or too_long:
-            with contextlib.suppress(OverflowError):  # it will be refused
-                value = float(value)
-        object.__setattr__(settings, field.name, value)
 
 
 def field_names(record: object) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from scipy.stats import chisquare
 
 import headstart as hs
 from headstart.rules import Indexed
-from headstart.rules import base as module
+from headstart.rules import indexed as module
 
 DIM, ARMS = 3, 4
 
@@ -572,7 +572,6 @@ BAD_TABLES = {
     "too many columns": np.ones((2, ARMS, DIM + 1)),
     "no arms": np.empty((2, 0, DIM)),
     "no columns": np.empty((2, ARMS, 0)),
-    "different numbers of arms": [offers(0, 1, 2)[0], offers(0, 1, 3)[0]],
     "ragged": [[[1.0, 2.0, 3.0]], [[1.0, 2.0]]],
     "nan": np.full((2, ARMS, DIM), np.nan),
     "one nan": np.where(np.arange(24).reshape(2, 4, 3) == 17, np.nan, 1.0),

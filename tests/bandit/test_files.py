@@ -21,8 +21,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import headstart as hs
-from headstart.records import SETTINGS, full_name
 from headstart.rules import Indexed
+from headstart.settings import SETTINGS, full_name
 from headstart.storage import tensor_file
 
 DIM = 3

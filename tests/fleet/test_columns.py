@@ -4,10 +4,13 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from headstart.errors import InputError
 from headstart.fleet import Columns
 from headstart.fleet.reading.columns import natural
+from headstart.fleet.reading.hashing import hash_ids
 
 NUMBER = pa.float64()
 
@@ -173,3 +176,31 @@ def test_two_columns_of_one_name_are_refused():
 def test_natural_order():
     names = ["x10", "x2", "x", "x2y10", "x2y9", "10", "9"]
     assert sorted(names, key=natural) == ["9", "10", "x", "x2", "x2y9", "x2y10", "x10"]
+
+
+@given(
+    st.lists(st.text(max_size=30).filter(lambda text: text.isprintable()), max_size=40),
+    st.integers(0, 40),
+)
+@example(["a", "a\0", "", "ä" * 9, "12345678", "123456789"], 1)
+def test_ids_have_hashes_of_their_own(ids, start):
+    """Compared with the same hash of one id at a time, written as a loop over its bytes."""
+    found = hash_ids(pa.array(ids, pa.string()))
+    assert found.tolist() == [looped_hash(text.encode()) for text in ids]
+    assert len(set(found.tolist())) == len(set(ids))
+    seeded = hash_ids(pa.array(ids, pa.string()), seed=3).tolist()
+    assert seeded == [looped_hash(text.encode(), seed=3) for text in ids]
+    sliced = pa.array(ids, pa.string())[start:]  # an array may begin anywhere in its buffers
+    assert hash_ids(sliced).tolist() == found[start:].tolist()
+
+
+def looped_hash(text, seed=0, bits=2**64):
+    def mix(key):
+        key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 % bits
+        key = (key ^ (key >> 27)) * 0x94D049BB133111EB % bits
+        return key ^ (key >> 31)
+
+    key = mix((len(text) + mix(seed + 0x9E3779B97F4A7C15)) % bits)
+    for at in range(0, len(text), 8):
+        key = mix(key ^ int.from_bytes(text[at : at + 8].ljust(8, b"\0"), "little"))
+    return key

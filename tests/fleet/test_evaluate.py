@@ -11,12 +11,16 @@ import pytest
 
 import headstart as hs
 from headstart.errors import InputError
-from headstart.fleet import Columns, Logs, evaluate, fit
-from headstart.fleet.evaluation import baselines, splitting
+from headstart.fleet import Columns, Logs, check, evaluate, fit
+from headstart.fleet.engines.jobs import map_here
+from headstart.fleet.evaluation import models
+from headstart.fleet.evaluation import sample as sampling
 from headstart.fleet.evaluation.bootstrap import Draws
-from headstart.fleet.evaluation.evaluate import learn
+from headstart.fleet.evaluation.evaluate import read_sample
 from headstart.fleet.evaluation.forecasts import Episodes, forecast
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
+from headstart.fleet.evaluation.sample import Plan
+from headstart.fleet.reading.hashing import hash_ids
 from headstart.model.mixture import MixturePrior
 
 PLAIN = Columns("task", "reward", "x*")
@@ -55,10 +59,18 @@ def nothing(done):
     pass
 
 
-def gathered(logs, horizon=200, intercept=None, future=0.3):
-    parted = splitting.split(splitting.census(logs, nothing), future, 0, 10**6)
-    found = splitting.gather(logs, [parted], horizon, horizon, intercept, nothing)
-    return parted, found.part(parted)
+def drawn(logs, rounds=200, max_tasks=10**6, seed=0):
+    """What is read of a log, and one split of it."""
+    plan = Plan(seed, max_tasks, rounds, rounds)
+    found, (split,) = read_sample(logs, plan, 0.3, 1, map_here, nothing)
+    return found, split
+
+
+def ids_of(table, keys, seed=0):
+    """The ids of tasks with these hashes."""
+    ids = table["task"].combine_chunks().unique()
+    names = dict(zip(hash_ids(ids, seed).tolist(), ids.to_pylist(), strict=True))
+    return [names[key] for key in keys.tolist()]
 
 
 # Who is past and who is future.
@@ -66,42 +78,46 @@ def gathered(logs, horizon=200, intercept=None, future=0.3):
 
 def test_the_split_follows_ids_and_seed_alone(opened):
     table = log()
-    order = np.random.default_rng(1).permutation(len(table))
-    one, _ = gathered(opened(table))
-    other, _ = gathered(opened(table.take(order), name="mixed.parquet"))
-    assert one == other
-    assert len(one.future) == 18
-    assert not set(one.past) & set(one.future)
-    found = splitting.census(opened(table), nothing)
-    assert splitting.split(found, 0.3, 1, 10**6) != splitting.split(found, 0.3, 0, 10**6)
+    mixed = table.take(np.random.default_rng(1).permutation(len(table)))
+    one, split = drawn(opened(table))
+    other, again = drawn(opened(mixed, name="mixed.parquet"))
+    for left, right in zip((one.keys, *split), (other.keys, *again), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert len(split.future) == 18
+    assert sorted([*split.past, *split.future]) == list(range(60))
+    seeded, _ = drawn(opened(table), seed=1)
+    assert ids_of(table, seeded.keys, 1) != ids_of(table, one.keys)
 
 
 def test_with_timestamps_later_tasks_are_the_future(opened):
-    columns = Columns("task", "reward", "x*", timestamp="when")
-    parted, sample = gathered(opened(log(), columns))
-    assert sorted(parted.future, key=lambda name: int(name[1:])) == [
-        f"t{at}" for at in range(42, 60)
-    ]
-    assert parted.cut == 42_000
-    assert len(sample.past.rounds) == 42
+    table, columns = log(), Columns("task", "reward", "x*", timestamp="when")
+    found, split = drawn(opened(table, columns))
+    assert set(ids_of(table, found.keys[split.future])) == {f"t{at}" for at in range(42, 60)}
+    assert found.cut == 42_000
+    assert len(split.past) == 42
 
 
 def test_what_the_past_shows_later_is_not_known_yet(opened):
     table = log()
     columns = Columns("task", "reward", "x*", timestamp="when")
     late = table.slice(0, 5).set_column(2, "when", [pa.array([10**9] * 5)])
-    _, before = gathered(opened(table, columns))
-    _, after = gathered(opened(pa.concat_tables([table, late]), columns, "late.parquet"))
-    assert before.past == after.past
+    before, split = drawn(opened(table, columns))
+    after, _ = drawn(opened(pa.concat_tables([table, late]), columns, "late.parquet"))
+    known = before.early[split.past]
+    np.testing.assert_allclose(after.early[split.past], known, rtol=1e-12, atol=1e-12)
+    assert after.evidence.sum() > before.evidence.sum()
     same = table.set_column(2, "when", [pa.array([7] * len(table))])
     with pytest.raises(InputError, match="timestamp must tell earlier from later"):
-        gathered(opened(same, columns, "same.parquet"))
+        drawn(opened(same, columns, "same.parquet"))
 
 
 def test_no_more_tasks_than_asked_for(opened):
     found = evaluate(opened(log()), most_tasks=40)
     assert (found.past, found.future) == (28, 12)
     assert found.settings["tasks_in_the_log"] == 60
+    assert found.notes == (
+        "40 of 60 tasks were looked at, chosen by a hash of their ids (--most-tasks)",
+    )
 
 
 @pytest.mark.parametrize("tasks", [1, 3])
@@ -113,31 +129,40 @@ def test_too_few_tasks_are_refused(opened, tasks):
 # What is gathered.
 
 
-def test_sums_and_first_rounds_are_those_of_the_rows(opened):
+@pytest.mark.parametrize("max_tasks", [10**6, 7])
+@pytest.mark.parametrize("at_hand", [2**18, 20])
+def test_one_read_gives_the_rows_of_the_tasks_with_the_smallest_hashes(
+    opened, monkeypatch, max_tasks, at_hand
+):
+    monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)  # of few, tasks come and go again
     table = log()
-    parted, sample = gathered(opened(table), horizon=5)
+    found, _ = drawn(opened(table), rounds=5, max_tasks=max_tasks)
     x = np.column_stack([table[f"x{j}"].to_numpy() for j in range(3)])
     ids, rewards = np.array(table["task"].to_pylist()), table["reward"].to_numpy()
-    for at, name in enumerate(parted.past):
-        wanted = hs.Evidence.of(x[ids == name], rewards[ids == name])
-        np.testing.assert_allclose(sample.past.gram[at], wanted.gram)
-        np.testing.assert_allclose(sample.past.moment[at], wanted.moment)
-        assert sample.past.squares[at] == pytest.approx(wanted.squares)
-    for at, name in enumerate(parted.future):
-        size = sample.episodes.lengths[at]
-        assert size == min(5, (ids == name).sum())
-        np.testing.assert_array_equal(sample.episodes.rewards[at, :size], rewards[ids == name][:5])
-        np.testing.assert_array_equal(sample.episodes.features[at, :size], x[ids == name][:5])
+    hashes = np.sort(hash_ids(table["task"].combine_chunks().unique()))
+    np.testing.assert_array_equal(found.keys, hashes[:max_tasks])
+    assert (found.tasks, found.exact) == (60, True)
+    assert sorted(found.rounds) == sorted(np.unique(ids, return_counts=True)[1])
+    for at, name in enumerate(ids_of(table, found.keys)):
+        mine = ids == name
+        np.testing.assert_allclose(
+            found.evidence[at], hs.Evidence.of(x[mine], rewards[mine]).pack(), rtol=1e-9, atol=1e-9
+        )
+        assert (found.lowest[at], found.highest[at]) == (rewards[mine].min(), rewards[mine].max())
+        size = found.episodes.lengths[at]
+        assert size == min(5, mine.sum())
+        np.testing.assert_array_equal(found.episodes.rewards[at, :size], rewards[mine][:5])
+        np.testing.assert_array_equal(found.episodes.features[at, :size], x[mine][:5])
 
 
 def test_rounds_are_in_the_order_of_time(opened, monkeypatch):
     table = log()
     columns = Columns("task", "reward", "x*", timestamp="when")
-    _, straight = gathered(opened(table, columns), horizon=4)
+    straight, _ = drawn(opened(table, columns), rounds=4)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
-    monkeypatch.setattr("headstart.fleet.evaluation.gathering.AT_HAND", 20)  # sorted repeatedly
-    _, sorted_ = gathered(opened(mixed, columns, "mixed.parquet"), horizon=4)
-    for one, other in zip(straight.episodes, sorted_.episodes, strict=True):
+    monkeypatch.setattr(sampling, "ROWS_AT_HAND", 20)  # sorted repeatedly
+    shuffled, _ = drawn(opened(mixed, columns, "mixed.parquet"), rounds=4)
+    for one, other in zip(straight.episodes, shuffled.episodes, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -145,11 +170,10 @@ def test_weights_count_so_many_times(opened):
     table = log()
     weights = table["weight"].to_numpy().astype(int)
     columns = Columns("task", "reward", "x*", weight="weight")
-    _, weighted = gathered(opened(table, columns))
+    weighted, _ = drawn(opened(table, columns))
     repeated = table.take(np.repeat(np.arange(len(table)), weights))
-    _, plain = gathered(opened(repeated, PLAIN, "repeated.parquet"), horizon=400)
-    np.testing.assert_allclose(weighted.past.gram, plain.past.gram)
-    np.testing.assert_allclose(weighted.past.rounds, plain.past.rounds)
+    plain, _ = drawn(opened(repeated, PLAIN, "repeated.parquet"), rounds=400)
+    np.testing.assert_allclose(weighted.evidence, plain.evidence, rtol=1e-9, atol=1e-9)
     # Learning a row of weight 2 is learning it twice.
     prior = hs.Prior.isotropic(3, noise=0.4)
     heavy = forecast(prior, weighted.episodes)
@@ -188,14 +212,16 @@ def offered(tasks=30, arms=3, seed=0):
 WHOLE = Columns("task", "reward", "x*", round="round", chosen="chosen", propensity="propensity")
 
 
-def test_all_arms_on_offer_are_kept_together(opened):
+@pytest.mark.parametrize("at_hand", [2**18, 40])
+def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
+    monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)
     table = offered()
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
-    parted, sample = gathered(opened(mixed, WHOLE), horizon=4)
-    offers, episodes = sample.offers, sample.episodes
+    found, split = drawn(opened(mixed, WHOLE), rounds=4)
+    offers, episodes = found.offers(split.future), found.episodes.take(split.future)
     assert set(offers.arms) == {3}
     np.testing.assert_array_equal(np.diff(offers.tasks), episodes.lengths)
-    for task in range(len(parted.future)):
+    for task in range(len(split.future)):
         for place, at in enumerate(range(offers.tasks[task], offers.tasks[task + 1])):
             arm = offers.starts[at] + offers.chosen[at]
             np.testing.assert_array_equal(offers.features[arm], episodes.features[task, place])
@@ -203,11 +229,20 @@ def test_all_arms_on_offer_are_kept_together(opened):
     np.testing.assert_allclose(offers.propensities, 1 / 3)
 
 
-def test_many_offers_are_cut_to_fewer_rounds(opened, monkeypatch):
-    monkeypatch.setattr("headstart.fleet.evaluation.gathering.MOST_OFFERS", 30)
-    _, sample = gathered(opened(offered(), WHOLE))
-    assert 0 < len(sample.offers.rewards) <= 15
-    assert sample.episodes.lengths.max() > 2  # predictions need only the arms shown
+def test_of_too_many_offers_those_of_fewer_tasks_are_kept(opened, monkeypatch):
+    table = offered()
+    found = evaluate(opened(table, WHOLE))
+    monkeypatch.setattr(sampling, "OFFER_BYTES", 60 * 3 * 8)
+    fewer = evaluate(opened(table, WHOLE))
+    assert 0 < fewer.values[0].tasks < found.values[0].tasks == 9
+    assert fewer.values[0].used <= 20
+    assert fewer.measures == found.measures  # predictions need only the arms shown
+    assert "policies were valued on a part of the future tasks" in str(fewer)
+    monkeypatch.setattr(sampling, "ROWS_AT_HAND", 40)
+    mixed = table.take(np.random.default_rng(0).permutation(len(table)))
+    one, split = drawn(opened(mixed, WHOLE, "mixed.parquet"), rounds=10)
+    other, _ = drawn(opened(table, WHOLE, "whole.parquet"), rounds=10)
+    np.testing.assert_array_equal(one.offers(split.future).tasks, other.offers(split.future).tasks)
 
 
 def test_rounds_without_one_chosen_arm_are_left_out(opened):
@@ -215,10 +250,10 @@ def test_rounds_without_one_chosen_arm_are_left_out(opened):
     table = table.filter(
         pa.array([not shown or at > 3 for at, shown in enumerate(table["chosen"].to_pylist())])
     )
-    logs = opened(table, WHOLE)
-    parted = splitting.Split(["t1", "t2"], ["t0"], None)
-    sample = splitting.gather(logs, [parted], 10, 10, None, nothing).part(parted)
-    assert len(sample.offers.rewards) == int(sample.episodes.lengths.sum())
+    found, _ = drawn(opened(table, WHOLE))
+    every = np.arange(len(found.keys))
+    assert len(found.offers(every).rewards) == int(found.episodes.lengths.sum())
+    assert len(found.offers(every).rewards) == sum(table["chosen"].to_pylist())
 
 
 # Forecasts and measures.
@@ -228,7 +263,7 @@ def test_forecasts_are_made_before_learning():
     rng = np.random.default_rng(0)
     prior = hs.Prior.gaussian(rng.normal(size=2), np.diag([0.5, 2.0]), noise=0.7)
     x, r = rng.normal(size=(1, 6, 2)), rng.normal(size=(1, 6))
-    found = forecast(prior, Episodes(["a"], x, r, np.ones((1, 6)), np.array([6])))
+    found = forecast(prior, Episodes(x, r, np.ones((1, 6)), np.array([6])))
     belief = hs.Belief.start(prior)
     from scipy.stats import norm
 
@@ -245,7 +280,7 @@ def test_a_mixture_predicts_as_a_mixture():
     one = hs.Prior.gaussian([1.0], [[0.2]], noise=0.5)
     mixture = MixturePrior.stack([one, one])
     rng = np.random.default_rng(0)
-    episodes = Episodes(["a"], rng.normal(size=(1, 5, 1)), rng.normal(size=(1, 5)),
+    episodes = Episodes(rng.normal(size=(1, 5, 1)), rng.normal(size=(1, 5)),
                         np.ones((1, 5)), np.array([5]))  # fmt: skip
     alone, twice = (forecast(prior, episodes) for prior in (one, same_twice(mixture)))
     for wanted, got in zip(alone, twice, strict=True):
@@ -264,14 +299,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(200):
         sizes = rng.integers(1, 10, 60).astype(float)
         sums = sizes * (1.0 + rng.normal(size=60))
-        found = Draws.of(60, seed, 400).ratio(sums, sizes)
+        found = Draws(60, seed, 400).ratio(sums, sizes)
         inside += found.low <= 1.0 <= found.high
     assert 0.9 <= inside / 200 <= 0.985
 
 
 def test_measures_are_means_over_rewards(opened):
-    _, sample = gathered(opened(log()))
-    draws = Draws.of(len(sample.episodes), 0)
+    sample, _ = drawn(opened(log()))
+    draws = Draws(len(sample.keys), 0)
     found = {
         name: forecast(hs.Prior.isotropic(3, noise=noise), sample.episodes)
         for name, noise in (("one", 1.0), ("other", 3.0))
@@ -293,9 +328,9 @@ def test_calibrated_forecasts_cover_what_they_promise():
     theta = rng.multivariate_normal(prior.mean, prior.covariance, tasks)
     x = rng.normal(size=(tasks, rounds, 2))
     rewards = np.einsum("tnd,td->tn", x, theta) + 0.6 * rng.normal(size=(tasks, rounds))
-    episodes = Episodes(["t"] * tasks, x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
+    episodes = Episodes(x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
     forecasts = {"it": forecast(prior, episodes)}
-    found = measure(forecasts, episodes.weights, rounds, Draws.of(tasks, 0))
+    found = measure(forecasts, episodes.weights, rounds, Draws(tasks, 0))
     for level, share in found.coverage["it"].items():
         assert share.value == pytest.approx(level, abs=0.03)
     assert all(share.value == pytest.approx(0.1, abs=0.025) for share in found.places["it"])
@@ -309,12 +344,12 @@ def test_scales_are_found_by_the_likelihood_of_the_past():
     x = rng.normal(size=(800, 15, 4)) * [1.0, 1.0, 1.0, 0.0] + [0.0, 0.0, 0.0, 1.0]
     theta = rng.normal(size=(800, 4)) * [0.5, 0.5, 0.5, 1.5] + [0.0, 0.0, 0.0, 7.0]
     rewards = np.einsum("tnd,td->tn", x, theta) + 0.4 * rng.normal(size=(800, 15))
-    past = hs.Evidence.of(x, rewards)
-    around = baselines.alone(past, 3, around_average=True)
+    past = hs.Evidence.of(x, rewards).pack()
+    around = models.alone(past, 4, 3, around_average=True)
     np.testing.assert_allclose(np.sqrt(np.diag(around.covariance)), [0.5] * 3 + [1.5], rtol=0.1)
     assert around.mean[3] == pytest.approx(7.0, abs=0.2)
     assert around.noise == pytest.approx(0.4, rel=0.05)
-    nothing_known = baselines.alone(past, 3)
+    nothing_known = models.alone(past, 4, 3)
     assert not nothing_known.mean.any()
     assert nothing_known.covariance[3, 3] == pytest.approx(7.0**2 + 1.5**2, rel=0.1)
 
@@ -325,7 +360,7 @@ def test_features_of_very_different_size_are_no_handicap():
     x = rng.normal(size=(400, 15, 2))
     theta = rng.normal(size=(400, 2))
     rewards = np.einsum("tnd,td->tn", x, theta) + 0.4 * rng.normal(size=(400, 15))
-    prior = baselines.alone(hs.Evidence.of(x * size, rewards), None)
+    prior = models.alone(hs.Evidence.of(x * size, rewards).pack(), 2, None)
     np.testing.assert_allclose(np.sqrt(np.diag(prior.covariance)) * size, [1.0, 1.0], rtol=0.1)
 
 
@@ -333,7 +368,7 @@ def test_the_pooled_model_is_the_regression_over_all_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 10, 3))
     rewards = x @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=(40, 10))
-    prior = baselines.pooled(hs.Evidence.of(x, rewards), None)
+    prior = models.pooled(hs.Evidence.of(x, rewards).pack(), 3, None)
     wanted = np.linalg.lstsq(x.reshape(-1, 3), rewards.reshape(-1), rcond=None)[0]
     np.testing.assert_allclose(prior.mean, wanted, atol=1e-3)
     assert prior.noise == pytest.approx(0.1, rel=0.1)
@@ -349,13 +384,13 @@ def test_a_random_intercept_is_found_beside_the_slopes():
     offsets = 5.0 * rng.normal(size=(tasks, 1)) + 2.0 * x[..., 0].mean(1, keepdims=True)
     noise = 0.5 * rng.normal(size=(tasks, rounds))
     rewards = x[..., 0] - 2.0 * x[..., 1] + 7.0 + offsets + noise
-    past = hs.Evidence.of(x, rewards)
-    prior = baselines.random_intercept(past, 2)
+    past = hs.Evidence.of(x, rewards).pack()
+    prior = models.random_intercept(past, 3, 2)
     np.testing.assert_allclose(prior.mean[:2], [1.0, -2.0], atol=0.05)
     assert prior.noise == pytest.approx(0.5, rel=0.05)
     assert math.sqrt(prior.covariance[2, 2]) == pytest.approx(math.sqrt(29.0), rel=0.1)
     np.testing.assert_allclose(np.diag(prior.covariance)[:2], 0.0, atol=1e-3)
-    alike = baselines.random_intercept(hs.Evidence.of(x, rewards - offsets), 2)
+    alike = models.random_intercept(hs.Evidence.of(x, rewards - offsets).pack(), 3, 2)
     assert math.sqrt(alike.covariance[2, 2]) < 0.05
 
 
@@ -476,6 +511,24 @@ def test_the_same_twice_and_in_any_order(opened):
     assert same_numbers(one, other)
 
 
+def test_engines_give_the_same(tmp_path, logbook, machines):
+    """On one core, on two, and on a Ray cluster; of several files, with a sample of the tasks."""
+    table = log(50)
+    for number in range(4):
+        logbook.write(tmp_path / f"{number}.parquet", table.slice(150 * number, 150), 40)
+    logs = Logs(str(tmp_path / "*.parquet"), Columns("task", "reward", "x*", timestamp="when"))
+    engines = ({"workers": 1}, {"workers": 2}, {"cluster": "ray"})
+    one, *others = (evaluate(logs, most_tasks=40, **engine).summary() for engine in engines)
+    profile, *profiles = (check(logs, **engine).summary() for engine in engines)
+    for other in others:
+        other["seconds"] = one["seconds"]
+        assert same_numbers(one, other)
+    for other in profiles:
+        assert same_numbers(profile, other)
+    with pytest.raises(InputError, match="workers must be"):
+        check(logs, workers=0)
+
+
 def same_numbers(one, other):
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same_numbers(one[k], other[k]) for k in one)
@@ -535,14 +588,11 @@ def test_any_transfer_may_be_evaluated(opened, transfer):
 
 
 def test_the_learned_prior_is_that_of_refit(opened):
-    _, sample = gathered(opened(log()))
+    sample, _ = drawn(opened(log()))
     transfer = hs.EmpiricalBayes()
-    past = sample.past
-    each = [
-        hs.Evidence(past.gram[at], past.moment[at], past.rounds[at], past.squares[at])
-        for at in range(len(past.rounds))
-    ]
-    assert learn(transfer, past) == transfer.prior(transfer.refit(each))
+    each = [hs.Evidence.unpack(row, 3) for row in sample.evidence]
+    wanted = transfer.prior(transfer.refit(each))
+    assert models.learn_prior(transfer, sample.evidence, 3) == wanted
 
 
 def test_policies_are_valued_where_all_arms_were_logged(opened):

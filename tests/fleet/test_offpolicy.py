@@ -9,7 +9,6 @@ import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns
 from headstart.fleet.evaluation.bootstrap import Draws
-from headstart.fleet.evaluation.gathering import Offers
 from headstart.fleet.evaluation.offpolicy import (
     Followed,
     Policy,
@@ -19,7 +18,7 @@ from headstart.fleet.evaluation.offpolicy import (
     missing,
     replay_terms,
 )
-from headstart.fleet.evaluation.rollout import follow, replay
+from headstart.fleet.evaluation.rollout import Offers, follow, replay
 
 PRIOR = hs.Prior.gaussian([0.4, 0.1], [[0.3, 0.1], [0.1, 0.2]], noise=0.5)
 RULE = hs.Greedy(explore=0.3)  # its propensities are exact, and depend on what was learned
@@ -214,7 +213,7 @@ def test_every_policy_by_every_estimator_with_intervals():
     logs = [(log[0], log[1]) for log in all_logs()] * 5
     offers = offers_of(logs)
     policies = [Policy("mine", PRIOR, RULE), Policy("uniform", PRIOR, hs.Uniform())]
-    values = estimate(offers, policies, PRIOR, Draws.of(len(logs), 0), clip=10.0)
+    values = estimate(offers, policies, PRIOR, Draws(len(logs), 0), clip=10.0)
     assert values[0].policy == "logged policy"
     assert values[0].value.value == pytest.approx(offers.rewards.mean())
     assert len(values) == 1 + 2 * 5
@@ -224,7 +223,7 @@ def test_every_policy_by_every_estimator_with_intervals():
         assert 0 < value.tasks <= min(len(logs), value.used)
         assert (value.used < value.rounds) == ("replay" in value.estimator)
     with pytest.raises(InputError, match="clip must be a positive"):
-        estimate(offers, policies, PRIOR, Draws.of(len(logs), 0), clip=0.0)
+        estimate(offers, policies, PRIOR, Draws(len(logs), 0), clip=0.0)
 
 
 def test_it_says_what_would_have_to_be_logged():

@@ -13,7 +13,6 @@ import pytest
 import headstart as hs
 from headstart.errors import FileError
 from headstart.fleet import Columns, Logs, evaluate
-from headstart.fleet.checking.scan import doubling
 from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.page import check_place, write_page
 
@@ -92,16 +91,6 @@ def test_rounds_per_task_are_all_there():
     labels = figure.table["rewards of a task"].to_list()
     assert labels[0] == "1"
     assert labels[-1] == "1,024–2,047"
-
-
-def test_rounds_per_task_are_counted_as_check_counts_them():
-    rounds = np.random.default_rng(0).geometric(0.02, 500)
-    wanted = doubling({str(at): int(size) for at, size in enumerate(rounds)})
-    table = plots.rounds_per_task(rounds).table
-    assert table["tasks"].to_list() == [tasks for _, _, tasks in wanted]
-    assert table["rewards of a task"].to_list()[1:] == [
-        f"{low:,}–{high:,}" for low, high, _ in wanted[1:]
-    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import headstart as hs
 from headstart import Evidence
 from headstart.fleet import Columns, Logs, fit
-from headstart.fleet.reading import hashing
 from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing import accumulator, grams, merging, task_index
@@ -23,6 +22,7 @@ from headstart.fleet.summing.merging import merge
 from headstart.fleet.summing.shards import read_run, write_run
 from headstart.kernels import forms
 from headstart.model.evidence import packed_size
+from headstart.transfer import task_order
 
 DIM = 4
 
@@ -185,7 +185,7 @@ def plain_hash(text, seed=0):
         return key ^ key >> 31
 
     content = text.encode()
-    value = mix((len(content) + mix((seed + hashing.START) % 2**64)) % 2**64)
+    value = mix((len(content) + mix((seed + task_order.START) % 2**64)) % 2**64)
     for at in range(0, len(content), 8):
         value = mix(value ^ int.from_bytes(content[at : at + 8], "little"))
     return value

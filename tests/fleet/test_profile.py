@@ -1,5 +1,6 @@
 """What is in a log and what to fix, in the library and on the command line."""
 
+import itertools
 import json
 
 import numpy as np
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check
-from headstart.fleet.checking.collinear import dependences
-from headstart.fleet.checking.rounds import Turns
-from headstart.fleet.checking.scan import Tally, doubling
+from headstart.fleet.check.collinear import dependences
+from headstart.fleet.check.scan import Scan
+from headstart.fleet.reading import keyed_sums
 from headstart.fleet.reading.rows import Rows
 
 PLAIN = Columns("task", "reward", "x*")
@@ -318,14 +319,14 @@ def test_tasks_with_one_row_are_told(logbook, tmp_path):
 
 
 def test_the_histogram_doubles():
-    assert doubling({}) == ()
-    assert doubling({"a": 0, "b": 1, "c": 9}) == (
+    assert keyed_sums.count_by_doubling(np.zeros(0, int)) == []
+    assert keyed_sums.count_by_doubling(np.array([0, 1, 9])) == [
         (0, 0, 1),
         (1, 1, 1),
         (2, 3, 0),
         (4, 7, 0),
         (8, 15, 1),
-    )
+    ]
 
 
 def test_rounds_that_appear_twice_are_told(logbook, tmp_path):
@@ -359,8 +360,8 @@ OFFERS = Columns("task", "reward", "x*", round="turn", chosen="shown", propensit
 def test_all_arms_with_their_propensities_are_fine(logbook, tmp_path):
     found = profile_of(logbook, tmp_path, OFFERS, **offers())
     assert not found.findings
-    assert (found.rows, found.shown, found.turns.rounds, found.turns.arms) == (200, 50, 50, 4)
-    assert found.turns.summed == 50
+    assert (found.rows, found.shown, found.rounds.rounds, found.rounds.arms) == (200, 50, 50, 4)
+    assert found.rounds.summed == 50
     assert "rows that were chosen and count as evidence: 50" in str(found)
     assert sum(tasks for _, _, tasks in found.histogram) == 5
 
@@ -387,42 +388,49 @@ def test_arms_and_propensities_that_do_not_fit_are_told(logbook, tmp_path):
     assert said[0].startswith("there is a chosen column and no round column")
 
 
-def test_very_many_rounds_are_sampled():
-    turns = Turns(most=1000)
+def test_of_very_many_tasks_and_rounds_a_sample_is_counted(logbook, tmp_path, monkeypatch):
+    monkeypatch.setattr(keyed_sums, "MAX_KEYS", 1000)
     rng = np.random.default_rng(0)
-    for start in range(0, 40_000, 10_000):
-        numbers = np.arange(start, start + 10_000)
-        turns.add(
-            Rows(
-                codes=rng.integers(0, 3, 10_000).astype(np.int32),
-                ids=pa.array(["a", "b", "c"]),
-                rewards=np.zeros(10_000),
-                features=np.zeros((10_000, 1)),
-                rounds=np.repeat(numbers[:5000], 2),
-            )
-        )
-    found = turns.counts()
-    assert found.rounds <= 1000
-    assert found.share <= 1 / 16
-    # A third of the pairs fall on one task, two thirds on two.
-    expected = 20_000 * (1 / 3 + 2 * 2 / 3)
-    assert found.rounds / found.share == pytest.approx(expected, rel=0.15)
-    assert found.repeated / found.rounds == pytest.approx(1 / 5, abs=0.06)
+    arrays = {"task": np.arange(40_000) % 10_000, "round": np.arange(40_000) // 20_000}
+    arrays |= {"reward": rng.normal(size=40_000), "x1": rng.normal(size=40_000)}
+    columns = Columns("task", "reward", "x1", round="round")
+    found = profile_of(logbook, tmp_path, columns, **arrays)
+    assert found.task_share <= 1 / 8
+    assert found.tasks == pytest.approx(10_000, rel=0.15)
+    assert [(low, tasks) for low, _, tasks in found.histogram] == [(4, found.tasks)]
+    assert str(found).startswith("40,000 rows of about")
+    assert "tasks are counted by 1 in" in str(found)
+    counts = found.rounds  # two rounds of each task, of two rows each
+    assert counts.rounds <= 1000
+    assert counts.rounds / counts.share == pytest.approx(20_000, rel=0.15)
+    assert counts.repeated == counts.rounds
+    assert counts.arms == 2.0
 
 
-def test_large_means_lose_no_digits():
-    rng = np.random.default_rng(0)
-    features = 1e6 + rng.normal(size=(1000, 2))
-    rewards = 1e8 + rng.normal(size=1000)
-    tally = Tally(2)
-    for start in range(0, 1000, 100):
-        part = slice(start, start + 100)
-        tally.add(Rows(np.zeros(100, np.int32), pa.array(["a"]), rewards[part], features[part]))
-    offset = tally.total / 1000
-    spread = np.diag(tally.gram) / 1000 - offset**2
-    np.testing.assert_allclose(np.sqrt(spread), features.std(0), rtol=1e-9)
-    drift, square = tally.reward_sums / 1000
-    np.testing.assert_allclose(np.sqrt(square - drift**2), rewards.std(), rtol=1e-6)
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 1000), max_size=4), st.floats(0.0, 8.0), st.integers(0, 10**6))
+def test_scans_of_parts_add_up(cuts, digits, seed):
+    """However rows are divided, and however far from 0 they are: the moments of all of them."""
+    rng = np.random.default_rng(seed)
+    features = 10.0**digits + rng.normal(size=(1000, 2))
+    rewards = -(10.0**digits) + rng.normal(size=1000)
+    codes = rng.integers(0, 5, 1000).astype(np.int32)
+    whole, edges = Scan(2), [0, *sorted(cuts), 1000]
+    for start, stop in itertools.pairwise(edges):
+        part = Scan(2)
+        if start < stop:
+            here = slice(start, stop)
+            ids = pa.array(["a", "b", "c", "d", "e"])
+            part.add(Rows(codes[here], ids, rewards[here], features[here]))
+        whole.merge(part)
+    columns = np.column_stack([features, rewards])
+    rounding = 1e-12 + 1e-15 * 10.0**digits
+    np.testing.assert_allclose(whole.moments.mean, columns.mean(0), rtol=1e-12)
+    wanted = np.cov(columns.T, ddof=0)
+    np.testing.assert_allclose(whole.moments.scatter / 1000, wanted, rtol=1e-9, atol=rounding)
+    np.testing.assert_array_equal(whole.lowest, columns.min(0))
+    assert whole.tasks.columns[0].sum() == 1000
+    assert sorted(whole.tasks.columns[0]) == sorted(np.bincount(codes))
 
 
 def test_notes_and_progress(logbook, tmp_path):

@@ -326,7 +326,7 @@ def test_thompsons_propensities_estimate_the_closed_form_of_two_arms(seed):
 def test_thompsons_propensities_mix_exploration_in():
     belief, arms = random_belief(0), random_arms(0, arms=2)
     truth = two_arm_probability(belief, arms, scale=0.5)
-    found = hs.Thompson(draws=20_000, explore=0.4).propensities(
+    found = hs.Thompson(1.0, draws=20_000, explore=0.4).propensities(
         belief, arms, np.random.default_rng(0)
     )
     assert found.values[0] == pytest.approx(0.6 * truth + 0.2, abs=0.02)

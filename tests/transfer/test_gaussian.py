@@ -125,12 +125,12 @@ def test_prior_and_posterior_from_first_principles(seed, kind):
 def test_meta_ts_is_this_transfer_with_forced_thompson_sampling():
     bandit = hs.meta_ts(dim=3, seed=0)
     assert bandit.transfer == hs.Gaussian()
-    assert bandit.rule == hs.Forced(6, hs.Thompson(1.0))  # τ = 2d
+    assert bandit.rule == hs.Forced(6, hs.Thompson())  # τ = 2d
     assert hs.meta_ts(dim=3, seed=0, forced_rounds=4).rule.rounds == 4
     assert hs.meta_ts(dim=3, seed=0, intercept=True).rule.rounds == 8
     control = hs.meta_ts_unforced(dim=3, seed=0)
     assert control.transfer == hs.Gaussian(forced=False)
-    assert control.rule == hs.Thompson(1.0)
+    assert control.rule == hs.Thompson()
 
 
 def test_a_bandit_keeps_the_forced_rounds_apart():

@@ -118,3 +118,23 @@ def test_equal_rewards_say_nothing_of_noise():
     found = usable_residuals(tasks, np.zeros(2), np.array([1.0, 1.0]), True, 1.0)
     np.testing.assert_array_equal(found.freedom, [0.0, 1.0])
     assert not found.one
+
+
+def test_a_task_of_very_many_rounds_does_not_break_the_estimate():
+    """A weight of 1e45 counts as that many rounds; the noise of the others is still estimated."""
+    rng = np.random.default_rng(3)
+    usual = hs.Evidence(
+        gram=np.tile(30.0 * np.eye(2), (40, 1, 1)),
+        moment=np.zeros((40, 2)),
+        rounds=np.full(40, 30.0),
+        squares=0.09 * rng.chisquare(28, 40),
+    )
+    fits = []
+    for factor in (1e6, 1e45):
+        packed = usual.pack()
+        packed[0] *= factor
+        evidences = [hs.Evidence.unpack(row, 2) for row in packed]
+        transfer = hs.EmpiricalBayes()
+        fits.append(transfer.prior(transfer.refit(evidences)).noise)
+    assert fits[1] == pytest.approx(fits[0], rel=1e-3)
+    assert fits[0] ** 2 == pytest.approx(0.09, rel=0.2)

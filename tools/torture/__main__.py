@@ -88,7 +88,7 @@ def prepared(name: str):
     return module
 
 
-def work(name: str, seed: int, start: int, seconds: float, cases: int, known: bool) -> None:
+def work(name: str, seed: int, start: int, seconds: float, cases: int) -> None:
     """Run cases in this process, and tell of each on the standard output."""
     from common import Case
 
@@ -99,7 +99,7 @@ def work(name: str, seed: int, start: int, seconds: float, cases: int, known: bo
     number = start
     while number < start + cases and (number == start or time.monotonic() < end):
         folder.mkdir()
-        found = judge(module, Case(name, seed, number, folder, known))
+        found = judge(module, Case(name, seed, number, folder))
         tell.write(json.dumps([number, *found]) + "\n")
         shutil.rmtree(folder)
         number += 1
@@ -116,7 +116,7 @@ def watch(name: str, arguments: argparse.Namespace, seconds: float) -> Count:
             break
         work = f"{next_case},{max(left, 0.0)},{arguments.cases - next_case}"
         words = [sys.executable, str(HERE), "--attack", name, "--seed", str(arguments.seed)]
-        words += ["--work", work, *(["--known"] if arguments.known else [])]
+        words += ["--work", work]
         with (
             tempfile.TemporaryDirectory(prefix="torture-", dir=ROOM) as folder,
             tempfile.TemporaryFile("w+", errors="replace") as said,
@@ -161,7 +161,6 @@ def replay(arguments: argparse.Namespace) -> int:
                     arguments.seed,
                     arguments.case,
                     Path(place),
-                    arguments.known,
                 )
             )
         except BaseException:
@@ -181,7 +180,6 @@ def main() -> int:
     parser.add_argument("--attack", action="append", choices=ATTACKS, help="only this; repeat")
     parser.add_argument("--case", type=int, help="repeat only this case of one attack")
     parser.add_argument("--workers", type=int, default=2, help="how many attacks run at once")
-    parser.add_argument("--known", action="store_true", help="also what is known to fail")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.seed is None:
@@ -196,7 +194,6 @@ def main() -> int:
             int(start),
             float(seconds),
             int(cases),
-            arguments.known,
         )
         return 0
     if arguments.case is not None:
@@ -208,8 +205,6 @@ def main() -> int:
 
     print(f"headstart {headstart.__version__} in {Path(headstart.__file__).parent}")
     print(f"seed {arguments.seed}, about {arguments.minutes:g} minutes: {', '.join(names)}")
-    if not arguments.known:
-        print("known defects of reading logs are left out (--known: see tools/torture/logs.py)")
     shares = {name: importlib.import_module(name).SHARE for name in names}
     whole = 60.0 * arguments.minutes * arguments.workers / sum(shares.values())
     order = sorted(names, key=lambda name: -shares[name])  # the longest first
@@ -221,7 +216,6 @@ def main() -> int:
     for name, count in counts.items():
         for kind, (case, verdict, message) in count.first.items():
             again = f"--attack {name} --seed {arguments.seed} --case {case}"
-            again += " --known" if arguments.known else ""
             print(f"\n{name}: {verdict}, {count.alike[kind]} times: {message[:500]}\n    {again}")
     print(f"\n{'attack':<12}{'cases':>8}{'accepted':>10}{'raw':>8}{'changed':>9}{'seconds':>9}")
     for name, count in counts.items():

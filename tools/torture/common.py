@@ -37,7 +37,6 @@ class Case:
     seed: int
     number: int
     folder: Path
-    known: bool = False  # also what is known not to work yet
 
     @functools.cached_property
     def rng(self) -> np.random.Generator:

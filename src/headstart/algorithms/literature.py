@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from headstart.algorithms.registry import Recipe, register
 from headstart.rules import UCB, Forced, Thompson
+from headstart.rules.thompson import DEFAULT_SCALE
 from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
 
 __all__ = [
@@ -87,7 +88,7 @@ def lints(
     seed: Any = None,
     *,
     lam: float | str = 1.0,
-    scale: float | str = 1.0,
+    scale: float | str = DEFAULT_SCALE,
     horizon: int = 250,
     bound: float = 1.0,
     delta: float | None = None,
@@ -185,7 +186,7 @@ def projected_ts(
     *,
     lam1: float | str = "plug-in",
     lam2: float | str = "plug-in",
-    scale: float | str = 1.0,
+    scale: float | str = DEFAULT_SCALE,
     rank: int | str = "log-gap",
     pca: str = "corrected",
     shrink: str = "zero",
@@ -219,7 +220,7 @@ def meta_ts(
     seed: Any = None,
     *,
     lam: float = 1.0,
-    scale: float | str = 1.0,
+    scale: float | str = DEFAULT_SCALE,
     forced_rounds: int | None = None,
     estimate: str = "least-squares",
     paper: bool = False,
@@ -241,7 +242,7 @@ def meta_ts_unforced(
     seed: Any = None,
     *,
     lam: float = 1.0,
-    scale: float | str = 1.0,
+    scale: float | str = DEFAULT_SCALE,
     **bandit: Any,
 ) -> Recipe:
     """M-TS without forced rounds, as a control: ridge estimates from all rounds."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from headstart.algorithms.registry import Recipe, register
 from headstart.rules import UCB, Thompson
+from headstart.rules.thompson import DEFAULT_SCALE
 from headstart.transfer import EmpiricalBayes, Mixture
 
 __all__ = ["DEFAULT", "empirical_bayes", "empirical_bayes_ts", "mixture"]
@@ -41,7 +42,7 @@ def empirical_bayes_ts(
     dim: int,
     seed: Any = None,
     *,
-    scale: float | str = 1.0,
+    scale: float | str = DEFAULT_SCALE,
     decay_tasks: float | str = "auto",
     intercept: bool = False,
     **bandit: Any,

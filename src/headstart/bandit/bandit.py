@@ -5,21 +5,24 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
 from headstart.bandit.batch import Choices
-from headstart.bandit.journal import Journal, Replayed, read_lines
+from headstart.bandit.encoding import check_kinds
+from headstart.bandit.journal import Journal, Replayed, replay_lines
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.bandit.report import Report, make_report
+from headstart.bandit.observation import add_task_evidence
+from headstart.bandit.queries import BanditQueries
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
-from headstart.errors import ChoiceError, InputError, TaskError
 from headstart.features.conversion import Features
-from headstart.features.reader import ContextReader
-from headstart.model.base import BasePrior
+from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
+from headstart.features.transformer import encoder_of
+from headstart.model.evidence import Evidence
 from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
@@ -32,13 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["Bandit", "load"]
 
 
-class Bandit:
+class Bandit(BanditQueries):
     """A contextual bandit for many related tasks, which learns the prior that they share.
 
     Parameters
     ----------
-    dim : int
-        The number of features of a context.
+    dim : int, Schema or transformer
+        The number of features of a context; a :class:`~headstart.Schema` of the fields of contexts
+        and actions; or anything fitted that has ``transform`` and a fixed width, such as a
+        scikit-learn ``ColumnTransformer``.
     transfer : Transfer, default EmpiricalBayes()
         How to learn a prior from other tasks.
     rule : Rule, default UCB()
@@ -88,7 +93,7 @@ class Bandit:
 
     def __init__(
         self,
-        dim: int,
+        dim: int | Any,
         transfer: Transfer | None = None,
         rule: Rule | None = None,
         noise: float | str = "auto",
@@ -99,14 +104,16 @@ class Bandit:
         choice_window: int = 4096,
         half_life: float | None = None,
     ) -> None:
-        dim = checks.dimension(dim)
+        encoder = encoder_of(dim)
+        names = None if encoder is None else encoder.feature_names
+        dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)
         transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         check_kinds(transfer, rule)
         intercept = transfer.unit_free if intercept is None else intercept
-        features = Features(dim, intercept=intercept)
+        features = Features(dim, names, intercept=intercept)
         transfer = transfer.with_constant(intercept)
         if isinstance(noise, str):
             checks.one_of("noise", noise, ("auto",))
@@ -116,6 +123,7 @@ class Bandit:
         choice_window = checks.integer("choice_window", choice_window, 1)
         cache_size = checks.integer("cache_size", cache_size, 1)
         ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
+        ledger.items = new_items(encoder, features)
         rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
         if transfer.keeps_forced and not rule.forces:
             warnings.warn(
@@ -124,7 +132,8 @@ class Bandit:
                 stacklevel=2,
             )
         seed = seed_as_integer(seed)
-        self._state = BanditState(ledger, rule, ContextReader(features), seed, os.urandom(16))
+        reader = ContextReader(features, encoder=encoder)
+        self._state = BanditState(ledger, rule, reader, seed, os.urandom(16))
 
     @classmethod
     def from_fit(
@@ -181,45 +190,6 @@ class Bandit:
         """The number of features of a context, without the intercept."""
         return self._state.reader.features.context_dim
 
-    @property
-    def transfer(self) -> Transfer:
-        """How it learns a prior."""
-        return self._state.ledger.prior_state.transfer
-
-    @property
-    def rule(self) -> Rule:
-        """How it chooses."""
-        return self._state.rule
-
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features, if a data frame was passed."""
-        return self._state.reader.features.names
-
-    @property
-    def prior(self) -> BasePrior:
-        """The prior of a new task."""
-        prior: BasePrior = self._state.prior()
-        return prior
-
-    @property
-    def frozen(self) -> bool:
-        """Whether learning is stopped."""
-        return self._state.is_frozen
-
-    def __len__(self) -> int:
-        return len(self._state.task_names())
-
-    def __contains__(self, task: object) -> bool:
-        try:
-            return self._state.has_task(checks.task_name(task))
-        except InputError:
-            return False
-
-    def __iter__(self) -> Iterator[str]:
-        """The ids of all tasks, in the order they were made."""
-        return iter(self._state.task_names())
-
     def task(self, id: str | int) -> Task:
         """The task with this id, made if it is new.
 
@@ -236,7 +206,15 @@ class Bandit:
         """Delete a task: its evidence, and what it contributed to the prior."""
         self._state.delete(checks.task_name(id))
 
-    def choose_many(self, ids: Sequence[str | int], contexts: Any) -> Choices:
+    def choose_many(
+        self,
+        ids: Sequence[str | int],
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+    ) -> Choices:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
@@ -246,8 +224,16 @@ class Bandit:
         ----------
         ids : sequence of str or int
             The tasks' ids.
-        contexts : array_like of shape (tasks, arms, dim)
-            What is on offer to each task.
+        contexts : array_like of shape (tasks, arms, dim), or sequence of tables
+            What is on offer to each task. Tables, one per task, may be arrays, lists or data
+            frames, and differ in their number of arms.
+        exclude : sequence, default None
+            For each task, the arms that must not be picked (row numbers, a mask, or ids of
+            actions), or ``None``.
+        context : dict, or sequence of dict, optional
+            With a schema, the context of all tasks, or of each.
+        actions : sequence, optional
+            With a schema, the actions on offer to all tasks, or a list of those of each.
 
         Returns
         -------
@@ -265,7 +251,12 @@ class Bandit:
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise checks.refuse("ids", "a list of task ids", ids)
-        return self._state.choose_many([checks.task_name(id) for id in ids], contexts)
+        names = [checks.task_name(id) for id in ids]
+        if self.schema is not None:
+            contexts = requests_of(len(names), contexts, context, actions)
+        else:
+            contexts = plain_contexts(request_of(contexts, context, actions))
+        return self._state.choose_many(names, contexts, exclude)
 
     def freeze(self) -> None:
         """Stop learning: ``learn`` and ``close`` change nothing, and tasks can still choose."""
@@ -303,6 +294,72 @@ class Bandit:
         """
         return self._state.learn(choice, reward)
 
+    def add_evidence(self, id: str | int, evidence: Evidence) -> bool:
+        """Add the sums of rounds that were not choices of this bandit to a task.
+
+        Parameters
+        ----------
+        id : str or int
+            The task, which is made if it is new.
+        evidence : Evidence
+            Of contexts as in ``task.evidence``: with the intercept last if the bandit has one, and
+            standardized if a fit has done so.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+        """
+        return add_task_evidence(self._state, checks.task_name(id), evidence)
+
+    def fit(
+        self,
+        frame: Any,
+        *,
+        task: str,
+        reward: str,
+        weight: str | None = None,
+        features: Sequence[str] | None = None,
+        standardize: bool = True,
+    ) -> Self:
+        """Learn the prior from rows in memory, as ``headstart fit`` does from logs.
+
+        The tasks of the rows are closed tasks of the bandit afterwards. When one returns, it goes
+        on from its own evidence, and the prior it gets is without its own contribution.
+
+        Parameters
+        ----------
+        frame : pandas or Polars data frame, or dict of arrays
+            One row per round.
+        task, reward : str
+            The columns of the tasks' ids and of the rewards.
+        weight : str, optional
+            The column of the weights: a row of weight w counts as w rows.
+        features : sequence of str, optional
+            The columns of the features, in the order of arrays; all the others unless given. A
+            bandit with a schema takes its fields.
+        standardize : bool, default True
+            Whether features are centred (with an intercept) and divided by their standard
+            deviations. The bandit does so with every context by itself.
+
+        Notes
+        -----
+        It returns the bandit, which must have no tasks. Rows with missing values are refused. If
+        the bandit has a ``half_life``, the rows of a task must be in their order in time.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> rows = {"user": ["a", "a", "b"], "price": [1.0, 2.0, 1.5], "bought": [1, 0, 1]}
+        >>> bandit = hs.Bandit(dim=1, seed=0).fit(rows, task="user", reward="bought")
+        >>> len(bandit), bandit.task("a").rounds
+        (2, 2)
+        """
+        from headstart.bandit.fitting import fit_rows
+
+        fit_rows(self._state, frame, task, reward, weight, features, standardize)
+        return self
+
     def replay(self, journal: Journal | PathLike) -> Replayed:
         """Learn from the rewards in a journal that were not learned from yet.
 
@@ -319,18 +376,7 @@ class Bandit:
         -------
         Replayed
         """
-        counts = {True: 0, False: 0}
-        refused: dict[int, str] = {}
-        damaged: list[int] = []
-        for line in read_lines(journal):
-            if line.token is None:
-                damaged.append(line.number)
-                continue
-            try:
-                counts[self._state.replay(line.token, line.reward)] += 1
-            except (ChoiceError, InputError, TaskError) as error:
-                refused[line.number] = str(error)
-        return Replayed(counts[True], counts[False], refused, damaged)
+        return replay_lines(journal, self._state.replay)
 
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""
@@ -341,7 +387,12 @@ class Bandit:
 
     @classmethod
     def load(
-        cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
+        cls,
+        path: PathLike,
+        *,
+        transfer: Transfer | None = None,
+        rule: Rule | None = None,
+        schema: Any = None,
     ) -> Self:
         """The bandit that was saved at a path.
 
@@ -355,34 +406,29 @@ class Bandit:
         transfer, rule : Transfer, Rule, optional
             Those of the saved bandit, if they are not classes of this library: a file holds
             settings, never code.
+        schema : transformer, optional
+            The transformer of the saved bandit, if it has one. A :class:`~headstart.Schema` is in
+            the file.
         """
         from headstart.bandit import snapshot
 
         check_kinds(transfer, rule)
-        state = snapshot.unpack(path, transfer, rule)
+        state = snapshot.unpack(path, transfer, rule, schema)
         state.separate()
         return cls._of(state)
 
-    def report(self) -> Report:
-        """A summary: tasks, subspace, eigenvalues, and the gain expected for a new task."""
-        state = self._state
-        with state.lock:
-            return make_report(state.ledger, repr(state.rule), state.reader.features.intercept)
 
-
-def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None) -> Bandit:
+def load(
+    path: PathLike,
+    *,
+    transfer: Transfer | None = None,
+    rule: Rule | None = None,
+    schema: Any = None,
+) -> Bandit:
     """The bandit that was saved at a path, to continue exactly where it was.
 
     See Also
     --------
     Bandit.load : the same.
     """
-    return Bandit.load(path, transfer=transfer, rule=rule)
-
-
-def check_kinds(transfer: object, rule: object) -> None:
-    """Refuse what is neither a transfer nor ``None``, and what is neither a rule nor ``None``."""
-    if not isinstance(transfer, Transfer | None):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
-    if not isinstance(rule, Rule | None):
-        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+    return Bandit.load(path, transfer=transfer, rule=rule, schema=schema)

@@ -1,19 +1,33 @@
-"""Many choices at once: one for each of many tasks, made in one call."""
+"""Many choices at once: of many tasks in one call, or several of one task."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from headstart import checks
 from headstart.bandit.choice import Choice
+from headstart.errors import InputError
+from headstart.features.conversion import allowed_arms
+from headstart.features.reader import ContextReader, Offer
 from headstart.random import Streams
 from headstart.records import Array
-from headstart.rules import Propensities, Rule
+from headstart.rules import Pick, Propensities, Rule
+from headstart.rules.clipping import check_arms
 
-__all__ = ["Choices", "propensities_of"]
+__all__ = [
+    "Choices",
+    "Decision",
+    "check_k",
+    "check_tables",
+    "decide_many",
+    "pair_up",
+    "read_tables",
+]
 
 
 class Choices(Sequence[Choice]):
@@ -64,9 +78,168 @@ class Choices(Sequence[Choice]):
         return f"Choices of {len(self)} tasks"
 
 
-def propensities_of(
-    rule: Rule, belief: Any, table: Array, seed: int, key: Any, position: int, allowed: Any
-) -> Propensities:
-    """The propensities of a choice, by random numbers of their own: no decision depends on it."""
-    stream = Streams(seed).at(key, position, stream=1)
-    return rule.propensities(belief, table, stream, allowed)
+class Decision:
+    """What a choice was made from; called, it gives the propensities of the choice.
+
+    Attributes
+    ----------
+    rule, belief, table
+        The rule, the belief, and the arms as the model sees them.
+    seed, key, position
+        Where the choice's random numbers come from.
+    allowed
+        The arms that could be picked; ``None`` for all.
+    before
+        The arms that were picked for the positions before, in a ranking.
+    """
+
+    __slots__ = ("allowed", "before", "belief", "key", "position", "rule", "seed", "table")
+
+    def __init__(
+        self,
+        rule: Rule,
+        belief: Any,
+        table: Array,
+        seed: int,
+        key: Any,
+        position: int,
+        allowed: Any,
+        before: Sequence[int] = (),
+    ) -> None:
+        self.rule, self.belief, self.table = rule, belief, table
+        self.seed, self.key, self.position = seed, key, position
+        self.allowed, self.before = allowed, before
+
+    def __call__(self) -> Propensities:
+        """The propensities, by random numbers of their own: no decision depends on it."""
+        stream = Streams(self.seed).at(self.key, self.position, stream=1)
+        if self.before:
+            rank = self.rule.rank_propensities
+            return rank(self.belief, self.table, stream, self.before, self.allowed)
+        return self.rule.propensities(self.belief, self.table, stream, self.allowed)
+
+
+def read_tables(
+    reader: ContextReader, contexts: Any, exclude: Any, tasks: int, write_items: Any = ()
+) -> tuple[Offer, list[Any]]:
+    """What is on offer to several tasks, and which arms each may pick (``None`` for all)."""
+    frames = isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts)
+    if reader.encoder is not None:
+        offer = reader.read_requests(contexts, write_items)
+    elif frames or is_ragged(contexts):
+        offer = read_ragged(reader, contexts, tasks)
+    else:
+        offer = reader.read_many(contexts, tasks)
+    if exclude is None:
+        return offer, [None] * tasks
+    want = f"a sequence of {tasks}, for each task its excluded arms or None"
+    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, (Sequence, np.ndarray)):
+        raise checks.refuse("exclude", want, exclude)
+    if len(exclude) != tasks:
+        raise InputError(f"exclude must be {want}; got {len(exclude)}")
+    allowed = []
+    for at, (rows, given) in enumerate(zip(exclude, offer[0], strict=True)):
+        with errors_at("exclude", at):
+            ids = offer.labels[at] if offer.has_ids else None
+            allowed.append(allowed_arms(rows, len(given), ids))
+    return offer, allowed
+
+
+def check_tables(rule: Rule, tables: Any, allowed: Sequence[Any]) -> None:
+    """Refuse numbers of arms for which a rule cannot keep the bounds on their probabilities."""
+    if rule.bounds is not None:
+        for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
+            count = len(table) if mask is None else int(mask.sum())
+            check_arms(rule.bounds, count, f" of contexts[{at}]")
+
+
+def is_ragged(contexts: Any) -> bool:
+    """Whether contexts are a list of tables that differ in their number of arms."""
+    if isinstance(contexts, (np.ndarray, str, bytes)) or not isinstance(contexts, Sequence):
+        return False
+    tables = all(
+        isinstance(part, (Sequence, np.ndarray)) and np.ndim(part) for part in contexts[:1]
+    )
+    sized = tables and all(hasattr(part, "__len__") for part in contexts)
+    return sized and len({len(part) for part in contexts}) > 1
+
+
+def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Offer:
+    """As :meth:`ContextReader.read_many`, for tables with different numbers of arms, or frames."""
+    if len(contexts) != tasks:
+        raise InputError(f"contexts must hold {tasks} tables, one per task; got {len(contexts)}")
+    features, given = reader.features, []
+    for at, table in enumerate(contexts):
+        with errors_at("contexts", at):
+            values, _, names = features.read(table)
+        features = features._replace(names=names)
+        given.append(values.copy())
+    flat = np.concatenate(given)
+    sizes = reader.check_sizes(flat, float(np.vdot(flat, flat)))
+    names = reader.features.names if features.names == reader.features.names else features.names
+    return Offer(given, [features.transform(values) for values in given], names, sizes)
+
+
+@contextlib.contextmanager
+def errors_at(argument: str, at: int) -> Iterator[None]:
+    """Errors about one entry of an argument, which name the entry."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).removeprefix(argument)
+        raise InputError(f"{argument}[{at}]{text}") from None
+
+
+def decide_many(
+    rule: Rule, beliefs: Sequence[Any], tables: Any, streams: Sequence[Any], allowed: Sequence[Any]
+) -> Pick:
+    """One decision for each of several tasks, those with equally many arms at a time.
+
+    Arms that may not be picked are left out of the tables, which leaves the decisions the same.
+    """
+    if isinstance(tables, np.ndarray) and not any(mask is not None for mask in allowed):
+        return rule.choose_many(beliefs, tables, streams)
+    offered = [
+        np.arange(len(table)) if mask is None else mask.nonzero()[0]
+        for table, mask in zip(tables, allowed, strict=True)
+    ]
+    arms, scores = np.empty(len(beliefs), dtype=np.intp), np.empty(len(beliefs))
+    forced = np.zeros(len(beliefs), dtype=bool)
+    counts = np.array([len(rows) for rows in offered])
+    for count in np.unique(counts):
+        places = np.flatnonzero(counts == count).tolist()
+        pick = rule.choose_many(
+            [beliefs[at] for at in places],
+            np.stack([tables[at][offered[at]] for at in places]),
+            [streams[at] for at in places],
+        )
+        arms[places] = [offered[at][arm] for at, arm in zip(places, pick.arm.tolist(), strict=True)]
+        scores[places], forced[places] = pick.score, pick.forced
+    return Pick(arms, scores, forced)
+
+
+def check_k(k: Any, arms: int, allowed: Any, window: int) -> int:
+    """The number of arms to pick, refused if there are not so many or learning could not follow."""
+    left = arms if allowed is None else int(allowed.sum())
+    if checks.integer("k", k, 1) > left:
+        raise InputError(f"k must be at most the {left} arms that may be picked; got {k}")
+    if k > window:
+        raise InputError(f"k must be at most choice_window, which is {window}; got {k}")
+    return int(k)
+
+
+def pair_up(choices: Any, rewards: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Choices and rewards as lists of the same length."""
+    sequence = isinstance(choices, (list, tuple, Sequence)) and not isinstance(choices, bytes)
+    if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
+        raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
+    try:
+        listed = list(rewards)
+    except TypeError:
+        raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
+    if len(listed) != len(choices):
+        raise InputError(
+            f"reward must hold as many numbers as there are choices, {len(choices)}; "
+            f"got {len(listed)}"
+        )
+    return list(choices), listed

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
 from headstart import checks
 from headstart.bandit.choice import Choice
-from headstart.errors import FileError
+from headstart.errors import ChoiceError, FileError, InputError, TaskError
 from headstart.features.conversion import check_reward
 from headstart.storage import atomic
 
-__all__ = ["Journal", "Replayed"]
+__all__ = ["Journal", "Replayed", "replay_lines"]
 
 
 class Replayed(NamedTuple):
@@ -129,6 +129,24 @@ def append_errors(path: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:  # the latter from a file that is closed
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(f"path {str(path)!r} cannot be appended to ({reason})") from error
+
+
+def replay_lines(
+    journal: Journal | atomic.PathLike, replay: Callable[[str, Any], bool]
+) -> Replayed:
+    """What came of the lines of a journal; ``replay`` says whether a line was learned from now."""
+    counts = {True: 0, False: 0}
+    refused: dict[int, str] = {}
+    damaged: list[int] = []
+    for line in read_lines(journal):
+        if line.token is None:
+            damaged.append(line.number)
+            continue
+        try:
+            counts[replay(line.token, line.reward)] += 1
+        except (ChoiceError, InputError, TaskError) as error:
+            refused[line.number] = str(error)
+    return Replayed(counts[True], counts[False], refused, damaged)
 
 
 class Line(NamedTuple):

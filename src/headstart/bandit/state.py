@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.batch import Choices, propensities_of
+from headstart.bandit.batch import (
+    Choices,
+    Decision,
+    check_k,
+    check_tables,
+    decide_many,
+    pair_up,
+    read_tables,
+)
 from headstart.bandit.choice import Choice, check_choice, choice_id
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.errors import ChoiceError, HeadstartError, InputError, TaskError
+from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
-from headstart.features.reader import ContextReader
+from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.schema.encoder import EncodedRows
+from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -85,7 +93,7 @@ class BanditState:
         with self.lock:
             self.ledger.finish()
             shared = {name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")}
-            return shared | {"ledger": self.ledger.copied(), "reader": copy.copy(self.reader)}
+            return shared | {"ledger": self.ledger.copied(), "reader": self.reader.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -99,7 +107,7 @@ class BanditState:
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
-            self.reader = ContextReader(features)
+            self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
                 self.ledger.prior_state.restore(base=fit, state=fit.state)
@@ -171,9 +179,21 @@ class BanditState:
         with self.lock:
             self.ledger.entry(name)
             features = self.reader.features
-            rows = features.transform(features.read(contexts)[0])
+            if self.reader.encoder is None:
+                given = features.read(plain_contexts(contexts))[0]
+            else:
+                given = self.encode(name, contexts).table
+            rows = features.transform(given)
             with self.ledger.prior_state.preserved():
                 return self.ledger.belief_for(name, rows), rows
+
+    def encode(self, name: str, contexts: Any) -> EncodedRows:
+        """The rows of actions, as a task would choose from them now."""
+        with self.lock:
+            self.ledger.entry(name)
+            if self.reader.encoder is None:
+                raise HeadstartError("the bandit has no schema: contexts are taken as they are")
+            return self.reader.encode(contexts, self.ledger.item_writer(name))[0]
 
     def refresh(self, name: str) -> None:
         """Let a running task take the newest prior."""
@@ -201,20 +221,29 @@ class BanditState:
                     return
             # Another call has changed something meanwhile: once more.
 
-    def choose(self, name: str, contexts: Any, exclude: Any) -> Choice:
-        """Choose an arm for a task."""
+    def choose(
+        self, name: str, contexts: Any, exclude: Any, k: Any = None
+    ) -> Choice | list[Choice]:
+        """Choose an arm for a task, or with ``k`` so many different ones, best first."""
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
-            offer = self.reader.read(contexts)
+            offer = self.reader.read(contexts, ledger.item_writer(name))
             given, rows = offer[:2]
-            allowed = None if exclude is None else allowed_arms(exclude, len(rows))
+            allowed = None
+            if exclude is not None:
+                allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
+            if k is not None:
+                k = check_k(k, len(rows), allowed, ledger.choice_window)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared[0], self.stream_key(name, cached)
             position = number - entry.first_number
             rng: Any = Stream(self.streams, key, position)
-            arm, score, forced = rule.choose(belief, rows, rng, allowed)
+            if k is None:
+                picks = [rule.choose(belief, rows, rng, allowed)]
+            else:
+                picks = rule.rank(belief, rows, rng, k, allowed)
             changed = entry.cached is not cached and entry.cached is not None
             if changed or entry.next_number != number:
                 raise TaskError(
@@ -222,27 +251,35 @@ class BanditState:
                     f"signal handler, or the rule, use the bandit?): choose again"
                 )
             # Nothing can be refused from here on.
-            ledger.record_choice(name, prepared, key, is_frozen=is_frozen)
+            ledger.record_choice(name, prepared, key, is_frozen=is_frozen, count=len(picks))
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
-        propensities = partial(
-            propensities_of, rule, belief, rows, self.seed, key, position, allowed
-        )
-        row, features = set_read_only(rows[arm].copy()), self.reader.features
-        context = row[: features.context_dim]
-        if features.scale is not None:
-            context = set_read_only(given[arm].copy())
-        return Choice(
-            arm, score, name, number, bool(forced), context, self.origin, propensities, epoch, row
-        )
+        features, choices = self.reader.features, []
+        arms: list[int] = []
+        for arm, score, forced in picks:
+            place = self.seed, key, position, allowed, tuple(arms)
+            decision = Decision(rule, belief, rows, *place)
+            row = set_read_only(rows[arm].copy())
+            context = row[: features.context_dim]
+            if features.scale is not None:
+                context = set_read_only(given[arm].copy())
+            which = name, number + len(arms), bool(forced)
+            action = offer.labels and offer.labels[arm]
+            choices.append(
+                Choice(arm, score, *which, context, self.origin, decision, epoch, row, action)
+            )
+            arms.append(arm)
+        return choices[0] if k is None else choices
 
-    def choose_many(self, names: list[str], contexts: Any) -> Choices:
+    def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
         """Choose an arm for each of several tasks."""
         with self.lock:
             ledger, rule = self.ledger, self.rule
             ledger.finish()
-            offer = self.reader.read_many(contexts, len(names))
+            writers = [ledger.item_writer(name) for name in names]
+            offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
+            check_tables(rule, offer[0], allowed)
             given, tables = offer[:2]
             for name in names:
                 entry = ledger.entries.get(name)
@@ -260,7 +297,7 @@ class BanditState:
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
-            arms, scores, forced = rule.choose_many(beliefs, tables, streams)
+            arms, scores, forced = decide_many(rule, beliefs, tables, streams, allowed)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
@@ -269,14 +306,12 @@ class BanditState:
         def make(at: int) -> Choice:
             arm, key, position = int(arms[at]), streams[at].key, streams[at].place
             rows = tables[at]
-            propensities = partial(
-                propensities_of, rule, beliefs[at], rows, self.seed, key, position, None
-            )
-            context, row = set_read_only(given[at, arm].copy()), set_read_only(rows[arm].copy())
+            decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
+            context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
             place = names[at], numbers[at], bool(forced[at])
-            return Choice(
-                arm, float(scores[at]), *place, context, self.origin, propensities, epoch, row
-            )
+            action = offer.labels and offer.labels[at] and offer.labels[at][arm]
+            score, origin = float(scores[at]), self.origin
+            return Choice(arm, score, *place, context, origin, decision, epoch, row, action)
 
         return Choices(arms, scores, names, make)
 
@@ -332,7 +367,8 @@ class BanditState:
             reward = check_reward(reward)
         if self.ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
-        return name, epoch, number, row, float(reward), choice.forced
+        item = None if self.ledger.items is None else item_key(choice.action)
+        return name, epoch, number, row, float(reward), choice.forced, item
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""
@@ -373,20 +409,3 @@ def separate_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=separate_after_fork)
-
-
-def pair_up(choices: Any, rewards: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Choices and rewards as lists of the same length."""
-    sequence = isinstance(choices, (list, tuple, Sequence)) and not isinstance(choices, bytes)
-    if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
-        raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
-    try:
-        listed = list(rewards)
-    except TypeError:
-        raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
-    if len(listed) != len(choices):
-        raise InputError(
-            f"reward must hold as many numbers as there are choices, {len(choices)}; "
-            f"got {len(listed)}"
-        )
-    return list(choices), listed

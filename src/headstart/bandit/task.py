@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
 from headstart import checks
+from headstart.features.reader import request_of
 from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.bandit.choice import Choice
+    from headstart.bandit.explanation import Explanation
     from headstart.bandit.state import BanditState
     from headstart.model.base import BaseBelief
     from headstart.model.evidence import Evidence
@@ -80,21 +82,90 @@ class Task:
         """The posterior: a prior without the task's own evidence, and its evidence."""
         return self._state.belief(self._id)
 
-    def choose(self, contexts: Any, exclude: Any = None) -> Choice:
-        """Choose one of the arms on offer.
+    @overload
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: None = None,
+    ) -> Choice: ...
+    @overload
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int,
+    ) -> list[Choice]: ...
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int | None = None,
+    ) -> Choice | list[Choice]:
+        """Choose one of the arms on offer, or several different ones.
 
         Parameters
         ----------
         contexts : array_like of shape (K, dim), or data frame
-            One row of features per arm.
-        exclude : sequence of int or of bool, default None
-            Arms that must not be picked: row numbers, or a mask.
+            One row of features per arm. With a schema, the actions.
+        exclude : sequence of int, of bool or of ids, default None
+            Arms that must not be picked: row numbers, a mask, or ids of actions.
+        context : dict, optional
+            With a schema, the fields of the context by name. They may be columns of a frame of
+            actions instead.
+        actions : list of dict, data frame, array with names, or list of ids, optional
+            With a schema, the actions on offer: each a dict of its fields and its ``id``, or a row.
+        k : int, optional
+            How many arms to pick, for example the length of a list that is shown.
 
         Returns
         -------
-        Choice
+        Choice or list of Choice
+            With ``k``, a list of ``k`` choices of different arms, best first. Each is learned from
+            by itself, and its propensities are those given the arms before it in the list.
+
+        Notes
+        -----
+        Position after position, the rule picks among the arms that are left. A draw of Thompson
+        sampling ranks all arms, unless its rule explores uniformly (``explore``): then every
+        position has a draw of its own. All choices of a list are made from the same belief.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> task = hs.Bandit(dim=2, seed=0).task("user-42")
+        >>> choices = task.choose([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], k=2)
+        >>> task.learn(choices, [0.0, 1.0])
+        True
         """
-        return self._state.choose(self._id, contexts, exclude)
+        return self._state.choose(self._id, request_of(contexts, context, actions), exclude, k)
+
+    def encode(self, contexts: Any = None, *, context: Any = None, actions: Any = None) -> Any:
+        """The rows that the schema makes of actions, as the task would choose from them now.
+
+        ``choose`` accepts them in place of the actions and decides on them as they are, so that a
+        decision can be repeated when more is known of the items.
+
+        Parameters
+        ----------
+        contexts, context, actions
+            As for :meth:`choose`.
+
+        Returns
+        -------
+        EncodedRows
+            With ``table``, an array of shape (K, dim), and ``labels``, the ids of the actions.
+        """
+        return self._state.encode(self._id, request_of(contexts, context, actions))
 
     def learn(self, choice: Any, reward: Any) -> bool:
         """Learn the reward of a choice of this task, or of several.
@@ -120,13 +191,57 @@ class Task:
         """
         return self._state.learn(choice, reward, self._id)
 
-    def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:
+    def observe(self, contexts: Any, rewards: Any, weight: Any = None) -> bool:
+        """Learn from rounds that were not choices of this bandit, such as rows of a log.
+
+        Parameters
+        ----------
+        contexts : array_like of shape (n, dim), or data frame
+            The context of the arm that was picked in each round.
+        rewards : array_like of shape (n,)
+            The reward of each round.
+        weight : float, or array_like of shape (n,), optional
+            How often each round counts: 1 unless given. A round of weight 0 is left out.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+
+        Notes
+        -----
+        The evidence is the same as if the bandit had chosen these contexts and learned these
+        rewards, and does not depend on how rounds are divided into calls. Unlike ``learn``, it
+        cannot tell whether rounds are passed twice, and a journal does not record it.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> task = hs.Bandit(dim=2, seed=0).task("user-42")
+        >>> task.observe([[1.0, 0.0], [0.0, 1.0]], [0.3, 0.8], weight=[1.0, 2.0])
+        True
+        >>> task.rounds, task.evidence.rounds
+        (2, 3.0)
+        """
+        from headstart.bandit.observation import observe_rounds
+
+        return observe_rounds(self._state, self._id, contexts, rewards, weight)
+
+    def predict(
+        self,
+        contexts: Any = None,
+        level: float = 0.95,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        of_reward: bool = False,
+    ) -> Prediction:
         """Expected rewards of arms, with intervals.
 
         Parameters
         ----------
-        contexts : array_like of shape (K, dim), or data frame
-            One row of features per arm.
+        contexts, context, actions
+            As for :meth:`choose`.
         level : float, default 0.95
             The probability with which an interval contains the expected reward.
         of_reward : bool, default False
@@ -140,11 +255,58 @@ class Task:
 
         level = checks.fraction("level", level, open_ends=True)
         of_reward = checks.flag("of_reward", of_reward)
-        belief, rows = self._state.belief_for(self._id, contexts)
+        belief, rows = self._state.belief_for(self._id, request_of(contexts, context, actions))
         mean, width = belief.predict(rows), belief.width(rows)
         spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
         half = float(ndtri(0.5 + level / 2.0)) * spread
         return Prediction(mean, mean - half, mean + half, level)
+
+    def explain(
+        self, choice: Choice, *, against: int | str = "runner-up", level: float = 0.95
+    ) -> Explanation:
+        """Which features made an arm win, and what sets this task apart from the average one.
+
+        Parameters
+        ----------
+        choice : Choice
+            A choice of this task, made in this process: a token does not carry the other arms.
+        against : "runner-up", "average" or int, default "runner-up"
+            What the arm is compared with: the next best arm by the rule's index (by the expected
+            reward if the rule draws at random), the mean of the other arms, or another arm.
+        level : float, default 0.95
+            The probability of the intervals.
+
+        Returns
+        -------
+        Explanation
+            A record that prints as two tables.
+
+        Notes
+        -----
+        Everything is as it was when the choice was made. Later rewards do not change it.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> bandit = hs.Bandit(2, hs.Independent(), hs.Greedy(), noise=1.0, intercept=True, seed=0)
+        >>> task = bandit.task("ann")
+        >>> task.observe([[1.0, 0.0], [0.0, 1.0]] * 20, [3.0, 1.0] * 20)
+        True
+        >>> task.explain(task.choose([[1.0, 0.5], [0.0, 1.0]]))
+        ann#0: arm 0 beside arm 1 (intervals of 95%)
+          expected reward +1.756 [+1.029, +2.483], bonus for being less known +0, propensity 1
+          feature  arm 0  other  contribution            interval
+          x0           1      0        +1.608   [+0.4323, +2.784]
+          x1         0.5      1       +0.1483  [-0.4396, +0.7362]
+        what sets the task apart: coefficients beside those of an average task
+          feature       task          interval  average  difference
+          x0           1.608   [0.4323, 2.784]        0      +1.608
+          intercept    1.311   [0.1615, 2.461]        0      +1.311
+          x1         -0.2966  [-1.472, 0.8791]        0     -0.2966
+        """
+        from headstart.bandit.explanation import explain_choice
+
+        return explain_choice(self._state, self._id, choice, against, level)
 
     def refresh(self) -> None:
         """Take the newest prior, which never holds this task's own evidence."""

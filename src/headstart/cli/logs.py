@@ -227,6 +227,8 @@ def evaluate(
     clip: Annotated[
         float | None, typer.Option(help="Limit of importance weights; none by default.")
     ] = None,
+    cluster: Cluster = None,
+    workers: Workers = None,
     out: Out = Path("results/evaluation"),
     as_json: Json = False,
 ) -> None:
@@ -255,6 +257,8 @@ def evaluate(
             intercept=intercept,
             standardize=standardize,
             clip=clip,
+            cluster=cluster,
+            workers=workers,
             progress=progress,
         )
     path = write_page(found, out)
@@ -288,6 +292,8 @@ def check(
     format: LogFormat = None,
     on_bad_rows: OnBadRows = "error",
     storage: Storage = None,
+    cluster: Cluster = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used."""
@@ -299,7 +305,7 @@ def check(
         logs, columns, on_bad_rows=on_bad_rows, format=format, storage=storage_options(storage)
     )
     with progress_bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
-        profile = run(opened, progress=progress)
+        profile = run(opened, cluster=cluster, workers=workers, progress=progress)
     if as_json:
         print_json(profile.summary())
     else:

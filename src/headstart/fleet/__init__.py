@@ -3,8 +3,8 @@
 It needs ``pip install 'headstart[fleet]'``.
 """
 
-from headstart.fleet.checking.profile import Profile
-from headstart.fleet.checking.scan import check
+from headstart.fleet.check.profile import Profile
+from headstart.fleet.check.scan import check
 from headstart.fleet.evaluation.evaluate import evaluate
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.fit import Fitted, fit

@@ -43,6 +43,7 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
+from headstart.transfer.pooled_fit import fit_standardized
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -283,11 +284,15 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
         check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
     every = Evidence.unpack(tasks.pooled(), logs.width)
     odd = oddities(logs.feature_names, logs.intercept, every, summary.sampled)
-    if plan.standardize:
-        tasks.units = Units.of(every, constant=logs.dim if logs.intercept else None)
-        every = tasks.units.evidence(every)
     with one_blas_thread():
-        state = plan.transfer.refit_partitions(tasks, plan.noise)
+        state, every, _, _ = fit_standardized(
+            plan.transfer,
+            tasks,
+            every,
+            plan.noise,
+            intercept=logs.intercept,
+            standardize=plan.standardize,
+        )
     return Fitted(
         transfer=plan.transfer,
         noise=plan.noise,

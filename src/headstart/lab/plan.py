@@ -15,7 +15,8 @@ from headstart.errors import InputError
 from headstart.lab.engine import Probe, Trace, check_sizes
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.policies import AnyPolicy
-from headstart.records import Array, Settings
+from headstart.records import Array
+from headstart.settings import Settings
 from headstart.worlds.base import World
 
 if TYPE_CHECKING:

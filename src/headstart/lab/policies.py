@@ -17,8 +17,8 @@ import numpy as np
 from headstart import checks
 from headstart.algorithms import ALGORITHMS, Algorithm, Recipe
 from headstart.errors import InputError
-from headstart.records import Settings
 from headstart.rules import Rule
+from headstart.settings import Settings
 from headstart.transfer import Transfer
 from headstart.worlds.base import Population
 

@@ -100,7 +100,7 @@ class BaseBelief(Record, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        reset_inherited(cls, BaseBelief, ("loop_form", "stack"))
+        reset_inherited(cls, BaseBelief, ("gaussian_parts", "loop_form", "stack"))
 
     @property
     def dim(self) -> int:
@@ -179,5 +179,13 @@ class BaseBelief(Record, ABC):
         """θ̂ and F, if compiled loops may compute :meth:`predict`, :meth:`width` and draws by them.
 
         They are xᵀθ̂, ‖Fᵀx‖ and θ̂ + v F z with standard normal z.
+        """
+        return None
+
+    def gaussian_parts(self) -> tuple[Array, Array, Array] | None:
+        """Weights, means θ̂ and roots F of the Gaussians that :meth:`draw` draws from.
+
+        The shapes are ``(..., G)``, ``(..., G, d)`` and ``(..., G, d, d)``; a draw is θ̂ + v F z of
+        the group that is drawn by its weight. ``None`` if draws are of another kind.
         """
         return None

@@ -267,6 +267,10 @@ class Belief(BaseBelief):
             return None
         return (mean, root) if mean.flags.c_contiguous and root.flags.c_contiguous else None
 
+    def gaussian_parts(self) -> tuple[Array, Array, Array]:
+        """One Gaussian."""
+        return np.ones((*self.batch, 1)), self.mean[..., None, :], self.root[..., None, :, :]
+
 
 def einsum_vecdot(left: Array, right: Array) -> Array:
     """The form of :func:`numpy.vecdot` for NumPy 1."""

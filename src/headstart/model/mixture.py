@@ -240,6 +240,10 @@ class MixtureBelief(BaseBelief):
         draws: Array = mean + np.asarray(scale)[..., None] * (root @ z[..., None])[..., 0]
         return draws
 
+    def gaussian_parts(self) -> tuple[Array, Array, Array]:
+        """The groups."""
+        return self.weights, self.parts.mean, self.parts.root
+
 
 def mixture_posterior(parts: Belief, log_start: Array) -> MixtureBelief:
     """Beliefs of the groups, each with the weight that its rewards give it.

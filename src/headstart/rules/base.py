@@ -1,4 +1,4 @@
-"""The protocol of every rule, and the base of rules that give each arm an index.
+"""The protocol of every rule.
 
 A rule sees a belief through :class:`BeliefLike`: the expected reward of a context (``predict``),
 its uncertainty (``width``), and a random draw of the parameter (``draw``). Every rule works on
@@ -7,31 +7,18 @@ its uncertainty (``width``), and a random draw of the parameter (``draw``). Ever
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from headstart import checks
-from headstart.kernels.switch import loops
-from headstart.random import CannotStack, StackedStreams
-from headstart.records import Array, Settings, reset_inherited
-from headstart.rules.ties import (
-    Allowed,
-    Rng,
-    allowed_arms,
-    best_arms,
-    best_two,
-    draw_arm,
-    select_by_uniform,
-    tie_tolerance,
-)
+from headstart.records import Array, reset_inherited
+from headstart.rules.clipping import Bounds, check_arms
+from headstart.rules.ties import Allowed, Rng, allowed_arms
+from headstart.settings import Settings
 
-__all__ = ["BeliefLike", "Indexed", "LoopForm", "Pick", "Propensities", "Rule"]
-
-CHUNK = 128  # tasks whose roots are stacked at a time: they must fit into a processor's cache
+__all__ = ["BeliefLike", "LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
 
 
 class BeliefLike(Protocol):
@@ -110,12 +97,15 @@ class Rule(Settings, ABC):
     """An acquisition rule. Rules hold settings, never state.
 
     A subclass defines :meth:`choose` and :meth:`propensities`; most rules are easier written as an
-    :class:`Indexed` rule. Everything else has a default.
+    :class:`~headstart.rules.Indexed` rule. Everything else has a default.
 
     See Also
     --------
     headstart.testing.check_rule : checks of a rule of one's own.
     """
+
+    #: The floor and the ceiling of every arm's probability, in rules that have this setting.
+    probability: Bounds = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -150,6 +140,37 @@ class Rule(Settings, ABC):
             np.array([bool(pick.forced) for pick in picks], dtype=bool),
         )
 
+    def rank(
+        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+    ) -> list[Pick]:
+        """Pick ``count`` different rows for one task, best first.
+
+        Each is picked as by :meth:`choose` among the rows that are left. The first is the one that
+        :meth:`choose` picks.
+        """
+        left = arms_left(contexts, (), allowed)
+        last = (len(contexts) if left is None else int(left.sum())) + 1 - count
+        check_arms(self.bounds, last, f" left at position {count}")
+        picks = [self.choose(belief, contexts, rng, allowed)]
+        while len(picks) < count:
+            left = arms_left(contexts, [pick.arm for pick in picks], allowed)
+            picks.append(self.choose(belief, contexts, rng, left))
+        return picks
+
+    def rank_propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: Rng,
+        before: Sequence[int],
+        allowed: Allowed = None,
+    ) -> Propensities:
+        """The probability of each row at the next position of :meth:`rank`, given those ``before``.
+
+        A subclass that overrides :meth:`rank` must override this as well.
+        """
+        return self.propensities(belief, contexts, rng, arms_left(contexts, before, allowed))
+
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None
     ) -> None:
@@ -158,6 +179,15 @@ class Rule(Settings, ABC):
         ``prior`` is what the transfer starts from, ``noise`` is R or ``None`` if it is estimated,
         and ``half_life`` is ``None`` if no reward is forgotten.
         """
+
+    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+        """The index by which the rule compares arms; ``None`` if there is none, or it is random."""
+        return None
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds that hold for every arm's probability."""
+        return self.probability
 
     @property
     def forces(self) -> bool:
@@ -171,143 +201,10 @@ class Rule(Settings, ABC):
         return None
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Indexed(Rule):
-    """Base of the rules that give each arm an index and pick the largest.
-
-    A rule of this kind implements :meth:`index`. Ties, up to rounding, break uniformly at random
-    from the caller's generator. With probability ``explore`` the arm is drawn uniformly instead, so
-    that every arm has a known, positive propensity.
-    """
-
-    explore: float = dataclasses.field(default=0.0, kw_only=True)
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        reset_inherited(cls, Indexed, ("compiled", "stackable"))
-
-    def __post_init__(self) -> None:
-        checks.fraction("explore", self.explore)
-
-    @abstractmethod
-    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
-        """The index of each arm, ``(..., K)``."""
-
-    def choose(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
-    ) -> Pick:
-        """Pick the arm with the largest index, or with probability ``explore`` any."""
-        if contexts.ndim == 2 and not getattr(belief, "batch", ()):
-            return self.choose_one(belief, contexts, rng, allowed)
-        scores = self.index(belief, contexts, rng)
-        best = best_arms(scores, allowed, belief.noise)
-        if self.explore:
-            free = rng.random(best.shape[:-1]) < self.explore
-            best = np.where(free[..., None], allowed_arms(best, allowed), best)
-        arms = select_by_uniform(best, rng.random(best.shape[:-1]))
-        return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
-
-    def choose_one(self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed) -> Pick:
-        """One decision: the arm with the largest index, found first and checked for ties then."""
-        found = self.compiled(belief, contexts, rng) if allowed is None else None
-        if found is not None:
-            arm, top, second, scores = found
-            alone = second < top - tie_tolerance(top, belief.noise)
-        else:
-            scores = self.index(belief, contexts, rng)
-            if allowed is not None:
-                scores = np.where(allowed, scores, -np.inf)
-            arm, top, second = best_two(scores)
-            alone = second < top - tie_tolerance(top, belief.noise, scores.dtype)
-        if self.explore and rng.random() < self.explore:
-            arm = draw_arm(allowed_arms(scores, allowed), rng)
-        elif not alone:
-            arm = draw_arm(best_arms(scores, allowed, belief.noise), rng)
-        else:
-            return Pick(arm, top)
-        return Pick(arm, float(scores[arm]))
-
-    @property
-    def forces(self) -> bool:
-        """It has no forced choices: those drawn by ``explore`` are not marked."""
-        return False
-
-    def choose_many(
-        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
-    ) -> Pick:
-        """As :meth:`Rule.choose_many`, by the index of stacked beliefs where that is possible."""
-        arms, scores = np.empty(len(beliefs), dtype=np.intp), np.empty(len(beliefs))
-        for start in range(0, len(beliefs), CHUNK):
-            part = slice(start, start + CHUNK)
-            chunk = beliefs[part], contexts[part], streams[part]
-            pick = self.choose_stacked(*chunk) or super().choose_many(*chunk)
-            arms[part], scores[part] = pick.arm, pick.score
-        return Pick(arms, scores, np.zeros(len(beliefs), dtype=bool))
-
-    def choose_stacked(
-        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
-    ) -> Pick | None:
-        """One decision for each belief by one call of :meth:`index`; ``None`` if it cannot be."""
-        kind = type(beliefs[0])
-        if self.explore or not self.stackable or loops() is not None:
-            return None
-        if not hasattr(kind, "stack") or any(type(belief) is not kind for belief in beliefs):
-            return None
-        stacked: Any = kind.stack(beliefs)
-        if stacked is None:
-            return None
-        rng: Any = StackedStreams(streams)
-        try:
-            scores = self.index(stacked, contexts, rng)
-        except CannotStack:
-            return super().choose_many(
-                beliefs, contexts, [stream.restarted() for stream in streams]
-            )
-        arms = scores.argmax(-1)
-        top = np.take_along_axis(scores, arms[:, None], -1)
-        tied = (scores >= top - tie_tolerance(top, stacked.noise[:, None])).sum(-1) > 1
-        for row in np.flatnonzero(tied).tolist():
-            pick = self.choose(beliefs[row], contexts[row], streams[row].restarted())
-            arms[row], top[row] = pick.arm, pick.score
-        return Pick(arms, top[:, 0])
-
-    # Shortcuts. They are not inherited by a subclass, which may override what they stand for.
-
-    @property
-    def stackable(self) -> bool:
-        """Whether :meth:`index` works for a stack of beliefs, whose ``noise`` has shape ``(n,)``.
-
-        The stack can ``predict``, tell a ``width`` and ``draw``; nothing else is known of it.
-        """
-        return False
-
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
-        """The best arm, the two largest indices and all of them, by compiled loops if they are on.
-
-        ``None`` where they are off or cannot be used.
-        """
-        return None
-
-    def propensities(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
-    ) -> Propensities:
-        """Exact: the best arms share 1 − ε, all allowed arms share ε."""
-        best = best_arms(self.index(belief, contexts, rng), allowed, belief.noise)
-        return Propensities(self.with_exploration(best / best.sum(-1, keepdims=True), allowed))
-
-    def with_exploration(self, values: Array, allowed: Allowed) -> Array:
-        """Mix the uniform distribution over the allowed arms in."""
-        everyone = allowed_arms(values, allowed)
-        uniform = everyone / everyone.sum(-1, keepdims=True)
-        mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
-        return mixed
-
-
-def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:
-    """θ̂ and F of one belief, if compiled loops are on and can be used."""
-    if loops() is None or not hasattr(belief, "loop_form"):
-        return None
-    arrays: tuple[Array, Array] | None = belief.loop_form()
-    if arrays is None or arrays[0].ndim != 1:
-        return None
-    return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None
+def arms_left(contexts: Array, before: Sequence[int], allowed: Allowed) -> Allowed:
+    """The arms of one task that may be picked after others; as ``allowed`` if there are none."""
+    if not len(before):
+        return allowed
+    left = allowed_arms(contexts[..., 0], allowed).copy()
+    left[list(before)] = False
+    return left

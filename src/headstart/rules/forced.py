@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,30 @@ import numpy as np
 from headstart import checks
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
-from headstart.rules.ties import Allowed, Rng, allowed_arms, draw_arm, select_by_uniform
+from headstart.rules.clipping import Bounds, check_arms, checked_bounds
+from headstart.rules.ties import Allowed, Mask, Rng, allowed_arms, draw_arm, select_by_uniform
 
 __all__ = ["Forced", "Uniform"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Uniform(Rule):
-    """Any arm, with equal probability; the score is the expected reward."""
+    """Any arm, with equal probability; the score is the expected reward.
+
+    With ``probability``, numbers of arms for which it is not within these bounds are refused.
+    """
+
+    probability: Bounds = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", checked_bounds(self.probability))
 
     def choose(
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick any allowed arm."""
         scores = belief.predict(contexts)
-        everyone = allowed_arms(scores, allowed)
+        everyone = self.checked_arms(allowed_arms(scores, allowed))
         if everyone.ndim == 1:
             arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
@@ -36,12 +46,19 @@ class Uniform(Rule):
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Exact: one over the number of allowed arms."""
-        everyone = allowed_arms(contexts[..., 0], allowed)
+        everyone = self.checked_arms(allowed_arms(contexts[..., 0], allowed))
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
 
-    def loop_form(self) -> LoopForm:
+    def checked_arms(self, everyone: Mask) -> Mask:
+        """The arms that may be picked, refused if there are too many or too few for the bounds."""
+        if self.probability is not None:
+            for count in np.unique(everyone.sum(-1)).tolist():
+                check_arms(self.probability, count)
+        return everyone
+
+    def loop_form(self) -> LoopForm | None:
         """Uniform in every round."""
-        return LoopForm("uniform", 0.0)
+        return None if self.probability else LoopForm("uniform", 0.0)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -49,16 +66,21 @@ class Forced(Rule):
     """Uniformly random until ``rounds`` rewards have been seen, then another rule.
 
     The forced choices are marked, so that their evidence can be kept apart: an estimate from random
-    rounds alone has no bias from choosing (:class:`~headstart.transfer.Gaussian`).
+    rounds alone has no bias from choosing (:class:`~headstart.transfer.Gaussian`). Bounds on the
+    probability of every arm (``probability``) are those of ``then``, unless others are given here.
     """
 
     rounds: int
     then: Rule
+    probability: Bounds = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "probability", checked_bounds(self.probability))
         checks.integer("rounds", self.rounds)
         if not isinstance(self.then, Rule):
             raise checks.refuse("then", "a rule", self.then)
+        if self.probability is not None and not has_bounds(self.then):
+            raise checks.refuse("then", "a rule that has a probability", self.then)
 
     def choose(
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
@@ -66,11 +88,9 @@ class Forced(Rule):
         """Pick any allowed arm while forced, else as ``then`` does."""
         forced = np.asarray(belief.rounds) < self.rounds
         if forced.ndim == 0 or forced.all() or not forced.any():
-            rule = Uniform() if forced.all() else self.then
+            rule = self.phases[0 if forced.all() else 1]
             return rule.choose(belief, contexts, rng, allowed)
-        free, later = (
-            rule.choose(belief, contexts, rng, allowed) for rule in (Uniform(), self.then)
-        )
+        free, later = (rule.choose(belief, contexts, rng, allowed) for rule in self.phases)
         return Pick(*(np.where(forced, a, b) for a, b in zip(free, later, strict=True)))
 
     def propensities(
@@ -78,11 +98,50 @@ class Forced(Rule):
     ) -> Propensities:
         """Uniform while forced, else what ``then`` says."""
         forced = np.asarray(belief.rounds) < self.rounds
-        uniform = Uniform().propensities(belief, contexts, rng, allowed)
+        first, then = self.phases
+        uniform = first.propensities(belief, contexts, rng, allowed)
         if forced.all():
             return uniform
-        later = self.then.propensities(belief, contexts, rng, allowed)
+        later = then.propensities(belief, contexts, rng, allowed)
         return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
+
+    def rank(
+        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+    ) -> list[Pick]:
+        """Any allowed arms in any order while forced, else as ``then`` does."""
+        return self.present(belief).rank(belief, contexts, rng, count, allowed)
+
+    def rank_propensities(
+        self,
+        belief: BeliefLike,
+        contexts: Array,
+        rng: Rng,
+        before: Sequence[int],
+        allowed: Allowed = None,
+    ) -> Propensities:
+        """Uniform while forced, else what ``then`` says."""
+        return self.present(belief).rank_propensities(belief, contexts, rng, before, allowed)
+
+    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+        """That of ``then``; none while forced."""
+        return self.present(belief).fixed_index(belief, contexts)
+
+    def present(self, belief: BeliefLike) -> Rule:
+        """The rule that chooses now for one task."""
+        return self.phases[0 if belief.rounds < self.rounds else 1]
+
+    @property
+    def bounds(self) -> Bounds:
+        """Its own, or those of ``then``: they hold for forced choices too."""
+        return self.then.bounds if self.probability is None else self.probability
+
+    @property
+    def phases(self) -> tuple[Rule, Rule]:
+        """The rule of the forced rounds and the rule of the others."""
+        then: Any = self.then
+        if self.probability is not None:
+            then = dataclasses.replace(then, probability=self.probability)
+        return Uniform(probability=self.bounds), then
 
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None
@@ -93,4 +152,13 @@ class Forced(Rule):
     def loop_form(self) -> LoopForm | None:
         """That of ``then``, unless it has forced rounds of its own."""
         later = self.then.loop_form()
-        return None if later is None or later.forced else later._replace(forced=self.rounds)
+        return (
+            None
+            if later is None or later.forced or self.bounds
+            else later._replace(forced=self.rounds)
+        )
+
+
+def has_bounds(rule: Rule) -> bool:
+    """Whether ``probability`` is a setting of a rule."""
+    return "probability" in getattr(rule, "__dataclass_fields__", {})

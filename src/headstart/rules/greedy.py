@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed, LoopForm
+from headstart.rules.base import BeliefLike, LoopForm
+from headstart.rules.indexed import Indexed
 from headstart.rules.ties import Rng
 
 __all__ = ["Greedy"]
@@ -24,6 +25,11 @@ class Greedy(Indexed):
         """It looks at expected rewards alone."""
         return True
 
+    @property
+    def index_is_fixed(self) -> bool:
+        """It draws nothing."""
+        return True
+
     def loop_form(self) -> LoopForm | None:
         """UCB with γ = 0."""
-        return None if self.explore else LoopForm("ucb", 0.0)
+        return None if self.explore or self.probability else LoopForm("ucb", 0.0)

@@ -12,8 +12,9 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, Indexed, LoopForm, arrays_for_loops
+from headstart.rules.base import BeliefLike, LoopForm
 from headstart.rules.confidence_level import check_confidence, delta_or_default
+from headstart.rules.indexed import Indexed, arrays_for_loops
 from headstart.rules.ties import Rng
 from headstart.theory import radius_with_bias
 
@@ -44,6 +45,9 @@ class UCB(Indexed):
         n, the number of rounds a task is expected to last.
     explore : float, default 0
         The probability of a uniformly random choice.
+    probability : (float, float), optional
+        A floor and a ceiling for every arm's probability, such as ``(0.1, 0.9)``. The arm is drawn
+        from the nearest distribution within these bounds, so that its propensity is exact.
 
     See Also
     --------
@@ -82,6 +86,11 @@ class UCB(Indexed):
         """The radii of an analysis need the belief's information and prior, which no stack has."""
         return not isinstance(self.radius, str)
 
+    @property
+    def index_is_fixed(self) -> bool:
+        """It draws nothing."""
+        return True
+
     def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""
         arrays = arrays_for_loops(belief, contexts)
@@ -93,7 +102,11 @@ class UCB(Indexed):
     def loop_form(self) -> LoopForm | None:
         """A γ that is a multiple of R, unless some choices are uniformly random."""
         named = isinstance(self.radius, str)
-        return None if named or self.explore else LoopForm("ucb", float(self.radius))
+        return (
+            None
+            if named or self.explore or self.probability
+            else LoopForm("ucb", float(self.radius))
+        )
 
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.arrays import array_namespace, transpose
-from headstart.records import Array, Settings
+from headstart.records import Array
+from headstart.settings import Settings
 
 __all__ = ["PCA", "Components"]
 

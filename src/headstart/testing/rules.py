@@ -88,6 +88,8 @@ def picks_as_often_as_it_states(rule: Rule) -> None:
 
 def picks_a_single_allowed_arm(rule: Rule) -> None:
     """Where one arm is allowed, it is certain."""
+    if rule.bounds is not None and rule.bounds[1] < 1.0:
+        return  # it cannot be
     only, belief, rng = np.arange(5) == 3, Beliefs(1).together, np.random.default_rng(0)
     require(rule.choose(belief, CONTEXTS, rng, only).arm == 3, "another arm was picked")
     values = rule.propensities(belief, CONTEXTS, rng, only).values
@@ -174,6 +176,48 @@ def decides_for_many_as_one_by_one(rule: Rule) -> None:
         single.learn(choices, rewards)
 
 
+def ranks_different_rows(rule: Rule) -> None:
+    """A ranking starts with the pick of choose, and lists different rows that are allowed."""
+    belief, allowed = Beliefs(2, rounds=6).together, np.array([True, False, True, True, True])
+    most = 5 if rule.bounds is None else int(5 - np.ceil(1.0 / rule.bounds[1])) + 1
+    for mask, count in ((None, most), (allowed, most - 1), (allowed, 1)):
+        rngs = [np.random.default_rng(3) for _ in "12"]
+        picks = rule.rank(belief, CONTEXTS, rngs[0], count, mask)
+        arms = [pick.arm for pick in picks]
+        require(len(set(arms)) == count, f"{count} rows were to be picked; got {arms}")
+        require(mask is None or bool(mask[arms].all()), "a row that is not allowed was picked")
+        first = rule.choose(belief, CONTEXTS, rngs[1], mask)
+        require(arms[0] == first.arm, "the first row of a ranking is not the one that is chosen")
+
+
+def ranks_as_often_as_it_states(rule: Rule) -> None:
+    """Given the first row of a ranking, the second is picked as often as stated."""
+    belief, rng = Beliefs(2, rounds=6).together, np.random.default_rng(0)
+    rankings = [rule.rank(belief, CONTEXTS, rng, 2) for _ in range(PICKS)]
+    first = int(np.bincount([ranking[0].arm for ranking in rankings]).argmax())
+    second = [ranking[1].arm for ranking in rankings if ranking[0].arm == first]
+    stated = rule.rank_propensities(belief, CONTEXTS, rng, [first])
+    np.testing.assert_allclose(stated.values.sum(), 1.0, atol=1e-12)
+    require(stated.values[first] == 0.0, "a row can be picked twice")
+    estimated = 0.25 / stated.draws if stated.draws else 0.0
+    spread = np.sqrt(0.25 / len(second) + 3.0 * estimated)  # draws may depend on each other
+    counts = np.bincount(second, minlength=5) / len(second)
+    np.testing.assert_allclose(counts, stated.values, atol=4.5 * spread)
+
+
+def draws_from_what_it_states(rule: Rule) -> None:
+    """With bounds on the probabilities, propensities are within them and not estimated anew."""
+    if rule.bounds is None:
+        return
+    floor, ceiling = rule.bounds
+    belief = Beliefs(2, rounds=6).together
+    one, other = (rule.propensities(belief, CONTEXTS, np.random.default_rng(at)) for at in (0, 1))
+    np.testing.assert_array_equal(one.values, other.values)
+    require(one.draws is None, "the propensities are estimated")
+    inside = (one.values >= floor).all() and (one.values <= ceiling).all()
+    require(bool(inside), f"{one.values} are not all between {floor} and {ceiling}")
+
+
 #: Checks of rules, each called with the rule.
 RULE_CHECKS = (
     picks_a_row_with_its_score,
@@ -186,4 +230,7 @@ RULE_CHECKS = (
     leaves_its_arguments,
     needs_only_what_every_belief_has,
     decides_for_many_as_one_by_one,
+    ranks_different_rows,
+    ranks_as_often_as_it_states,
+    draws_from_what_it_states,
 )

@@ -15,6 +15,7 @@ import numpy as np
 
 from headstart.model.evidence import Evidence
 from headstart.records import Array
+from headstart.transfer.standardize import Units
 
 __all__ = ["PartitionList", "Partitions"]
 
@@ -45,6 +46,10 @@ class Partitions(ABC):
         It must be a function that other processes can find by its name. With ``first``, only so
         many tasks are looked at, so that it does not depend on how they are partitioned.
         """
+
+    @abstractmethod
+    def in_units(self, units: Units) -> Partitions:
+        """The same tasks, of features in these units."""
 
     @abstractmethod
     def rows(self, partition: int) -> Array:
@@ -90,6 +95,12 @@ class PartitionList(Partitions):
             parts.append(part[: max(rest, 0)])
             rest -= len(part)
         return [function(part, self.dim, *arguments) for part in parts if len(part)]
+
+    def in_units(self, units: Units) -> PartitionList:
+        """Changed at once."""
+        return PartitionList(
+            [units.packed(part.astype(np.float64)) for part in self.parts], self.dim
+        )
 
     def rows(self, partition: int) -> Array:
         """As they are."""

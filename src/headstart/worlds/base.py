@@ -12,7 +12,8 @@ import dataclasses
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from headstart.records import Array, Settings
+from headstart.records import Array
+from headstart.settings import Settings
 
 __all__ = ["Episode", "Population", "Truth", "World"]
 

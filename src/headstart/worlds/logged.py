@@ -11,7 +11,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Settings
+from headstart.settings import Settings
 from headstart.worlds import tables
 from headstart.worlds.base import Episode, Population, World
 from headstart.worlds.offers import Indices, draw_distinct

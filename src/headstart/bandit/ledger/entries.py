@@ -241,7 +241,8 @@ class TaskEntries(dict[str, TaskEntry]):
 
     def add_packed(self, name: str, packed: Array) -> None:
         """Add a task of which only the evidence is known."""
-        entry = self[name] = TaskEntry(packed, epoch=self.epoch)
+        number = self.first_number
+        entry = self[name] = TaskEntry(packed, None, number, number, number, self.epoch)
         entry.set_task(packed, None, round(entry.rounds(self.dim)))
         self.reward_count += entry.reward_count
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
 from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry, add_rounds
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
 from headstart.bandit.task_belief import next_belief, with_own_noise
 from headstart.errors import HeadstartError, TaskError
@@ -26,8 +28,8 @@ MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its
 
 
 #: A task, the epoch and the number of a choice, its context as the model sees it, its reward, and
-#: whether it was forced.
-RewardedChoice = tuple[str, int, int, Array, float, bool]
+#: whether it was forced, and the key of its item where items are known by their ids.
+RewardedChoice = tuple[str, int, int, Array, float, bool, str | None]
 #: A belief to choose from, whether its task alone tells the noise, and what the contexts on offer
 #: have told of units.
 PreparedChoice = tuple[BaseBelief, bool, tuple[PriorState, bool] | None]
@@ -73,6 +75,7 @@ class Ledger:
         self.batch: Sequence[RewardedChoice] = ()  # being learned from, all or none
         self.batch_done = 0  # how many of them are learned from
         self.batch_failures = 0
+        self.items: ItemLedger | None = None  # where items are known by their ids
 
     def copied(self) -> Ledger:
         """A ledger of its own with the same content."""
@@ -81,6 +84,7 @@ class Ledger:
         twin.entries, twin.changes = self.entries.copied(), Changes()
         twin.cache = BeliefCache(twin.entries, self.cache.size, self.cache.tasks)
         twin.prior_state = self.prior_state.copied(twin.entries, twin.cache, twin.changes)
+        twin.items = None if self.items is None else self.items.copied()
         return twin
 
     def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
@@ -106,6 +110,10 @@ class Ledger:
             raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
         return entry
 
+    def item_writer(self, name: str) -> Callable[[Sequence[Any], Array], None] | None:
+        """Writes what is known of items into the rows on offer to a task."""
+        return None if self.items is None else functools.partial(self.items.write, name)
+
     def belief(self, name: str) -> BaseBelief:
         """The belief of a task, computed if it is not cached; nothing is cached by this."""
         cached = self.entries[name].cached
@@ -113,7 +121,7 @@ class Ledger:
 
     def belief_for(self, name: str, contexts: Array) -> BaseBelief:
         """The belief of a task, were these contexts on offer; nothing is changed by this."""
-        if self.prior_state.lacks_units:
+        if self.prior_state.may_tell_units(contexts):
             offered, new_units = self.prior_state.with_offer(contexts, update=False)
             if new_units:
                 return self.compute_belief(name, offered, keep=False)[0]
@@ -197,7 +205,7 @@ class Ledger:
         contexts have told of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offered = self.entries[name].cached, None
-        if learn_units and self.prior_state.lacks_units:
+        if learn_units and self.prior_state.may_tell_units(contexts):
             offered = self.prior_state.with_offer(contexts, update=cached is None)
             if cached is None or offered[1]:
                 return *self.compute_belief(name, offered[0]), offered
@@ -206,27 +214,39 @@ class Ledger:
         return cached.belief, cached.alone, offered
 
     def record_choice(
-        self, name: str, prepared: PreparedChoice, stream_key: Any, *, is_frozen: bool
+        self,
+        name: str,
+        prepared: PreparedChoice,
+        stream_key: Any,
+        *,
+        is_frozen: bool,
+        count: int = 1,
     ) -> None:
         """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
-        Of a closed task of a frozen bandit, the choice is only counted.
+        Of a closed task of a frozen bandit, the choice is only counted. ``count`` choices may be
+        made from one belief.
         """
         belief, alone, offered = prepared
         entry, closed = self.entries[name], name in self.prior_state.closed
+        self.adopt_offer(offered)
+        if not (closed and is_frozen):
+            if closed:
+                self.reopen(name)
+            self.cache_belief(name, belief, alone, stream_key)
+        for _ in range(count):
+            if not entry.count_choice(self.entries.epoch, self.choice_window):
+                marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
+                self.changes.commit((entry.set_marks, *marks))
+
+    def adopt_offer(self, offered: tuple[PriorState, bool] | None) -> None:
+        """Keep what contexts on offer have told of the units of features."""
         if offered is not None:
             prior_state, new_units = offered
             steps = self.prior_state.steps_to_adopt(prior_state)
             if new_units:  # the other beliefs do not know them
                 steps += self.cache.steps_to_clear()
             self.changes.commit(*steps)
-        if not (closed and is_frozen):
-            if closed:
-                self.reopen(name)
-            self.cache_belief(name, belief, alone, stream_key)
-        if not entry.count_choice(self.entries.epoch, self.choice_window):
-            marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
-            self.changes.commit((entry.set_marks, *marks))
 
     def learn_all(self, batch: Sequence[RewardedChoice]) -> None:
         """Learn from rewards that were checked: once this has begun, from all of them."""
@@ -253,7 +273,7 @@ class Ledger:
 
         ``batch_done`` tells how many choices of a batch are then learned from.
         """
-        name, epoch, number, context, reward, forced = choice
+        name, epoch, number, context, reward, forced, item = choice
         entry = self.entries[name]
         before, count = entry.cached, entry.reward_count + 1
         packed = cached = None
@@ -265,6 +285,10 @@ class Ledger:
         marks = entry.marks_after(epoch, number, self.choice_window)
         closed = name in self.prior_state.closed
         steps = self.prior_state.steps_to_change(name) if closed else None
+        if self.items is not None and item is not None:
+            belief = None if before is None else before.belief
+            more = self.items.steps_to_learn(name, item, choice[3], choice[4], belief)
+            steps = [*(steps or ()), *more]
         if entry.cached is not before or entry.reward_count + 1 != count:
             raise HeadstartError(
                 f"task {name!r} was changed by another call while it was learning (did a signal "
@@ -277,11 +301,17 @@ class Ledger:
         else:
             done = (setattr, self, "batch_done", batch_done)
             self.changes.commit((self.entries.put_round, update), *(steps or ()), done)
-        if cached is not None and is_refresh_time(entry.next_number - entry.first_number):
-            grown = has_grown(total - count, cached.other_rewards)
-            if grown and self.prior_state.transfer.counts_running:
-                with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
-                    self.cache_belief(name, *self.compute_belief(name))
+        # By the number of this choice and not of the latest one: several may be made at a time.
+        if cached is not None and is_refresh_time(number + 1 - entry.first_number):
+            self.refresh_if_grown(name, cached)
+
+    def refresh_if_grown(self, name: str, cached: CachedTask) -> None:
+        """Take the newest prior if the other tasks have learned much since the present one."""
+        others = self.entries.reward_count - self.entries[name].reward_count
+        grown = has_grown(others, cached.other_rewards)
+        if grown and self.prior_state.transfer.counts_running:
+            with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
+                self.cache_belief(name, *self.compute_belief(name))
 
     def updated(
         self, task: CachedTask, context: Array, reward: float, forced: bool, reward_count: int
@@ -311,21 +341,33 @@ class Ledger:
         """
         if name in self.prior_state.closed:
             return
+        belief = self.closing_belief(name)
         steps = self.prior_state.steps_to_close(name, state)
+        if self.items is not None and belief is not None:
+            steps += self.items.steps_to_close(name, belief)
         # A returning task finds its belief cached, where that is as good as a new one.
         if not self.prior_state.transfer.removes_exactly:
             steps += self.cache.steps_to_evict(name)
         self.changes.commit(*steps)
 
+    def closing_belief(self, name: str) -> BaseBelief | None:
+        """The belief of a task, where the vectors of items learn from it."""
+        if self.items is None:
+            return None
+        with self.prior_state.preserved():
+            return self.belief(name)
+
     def reopen(self, name: str) -> None:
         """Let a closed task run on: its evidence leaves the prior until it is closed again."""
         if name in self.prior_state.closed:
-            self.changes.commit(*self.prior_state.steps_to_reopen(name))
+            items = [] if self.items is None else self.items.steps_to_reopen(name)
+            self.changes.commit(*self.prior_state.steps_to_reopen(name), *items)
 
     def delete(self, name: str) -> None:
         """Remove a task and what it contributed to the prior."""
         self.changes.commit(
             *self.prior_state.steps_to_delete(name),
+            *([] if self.items is None else self.items.steps_to_delete(name)),
             (self.cache.discard, name),
             (self.entries.remove, name),
         )

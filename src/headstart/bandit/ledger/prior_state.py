@@ -98,10 +98,12 @@ class PriorState:
         self.removal_count = 0  # since the last refit
         self.cached: CachedPrior | None = None
         self.lacks_units = transfer.unit_free  # some features may have no unit yet
+        self.units_test: tuple[Any, Any] = (None, None)  # of a state (Transfer.units_test)
 
     def copied(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
         twin = copy.copy(self)
+        twin.units_test = (None, None)
         twin.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
             setattr(twin, name, getattr(self, name).copy())
@@ -143,6 +145,15 @@ class PriorState:
         finally:
             self.changes.finish()
             self.changes.commit((self.put_state, *before))
+
+    def may_tell_units(self, contexts: Array) -> bool:
+        """Whether contexts on offer may tell units that are not known, by a quick test."""
+        if not self.lacks_units:
+            return False
+        state, test = self.units_test
+        if state is not self.state:
+            state, test = self.units_test = self.state, self.transfer.units_test(self.state)
+        return test is None or test(contexts)
 
     def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
         """The same after contexts were on offer, and whether they have told new units.

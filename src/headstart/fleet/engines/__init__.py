@@ -1,4 +1,4 @@
 """Where reading and summing run: threads of this machine, or a Ray cluster.
 
-Both give the same sums; what is done with them is in ``fit.py``, ``checking`` and ``evaluation``.
+Both give the same sums; what is done with them is in ``fit.py``, ``check`` and ``evaluation``.
 """

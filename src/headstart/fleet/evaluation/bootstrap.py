@@ -21,6 +21,7 @@ from headstart.records import Array
 __all__ = ["Draws", "Estimate"]
 
 LEVEL = 0.95
+CHUNK = 100  # draws that are made at a time
 
 
 class Estimate(NamedTuple):
@@ -36,46 +37,46 @@ class Estimate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draws:
-    """How often each task is drawn, one row per draw: shape ``(draws, tasks)``.
+    """Whole tasks drawn with replacement, as many as there are, again and again.
+
+    Parameters
+    ----------
+    tasks
+        How many tasks there are.
+    seed
+        Of the draws.
+    count
+        How often they are drawn.
+    owners
+        Where tasks were predicted several times, whose each row of predictions is: all rows of a
+        task are drawn together.
+    wider
+        By what factor intervals are made wider.
 
     Examples
     --------
-    >>> draws = Draws.of(tasks=100, seed=0)
-    >>> found = draws.ratio(np.arange(100.0), np.ones(100))
-    >>> found.value, round(found.low), round(found.high)
+    >>> draws = Draws(tasks=100, seed=0)
+    >>> mean = draws.ratio(np.arange(100.0), np.ones(100))
+    >>> mean.value, round(mean.low), round(mean.high)
     (49.5, 44, 55)
     """
 
-    counts: Array
+    tasks: int
+    seed: int
+    count: int = 2000
     owners: npt.NDArray[np.intp] | None = None
     wider: float = 1.0
 
-    @classmethod
-    def of(
-        cls,
-        tasks: int,
-        seed: int,
-        draws: int = 2000,
-        owners: npt.NDArray[np.intp] | None = None,
-        wider: float = 1.0,
-    ) -> Draws:
-        """Draw as many tasks as there are, so many times.
-
-        Where tasks were predicted several times, ``owners`` says whose each row of predictions is:
-        all rows of a task are drawn together. Intervals are made ``wider`` by a factor.
-        """
-        checks.integer("tasks", tasks, 1)
-        rng = np.random.default_rng([seed, 0x7A5C])
-        even = np.full(tasks, 1.0 / tasks)
-        counts = rng.multinomial(tasks, even, size=draws).astype(np.float32)
-        return cls(counts, owners, wider)
+    def __post_init__(self) -> None:
+        checks.integer("tasks", self.tasks, 1)
 
     def by_task(self, values: Array) -> Array:
         """Rows of predictions added up by task."""
         if self.owners is None:
             return values
-        total = np.zeros((self.counts.shape[1], *values.shape[1:]))
-        np.add.at(total, self.owners, values)
+        order = np.argsort(self.owners, kind="stable")
+        starts = np.searchsorted(self.owners[order], np.arange(self.tasks))
+        total: Array = np.add.reduceat(values[order], starts)
         return total
 
     def ratio(self, sums: Array, sizes: Array) -> Estimate:
@@ -83,25 +84,28 @@ class Draws:
         return self.ratios(sums[:, None], sizes[:, None])[0]
 
     def ratios(self, sums: Array, sizes: Array) -> list[Estimate]:
-        """The same for every column."""
-        sums, sizes = self.by_task(sums), self.by_task(sizes)
-        size = sizes.sum(0)
+        """The same for every column; the draws are made anew, so many columns at once are best."""
+        columns = sums.shape[1]
+        both = self.by_task(np.concatenate([sums, sizes], axis=1))
+        size, rng = both[:, columns:].sum(0), np.random.default_rng([self.seed, 0x7A5C])
+        drawn, even = np.empty((self.count, columns)), np.full(self.tasks, 1.0 / self.tasks)
         with np.errstate(invalid="ignore", divide="ignore"):
-            values = sums.sum(0) / size
-            # A draw may hold no task that is long enough: it says nothing of that column.
-            drawn = (self.counts @ sums) / (self.counts @ sizes)
-        found = []
-        wide = self.wider * widening(self.counts.shape[1])
+            values = both[:, :columns].sum(0) / size
+            for at in range(0, self.count, CHUNK):
+                counts = rng.multinomial(self.tasks, even, size=min(CHUNK, self.count - at))
+                totals = counts.astype(np.float64) @ both
+                # A draw may hold no task that is long enough: it says nothing of that column.
+                drawn[at : at + len(counts)] = totals[:, :columns] / totals[:, columns:]
+        wide = self.wider * widening(self.tasks)
+        estimates = []
         for column, value in enumerate(values.tolist()):
             if not size[column] > 0:
-                found.append(Estimate(math.nan, math.nan, math.nan))
+                estimates.append(Estimate(math.nan, math.nan, math.nan))
                 continue
-            known = drawn[:, column][np.isfinite(drawn[:, column])]
-            low, high = ends(known)
-            found.append(
-                Estimate(float(value), value - wide * (value - low), value + wide * (high - value))
-            )
-        return found
+            low, high = ends(drawn[np.isfinite(drawn[:, column]), column])
+            low, high = value - wide * (value - low), value + wide * (high - value)
+            estimates.append(Estimate(value, low, high))
+        return estimates
 
 
 def ends(values: Array) -> tuple[float, float]:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headstart import checks
 from headstart.bandit.gain import Gain, expected_gain
-from headstart.errors import InputError
-from headstart.fleet.evaluation import baselines, measures, offpolicy, splitting
+from headstart.fleet.engines.jobs import MapJobs, job_runner
+from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.bootstrap import Draws
 from headstart.fleet.evaluation.forecasts import Forecast, forecast
-from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Measures, measure
+from headstart.fleet.evaluation.models import fit_models, learn_prior
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.result import Evaluation
-from headstart.fleet.evaluation.splitting import Gathered, Sample
+from headstart.fleet.evaluation.sample import (
+    Plan,
+    Sample,
+    Split,
+    draw_sample,
+    split_at_random,
+    split_by_time,
+    task_starts,
+)
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.summing.outliers import oddities
@@ -27,13 +37,10 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import EmpiricalBayes, Transfer
-from headstart.transfer.partitions import PartitionList
 
-__all__ = ["evaluate", "learn"]
+__all__ = ["evaluate"]
 
-Bar = Callable[[float, float], None]
-
-PORTION = 1024  # past tasks that are fitted at a time
+Progress = Callable[[float, float], None]
 
 
 def evaluate(
@@ -50,7 +57,9 @@ def evaluate(
     horizon: int = 200,
     rule: Rule | None = None,
     clip: float | None = None,
-    progress: Bar | None = None,
+    cluster: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Fit on past tasks, predict the first rewards of future ones, and say what helps.
 
@@ -86,6 +95,8 @@ def evaluate(
         :class:`~headstart.UCB` unless given.
     clip
         The largest weight in IPS, SNIPS and doubly robust estimates; none unless given.
+    cluster, workers
+        As for :func:`~headstart.fleet.fit`: a Ray cluster, or this machine, and how many cores.
     progress
         Called with the work done and the work in all.
     """
@@ -108,179 +119,221 @@ def evaluate(
     horizon = max(checks.integer("horizon", horizon, 1), first)
     if clip is not None:
         checks.positive("clip", clip)
-    report = between(progress, 0.0, 1.0)
-
-    found = splitting.census(logs, between(progress, 0.0, 0.2))
-    if not found.names:
-        raise InputError("logs must hold rows with rewards; these have none")
-    parted = splitting.splits(found, future, seed, most_tasks, splits)
-    constant = logs.dim if intercept else None
-    # A second reward is read in any case: whether tasks have one matters to the verdict.
-    gathered = splitting.gather(
-        logs, parted, max(first, 2), horizon, constant, between(progress, 0.2, 0.4)
-    )
-    whole = splitting.summed(gathered.whole)
-    notes = oddities(logs.feature_names, intercept, whole, gathered.sampled())
-    gain = gain_of(gathered, transfer, standardize)
-    steps = between(progress, 0.4, 0.85)
-    work: list[Judged] = []
-    for place, one in enumerate(parted):
-        work.append(judged(gathered.part(one), transfer, standardize))
-        steps((place + 1) / len(parted))
-    owners = np.concatenate([one.sample.places for one in work])
-    seen, owners = np.unique(owners, return_inverse=True)
-    weights = np.concatenate([one.sample.episodes.weights for one in work])
-    forecasts = {
-        name: Forecast(
-            *map(np.concatenate, zip(*(one.forecasts[name] for one in work), strict=True))
-        )
-        for name in work[0].priors
+    options: dict[str, Any] = {
+        "transfer": transfer,
+        "future": future,
+        "first": first,
+        "splits": splits,
+        "seed": seed,
+        "most_tasks": most_tasks,
+        "intercept": intercept,
+        "standardize": standardize,
+        "clip": clip,
+        "horizon": horizon,
+        "rule": rule,
     }
-    # Splits share most of their past: means over them vary as if only the past had been drawn.
-    wider = 1.0 if len(parted) == 1 else (1.0 - future) ** -0.5
-    draws = Draws.of(len(seen), seed, owners=owners, wider=wider)
-    measured = measures.measure(forecasts, weights, first, draws)
-    past, ahead = len(parted[0].past), len(parted[0].future)
-    basis = basis_of(gathered, past, len(seen))
-    verdict = decide(measured.savings, measured.gains, gain, basis, first)
-    sample, priors, units = work[0].sample, work[0].priors, work[0].units
-    advice = offpolicy.missing(logs.columns)
-    if sample.offers is not None:
-        advice = offpolicy.doubts(sample.offers)
-    values: list[offpolicy.Value] = []
-    if sample.offers is not None and not advice:
-        policies = [
-            *(offpolicy.Policy(name, priors[name], rule) for name in (LEARNED, POOLED, ALONE)),
-            offpolicy.Policy("uniform", priors[ALONE], Uniform()),
-        ]
-        values = offpolicy.estimate(
-            sample.offers,
-            policies,
-            priors[LEARNED],
-            Draws.of(ahead, seed),
-            seed=seed,
-            clip=clip,
-            progress=between(progress, 0.85, 1.0),
+    # A second reward is read in any case: whether tasks have one matters to the verdict.
+    plan = Plan(seed, most_tasks, max(first, 2), horizon)
+    with job_runner(cluster, workers) as map_jobs:
+        sample, parted = read_sample(
+            logs.with_intercept(intercept), plan, future, splits, map_jobs, part(progress, 0.0, 0.5)
         )
-    report(1.0)
+        whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
+        notes = oddities(logs.feature_names, intercept, whole, sample.sampled_rows())
+        advance, results = part(progress, 0.5, 0.9), list[Any]()
+        shared = dataclasses.replace(sample, arms=None), transfer, standardize
+        for result in map_jobs(judge, [None, *parted], *shared):
+            results.append(result)
+            advance(len(results) / (1 + len(parted)))
+        gain, *judged = results
+        measures, places, weights = measure_splits(sample, parted, judged, first, seed, future)
+        values, advice = estimate_values(
+            logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, part(progress, 0.9, 1.0)
+        )
+    split = parted[0]
+    basis = basis_of(sample, len(split.past), len(places))
+    models, units = judged[0].models, judged[0].units
+    part(progress, 0.0, 1.0)(1.0)
     return Evaluation(
-        verdict=verdict,
-        measures=measured,
+        verdict=decide(measures.savings, measures.gains, gain, basis, first),
+        measures=measures,
         gain=gain,
         values=values,
         advice=advice,
         splits=len(parted),
-        past=past,
-        future=ahead,
-        past_rows=float(np.mean([one.sample.past.rounds.sum() for one in work])),
+        past=len(split.past),
+        future=len(split.future),
+        past_rows=float(np.mean([each.past_rows for each in judged])),
         future_rows=float((weights[:, :first] > 0).sum() / len(parted)),
-        judged=len(seen),
-        rewards=int((gathered.episodes.weights[seen, :first] > 0).sum()),
+        judged=len(places),
+        rewards=int((sample.episodes.weights[places, :first] > 0).sum()),
         first=first,
-        rounds=found.rounds,
-        bad=found.bad,
+        rounds=sample.rounds,
+        bad=sample.bad,
         priors={
-            name: prior if units is None else units.undone(prior) for name, prior in priors.items()
+            name: prior if units is None else units.undone(prior) for name, prior in models.items()
         },
         settings={
             "transfer": repr(transfer),
             "rule": repr(rule),
             "columns": repr(logs.columns),
-            "split": "by time" if parted[0].cut is not None else "by a hash of the task's id",
+            "split": "by a hash of the task's id" if sample.cut is None else "by time",
             "splits": len(parted),
             "future": future,
             "first": first,
             "horizon": horizon,
             "seed": seed,
-            "tasks_in_the_log": len(found.names),
+            "tasks_in_the_log": sample.tasks,
             "most_tasks": most_tasks,
             "intercept": intercept,
             "standardized": standardize,
             "clip": clip,
         },
-        notes=tuple(notes),
-        origin=Origin.of(
-            logs,
-            transfer=transfer,
-            future=future,
-            first=first,
-            splits=splits,
-            seed=seed,
-            most_tasks=most_tasks,
-            intercept=intercept,
-            standardize=standardize,
-            clip=clip,
-            horizon=horizon,
-            rule=rule,
-        ),
+        notes=(*notes, *sample.notes()),
+        origin=Origin.of(logs, **options),
         seconds=time.monotonic() - begun,
     )
 
 
-class Judged(NamedTuple):
-    """The models of one split, and how they predicted its future."""
+def read_sample(
+    logs: Logs,
+    plan: Plan,
+    future: float,
+    splits: int | None,
+    map_jobs: MapJobs,
+    progress: Callable[[float], None],
+) -> tuple[Sample, list[Split]]:
+    """What is looked at of a log, and its splits into past and future tasks."""
+    if logs.columns.timestamp is None:
+        sample = draw_sample(logs, plan, map_jobs, progress)
+        return sample, split_at_random(len(sample.keys), future, splits)
+    tasks = task_starts(logs, plan, map_jobs)
+    keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
+    split, cut = split_by_time(starts, future)
+    plan = plan._replace(cut=cut, offered=keys[split.future])
+    sample = draw_sample(logs, plan, map_jobs, progress)
+    # Tasks without a row that can be used are not in the sample.
+    ahead = np.isin(sample.keys, keys[split.future])
+    past = np.isin(sample.keys, keys[split.past])
+    return sample, [Split(np.flatnonzero(past), np.flatnonzero(ahead))]
 
-    sample: Sample
-    priors: dict[str, Prior | MixturePrior]
+
+class SplitResult(NamedTuple):
+    """The models of one split, and how they predicted its future.
+
+    Models and forecasts are of features in ``units``, if they were standardized.
+    """
+
+    models: dict[str, Prior | MixturePrior]
     forecasts: dict[str, Forecast]
     units: Units | None
+    past_rows: float
 
 
-def judged(sample: Sample, transfer: Transfer, standardize: bool) -> Judged:
-    """Fit all models to the past of a split, and let them predict its future."""
-    constant = sample.intercept
-    units = splitting.units_of(sample.past, constant) if standardize else None
-    sample = sample if units is None else splitting.in_units(sample, units)
-    priors: dict[str, Prior | MixturePrior] = {LEARNED: learn(transfer, sample.past)}
-    priors[POOLED] = baselines.pooled(sample.past, constant)
-    if constant is not None:
-        priors[OFFSET] = baselines.random_intercept(sample.past, constant)
-        priors[AVERAGE] = baselines.alone(sample.past, constant, around_average=True)
-    priors[ALONE] = baselines.alone(sample.past, constant)
-    forecasts = {name: forecast(prior, sample.episodes) for name, prior in priors.items()}
-    return Judged(sample, priors, forecasts, units)
+def judge(
+    split: Split | None, sample: Sample, transfer: Transfer, standardize: bool
+) -> SplitResult | Gain:
+    """Fit all models to the past of a split, and let them predict its future.
 
-
-def gain_of(gathered: Gathered, transfer: Transfer, standardize: bool) -> Gain:
-    """What a prior learned from all tasks is expected to save, as ``headstart fit`` has it."""
-    evidence, constant = gathered.whole, gathered.intercept
+    Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
+    has it.
+    """
+    dim, intercept = sample.dim, sample.intercept
+    past = sample.evidence.copy() if split is None else sample.early[split.past]
+    units = None
     if standardize:
-        evidence = splitting.units_of(evidence, constant).evidence(evidence)
-    prior = learn(transfer, evidence)
-    whole = prior.as_gaussian()
-    total, tasks = splitting.summed(evidence), len(gathered.names)
-    rounds = float(total.rounds)
-    return expected_gain(whole, total.gram / max(rounds, 1.0), rounds / tasks, tasks, constant)
+        units = Units.of(Evidence.unpack(past.sum(0), dim), intercept)
+        past = units.packed(past)
+    if split is None:
+        total, tasks = Evidence.unpack(past.sum(0), dim), len(past)
+        prior = learn_prior(transfer, past, dim).as_gaussian()
+        rounds = float(total.rounds)
+        return expected_gain(prior, total.gram / max(rounds, 1.0), rounds / tasks, tasks, intercept)
+    models = fit_models(past, dim, intercept, transfer)
+    episodes = sample.episodes.take(split.future)
+    if units is not None:
+        episodes = episodes._replace(features=units.contexts(episodes.features))
+    forecasts = {name: forecast(prior, episodes) for name, prior in models.items()}
+    return SplitResult(models, forecasts, units, float(past[:, -2].sum()))
 
 
-def basis_of(gathered: Gathered, past: int, judged: int) -> Basis:
+def measure_splits(
+    sample: Sample,
+    parted: list[Split],
+    judged: list[SplitResult],
+    first: int,
+    seed: int,
+    future: float,
+) -> tuple[Measures, Any, Any]:
+    """Means over the forecasts of all splits; the tasks they are of, and the rewards' weights."""
+    owners = np.concatenate([split.future for split in parted])
+    places, owners = np.unique(owners, return_inverse=True)
+    weights = np.concatenate([sample.episodes.weights[split.future] for split in parted])
+    forecasts = {
+        name: Forecast(
+            *map(np.concatenate, zip(*(each.forecasts[name] for each in judged), strict=True))
+        )
+        for name in judged[0].models
+    }
+    # Splits share most of their past: means over them vary as if only the past had been drawn.
+    wider = 1.0 if len(parted) == 1 else (1.0 - future) ** -0.5
+    draws = Draws(len(places), seed, owners=owners, wider=wider)
+    return measure(forecasts, weights, first, draws), places, weights
+
+
+def estimate_values(
+    logs: Logs,
+    sample: Sample,
+    split: Split,
+    result: SplitResult,
+    rule: Rule,
+    seed: int,
+    clip: float | None,
+    map_jobs: MapJobs,
+    progress: Callable[[float], None],
+) -> tuple[list[offpolicy.Value], str]:
+    """What policies would earn on the future of a split; or nothing, and why."""
+    advice = offpolicy.missing(logs.columns)
+    offers = sample.offers(split.future)
+    if offers is not None:
+        advice = offpolicy.doubts(offers)
+    if offers is None or advice:
+        return [], advice
+    if result.units is not None:
+        offers = offers._replace(features=result.units.contexts(offers.features))
+    models = result.models
+    policies = [
+        *(offpolicy.Policy(name, models[name], rule) for name in (LEARNED, POOLED, ALONE)),
+        offpolicy.Policy("uniform", models[ALONE], Uniform()),
+    ]
+    values = offpolicy.estimate(
+        offers,
+        policies,
+        models[LEARNED],
+        Draws(len(offers.tasks) - 1, seed),
+        seed=seed,
+        clip=clip,
+        map_jobs=map_jobs,
+        progress=progress,
+    )
+    return values, ""
+
+
+def basis_of(sample: Sample, past: int, judged: int) -> Basis:
     """How many tasks there are, and how many have a reward that tells them from others."""
-    least, most = float(gathered.lowest.min()), float(gathered.highest.max())
-    above = int((gathered.highest > least).sum())
-    below = int((gathered.lowest < most).sum())
+    least, most = float(sample.lowest.min()), float(sample.highest.max())
+    above = int((sample.highest > least).sum())
+    below = int((sample.lowest < most).sum())
     usual = least if above <= below else most
-    several = int((gathered.episodes.lengths > 1).sum())
+    several = int((sample.episodes.lengths > 1).sum())
     return Basis(past, judged, min(above, below), usual, several)
 
 
-def learn(transfer: Transfer, past: Evidence) -> Prior | MixturePrior:
-    """The prior that a transfer learns from the evidence of past tasks, side by side.
+def part(progress: Progress | None, low: float, high: float) -> Callable[[float], None]:
+    """Progress of a part of the work, from 0 to 1, as progress of the whole."""
 
-    As ``headstart fit`` learns it: all together if they are few, in passes over portions otherwise.
-    """
-    rows = past.pack()
-    parts = [rows[at : at + PORTION] for at in range(0, len(rows), PORTION)]
-    prior: Prior | MixturePrior = transfer.prior(
-        transfer.refit_partitions(PartitionList(parts, past.dim))
-    )
-    return prior
+    def advance(done: float) -> None:
+        if progress is not None:
+            progress(low + (high - low) * done, 1.0)
 
-
-def between(report: Bar | None, low: float, high: float) -> Callable[[float], None]:
-    """Progress of a part, from 0 to 1, as progress of the whole."""
-
-    def tell(done: float) -> None:
-        if report is not None:
-            report(low + (high - low) * done, 1.0)
-
-    return tell
+    return advance

@@ -6,7 +6,6 @@ that a task does not have is learned as x = 0, which changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +26,6 @@ class Episodes(NamedTuple):
 
     Attributes
     ----------
-    names
-        The tasks' ids.
     features, rewards
         Shapes ``(tasks, rounds, d)`` and ``(tasks, rounds)``; zeros beyond a task's end.
     weights
@@ -37,14 +34,14 @@ class Episodes(NamedTuple):
         How many rounds of each task are here.
     """
 
-    names: list[str]
     features: Array
     rewards: Array
     weights: Array
     lengths: Any
 
-    def __len__(self) -> int:
-        return len(self.names)
+    def take(self, tasks: Any) -> Episodes:
+        """Some of the tasks."""
+        return Episodes(*(values[tasks] for values in self))
 
 
 class Forecast(NamedTuple):
@@ -59,11 +56,7 @@ class Forecast(NamedTuple):
     places: Array
 
 
-def forecast(
-    prior: Prior | MixturePrior,
-    episodes: Episodes,
-    progress: Callable[[int], None] | None = None,
-) -> Forecast:
+def forecast(prior: Prior | MixturePrior, episodes: Episodes) -> Forecast:
     """Predict and learn, round after round, from a prior.
 
     The predicted distribution of a reward is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or a mixture of such.
@@ -72,7 +65,7 @@ def forecast(
     --------
     A prior that is sure of θ = 2, and a task that agrees:
 
-    >>> episodes = Episodes(["a"], np.ones((1, 2, 1)), np.array([[2.0, 3.0]]), np.ones((1, 2)), [2])
+    >>> episodes = Episodes(np.ones((1, 2, 1)), np.array([[2.0, 3.0]]), np.ones((1, 2)), [2])
     >>> forecast(Prior.gaussian([2.0], [[1e-12]]), episodes).errors.round(6)
     array([[0., 1.]])
     """
@@ -81,8 +74,6 @@ def forecast(
     for at in range(0, tasks, CHUNK):
         rows = slice(at, min(at + CHUNK, tasks))
         one_chunk(prior, episodes, rows, found)
-        if progress is not None:
-            progress(rows.stop - rows.start)
     return found
 
 

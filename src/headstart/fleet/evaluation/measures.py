@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,40 +71,36 @@ def measure(
     Shapes are ``(tasks, rounds)``.
     """
     weights = weights[:, :first]
-    sizes = weights.sum(1)
-    errors = {name: weights * found.errors[:, :first] for name, found in forecasts.items()}
-    scores = {name: weights * found.scores[:, :first] for name, found in forecasts.items()}
+    errors = {name: weights * each.errors[:, :first] for name, each in forecasts.items()}
+    scores = {name: weights * each.scores[:, :first] for name, each in forecasts.items()}
     pairs = [(one, other) for one in forecasts for other in forecasts if one != other]
-
-    def means(parts: Mapping[str, Array]) -> dict[str, Estimate]:
-        return {name: draws.ratio(part.sum(1), sizes) for name, part in parts.items()}
-
-    def differences(parts: Mapping[str, Array]) -> dict[tuple[str, str], Estimate]:
-        return {
-            (one, other): draws.ratio((parts[one] - parts[other]).sum(1), sizes)
-            for one, other in pairs
-        }
-
-    coverage: dict[str, dict[float, Estimate]] = {}
-    places: dict[str, list[Estimate]] = {}
-    for name, found in forecasts.items():
-        at = found.places[:, :first]
-        coverage[name] = {
-            level: draws.ratio((weights * (np.abs(at - 0.5) <= level / 2)).sum(1), sizes)
-            for level in LEVELS
-        }
+    # Every estimate is a ratio of sums over rewards: all columns are drawn together.
+    columns: dict[Any, tuple[Array, Array]] = {}
+    for name, each in forecasts.items():
+        at = each.places[:, :first]
+        columns["error", name] = errors[name], weights
+        columns["score", name] = scores[name], weights
+        for place in range(weights.shape[1]):
+            columns["position", name, place] = errors[name][:, [place]], weights[:, [place]]
+        for level in LEVELS:
+            columns["coverage", name, level] = weights * (np.abs(at - 0.5) <= level / 2), weights
         bins = np.minimum((at * BINS).astype(np.int64), BINS - 1)
-        shares = np.stack([(weights * (bins == place)).sum(1) for place in range(BINS)], 1)
-        places[name] = draws.ratios(shares, np.repeat(sizes[:, None], BINS, 1))
+        for place in range(BINS):
+            columns["place", name, place] = weights * (bins == place), weights
+    for one, other in pairs:
+        columns["gain", one, other] = scores[one] - scores[other], weights
+        columns["saving", one, other] = errors[other] - errors[one], errors[other]
+    sums, sizes = (
+        np.stack([each[part].sum(1) for each in columns.values()], axis=1) for part in (0, 1)
+    )
+    found = dict(zip(columns, draws.ratios(sums, sizes), strict=True))
+    rounds = range(weights.shape[1])
     return Measures(
-        means(errors),
-        means(scores),
-        {name: draws.ratios(part, weights) for name, part in errors.items()},
-        differences(scores),
-        {
-            (one, other): draws.ratio((errors[other] - errors[one]).sum(1), errors[other].sum(1))
-            for one, other in pairs
-        },
-        coverage,
-        places,
+        {name: found["error", name] for name in forecasts},
+        {name: found["score", name] for name in forecasts},
+        {name: [found["position", name, place] for place in rounds] for name in forecasts},
+        {pair: found["gain", *pair] for pair in pairs},
+        {pair: found["saving", *pair] for pair in pairs},
+        {name: {level: found["coverage", name, level] for level in LEVELS} for name in forecasts},
+        {name: [found["place", name, place] for place in range(BINS)] for name in forecasts},
     )

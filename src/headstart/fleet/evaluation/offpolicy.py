@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
+from headstart.fleet.engines.jobs import MapJobs, map_here
 from headstart.fleet.evaluation.bootstrap import Draws, Estimate
-from headstart.fleet.evaluation.gathering import Offers, Whole
-from headstart.fleet.evaluation.rollout import Policy, follow, replay
+from headstart.fleet.evaluation.rollout import Offers, Policy, Whole, follow, replay
 from headstart.fleet.reading.columns import Columns
 from headstart.lab.figures.text import number
 from headstart.model.mixture import MixturePrior
@@ -81,13 +81,12 @@ class Terms(NamedTuple):
         """The estimate."""
         return float(self.above.sum() / self.below.sum())
 
-    def format_interval(self, draws: Draws) -> Estimate:
-        """The estimate with an interval over tasks."""
-        size = draws.counts.shape[1]
-        above, below = np.zeros(size), np.zeros(size)
+    def by_task(self, tasks: int) -> tuple[Array, Array]:
+        """The sums of each of so many tasks."""
+        above, below = np.zeros(tasks), np.zeros(tasks)
         np.add.at(above, self.tasks, self.above)
         np.add.at(below, self.tasks, self.below)
-        return draws.ratio(above, below)
+        return above, below
 
 
 class Value(NamedTuple):
@@ -161,6 +160,7 @@ def estimate(
     *,
     seed: int = 0,
     clip: float | None = None,
+    map_jobs: MapJobs = map_here,
     progress: Callable[[float], None] | None = None,
 ) -> list[Value]:
     """Every policy by every estimator, with intervals over tasks; the logged policy first.
@@ -179,36 +179,58 @@ def estimate(
         Of the policies' own randomness.
     clip
         The largest weight π/p that counts; larger ones count as this. Less variance, some bias.
+    map_jobs
+        Where the work is done, a job for each policy.
     progress
         Called with the share of policies that are done.
     """
     ones = np.ones(len(offers.rewards))
-    logged = Terms(offers.rewards, ones, offers.owner, float(len(ones)))
-    values = [value_of("logged policy", "logged", logged, len(ones), draws)]
-    for place, policy in enumerate(policies):
-        rng = np.random.default_rng([seed, 0x0FF, place])
-        terms = {
-            "replay": replay_terms(policy, offers, rng),
-            "weighted": replay_terms(policy, offers, rng, weighted=True),
-        }
-        found = Followed(
-            offers.rewards, offers.propensities, *follow(policy, offers, model, rng), offers.owner
-        )
-        terms |= follow_terms(found, clip)
-        values += [
-            value_of(policy.name, name, found_terms, len(ones), draws)
-            for name, found_terms in terms.items()
-        ]
+    terms = {
+        ("logged policy", "logged"): Terms(offers.rewards, ones, offers.owner, float(len(ones)))
+    }
+    jobs = list(enumerate(policies))
+    for done, found in enumerate(map_jobs(policy_terms, jobs, offers, model, seed, clip), 1):
+        terms |= {(policies[done - 1].name, name): each for name, each in found.items()}
         if progress is not None:
-            progress((place + 1) / len(policies))
-    return values
+            progress(done / len(jobs))
+    above, below = (
+        np.stack(parts, axis=1)
+        for parts in zip(*(each.by_task(draws.tasks) for each in terms.values()), strict=True)
+    )
+    return [
+        Value(
+            policy,
+            NAMES[name],
+            value,
+            len(ones),
+            each.effective,
+            len(each.below),
+            len(np.unique(each.tasks)),
+        )
+        for ((policy, name), each), value in zip(
+            terms.items(), draws.ratios(above, below), strict=True
+        )
+    ]
 
 
-def value_of(policy: str, estimator: str, terms: Terms, rounds: int, draws: Draws) -> Value:
-    """An estimate with its interval, under the names that readers see."""
-    value = terms.format_interval(draws)
-    used, tasks = len(terms.below), len(np.unique(terms.tasks))
-    return Value(policy, NAMES[estimator], value, rounds, terms.effective, used, tasks)
+def policy_terms(
+    job: tuple[int, Policy],
+    offers: Offers,
+    model: Prior | MixturePrior,
+    seed: int,
+    clip: float | None,
+) -> dict[str, Terms]:
+    """The terms of one policy by every estimator."""
+    place, policy = job
+    rng = np.random.default_rng([seed, 0x0FF, place])
+    terms = {
+        "replay": replay_terms(policy, offers, rng),
+        "weighted": replay_terms(policy, offers, rng, weighted=True),
+    }
+    followed = Followed(
+        offers.rewards, offers.propensities, *follow(policy, offers, model, rng), offers.owner
+    )
+    return terms | follow_terms(followed, clip)
 
 
 def missing(columns: Columns) -> str:

@@ -22,6 +22,7 @@ from headstart.fleet.evaluation.measures import (
 )
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import RELEVANT
+from headstart.fleet.reading.keyed_sums import count_by_doubling
 from headstart.lab.figures.base import DOUBLE, Figure
 from headstart.lab.figures.matplotlib_panels import draw_panels
 from headstart.lab.figures.panels import Mark, Panel, summary_table
@@ -267,30 +268,18 @@ def regret(found: Evaluation) -> Figure:
 
 def rounds_per_task(rounds: npt.NDArray[np.int64]) -> Figure:
     """How long tasks are."""
-    bits = np.frexp(rounds.astype(np.float64))[1]  # 1, 2–3, 4–7, … as headstart check counts them
-    counts = np.bincount(bits, minlength=2)
-    first = max(1, int(np.flatnonzero(counts)[0]) if counts.any() else 1)
-    counts = counts[first:]
-    labels = [span(1 << at, 2 << at) for at in range(first - 1, first - 1 + len(counts))]
+    bins = count_by_doubling(rounds)
+    labels = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high, _ in bins]
     return bars(
         "rounds-per-task",
         "Rounds per task",
         f"{count(len(rounds), 'task')}, {number(int(rounds.sum()))} rewards; half of the tasks "
         f"have {number(int(np.median(rounds)))} or fewer.",
         labels,
-        [int(found) for found in counts],
+        [tasks for _, _, tasks in bins],
         ("rewards of a task", "tasks"),
         LOOKS[POOLED].colour,
     )
-
-
-def span(low: int, high: int) -> str:
-    """The whole numbers from one to below another.
-
-    >>> span(1, 2), span(8, 16), span(1024, 2048)
-    ('1', '8–15', '1,024–2,047')
-    """
-    return str(low) if high - low == 1 else f"{low:,}–{high - 1:,}"
 
 
 def values(found: Evaluation) -> Figure:

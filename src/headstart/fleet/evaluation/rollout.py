@@ -4,22 +4,75 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart.fleet.evaluation.forecasts import start_of
-from headstart.fleet.evaluation.gathering import Offers, Whole
 from headstart.model.base import BaseBelief
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["Policy", "follow", "replay"]
+__all__ = ["Offers", "Policy", "follow", "replay"]
+
+Whole = npt.NDArray[np.int64]
 
 CHUNK = 256  # tasks side by side
+
+
+class Offers(NamedTuple):
+    """Rounds with all arms on offer, task after task.
+
+    The arms of round i are the rows ``starts[i]`` to ``starts[i + 1]`` of ``features``; the rounds
+    of task t are ``tasks[t]`` to ``tasks[t + 1]``. ``chosen`` is the place of the arm shown among
+    them, ``propensities`` the probability with which it was. ``totals`` adds up the propensities of
+    each round's arms, NaN where an arm has none.
+    """
+
+    features: Array
+    starts: Whole
+    tasks: Whole
+    chosen: Whole
+    rewards: Array
+    propensities: Array
+    totals: Array | None = None
+
+    @classmethod
+    def of_rows(cls, rows: dict[str, npt.NDArray[Any]]) -> Offers:
+        """From rows in the order of tasks and rounds; rounds without one chosen arm are left out.
+
+        The columns are key (whose it is), round, chosen, features, reward and propensity.
+        """
+        new = np.ones(len(rows["key"]), dtype=bool)
+        new[1:] = (np.diff(rows["key"]) != 0) | (np.diff(rows["round"]) != 0)
+        group = np.cumsum(new) - 1
+        good = np.bincount(group, rows["chosen"]) == 1
+        new, rows = new[good[group]], {name: part[good[group]] for name, part in rows.items()}
+        starts = np.append(np.flatnonzero(new), len(new))
+        shown = np.flatnonzero(rows["chosen"])
+        _, per_task = np.unique(rows["key"][new], return_counts=True)
+        return cls(
+            rows["features"],
+            starts,
+            np.append(0, np.cumsum(per_task)),
+            shown - starts[:-1],
+            rows["reward"][shown],
+            rows["propensity"][shown],
+            np.bincount(np.cumsum(new) - 1, rows["propensity"]).astype(np.float64),
+        )
+
+    @property
+    def arms(self) -> Whole:
+        """How many arms each round has."""
+        return np.diff(self.starts)
+
+    @property
+    def owner(self) -> Whole:
+        """Whose each round is."""
+        return np.repeat(np.arange(len(self.tasks) - 1), np.diff(self.tasks))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from headstart.fleet.reading.cells import Block, Cells
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.repeats import fingerprints
@@ -44,7 +46,9 @@ def to_rows(
     chosen = cells.chosen() if "chosen" in roles else None
     codes, ids, spaced = read_task(cells)
     rewards = cells.numbers("reward", chosen)
-    features: Any = cells.features(width)
+    features: Any = np.zeros((len(codes), 0), np.float32)
+    if resolved.features:
+        features = cells.features(width)
     if transposed and isinstance(features, Upright):
         features = features[:]
     times = Cells(block, resolved) if lenient else cells

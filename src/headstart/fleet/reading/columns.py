@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Settings
+from headstart.settings import Settings
 from headstart.worlds import tables
 
 __all__ = ["Columns", "Resolved", "natural"]

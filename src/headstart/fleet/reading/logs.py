@@ -123,6 +123,7 @@ class Logs:
         self.flag: str | None = None  # a column that looks like the chosen one, and is not named
         self.surveyed: Survey | None = None
         self.intercept = False
+        self.features_read = True
         self.share = 0.0  # of the rows, whose fingerprints are taken
         self.lenient = False  # whether timestamps and rounds serve the fingerprints alone
         for file in self.files:
@@ -150,6 +151,18 @@ class Logs:
         features = self.columns.features if self.resolved.listed else self.resolved.features
         other.columns = dataclasses.replace(self.columns, features=features, propensity=None)
         other.share = other.survey().share
+        return other
+
+    def with_intercept(self, intercept: bool) -> Logs:
+        """The same logs, with a constant feature after the others if wanted."""
+        other = copy.copy(self)
+        other.intercept = intercept
+        return other
+
+    def without_features(self) -> Logs:
+        """The same logs without their features, and without rows that cannot be used."""
+        other = copy.copy(self)
+        other.intercept, other.features_read, other.on_bad_rows = False, False, "skip"
         return other
 
     @property
@@ -354,7 +367,8 @@ class Logs:
         with self.open_reader(part.path, frugal=rows < SMALL) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
-            resolved = resolved._replace(features=self.resolved.features)
+            features = self.resolved.features if self.features_read else ()
+            resolved = resolved._replace(features=features)
             for block in reader.blocks((part.start, part.stop), resolved, rows, threads):
                 table = block.table
                 for name, value in resolved.partitions.items():

@@ -13,28 +13,24 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headstart.fleet.reading.hashing import hash_ids, mix_bits
+from headstart.fleet.reading.hashing import Hashes, hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.transpose import Upright
 
 __all__ = ["MOST", "IdForms", "fingerprints", "repeated_rows"]
 
-Keys = npt.NDArray[np.uint64]
-
 MOST = 1 << 18  # fingerprints of a log, about
 
 
-def fingerprints(rows: Rows, share: float = 1.0) -> Keys | None:
+def fingerprints(rows: Rows, share: float = 1.0) -> Hashes | None:
     """The fingerprints of a share of the rows; ``None`` without a round and a timestamp."""
     when = [part for part in (rows.rounds, rows.timestamps) if part is not None]
     if not when or not share:
         return None
-    tasks = hash_ids(rows.ids)
-    keys = tasks[rows.codes] if rows.count else np.zeros(0, dtype=np.uint64)
+    keys = hash_ids(rows.ids)[rows.codes]
     for part in when:
         keys = mix_bits(keys ^ mix_bits(part.view(np.uint64)))
     use = np.flatnonzero(keys < np.uint64(min(share * 2.0**64, 2.0**64 - 2048)))
@@ -47,7 +43,7 @@ def fingerprints(rows: Rows, share: float = 1.0) -> Keys | None:
     return keys
 
 
-def repeated_rows(found: Iterable[Keys], share: float = 1.0) -> list[str]:
+def repeated_rows(found: Iterable[Hashes], share: float = 1.0) -> list[str]:
     """A sentence where rows are logged more than once, from all fingerprints of a log.
 
     >>> repeated_rows([np.array([1, 2, 3], np.uint64), np.array([2], np.uint64)])[0][:42]

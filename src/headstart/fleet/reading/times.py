@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import re
 from typing import Any
 
 import numpy as np
@@ -97,19 +96,10 @@ def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
         return whole_numbers(filled(array))
     if not kinds.is_dictionary(kind):
         array = array.dictionary_encode()
-    texts = [str(text) for text in array.dictionary.to_pylist()] or ["0"]
-    return whole_numbers(text_numbers(texts)[filled(array.indices)])
-
-
-def text_numbers(texts: list[str]) -> npt.NDArray[np.int64]:
-    """Whole numbers that stand for texts, the same everywhere; digits stand for themselves.
-
-    >>> numbers = text_numbers(["12", "a", "-3", "a"])
-    >>> numbers[[0, 2]].tolist(), numbers[1] == numbers[3]
-    ([12, -3], True)
-    """
-    numbers = hash_ids(pa.array(texts, pa.large_string())).view(np.int64)
-    for place, text in enumerate(texts):
-        if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text):
-            numbers[place] = int(text)
-    return numbers
+    texts = array.dictionary.cast(pa.string())
+    if texts.null_count:
+        texts = texts.fill_null("")
+    numbers = hash_ids(texts).view(np.int64)
+    digits = pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$")  # stand for themselves
+    numbers[as_array(digits)] = as_array(texts.filter(digits).cast(pa.int64()))
+    return whole_numbers(np.append(numbers, 0)[filled(array.indices)])

@@ -33,10 +33,10 @@ class Upright:
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
         """Some of the rows, as an array."""
-        result = np.empty(self.shape, dtype=self.dtype)
-        self.turn(0, result)
-        picked: npt.NDArray[Any] = result[index]
-        return picked
+        some = Upright([column[index] for column in self.columns], self.dtype.type)
+        result = np.empty(some.shape, dtype=self.dtype)
+        some.turn(0, result)
+        return result
 
     def turn(self, start: int, out: npt.NDArray[Any]) -> None:
         """Write the rows from a place on into an array, which may have more columns.

@@ -1,120 +1,21 @@
-"""Units for features: each centred and in its own standard deviation.
-
-A prior that is learned from few tasks leans towards one that treats all features alike, and that
-means something only if a step in one of them is about as large as a step in another. With a
-constant feature c (the intercept) and all rows of all tasks together,
-
-    x'_i = (x_i − k_i x_c) / s_i,    k_i = Σ x_i x_c / Σ x_c²,    s_i² = mean of (x_i − k_i x_c)²,
-
-which only shifts the intercept; without one, k = 0 and s_i is the root mean square. In short
-x' = T x, so evidence changes by Gram' = T Gram Tᵀ and moment' = T moment, and θ = Tᵀ θ'.
-"""
+"""Units of features (:mod:`headstart.transfer.standardize`), changed by compiled loops."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from headstart.fleet.summing.grams import TABLES
+from headstart.fleet.summing.grams import TABLES, Packed
 from headstart.kernels.forms import Kernel
-from headstart.model.evidence import Evidence, upper_triangle
-from headstart.model.mixture import MixturePrior
-from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.transfer import standardize
+from headstart.transfer.standardize import STEADY
 
-__all__ = ["Units"]
-
-STEADY = 1e-12  # a variance that is no more of the mean square is rounding: the feature is constant
-
-
-class Units(NamedTuple):
-    """Where every feature begins, and its unit.
-
-    Attributes
-    ----------
-    shift, scale
-        k and s, a number for each feature.
-    constant
-        Which feature is constant, if one is.
-
-    Examples
-    --------
-    >>> contexts = np.array([[10.0, 1.0], [14.0, 1.0]])
-    >>> units = Units.of(Evidence.of(contexts, [1.0, 2.0]), constant=1)
-    >>> units.contexts(contexts)
-    array([[-1.,  1.],
-           [ 1.,  1.]])
-    """
-
-    shift: Array
-    scale: Array
-    constant: int | None
-
-    @classmethod
-    def of(cls, pooled: Evidence, constant: int | None) -> Units:
-        """From the sums of all rows."""
-        gram, rounds = np.asarray(pooled.gram), float(pooled.rounds)
-        square = np.diag(gram) / rounds
-        shift = np.zeros(pooled.dim)
-        if constant is not None and gram[constant, constant] > 0:
-            shift = gram[constant] / gram[constant, constant]
-            shift[constant] = 0.0
-            left = square - shift**2 * square[constant]
-            square = np.where(left > STEADY * square, left, square)
-        scale = np.sqrt(np.where(square > 0, square, 1.0))
-        if constant is not None:
-            scale[constant] = 1.0
-        return cls(shift, scale, constant)
-
-    @property
-    def matrix(self) -> Array:
-        """T."""
-        change = np.eye(len(self.shift))
-        if self.constant is not None:
-            change[:, self.constant] -= self.shift
-        matrix: Array = change / self.scale[:, None]
-        return matrix
-
-    def contexts(self, contexts: Array) -> Array:
-        """Contexts in these units."""
-        changed = contexts.astype(np.float64)
-        if self.constant is not None:
-            changed -= changed[..., self.constant, None] * self.shift
-        changed /= self.scale
-        return changed
-
-    def packed(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Packed evidence in these units, a row for each task; the rows are changed in place."""
-        dim = len(self.shift)
-        across = np.zeros(dim, np.int64)  # where the products with the constant feature are
-        i, j = upper_triangle(dim)
-        if self.constant is not None:
-            across[i[j == self.constant]] = np.flatnonzero(j == self.constant)
-            across[j[i == self.constant]] = np.flatnonzero(i == self.constant)
-        own = 0 if self.constant is None else self.constant
-        STANDARDIZE_ROWS.form(len(rows))(rows, across, own, self.shift, self.scale)
-        return rows
-
-    def evidence(self, evidence: Evidence) -> Evidence:
-        """Evidence in these units."""
-        rows = np.array(evidence.pack(), dtype=np.float64)
-        flat = self.packed(rows.reshape(-1, rows.shape[-1]))
-        return Evidence.unpack(flat.reshape(rows.shape), evidence.dim)
-
-    def undone(self, prior: Prior | MixturePrior) -> Prior | MixturePrior:
-        """A prior over θ', as one over θ: what it says about features as they are in the logs."""
-        parts = prior.parts if isinstance(prior, MixturePrior) else prior
-        back = self.matrix.T
-        changed = parts.replace(mean=parts.mean @ back.T, root=back @ parts.root)
-        if isinstance(prior, MixturePrior):
-            return MixturePrior(changed, prior.log_weights)
-        return changed
+__all__ = ["STANDARDIZE_ROWS", "STEADY", "Units"]
 
 
 def standardize_rows(
-    packed: Array, across: npt.NDArray[np.int64], constant: int, shift: Array, scale: Array
+    packed: Packed, across: npt.NDArray[np.int64], constant: int, shift: Array, scale: Array
 ) -> None:
     """Change the units of packed evidence, in place.
 
@@ -125,20 +26,22 @@ def standardize_rows(
     across
         Where the products of each feature with the constant one are.
     constant
-        Which feature is constant; anything if the shift is 0.
+        Which feature is constant; any if the shift is 0.
     shift, scale
         What is subtracted from each feature, times the constant one, and what it is divided by.
     """
-    dim = len(shift)
-    i, j = upper_triangle(dim)
-    triangle, moment = packed[:, : len(i)], packed[:, len(i) : len(i) + dim]
-    products = triangle[:, across]
-    own = products[:, [constant]]
-    triangle -= products[:, i] * shift[j] + products[:, j] * shift[i]
-    triangle += own * (shift[i] * shift[j])
-    triangle /= scale[i] * scale[j]
-    moment -= moment[:, [constant]] * shift
-    moment /= scale
+    standardize.Units(shift, scale, constant).packed(packed)
 
 
 STANDARDIZE_ROWS = Kernel(standardize_rows, TABLES)
+
+
+class Units(standardize.Units):
+    """Where every feature begins, and its unit."""
+
+    def packed(self, rows: Packed) -> Packed:
+        """Packed evidence in these units, a row for each task; the rows are changed in place."""
+        constant = 0 if self.constant is None else self.constant
+        change = STANDARDIZE_ROWS.form(len(rows))
+        change(rows, self.constant_places(), constant, self.shift, self.scale)
+        return rows

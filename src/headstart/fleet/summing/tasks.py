@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,9 @@ from headstart.fleet.summing.shards import matrix_of, run_reader, sum_shard, wri
 from headstart.fleet.summing.standardize import Units
 from headstart.model.evidence import packed_size
 from headstart.records import Array
+from headstart.transfer import standardize
 from headstart.transfer.partitions import Partitions
+from headstart.transfer.pooled_fit import partition_sum
 
 __all__ = ["DiskTasks", "LocalTasks", "MemoryTasks", "PartitionFile", "TaskPartitions"]
 
@@ -45,13 +47,18 @@ class TaskPartitions(Partitions):
         self.units: Units | None = None
         self.on_pass: Callable[[], None] | None = None
 
+    def in_units(self, units: standardize.Units) -> Self:
+        """The same object: from here on, features are in these units."""
+        self.units = Units(*units)
+        return self
+
     @abstractmethod
     def partition(self, number: int) -> Partition:
         """A copy of the tasks of one partition, of features as they are in the logs."""
 
     def pooled(self) -> Array:
         """The sums of all tasks together."""
-        return sum(self.map(sum_tasks), np.zeros(packed_size(self.dim)))
+        return sum(self.map(partition_sum), np.zeros(packed_size(self.dim)))
 
     def partitions(self) -> Iterator[Partition]:
         """All tasks, in these units."""
@@ -73,12 +80,6 @@ class TaskPartitions(Partitions):
             for number, (size, start) in enumerate(zip(self.sizes, starts[:-1], strict=True))
             if size and start < rest
         }
-
-
-def sum_tasks(rows: Array, dim: int) -> Array:
-    """The sums of all tasks of a partition."""
-    total: Array = rows.sum(0)
-    return total
 
 
 class LocalTasks(TaskPartitions):

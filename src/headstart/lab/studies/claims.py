@@ -208,8 +208,8 @@ def more_claims(runner: Runner) -> list[Claim]:
         projected("λ₁ = λ₂", rank=rank, lam1=1.0, lam2=1.0),
         projected("λ₁ = 10 λ₂", rank=rank, lam1=10.0, lam2=1.0),
         projected("λ₁ = λ₂/10", rank=rank, lam1=0.1, lam2=1.0),
-        policy("meta_ts", scale=0.5),
-        policy("meta_ts_unforced", scale=0.5),
+        policy("meta_ts"),
+        policy("meta_ts_unforced"),
     ]
     results = runner.run("claims", WORLD, policies, **few)
     ratios = Ratios(results.totals())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,14 @@ class StandardizedTransfer(Transfer):
     def unscaled_features(self, state: Any) -> npt.NDArray[np.bool_]:
         """Which features have not varied yet."""
         return np.asarray(state.units.inverse == 0.0)
+
+    def units_test(self, state: Any) -> Callable[[Array], bool] | None:
+        """Whether a feature that has not varied yet has another value."""
+        unknown = np.flatnonzero(state.units.inverse == 0.0)
+        if not len(unknown) or not state.contexts.count:
+            return None
+        values = state.contexts.first[unknown]
+        return lambda contexts: bool((contexts.take(unknown, 1) != values).any())
 
     def in_current_units(self, state: Any) -> Any:
         """The same state in the units that its tasks tell."""

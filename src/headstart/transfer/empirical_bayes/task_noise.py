@@ -46,6 +46,9 @@ EXPECTED_NOISE_SHARE = 0.1  # of the mean square reward, that s² is expected to
 IMAGINARY_RESIDUALS = 5.0  # how many say so at first
 SUFFICIENT_RESIDUALS = 20.0  # real residuals that make these superfluous
 NEWTON_STEPS = 6
+#: Degrees of freedom beyond which a task's noise is known as well as can be computed with: a
+#: log-likelihood of more would lose the digits that tell one population from another.
+MAX_FREEDOM = 1e8
 MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
 
 
@@ -74,6 +77,8 @@ def usable_residuals(
     long = tasks.freedom >= MIN_RESIDUAL_FREEDOM
     square = np.where(long, tasks.residual, square)
     freedom = np.where(long, tasks.freedom, freedom)
+    share = MAX_FREEDOM / np.maximum(freedom, MAX_FREEDOM)
+    square, freedom = share * square, share * freedom
     if not constant:
         told = tasks.squares > 0
         return Residuals(square * told, freedom * told, tasks.weight)

@@ -12,11 +12,11 @@ from headstart.fleet.summing.outliers import ADVICE
 from headstart.fleet.summing.standardize import STEADY
 
 if TYPE_CHECKING:
-    from headstart.fleet.checking.collinear import Dependence
-    from headstart.fleet.checking.profile import Profile
+    from headstart.fleet.check.collinear import Dependence
+    from headstart.fleet.check.profile import Profile
     from headstart.fleet.reading.logs import Logs
 
-__all__ = ["Finding", "counted", "look_for", "to_know"]
+__all__ = ["Finding", "counted", "find_problems", "notes_on_features"]
 
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 NAMED = 5
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
     text: str
 
 
-def look_for(profile: Profile, logs: Logs) -> list[Finding]:
+def find_problems(profile: Profile, logs: Logs) -> list[Finding]:
     """Everything there is to fix, the worst first."""
     found = [*about_rows(profile, logs), *about_features(profile), *about_rounds(profile, logs)]
     return sorted(found, key=lambda finding: finding.level != "stop")
@@ -125,7 +125,7 @@ def hardly_varies(profile: Profile) -> Any:
     return moving & (profile.deviations**2 <= STEADY * profile.means**2)
 
 
-def to_know(profile: Profile) -> Iterator[str]:
+def notes_on_features(profile: Profile) -> Iterator[str]:
     """What is true of the features, and what fit and evaluate do about it."""
     if not profile.shown:
         return
@@ -184,8 +184,8 @@ def relation(one: Dependence, profile: Profile) -> str:
 
 def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
     """Rounds that appear twice, arms that were chosen, propensities."""
-    turns, columns = profile.turns, logs.columns
-    if turns is None:
+    counts, columns = profile.rounds, logs.columns
+    if counts is None:
         if columns.chosen is not None:
             yield Finding(
                 "fix",
@@ -193,33 +193,33 @@ def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
                 "on offer together can be told",
             )
         return
-    part = "" if turns.share == 1 else f" (of 1 in {round(1 / turns.share)} that was looked at)"
+    part = "" if counts.share == 1 else f" (of 1 in {round(1 / counts.share)} that was looked at)"
     if columns.chosen is None:
-        if turns.repeated:
+        if counts.repeated:
             yield Finding(
                 "fix",
-                f"{counted(turns.repeated, 'round')}{part} with more than one row: are rows logged "
-                f"twice? If they are arms that were on offer together, say with --chosen "
+                f"{counted(counts.repeated, 'round')}{part} with more than one row: are rows "
+                f"logged twice? If they are arms that were on offer together, say with --chosen "
                 f"which one was shown",
             )
         return
-    if turns.unchosen:
-        yield Finding("fix", f"{counted(turns.unchosen, 'round')}{part} without a chosen arm")
-    if turns.overchosen:
+    if counts.unchosen:
+        yield Finding("fix", f"{counted(counts.unchosen, 'round')}{part} without a chosen arm")
+    if counts.overchosen:
         yield Finding(
-            "fix", f"{counted(turns.overchosen, 'round')}{part} with more than one chosen arm"
+            "fix", f"{counted(counts.overchosen, 'round')}{part} with more than one chosen arm"
         )
-    if turns.rounds and turns.arms < 1 + 1e-9:
+    if counts.rounds and counts.arms < 1 + 1e-9:
         yield Finding(
             "fix",
             "every round has one arm: only the arm that was shown was logged, which is not enough "
             "to tell what another policy would have earned",
         )
-    if columns.propensity is not None and turns.off:
+    if columns.propensity is not None and counts.off:
         yield Finding(
             "fix",
-            f"the propensities of {turns.off:,} of {turns.summed:,} rounds{part} do not add up to "
-            f"1: is an arm not logged, or are they scores?",
+            f"the propensities of {counts.off:,} of {counts.summed:,} rounds{part} do not add up "
+            f"to 1: is an arm not logged, or are they scores?",
         )
 
 

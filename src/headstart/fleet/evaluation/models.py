@@ -1,6 +1,6 @@
-"""What a learned prior is compared with: one model, one with an offset by task, tasks alone.
+"""The models that predict new tasks: a learned prior, and what it is compared with.
 
-All of them are Gaussian priors, so that they differ in what they know and in nothing else::
+The others are Gaussian priors too, so that they differ in what they know and in nothing else::
 
     no prior         θ_i ~ N(0, diag(v))                  every task learns alone
     average only     θ_i ~ N(m e₀, diag(v))               … and knows the average reward m
@@ -17,26 +17,58 @@ from __future__ import annotations
 
 import numpy as np
 
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.model.belief import Belief
-from headstart.model.evidence import Evidence
+from headstart.model.evidence import Evidence, upper_triangle
+from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.transfer import Transfer
+from headstart.transfer.partitions import PartitionList
 
-__all__ = ["alone", "pooled", "random_intercept"]
+__all__ = ["alone", "fit_models", "learn_prior", "pooled", "random_intercept"]
 
+PARTITION = 1024  # past tasks that are fitted at a time
 STEPS = 60  # of scoring, at most
 CLOSE = 1e-5  # relative change at which it stops
 MOST = 500  # past tasks that four numbers are fitted to
 LEAST = 1e-6  # the least R², as a share of the mean square reward
 
 
-def alone(past: Evidence, intercept: int | None, around_average: bool = False) -> Prior:
+def fit_models(
+    past: Array, dim: int, intercept: int | None, transfer: Transfer
+) -> dict[str, Prior | MixturePrior]:
+    """All models, by name, fitted to the packed evidence of past tasks."""
+    models: dict[str, Prior | MixturePrior] = {LEARNED: learn_prior(transfer, past, dim)}
+    models[POOLED] = pooled(past, dim, intercept)
+    if intercept is not None:
+        models[OFFSET] = random_intercept(past, dim, intercept)
+        models[AVERAGE] = alone(past, dim, intercept, around_average=True)
+    models[ALONE] = alone(past, dim, intercept)
+    return models
+
+
+def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePrior:
+    """The prior that a transfer learns from the packed evidence of past tasks.
+
+    As ``headstart fit`` learns it: all together if they are few, in passes over partitions
+    otherwise.
+    """
+    parts = [past[at : at + PARTITION] for at in range(0, len(past), PARTITION)]
+    state = transfer.refit_partitions(PartitionList(parts, dim))
+    prior: Prior | MixturePrior = transfer.prior(state)
+    return prior
+
+
+def alone(past: Array, dim: int, intercept: int | None, around_average: bool = False) -> Prior:
     """A prior that knows only scales, and with ``around_average`` the average reward.
 
     Parameters
     ----------
     past
-        The evidence of past tasks, side by side along one batch axis.
+        The packed evidence of past tasks, one row each.
+    dim
+        How many features there are.
     intercept
         Which feature is constant, if one is.
     around_average
@@ -47,11 +79,11 @@ def alone(past: Evidence, intercept: int | None, around_average: bool = False) -
     >>> rng = np.random.default_rng(0)
     >>> contexts, thetas = rng.standard_normal((300, 20, 2)), 3.0 * rng.standard_normal((300, 2, 1))
     >>> rewards = (contexts @ thetas)[..., 0] + rng.standard_normal((300, 20))
-    >>> prior = alone(Evidence.of(contexts, rewards), intercept=None)
+    >>> prior = alone(Evidence.of(contexts, rewards).pack(), 2, intercept=None)
     >>> np.sqrt(np.diag(prior.covariance)).round(), round(prior.noise, 1)
     (array([3., 3.]), 1.0)
     """
-    sample = some_of(past)
+    sample = some_tasks(past, dim)
     tried = [fitted(sample, intercept, around_average, units) for units in units_of(sample)]
     best = tried[0]
     if len(tried) > 1:
@@ -60,23 +92,23 @@ def alone(past: Evidence, intercept: int | None, around_average: bool = False) -
     return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
-def pooled(past: Evidence, intercept: int | None) -> Prior:
+def pooled(past: Array, dim: int, intercept: int | None) -> Prior:
     """The posterior of a θ that all tasks have in common: one regression over all past rows.
 
     It is regularised as tasks alone are, as if all rows were those of a single task.
 
     >>> contexts = np.random.default_rng(0).standard_normal((50, 20, 2))
-    >>> pooled(Evidence.of(contexts, contexts @ [4.0, -1.0]), intercept=None).mean.round(2)
+    >>> past = Evidence.of(contexts, contexts @ [4.0, -1.0]).pack()
+    >>> pooled(past, 2, intercept=None).mean.round(2)
     array([ 4., -1.])
     """
-    parts = (past.gram, past.moment, past.rounds, past.squares)
-    total = Evidence(*(part.sum(0, keepdims=True) for part in parts))
-    start = alone(total, intercept)
-    belief = Belief.of(start, Evidence(*(part.sum(0) for part in parts)))
+    total = past.sum(0)
+    start = alone(total[None], dim, intercept)
+    belief = Belief.of(start, Evidence.unpack(total, dim))
     return Prior(belief.mean, belief.root, noise=start.noise)
 
 
-def random_intercept(past: Evidence, intercept: int) -> Prior:
+def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
     """Pooled slopes and an offset b_i ~ N(0, τ²) for every task: the standard mixed model.
 
     With φ = τ²/R² the offset of a task is integrated out of its sums: with g the Gram matrix's
@@ -89,15 +121,17 @@ def random_intercept(past: Evidence, intercept: int) -> Prior:
     >>> contexts = np.stack([rng.standard_normal((200, 20)), np.ones((200, 20))], -1)
     >>> offsets = 2.0 * rng.standard_normal((200, 1))
     >>> rewards = 3.0 * contexts[..., 0] + 5.0 + offsets + rng.standard_normal((200, 20))
-    >>> prior = random_intercept(Evidence.of(contexts, rewards), intercept=1)
+    >>> prior = random_intercept(Evidence.of(contexts, rewards).pack(), 2, intercept=1)
     >>> prior.mean.round(), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 1)
     (array([3., 5.]), array([0., 2.]), 1.0)
     """
-    parts = (past.gram, past.moment, past.rounds, past.squares)
-    gram, moment, count, square = (part.sum(0) for part in parts)
-    start = alone(Evidence(*(part.sum(0, keepdims=True) for part in parts)), intercept)
-    column, own = past.gram[:, intercept], past.gram[:, intercept, intercept]
-    sums = past.moment[:, intercept]
+    total = Evidence.unpack(past.sum(0), dim)
+    gram, moment, count, square = total.gram, total.moment, total.rounds, total.squares
+    start = alone(past.sum(0)[None], dim, intercept)
+    i, j = upper_triangle(dim)
+    across = np.flatnonzero((i == intercept) | (j == intercept))  # in the order of the features
+    column, own = past[:, across], past[:, across[intercept]]
+    sums = past[:, len(i) + intercept]
     ridge = np.diag(1.0 / np.clip(np.diag(start.root) ** 2, 1e-60, 1e60))
 
     def fitted_with(ratio: float) -> tuple[float, Array, Array, float]:
@@ -122,11 +156,10 @@ def random_intercept(past: Evidence, intercept: int) -> Prior:
     return Prior.gaussian(mean, covariance, noise=float(np.sqrt(noise)))
 
 
-def some_of(past: Evidence) -> Evidence:
+def some_tasks(past: Array, dim: int) -> Evidence:
     """The past tasks that have shown anything; some of them, evenly spread, if there are many."""
-    use = np.flatnonzero(past.rounds > 0)
-    use = use[:: max(1, -(-len(use) // MOST))]
-    return Evidence(past.gram[use], past.moment[use], past.rounds[use], past.squares[use])
+    use = np.flatnonzero(past[:, -2] > 0)
+    return Evidence.unpack(past[use[:: max(1, -(-len(use) // MOST))]], dim)
 
 
 def units_of(tasks: Evidence) -> list[Array]:
@@ -172,7 +205,8 @@ def fitted(
     usual = max(tasks.squares.sum() / max(tasks.rounds.sum(), 1e-300), 1e-100)
     sizes = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
     noise, mean = 0.5 * usual, np.zeros(dim)
-    spread = np.maximum((sizes / units**2)[groups[0]].sum(), 1e-300)
+    each = np.maximum(sizes / units**2, 0.0)  # a centred constant may be 0 less a rounding
+    spread = max(each[groups[0]].sum(), 1e-12 * each.sum(), 1e-300)
     scales = np.array([0.5 * usual / spread, usual])[: len(groups)]
 
     def variances_of(scales: Array) -> Array:

@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import visible
-from headstart.fleet.checking.collinear import Dependence
-from headstart.fleet.checking.findings import Finding, counted
-from headstart.fleet.checking.rounds import TurnCounts
+from headstart.fleet.check.collinear import Dependence
+from headstart.fleet.check.findings import Finding, counted
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.outliers import Stray
 
-__all__ = ["Profile"]
+__all__ = ["Profile", "RoundCounts"]
 
 WIDEST = 30  # characters of the longest bar
+
+
+class RoundCounts(NamedTuple):
+    """What there is to know about the rounds of a log, or of a sample of them.
+
+    Attributes
+    ----------
+    rounds
+        How many rounds were counted.
+    share
+        Which share of all rounds that is; 1 for all.
+    repeated
+        Rounds with more than one row.
+    arms
+        The mean number of rows of a round.
+    unchosen, overchosen
+        Rounds with no arm chosen, and with more than one.
+    summed, off
+        Rounds in which every arm has a propensity, and those of them whose sum is not 1.
+    """
+
+    rounds: int
+    share: float
+    repeated: int
+    arms: float
+    unchosen: int
+    overchosen: int
+    summed: int
+    off: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +87,10 @@ class Profile:
         For every feature, and the reward last, the task with the value farthest out.
     histogram
         How many tasks have how many rounds: from, to, tasks.
-    turns
-        What was found among the rounds, where a round column was given.
+    task_share
+        Which share of all tasks was counted; below 1, the numbers of tasks are estimates.
+    rounds
+        What there is to know about rounds, where a round column was given.
     repeated
         What is logged twice: files that are copies of others, and rows.
     notes
@@ -92,7 +122,8 @@ class Profile:
     extremes: tuple[str, ...]
     heaviest: float
     histogram: tuple[tuple[int, int, int], ...]
-    turns: TurnCounts | None
+    task_share: float
+    rounds: RoundCounts | None
     repeated: tuple[str, ...]
     notes: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
@@ -110,7 +141,6 @@ class Profile:
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for JSON."""
         least, greatest, mean, deviation = (number(value) for value in self.rewards)
-        turns = None if self.turns is None else self.turns._asdict()
         return {
             "usable": self.usable,
             "files": self.files,
@@ -161,17 +191,24 @@ class Profile:
             "rounds_per_task": [
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram
             ],
-            "rounds": turns,
+            "task_share": self.task_share,
+            "rounds": None if self.rounds is None else self.rounds._asdict(),
             "repeated": list(self.repeated),
             "notes": list(self.notes),
             "findings": [finding._asdict() for finding in self.findings],
         }
 
     def __str__(self) -> str:
+        about = "" if self.task_share == 1 else "about "
         lines = [
-            f"{counted(self.rows, 'row')} of {counted(self.tasks, 'task')} in "
+            f"{counted(self.rows, 'row')} of {about}{counted(self.tasks, 'task')} in "
             f"{counted(self.files, 'file')}, {counted(len(self.features), 'feature')}"
         ]
+        if about:
+            lines.append(
+                f"tasks are counted by 1 in {round(1 / self.task_share)}, chosen by a hash of "
+                f"their ids"
+            )
         if self.shown != self.rows:
             lines.append(f"rows that were chosen and count as evidence: {self.shown:,}")
         if self.weightless:
@@ -190,12 +227,13 @@ class Profile:
                     f"{self.rank} of {len(self.features)} independent"
                 )
             lines += ["", "rounds per task", *bars(self.histogram)]
-        if self.turns is not None and self.turns.rounds:
-            shared = "" if self.turns.share == 1 else f" (of 1 in {round(1 / self.turns.share)})"
+        rounds = self.rounds
+        if rounds is not None and rounds.rounds:
+            shared = "" if rounds.share == 1 else f" (of 1 in {round(1 / rounds.share)})"
             lines += [
                 "",
-                f"{counted(self.turns.rounds, 'round')}{shared} with "
-                f"{counted(self.turns.arms, 'row')} on average",
+                f"{counted(rounds.rounds, 'round')}{shared} with "
+                f"{counted(rounds.arms, 'row')} on average",
             ]
         if self.bad:
             lines += ["", f"rows that cannot be used (the first row is 0): {self.bad.count:,}"]

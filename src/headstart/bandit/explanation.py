@@ -1,0 +1,270 @@
+"""Why an arm was chosen, and what sets its task apart: contributions of single features.
+
+With the posterior of θ at the time of the choice, the arm x and another arm y (or the mean y of the
+others), the difference of expected rewards is a sum over features::
+
+    xᵀθ̂ − yᵀθ̂ = Σ_f (x_f − y_f) θ̂_f
+
+Each term has an interval from the posterior of θ_f. A feature that all arms share, such as the
+intercept, contributes nothing. The task is compared with the mean of its prior, which is what the
+other tasks tell, coefficient by coefficient, in the units in which features were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.bandit.batch import Decision
+from headstart.bandit.choice import Choice
+from headstart.errors import ChoiceError, InputError
+from headstart.features.conversion import Features
+from headstart.model.base import BaseBelief
+from headstart.records import Array
+from headstart.rules.ties import Mask, allowed_arms
+
+if TYPE_CHECKING:
+    from headstart.bandit.state import BanditState
+
+__all__ = ["Effects", "Explanation", "explain_choice"]
+
+SHOWN = 12  # rows of a table that is printed
+
+
+class Effects(NamedTuple):
+    """Estimates with intervals, one for each feature.
+
+    Attributes
+    ----------
+    features : tuple of str
+        The names of the features; the intercept is last if there is one.
+    estimate, lower, upper : ndarray of shape (features,)
+        The estimates and the ends of their intervals.
+    """
+
+    features: tuple[str, ...]
+    estimate: Array
+    lower: Array
+    upper: Array
+
+    def largest(self) -> list[int]:
+        """The places of the features by the size of their estimates, the largest first."""
+        order: list[int] = np.argsort(-np.abs(self.estimate), kind="stable").tolist()
+        return order
+
+
+class Explanation(NamedTuple):
+    """Why an arm was chosen, and what sets its task apart.
+
+    Attributes
+    ----------
+    choice : str
+        The choice's id.
+    arm, other : int, and int or None
+        The arm that was chosen, and the arm it is compared with; ``None`` for the mean of the
+        others that could be picked (of the arm itself if there were none).
+    values, other_values : ndarray of shape (features,)
+        The features of both as they were given.
+    contributions : Effects
+        By how much each feature raised the expected reward of the arm above that of the other.
+    difference : (float, float, float)
+        The sum of the contributions, and its interval.
+    bonus : float or None
+        By how much the rule favoured the arm beyond the expected reward, for being less well known;
+        ``None`` for rules that draw at random.
+    propensity : float
+        The probability with which the arm was chosen.
+    task : Effects
+        The coefficients of the task: the change of the expected reward per unit of each feature.
+    average : ndarray of shape (features,)
+        The coefficients of an average task, the mean of the prior.
+    level : float
+        The probability of each interval.
+    """
+
+    choice: str
+    arm: int
+    other: int | None
+    values: Array
+    other_values: Array
+    contributions: Effects
+    difference: tuple[float, float, float]
+    bonus: float | None
+    propensity: float
+    task: Effects
+    average: Array
+    level: float
+
+    def __repr__(self) -> str:
+        """Both tables, the largest effects first."""
+        versus = "beside the mean of the others"
+        if self.other is not None:
+            versus = f"beside arm {self.other}"
+        elif np.array_equal(self.values, self.other_values):
+            versus = "was the only arm that could be picked"
+        estimate, lower, upper = self.difference
+        lines = [
+            f"{self.choice}: arm {self.arm} {versus} (intervals of {self.level:.0%})",
+            f"  expected reward {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
+            + ("" if self.bonus is None else f", bonus for being less known {self.bonus:+.4g}")
+            + f", propensity {self.propensity:.3g}",
+        ]
+        columns = ("feature", f"arm {self.arm}", "other", "contribution", "interval")
+        order = [at for at in self.contributions.largest() if self.contributions.estimate[at]]
+        parts = self.contributions
+        lines += table(
+            columns,
+            [
+                (
+                    parts.features[at],
+                    f"{self.values[at]:.4g}",
+                    f"{self.other_values[at]:.4g}",
+                    f"{parts.estimate[at]:+.4g}",
+                    f"[{parts.lower[at]:+.4g}, {parts.upper[at]:+.4g}]",
+                )
+                for at in order
+            ],
+        )
+        lines.append("what sets the task apart: coefficients beside those of an average task")
+        away = np.abs(self.task.estimate - self.average)
+        spread = np.maximum(self.task.upper - self.task.lower, 1e-300)
+        lines += table(
+            ("feature", "task", "interval", "average", "difference"),
+            [
+                (
+                    self.task.features[at],
+                    f"{self.task.estimate[at]:.4g}",
+                    f"[{self.task.lower[at]:.4g}, {self.task.upper[at]:.4g}]",
+                    f"{self.average[at]:.4g}",
+                    f"{self.task.estimate[at] - self.average[at]:+.4g}",
+                )
+                for at in np.argsort(-away / spread, kind="stable").tolist()
+            ],
+        )
+        return "\n".join(lines)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, the first column to the left and the others to the right."""
+    shown = [tuple(columns), *rows[:SHOWN]]
+    widths = [max(len(row[at]) for row in shown) for at in range(len(columns))]
+    lines = [
+        "  " + row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in cells)
+        for row in shown
+        for cells in [list(zip(row[1:], widths[1:], strict=True))]
+    ]
+    if len(rows) > SHOWN:
+        lines.append(f"  … and {len(rows) - SHOWN} more")
+    return lines
+
+
+def explain_choice(
+    state: BanditState, task: str, choice: Any, against: Any, level: Any
+) -> Explanation:
+    """Explain a choice of a task."""
+    from scipy.special import ndtri  # importing headstart must stay cheap
+
+    level = checks.fraction("level", level, open_ends=True)
+    if not isinstance(choice, Choice):
+        raise checks.refuse("choice", "a Choice (a token does not carry what was on offer)", choice)
+    if choice.origin != state.origin or choice.task != task:
+        raise ChoiceError(f"choice {choice.id} is not one of task {task!r} of this bandit")
+    decision = choice.compute_propensities
+    if not isinstance(decision, Decision):
+        raise ChoiceError(
+            f"choice {choice.id} is a copy, or was read from a token, and does not carry what was "
+            f"on offer: explain it in the process that made it"
+        )
+    belief, rows, arm = decision.belief, decision.table, choice.arm
+    left = allowed_arms(rows[:, 0], decision.allowed).copy()
+    left[[arm, *decision.before]] = False
+    index = decision.rule.fixed_index(belief, rows)
+    other = read_other(against, left, belief.predict(rows) if index is None else index)
+    rivals = left if other is None else np.arange(len(rows)) == other
+    if not rivals.any():  # it was the only one: beside itself, all differences are 0
+        rivals = np.arange(len(rows)) == arm
+    y = rows[rivals].mean(0)
+    quantile = float(ndtri(0.5 + level / 2.0))
+    with state.lock:
+        features = state.reader.features
+    names = feature_names(features)
+    gap = rows[arm] - y
+    mean, half = moments(belief, gap[None], quantile)
+    bonus = None
+    if index is not None:
+        apart, size = index[arm] - index[rivals].mean() - mean[0], np.abs(index).max()
+        bonus = float(apart) if abs(apart) > 1e-12 * size else 0.0  # else it is rounding
+    given = units_matrix(features)
+    average = belief.prior.belief()
+    return Explanation(
+        choice.id,
+        arm,
+        other,
+        values_as_given(features, rows[arm]),
+        values_as_given(features, y),
+        effects(belief, names, np.diag(gap), quantile),
+        (float(mean[0]), float(mean[0] - half[0]), float(mean[0] + half[0])),
+        bonus,
+        choice.propensity,
+        effects(belief, names, given, quantile),
+        average.predict(given),
+        level,
+    )
+
+
+def read_other(against: Any, left: Mask, scores: Array) -> int | None:
+    """The arm to compare with; ``None`` for the mean of those left, or if there is no other."""
+    want = "'runner-up', 'average' or another arm that could be picked"
+    if isinstance(against, str):
+        checks.one_of("against", against, ("runner-up", "average"))
+        if against == "average" or not left.any():
+            return None
+        return int(np.where(left, scores, -np.inf).argmax())
+    number = checks.integer("against", against, 0, len(left) - 1)
+    if not left[number]:
+        raise InputError(f"against must be {want}; got {number}")
+    return number
+
+
+def moments(belief: BaseBelief, rows: Array, quantile: float) -> tuple[Array, Array]:
+    """The expected value of each row times θ, and half the length of its interval."""
+    return belief.predict(rows), quantile * belief.noise * belief.width(rows)
+
+
+def effects(belief: BaseBelief, names: tuple[str, ...], rows: Array, quantile: float) -> Effects:
+    """The same as effects of features, one per row."""
+    mean, half = moments(belief, rows, quantile)
+    return Effects(names, mean, mean - half, mean + half)
+
+
+def feature_names(features: Features) -> tuple[str, ...]:
+    """The names of the features that the model has; x0, x1, … where none are known."""
+    names = features.names or tuple(f"x{at}" for at in range(features.context_dim))
+    return (*names, "intercept") if features.intercept else names
+
+
+def units_matrix(features: Features) -> Array:
+    """The rows whose products with θ are the coefficients of features as they were given.
+
+    A feature is (x − shift)/scale, so that its coefficient is θ_f/scale_f, and the intercept is
+    what is expected where all features are 0.
+    """
+    matrix = np.eye(features.dim)
+    if features.scale is not None and features.shift is not None:
+        given = np.arange(features.context_dim)
+        matrix[given, given] = 1.0 / np.array(features.scale)
+        if features.intercept:
+            matrix[-1, given] = -np.array(features.shift) / np.array(features.scale)
+    return matrix
+
+
+def values_as_given(features: Features, row: Array) -> Array:
+    """A context as it was given, followed by the 1 of the intercept."""
+    values = row.copy()
+    if features.scale is not None and features.shift is not None:
+        values[: features.context_dim] *= np.array(features.scale)
+        values[: features.context_dim] += np.array(features.shift)
+    return values

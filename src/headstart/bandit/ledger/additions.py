@@ -1,0 +1,86 @@
+"""Evidence that is added to a task at once: rounds that were not choices of the bandit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headstart.bandit.ledger.changes import Step
+from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.ledger import Ledger
+from headstart.bandit.task_belief import with_own_noise
+from headstart.model.base import BaseBelief
+from headstart.model.evidence import Evidence
+
+__all__ = ["add_evidence"]
+
+
+def add_evidence(
+    ledger: Ledger,
+    name: str,
+    evidence: Evidence,
+    count: int,
+    rows: Any,
+    more_steps: Sequence[Step] = (),
+) -> None:
+    """Add evidence of ``count`` rewards to a task: all of it, or nothing.
+
+    A running task that has no belief takes one, as when it chooses, so that it counts among the
+    running tasks. ``rows`` are the contexts as the model sees them, which may tell units of
+    features; ``None`` if they are not known. ``more_steps`` are part of the change. With decay, the
+    earlier evidence counts less by ``count`` rewards.
+    """
+    entry, closed = ledger.entries[name], name in ledger.prior_state.closed
+    if entry.cached is None and not closed:
+        if rows is None:
+            ledger.cache_belief(name, *ledger.compute_belief(name))
+        else:
+            belief, alone, offered = ledger.prepare_choice(name, rows, learn_units=True)
+            ledger.adopt_offer(offered)
+            ledger.cache_belief(name, belief, alone)
+    total = ledger.entries.evidence(name).discounted(ledger.decay**count)
+    total = total + with_forced(evidence, ledger.entries.keeps_forced)
+    rewards = entry.reward_count + count
+    before, cached = entry.cached, None
+    if before is not None:
+        belief = updated_belief(ledger, before, total, rewards)
+        cached = before._replace(evidence=total, pending=(), belief=belief)
+    packed = total.pack() if cached is None else None
+    marks = entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, None
+    update = entry, packed, cached, rewards, marks, ledger.entries.reward_count + count
+    steps = ledger.prior_state.steps_to_change(name) if closed else []
+    ledger.changes.commit((ledger.entries.put_round, update), *steps, *more_steps)
+    if cached is not None and passes_refresh_time(rewards - count, rewards):
+        ledger.refresh_if_grown(name, cached)
+
+
+def passes_refresh_time(before: int, after: int) -> bool:
+    """Whether a count that was ``before`` passes one after which a task takes a new prior.
+
+    >>> passes_refresh_time(3, 7), passes_refresh_time(3, 8), passes_refresh_time(8, 100)
+    (False, True, True)
+    """
+    return any(before < count <= after for count in (8 * 4**power for power in range(28)))
+
+
+def updated_belief(
+    ledger: Ledger, task: CachedTask, evidence: Evidence, rewards: int
+) -> BaseBelief:
+    """The belief of a cached task, from its prior and all its evidence."""
+    belief: BaseBelief = task.belief.prior.belief(evidence)
+    if task.alone:
+        prior_state = ledger.prior_state
+        belief = with_own_noise(prior_state.transfer, prior_state.state, belief, evidence)
+    return belief if ledger.decay == 1.0 else belief.with_rounds(float(rewards))
+
+
+def with_forced(evidence: Evidence, keeps_forced: bool) -> Evidence:
+    """Evidence with forced rounds apart if they are kept, and without otherwise.
+
+    Where it does not say which rounds were forced, none was.
+    """
+    if not keeps_forced:
+        return evidence.replace(forced=None)
+    if evidence.forced is None:
+        return evidence.replace(forced=Evidence.zero(evidence.dim))
+    return evidence

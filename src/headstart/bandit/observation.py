@@ -1,0 +1,129 @@
+"""Learning from rounds that were not choices of the bandit: rows, or sums of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.bandit.ledger.additions import add_evidence
+from headstart.errors import InputError
+from headstart.features.conversion import MAX_VALUE
+from headstart.model.evidence import Evidence, find_fault
+from headstart.records import Array
+
+if TYPE_CHECKING:
+    from headstart.bandit.state import BanditState
+
+__all__ = [
+    "add_task_evidence",
+    "decay_weights",
+    "observe_rounds",
+    "read_rewards",
+    "read_weights",
+    "weighted_sums",
+]
+
+MAX_SUM = MAX_VALUE**2  # of the entries of evidence
+MAX_ROUNDS = 2**53  # of evidence: beyond, a number cannot count one more
+
+
+def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, weight: Any) -> bool:
+    """Learn from rounds of a task that were logged elsewhere."""
+    with state.lock:
+        ledger = state.ledger
+        ledger.entry(name)
+        items = None if ledger.items is None else ledger.items.copied()
+
+        def learn_items(labels: Sequence[Any], table: Array) -> None:
+            assert items is not None
+            count = len(table)
+            numbers = read_rewards(rewards, count), read_weights(weight, count)
+            items.learn_rows([name] * count, *numbers, labels, table)
+
+        writer = None if items is None else learn_items
+        offer = state.reader.read(contexts, writer, distinct=False)
+        rows = offer[1]
+        values = read_rewards(rewards, len(rows))
+        weights = read_weights(weight, len(rows))
+        if ledger.decay < 1.0:
+            weights = weights * decay_weights(weights, ledger.decay)
+        evidence, count = weighted_sums(rows, values, weights)
+        if state.is_frozen:
+            return False
+        if count:
+            steps = [] if items is None else [(setattr, ledger, "items", items)]
+            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps)
+        if state.reader.accept(offer, is_frozen=False):
+            ledger.set_usual_sizes(state.reader.usual_sizes)
+        return True
+
+
+def add_task_evidence(state: BanditState, name: str, evidence: Any) -> bool:
+    """Add evidence to a task, which is made if it is new."""
+    with state.lock:
+        ledger = state.ledger
+        ledger.finish()
+        dim = ledger.entries.dim
+        want = f"Evidence of one task with {dim} features (the intercept counts as one)"
+        if not isinstance(evidence, Evidence) or evidence.moment.shape != (dim,):
+            raise checks.refuse("evidence", want, getattr(evidence, "moment", evidence))
+        fault = find_fault(evidence.pack()[None], dim, MAX_SUM)
+        if fault is not None or not evidence.rounds <= MAX_ROUNDS:
+            reason = "more than 2^53 rounds" if fault is None else fault[1]
+            raise InputError(f"evidence must be sums of rounds; got {reason}")
+        if state.is_frozen:
+            return False
+        ledger.entries.open(name)
+        if evidence.rounds:
+            add_evidence(ledger, name, evidence, max(round(evidence.rounds), 1), None)
+        return True
+
+
+def read_rewards(rewards: Any, count: int) -> Array:
+    """Rewards as ``count`` finite numbers."""
+    want = f"{count} numbers, one per row of contexts"
+    values = checks.finite_array("rewards", rewards, want, ndim=1).astype(np.float64)
+    if len(values) != count:
+        raise InputError(f"rewards must be {want}; got {len(values)}")
+    if not np.abs(values).max(initial=0.0) <= MAX_VALUE:
+        raise InputError(f"rewards must be below {MAX_VALUE:g} in size; got more")
+    return values
+
+
+def read_weights(weight: Any, count: int) -> Array:
+    """Weights of ``count`` rounds, 0 or more; 1 unless given."""
+    if weight is None:
+        return np.ones(count)
+    want = f"a number, or {count} of them, 0 or more"
+    values = checks.finite_array("weight", weight, want)
+    if values.shape not in ((), (count,)):
+        raise checks.refuse("weight", want, values)
+    if (values < 0).any():
+        raise InputError(f"weight must be {want}; got {values.min():g}")
+    return np.array(np.broadcast_to(values, count), dtype=np.float64)
+
+
+def decay_weights(weights: Array, decay: float) -> Array:
+    """Decay^(how many rounds of positive weight come later)."""
+    counted = weights > 0
+    later = counted.sum() - counted.cumsum()
+    factors: Array = decay**later
+    return factors
+
+
+def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence, int]:
+    """The evidence of rounds with weights, and how many have a positive one.
+
+    A round (x, r) of weight w counts as w rounds: w x xᵀ, w r x, w and w r² are added.
+    """
+    used = weights > 0
+    root = np.sqrt(weights[used])
+    scaled, pulled = rows[used] * root[:, None], rewards[used] * root
+    largest = max(np.abs(scaled).max(initial=0.0), np.abs(pulled).max(initial=0.0))
+    if not largest <= MAX_VALUE:
+        raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
+    sums = Evidence.zero(rows.shape[1]).add_many(scaled, pulled, np.zeros(len(root), dtype=bool))
+    return sums.replace(rounds=float(weights[used].sum())), int(used.sum())

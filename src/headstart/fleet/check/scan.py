@@ -1,0 +1,284 @@
+"""Scanning a log: one read, in bounded memory, that ends in a profile.
+
+Every part of the log gives a :class:`Scan`, and scans add up, so that parts may be read anywhere.
+Tasks and rounds are counted by their hashes; of very many, a sample of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.fleet.check.collinear import Dependence, dependences
+from headstart.fleet.check.findings import find_problems, notes_on_features
+from headstart.fleet.check.profile import Profile, RoundCounts
+from headstart.fleet.engines.jobs import job_runner
+from headstart.fleet.reading.hashing import hash_ids, mix_bits
+from headstart.fleet.reading.keyed_sums import KeyedSums, count_by_doubling
+from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.repeats import IdForms, repeated_rows
+from headstart.fleet.reading.rows import BadRows, Rows
+from headstart.fleet.summing.outliers import Sampled, Stray, strays
+
+__all__ = ["Scan", "check"]
+
+Floats = npt.NDArray[np.float64]
+
+#: Called with the bytes read so far, and the bytes there are.
+Progress = Callable[[float, float], None]
+
+BLOCK = 1 << 16  # rows whose products are added up at a time
+
+
+def check(
+    logs: Logs,
+    *,
+    cluster: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Read a log once and say what is in it, and what to fix.
+
+    Bad rows are counted and never refused here; with ``on_bad_rows="error"`` they are among what
+    must be fixed. Memory is bounded: of more than two million tasks or rounds, a sample is counted,
+    and the profile says so.
+
+    Parameters
+    ----------
+    logs
+        The log.
+    cluster, workers
+        As for :func:`~headstart.fleet.fit`: a Ray cluster, or this machine, and how many cores.
+    progress
+        Called with the bytes read so far, and the bytes there are.
+    """
+    if not isinstance(logs, Logs):
+        raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+    lenient = copy.copy(logs)
+    lenient.on_bad_rows = "skip"
+    parts = lenient.parts()
+    logs.surveyed, lenient.share = lenient.surveyed, lenient.survey().share
+    scan, done = Scan(logs.dim), 0
+    with job_runner(cluster, workers) as map_jobs:
+        for part, found in zip(parts, map_jobs(scan_part, parts, lenient), strict=True):
+            scan.merge(found)
+            done += part.bytes
+            if progress is not None:
+                progress(done, sum(part.bytes for part in parts))
+    profile = make_profile(scan, logs)
+    return dataclasses.replace(
+        profile,
+        findings=tuple(find_problems(profile, logs)),
+        notes=(*profile.notes, *notes_on_features(profile)),
+    )
+
+
+def scan_part(part: Part, logs: Logs) -> Scan:
+    """What one part of a log holds."""
+    scan = Scan(logs.dim)
+    for rows in logs.read(part, turned=False):
+        scan.add(rows)
+    return scan
+
+
+class Moments:
+    """Count n, mean μ and Σ (x − μ)(x − μ)ᵀ of rows of numbers."""
+
+    def __init__(self, dim: int) -> None:
+        self.count, self.mean, self.scatter = 0, np.zeros(dim), np.zeros((dim, dim))
+
+    def add(self, count: int, mean: Floats, scatter: Floats) -> None:
+        """Add those of other rows, after Chan, Golub & LeVeque (1979)."""
+        if not count:
+            return
+        before, self.count = self.count, self.count + count
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = mean - self.mean
+            self.scatter += scatter + np.outer(away, away) * (before * count / self.count)
+            self.mean += away * (count / self.count)
+
+
+class Scan:
+    """The sums that a profile is made of. Columns are the features, and the reward last."""
+
+    def __init__(self, dim: int) -> None:
+        self.rows = self.weightless = 0
+        self.bad = BadRows()
+        self.tasks = KeyedSums(np.add)
+        self.rounds = KeyedSums(np.add, np.add, np.add, np.add)
+        self.moments = Moments(dim + 1)
+        self.lowest, self.highest = np.full(dim + 1, np.inf), np.full(dim + 1, -np.inf)
+        self.extremes = [""] * (dim + 1)
+        self.binary = True
+        self.sampled = Sampled()
+        self.heaviest, self.weight = 0.0, 0.0
+        self.ids = IdForms()
+        self.fingerprints: list[npt.NDArray[np.uint64]] = []
+
+    def add(self, rows: Rows) -> None:
+        """Add a block."""
+        self.bad += rows.bad
+        self.weightless += rows.weightless
+        self.rows += rows.count
+        self.ids.add(rows.ids, rows.spaced)
+        if rows.fingerprints is not None:
+            self.fingerprints.append(rows.fingerprints)
+        keys = hash_ids(rows.ids)
+        codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
+        self.tasks.add(keys, np.bincount(codes, minlength=len(keys)))
+        if rows.rounds is not None:
+            self.add_rounds(
+                rows, mix_bits(keys[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
+            )
+        evidence = rows.shown()
+        if not evidence.count:
+            return
+        self.sampled.look(evidence)
+        self.binary &= bool(((evidence.rewards == 0) | (evidence.rewards == 1)).all())
+        if evidence.weights is not None:
+            self.heaviest = max(self.heaviest, float(evidence.weights.max()))
+            self.weight += float(evidence.weights.sum())
+        for start in range(0, evidence.count, BLOCK):
+            here = slice(start, start + BLOCK)
+            columns = np.column_stack([evidence.features[here], evidence.rewards[here]])
+            self.add_columns(columns.astype(np.float64, copy=False), evidence, start)
+
+    def add_rounds(self, rows: Rows, keys: npt.NDArray[np.uint64]) -> None:
+        """Count rows, chosen rows, propensities and rows without one, by round."""
+        none, ones = np.zeros(rows.count), np.ones(rows.count)
+        chosen = none if rows.chosen is None else rows.chosen.astype(np.float64)
+        chances = none if rows.propensities is None else rows.propensities
+        self.rounds.add(keys, ones, chosen, np.nan_to_num(chances), np.isnan(chances) * 1.0)
+
+    def add_columns(self, columns: Floats, rows: Rows, start: int) -> None:
+        """Add the moments and the ranges of some rows of a block, from ``start`` on."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = columns.mean(0)
+            centred = columns - mean
+            mean += centred.mean(0)  # what rounding has left
+            self.moments.add(len(columns), mean, centred.T @ centred)
+        lowest, highest = columns.min(0), columns.max(0)
+        for place in np.flatnonzero(farther(lowest, highest) > farther(self.lowest, self.highest)):
+            row = int(np.abs(columns[:, place]).argmax())
+            self.extremes[place] = str(rows.ids[int(rows.codes[start + row])].as_py())
+        self.lowest = np.minimum(self.lowest, lowest)
+        self.highest = np.maximum(self.highest, highest)
+
+    def merge(self, other: Scan) -> None:
+        """Add all that another one has seen."""
+        self.rows += other.rows
+        self.weightless += other.weightless
+        self.bad += other.bad
+        self.tasks.merge(other.tasks)
+        self.rounds.merge(other.rounds)
+        self.moments.add(other.moments.count, other.moments.mean, other.moments.scatter)
+        far, near = farther(other.lowest, other.highest), farther(self.lowest, self.highest)
+        for place in np.flatnonzero(far > near):
+            self.extremes[place] = other.extremes[place]
+        self.lowest = np.minimum(self.lowest, other.lowest)
+        self.highest = np.maximum(self.highest, other.highest)
+        self.binary &= other.binary
+        self.sampled.add(other.sampled)
+        self.heaviest = max(self.heaviest, other.heaviest)
+        self.weight += other.weight
+        self.ids.merge(other.ids)
+        self.fingerprints += other.fingerprints
+
+    def round_counts(self) -> RoundCounts:
+        """What there is to know about the rounds."""
+        rows, chosen, propensities, without = self.rounds.columns
+        known = without == 0
+        return RoundCounts(
+            rounds=len(rows),
+            share=self.rounds.share,
+            repeated=int((rows > 1).sum()),
+            arms=float(rows.mean()) if len(rows) else 0.0,
+            unchosen=int((chosen == 0).sum()),
+            overchosen=int((chosen > 1).sum()),
+            summed=int(known.sum()),
+            off=int((known & (np.abs(propensities - 1) > 1e-3)).sum()),
+        )
+
+    def outlying(self, names: tuple[str, ...]) -> list[Stray]:
+        """Columns that a few rows make up."""
+        if self.sampled.rows is None:
+            return []
+        centre, size = self.sampled.typical()
+        count, away = self.moments.count, centre - self.moments.mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.diag(self.moments.scatter) + count * away**2
+        columns = [*(f"feature {name}" for name in names), "reward"]
+        return strays(columns, away, size, squares, count)
+
+
+def farther(lowest: Floats, highest: Floats) -> Floats:
+    """The largest size of each column; below 0 where there is none."""
+    return np.where(lowest <= highest, np.maximum(np.abs(lowest), np.abs(highest)), -1.0)
+
+
+def make_profile(scan: Scan, logs: Logs) -> Profile:
+    """What a scan of all parts says about a log."""
+    names, shown = logs.feature_names, scan.moments.count
+    means, scatter = scan.moments.mean, scan.moments.scatter
+    outlying = scan.outlying(names)
+    relations: tuple[Dependence, ...] = ()
+    with np.errstate(invalid="ignore"):
+        deviations = np.sqrt(np.maximum(np.diag(scatter), 0.0) / max(shown, 1))
+        if shown and np.isfinite(scatter[:-1, :-1]).all():
+            far = {stray.name for stray in outlying}
+            skip = np.array([f"feature {name}" in far for name in names])
+            relations = tuple(dependences(scatter[:-1, :-1], means[:-1], shown, skip))
+    lowest, highest = scan.lowest[:-1], scan.highest[:-1]
+    constant = tuple(np.array(names)[(lowest == highest) & (shown > 0)].tolist())
+    share = scan.tasks.share
+    return Profile(
+        files=len(logs.files),
+        rows=scan.rows,
+        tasks=scan.tasks.total,
+        shown=shown,
+        bad=scan.bad,
+        weightless=scan.weightless,
+        missing=columns_with(scan.bad, " is missing"),
+        non_finite=columns_with(scan.bad, " is not finite"),
+        too_large=columns_with(scan.bad, " is too large"),
+        rewards=(
+            float(scan.lowest[-1]),
+            float(scan.highest[-1]),
+            float(means[-1]),
+            float(deviations[-1]),
+        ),
+        binary=scan.binary and shown > 0,
+        features=names,
+        means=means[:-1],
+        deviations=deviations[:-1],
+        lowest=lowest,
+        highest=highest,
+        constant=constant,
+        dependences=relations,
+        rank=len(names) - len(relations) - len(constant) if shown else 0,
+        strays=tuple(outlying),
+        extremes=tuple(scan.extremes),
+        heaviest=scan.heaviest / scan.weight if scan.weight else 0.0,
+        histogram=tuple(
+            (low, high, round(tasks / share))
+            for low, high, tasks in count_by_doubling(scan.tasks.columns[0])
+        ),
+        task_share=share,
+        rounds=scan.round_counts() if logs.columns.round is not None else None,
+        repeated=(*logs.survey().copies, *repeated_rows(scan.fingerprints, logs.survey().share)),
+        notes=(*logs.survey().notes, *scan.ids.notes()),
+    )
+
+
+def columns_with(bad: BadRows, ending: str) -> dict[str, int]:
+    """How many rows have a certain fault, by column."""
+    return {
+        reason.removesuffix(ending): count
+        for reason, count in bad.reasons.items()
+        if reason.endswith(ending)
+    }

@@ -1,0 +1,507 @@
+"""The tasks that an evaluation looks at: their evidence, and the rounds they began with.
+
+Of very many tasks those with the smallest hashes are taken. Which these are is known only when all
+is read; until then, the tasks with the smallest hashes so far include them. So one read is enough:
+each part of the log gives the rows of tasks that may yet be in the sample, and what is kept of them
+is bounded by the number of tasks, not by the number of rows.
+
+Where tasks are split by time, rows of past tasks count until the first future task begins. When
+that is takes a read of its own, of the columns of tasks and times alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.errors import InputError
+from headstart.fleet.engines.jobs import MapJobs
+from headstart.fleet.evaluation.forecasts import Episodes
+from headstart.fleet.evaluation.rollout import Offers
+from headstart.fleet.reading.hashing import Hashes, hash_ids
+from headstart.fleet.reading.keyed_sums import MAX_KEYS, KeyedSums
+from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.rows import BadRows, Rows
+from headstart.fleet.summing.grams import ADD_ROWS
+from headstart.fleet.summing.outliers import Sampled
+from headstart.model.evidence import packed_size
+from headstart.records import Array
+
+__all__ = [
+    "Plan",
+    "Sample",
+    "Split",
+    "draw_sample",
+    "split_at_random",
+    "split_by_time",
+    "task_starts",
+]
+
+Columns = dict[str, npt.NDArray[Any]]
+Places = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
+
+ROWS_AT_HAND = 2**18  # rows that are collected before they are added up
+OFFER_BYTES = 2**28  # of the features of arms on offer, at most
+NEVER = np.iinfo(np.int64).max
+ALL = 2**64  # above every hash
+
+#: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
+FEWEST, MOST, ENOUGH = 3, 5, 2500
+
+
+class Plan(NamedTuple):
+    """What is taken of a log.
+
+    Attributes
+    ----------
+    seed
+        Of the hash by which tasks are ordered and sampled.
+    max_tasks
+        How many tasks are in the sample at most.
+    first
+        How many rounds of each task are kept.
+    horizon
+        Of how many rounds all arms on offer are kept, where they were logged.
+    cut
+        Rows before this time are known where the future begins, if tasks are split by time.
+    offered
+        The hashes of the tasks whose arms on offer are kept; all unless given.
+    """
+
+    seed: int
+    max_tasks: int
+    first: int
+    horizon: int
+    cut: int | None = None
+    offered: Hashes | None = None
+
+
+class Split(NamedTuple):
+    """The places of past and of future tasks in the sample, both in the order of their hashes."""
+
+    past: Places
+    future: Places
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sample:
+    """What was read of the tasks in the sample, in the order of their hashes.
+
+    Attributes
+    ----------
+    keys
+        The tasks' hashes.
+    dim
+        How many features there are, the intercept included.
+    intercept
+        Which feature is constant.
+    evidence
+        The packed evidence of every task, all its rows.
+    early
+        The packed evidence before the cut, where there is one; the same as ``evidence`` otherwise.
+    lowest, highest
+        Each task's least and greatest reward.
+    episodes
+        The first rounds of every task.
+    arms
+        All rows of rounds with arms on offer, where these were logged.
+    rounds
+        How many rewards each task of the log has; of very many tasks, of a sample.
+    tasks
+        How many tasks the log has; an estimate unless it is ``exact``.
+    exact
+        Whether all tasks of the log were counted.
+    bad
+        Rows that cannot be used.
+    cut
+        When the future begins, where tasks are split by time.
+    arms_limit
+        The hash below which tasks have all their arms on offer in ``arms``.
+    """
+
+    keys: Hashes
+    dim: int
+    intercept: int | None
+    evidence: Floats
+    early: Floats
+    lowest: Array
+    highest: Array
+    episodes: Episodes
+    arms: Columns | None
+    rounds: npt.NDArray[np.int64]
+    tasks: int
+    exact: bool
+    bad: BadRows
+    cut: int | None
+    arms_limit: int
+
+    def notes(self) -> list[str]:
+        """What was left out of so many tasks or rows, if anything."""
+        notes = []
+        about = "" if self.exact else "about "
+        if len(self.keys) < self.tasks:
+            notes.append(
+                f"{len(self.keys):,} of {about}{self.tasks:,} tasks were looked at, chosen by a "
+                f"hash of their ids (--most-tasks)"
+            )
+        if self.arms_limit < ALL:
+            notes.append(
+                "policies were valued on a part of the future tasks, as many as memory holds"
+            )
+        return notes
+
+    def sampled_rows(self) -> Sampled:
+        """Some of the rows, to tell what is usual."""
+        here = self.episodes.weights > 0
+        features, rewards = self.episodes.features[here], self.episodes.rewards[here]
+        found = Sampled()
+        found.add(Sampled(np.column_stack([features, rewards]).astype(np.float64)))
+        return found
+
+    def offers(self, future: Places) -> Offers | None:
+        """The rounds of some tasks of which exactly one arm was shown, with all arms on offer.
+
+        Of so many rows that they were not kept, those of fewer tasks.
+        """
+        if self.arms is None:
+            return None
+        arms = taken(self.arms, np.isin(self.arms["key"], self.keys[future]))
+        return Offers.of_rows(arms)
+
+
+class PartRows(NamedTuple):
+    """What one part of a log gives: rows of tasks that may be in the sample, and counts of all."""
+
+    bad: BadRows
+    tasks: KeyedSums
+    blocks: list[Columns]
+
+
+def draw_sample(
+    logs: Logs,
+    plan: Plan,
+    map_jobs: MapJobs,
+    progress: Callable[[float], None],
+) -> Sample:
+    """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
+    parts = logs.parts()
+    tasks = counted_tasks(plan)
+    builder = SampleBuilder(logs, plan)
+    bad = BadRows()
+    jobs = ((number, part, limit_of(tasks, plan.max_tasks)) for number, part in enumerate(parts))
+    for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
+        bad = bad + found.bad
+        tasks.merge(found.tasks)
+        for block in found.blocks:
+            builder.add(block, limit_of(tasks, plan.max_tasks))
+        progress(done / len(parts))
+    if not len(tasks.keys):
+        raise InputError("logs must hold rows with rewards; these have none")
+    return builder.sample(tasks, bad)
+
+
+def counted_tasks(plan: Plan) -> KeyedSums:
+    """Rewards and first times by task: nothing yet."""
+    return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
+
+
+def limit_of(tasks: KeyedSums, count: int) -> int:
+    """The hash below which the first ``count`` tasks are; 2⁶⁴ where there are no more."""
+    keys = tasks.keys
+    return int(keys[count]) if len(keys) > count else ALL
+
+
+def task_starts(logs: Logs, plan: Plan, map_jobs: MapJobs) -> KeyedSums:
+    """When tasks begin: a read of the columns of tasks, rewards and times alone."""
+    tasks = counted_tasks(plan)
+    for found in map_jobs(count_part, logs.parts(), logs.without_features(), plan):
+        tasks.merge(found)
+    return tasks
+
+
+def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:
+    """How many rewards the tasks of a part have, and when they begin."""
+    tasks = counted_tasks(plan)
+    for rows in logs.read(part):
+        count_tasks(rows, tasks, plan.seed)
+    return tasks
+
+
+def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
+    """Add the rewards and first times of a block's tasks; gives their hashes."""
+    keys = hash_ids(rows.ids, seed)
+    codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
+    counts = np.bincount(codes, minlength=len(keys))
+    starts = np.full(len(keys), NEVER)
+    if rows.timestamps is not None:
+        when = rows.timestamps if rows.chosen is None else rows.timestamps[rows.chosen]
+        np.minimum.at(starts, codes, when)
+    some = counts > 0
+    tasks.add(keys[some], counts[some], starts[some])
+    return keys
+
+
+def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
+    """The rows of a part whose tasks have hashes below a limit, and are among the first here."""
+    number, part, limit = job
+    tasks, bad, order = counted_tasks(plan), BadRows(), number << 40
+    whole, blocks = logs_all_arms(logs), []
+    for rows in logs.read(part, turned=False):
+        bad = bad + rows.bad
+        keys = count_tasks(rows, tasks, plan.seed)
+        limit = min(limit, limit_of(tasks, plan.max_tasks))
+        use = (keys <= np.uint64(limit - 1))[rows.codes]
+        if rows.chosen is not None and not whole:
+            use &= rows.chosen
+        blocks.append(columns_of(rows, np.flatnonzero(use), keys, order, whole))
+        order += rows.count
+    return PartRows(bad, tasks, blocks)
+
+
+def logs_all_arms(logs: Logs) -> bool:
+    """Whether all arms on offer are logged, with what off-policy estimates need."""
+    columns = logs.columns
+    return None not in (columns.round, columns.chosen, columns.propensity)
+
+
+def columns_of(rows: Rows, places: Places, keys: Hashes, first: int, whole: bool) -> Columns:
+    """Some rows of a block, column by column; what a log does not have is 1, or a row's number."""
+    ones, order = np.ones(len(places)), first + places
+    return {
+        "key": keys[rows.codes[places]],
+        "order": order,
+        "when": order if rows.timestamps is None else rows.timestamps[places],
+        "round": rows.rounds[places] if whole and rows.rounds is not None else order,
+        "features": rows.features[places],
+        "reward": rows.rewards[places],
+        "weight": ones if rows.weights is None else rows.weights[places],
+        "chosen": np.ones(len(places), bool) if rows.chosen is None else rows.chosen[places],
+        "propensity": ones if rows.propensities is None else rows.propensities[places],
+    }
+
+
+class SampleBuilder:
+    """Adds rows up by task, and keeps those of each task's first rounds.
+
+    Rounds are in the order of their timestamps, or else of the files; the place of a round is that
+    of its first row.
+    """
+
+    def __init__(self, logs: Logs, plan: Plan) -> None:
+        self.plan, self.dim = plan, logs.width
+        self.intercept = logs.dim if logs.intercept else None
+        self.whole = logs_all_arms(logs)
+        self.keys = np.zeros(0, np.uint64)
+        zeros, none = np.zeros((0, packed_size(self.dim))), np.zeros(0)
+        self.evidence, self.early, self.lowest, self.highest = zeros, zeros, none, none
+        self.waiting: list[Columns] = []
+        self.kept: list[Columns] = []
+        self.arms_limit = ALL
+
+    def add(self, block: Columns, limit: int) -> None:
+        """Add rows; tasks whose hashes are not below ``limit`` are not in the sample."""
+        self.waiting.append(block)
+        if sum(len(block["key"]) for block in self.waiting) > ROWS_AT_HAND:
+            self.fold(limit)
+
+    def fold(self, limit: int) -> None:
+        """Add up the rows that wait, and let go of those that nothing else needs."""
+        if not self.waiting:
+            return
+        rows, self.waiting = joined(self.waiting), []
+        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
+        shown = taken(rows, np.argsort(rows["key"], kind="stable"))
+        shown = taken(shown, shown["chosen"])
+        self.set_tasks(np.union1d(self.keys, shown["key"]), limit)
+        self.add_up(shown)
+        self.keep_first_rounds(rows, limit)
+
+    def set_tasks(self, keys: Hashes, limit: int) -> None:
+        """Change the tasks in the sample."""
+        keys = keys[keys <= np.uint64(limit - 1)]
+        old = self.keys <= np.uint64(limit - 1)
+        places = np.searchsorted(keys, self.keys[old])
+        self.keys = keys
+        if len(places) == len(old) == len(keys):
+            return
+        for name, empty in (
+            ("evidence", 0.0),
+            ("early", 0.0),
+            ("lowest", np.inf),
+            ("highest", -np.inf),
+        ):
+            before = getattr(self, name)
+            after = np.full((len(keys), *before.shape[1:]), empty)
+            if name != "early" or self.plan.cut is not None:
+                after[places] = before[old]
+                setattr(self, name, after)
+
+    def add_up(self, rows: Columns) -> None:
+        """Add rows, in the order of their tasks, to the tasks' sums."""
+        if not len(rows["key"]):
+            return
+        starts = np.flatnonzero(np.append(True, rows["key"][1:] != rows["key"][:-1]))
+        places = np.searchsorted(self.keys, rows["key"][starts])
+        reward, weight = rows["reward"], rows["weight"]
+        self.lowest[places] = np.minimum(self.lowest[places], np.minimum.reduceat(reward, starts))
+        self.highest[places] = np.maximum(self.highest[places], np.maximum.reduceat(reward, starts))
+        order, edges = np.arange(len(reward)), np.append(starts, len(reward))
+        add, features = ADD_ROWS.form(len(reward)), rows["features"]
+        add(order, edges, places, features, self.dim, reward, weight, self.evidence)
+        if self.plan.cut is not None:
+            known = weight * (rows["when"] < self.plan.cut)
+            add(order, edges, places, features, self.dim, reward, known, self.early)
+
+    def keep_first_rounds(self, rows: Columns, limit: int) -> None:
+        """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
+        rows = joined([*self.kept, rows])
+        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
+        rank, head = round_ranks(rows, self.whole)
+        chosen, key = rows["chosen"], rows["key"]
+        keep = (rank < self.plan.first) & (chosen | head)
+        if self.whole:
+            arms = (rank < self.plan.horizon) & (key <= np.uint64(self.arms_limit - 1))
+            if self.plan.offered is not None:
+                arms &= np.isin(key, self.plan.offered)
+            room = OFFER_BYTES // max(1, rows["features"].itemsize * self.dim)
+            if arms.sum() > room:  # those of fewer tasks
+                self.arms_limit = int(np.sort(key[arms])[room])
+                arms &= key < self.arms_limit
+            keep |= arms
+        final = np.lexsort((rows["order"], rank, key))
+        final = final[keep[final]]
+        self.kept = [taken(rows, final)]
+        self.ranks = rank[final]
+
+    def sample(self, tasks: KeyedSums, bad: BadRows) -> Sample:
+        """All that was read."""
+        limit = limit_of(tasks, self.plan.max_tasks)
+        self.fold(limit)
+        self.set_tasks(self.keys, limit)
+        (rows,) = self.kept
+        inside = np.isin(rows["key"], self.keys)
+        arms = None
+        if self.whole:
+            arms = taken(
+                rows,
+                inside
+                & (self.ranks < self.plan.horizon)
+                & (rows["key"] <= np.uint64(self.arms_limit - 1)),
+            )
+        return Sample(
+            self.keys,
+            self.dim,
+            self.intercept,
+            self.evidence,
+            self.evidence if self.plan.cut is None else self.early,
+            self.lowest,
+            self.highest,
+            self.episodes(taken(rows, inside & rows["chosen"])),
+            arms,
+            tasks.columns[0],
+            tasks.total,
+            tasks.share == 1.0,
+            bad,
+            self.plan.cut,
+            self.arms_limit,
+        )
+
+    def episodes(self, rows: Columns) -> Episodes:
+        """The first rounds of every task, side by side."""
+        task = np.searchsorted(self.keys, rows["key"])
+        place = np.arange(len(task)) - np.searchsorted(task, task)
+        use = np.flatnonzero(place < self.plan.first)
+        task, place = task[use], place[use]
+        lengths = np.bincount(task, minlength=len(self.keys))
+        shape = (len(self.keys), int(lengths.max(initial=0)))
+        features = np.zeros((*shape, self.dim), dtype=rows["features"].dtype)
+        rewards, weights = np.zeros(shape), np.zeros(shape)
+        features[task, place] = rows["features"][use]
+        rewards[task, place] = rows["reward"][use]
+        weights[task, place] = rows["weight"][use]
+        return Episodes(features, rewards, weights, lengths)
+
+
+def joined(blocks: list[Columns]) -> Columns:
+    """Blocks of rows as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def taken(rows: Columns, index: npt.NDArray[Any]) -> Columns:
+    """Some of the rows."""
+    return {name: values[index] for name, values in rows.items()}
+
+
+def round_ranks(rows: Columns, whole: bool) -> tuple[Places, npt.NDArray[np.bool_]]:
+    """Which round of its task each row belongs to, from 0 on, and which rows begin a round.
+
+    Without ``whole`` every row is a round.
+    """
+    key, when, order = rows["key"], rows["when"], rows["order"]
+    head = np.ones(len(key), dtype=bool)
+    group: Places = np.arange(len(key))
+    if whole:
+        by_round = np.lexsort((order, when, rows["round"], key))
+        task, number = key[by_round], rows["round"][by_round]
+        new = np.append(True, (task[1:] != task[:-1]) | (number[1:] != number[:-1]))[: len(key)]
+        head[by_round] = new
+        group[by_round] = np.cumsum(new) - 1
+        heads = by_round[new]
+    else:
+        heads = group
+    sequence = np.lexsort((order[heads], when[heads], key[heads]))
+    owner = key[heads][sequence]
+    rank = np.empty(len(heads), dtype=np.intp)
+    rank[sequence] = np.arange(len(heads)) - np.searchsorted(owner, owner)
+    return rank[group], head
+
+
+def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split]:
+    """Several splits of tasks in the order of their hashes, a moving part of them the future.
+
+    All tasks are in the future about equally often. Unless given, there are 3 to 5, the fewer the
+    more tasks there are.
+
+    >>> [split.future.tolist() for split in split_at_random(10, 0.3, 3)]
+    [[0, 1, 2], [3, 4, 5], [7, 8, 9]]
+    """
+    ahead = check_split(tasks, future)
+    splits = splits or max(FEWEST, min(MOST, ENOUGH // max(tasks, 1)))
+    found = []
+    for turn in range(splits):
+        chosen = np.zeros(tasks, dtype=bool)
+        chosen[(round(turn / splits * tasks) + np.arange(ahead)) % tasks] = True
+        found.append(Split(np.flatnonzero(~chosen), np.flatnonzero(chosen)))
+    return found
+
+
+def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int]:
+    """The tasks that start last as the future, and when the first of them starts."""
+    ahead = check_split(len(starts), future)
+    latest = np.sort(np.argsort(starts, kind="stable")[-ahead:])
+    cut = int(starts[latest].min())
+    past = np.flatnonzero(starts < cut)
+    if len(past) < 2:
+        raise InputError(
+            "timestamp must tell earlier from later tasks; here most tasks start at the same time. "
+            "Leave it out to split tasks at random"
+        )
+    return Split(past, latest), cut
+
+
+def check_split(tasks: int, future: float) -> int:
+    """How many of so many tasks are the future; refused where they are too few."""
+    ahead = round(future * tasks)
+    if ahead < 2 or tasks - ahead < 2:
+        raise InputError(
+            f"evaluate needs at least 2 past and 2 future tasks; these logs have {tasks} tasks "
+            f"with rewards, of which future={future:g} makes {ahead} the future"
+        )
+    return ahead

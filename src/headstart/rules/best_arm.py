@@ -1,0 +1,139 @@
+"""The probability of each arm to be the best one under a Gaussian parameter, by quadrature.
+
+With θ = θ̂ + v F z and z ~ N(0, I), the scores X θ of n arms are c + A z. Up to what all arms share,
+A z = W w with W of as few columns as possible, largest first (a singular value decomposition of
+the centred A), and w ~ N(0, I). For given w₂, w₃, … the scores are n lines in w₁. Each arm is the
+best on an interval of w₁, which has an exact probability::
+
+    Φ(min over steeper j of t_ij) − Φ(max over flatter j of t_ij),    t_ij = (c_j − c_i)/(b_i − b_j)
+
+with the slopes b and the intercepts c at these w₂, w₃, …. The mean over them is taken at the points
+of a Sobol sequence and their opposites.
+
+Two arms, and arms that differ in one direction only, are exact. The error of a probability is
+otherwise below 0.0005 up to five arms, 0.001 at ten and 0.005 at fifty. No random numbers are
+drawn: the same belief and contexts give the same probabilities.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.records import Array, set_read_only
+
+__all__ = ["best_probabilities", "probabilities_of_best"]
+
+MAX_POWER = 13  # the mean is taken at 2^13 points
+MIN_POWER = 9
+MAX_WORK = 1e7  # points × arms²: where there are many arms, there are fewer points
+FAR = 9.0  # standard deviations below another arm at which an arm is never the best
+
+
+def best_probabilities(
+    parts: tuple[Array, Array, Array],
+    scale: float,
+    contexts: Array,
+    everyone: npt.NDArray[np.bool_],
+) -> Array:
+    """The probability of each arm to have the largest score among those allowed.
+
+    Parameters
+    ----------
+    parts
+        The weights ``(G,)``, means ``(G, d)`` and roots ``(G, d, d)`` of the Gaussians that θ is
+        drawn from.
+    scale
+        v, the scale of the draws in rewards' units.
+    contexts
+        The arms, ``(K, d)``.
+    everyone
+        The arms that may be picked, ``(K,)``.
+
+    Examples
+    --------
+    >>> parts = np.ones(1), np.array([[0.5]]), np.array([[[1.0]]])
+    >>> best_probabilities(parts, 1.0, np.array([[1.0], [-1.0]]), np.array([True, True])).round(4)
+    array([0.6915, 0.3085])
+    """
+    values = np.zeros(len(contexts))
+    arms, place, copies = np.unique(
+        contexts[everyone], axis=0, return_inverse=True, return_counts=True
+    )
+    found = np.zeros(len(arms))
+    for weight, mean, root in zip(*parts, strict=True):
+        found += weight * probabilities_of_best(arms @ mean, scale * (arms @ root), copies)
+    values[everyone] = (found / copies)[place.reshape(-1)]
+    values /= values.sum()
+    return values
+
+
+def probabilities_of_best(
+    centres: Array, slopes: Array, copies: npt.NDArray[np.intp] | None = None
+) -> Array:
+    """The probability of each entry of ``centres + slopes @ z`` to be the largest, z ~ N(0, I).
+
+    Entries that are always equal share their probability, by their ``copies`` where given.
+    """
+    copies = np.ones(len(centres), dtype=np.intp) if copies is None else copies
+    size = float(np.abs(slopes).max(initial=0.0) + np.abs(centres).max(initial=0.0)) or 1.0
+    rounded = np.round(np.column_stack([centres, slopes]) / (1e-9 * size))
+    _, first, place = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
+    place = place.reshape(-1)
+    found = distinct_probabilities(centres[first], slopes[first])
+    shares = copies / np.bincount(place, copies)[place]
+    values: Array = found[place] * shares
+    return values
+
+
+def distinct_probabilities(centres: Array, slopes: Array) -> Array:
+    """The same for entries that differ."""
+    values = np.zeros(len(centres))
+    away = np.linalg.norm(slopes - slopes[centres.argmax()], axis=1)
+    near = np.flatnonzero(centres.max() - centres <= FAR * away)
+    if len(near) < 2:
+        values[centres.argmax()] = 1.0
+        return values
+    c, a = centres[near] - centres.max(), slopes[near] - slopes[near].mean(0)
+    left, sizes, _ = np.linalg.svd(a, full_matrices=False)
+    kept = sizes > 1e-12 * sizes[0]
+    w = left[:, kept] * sizes[kept]
+    power = int(np.clip(np.log2(MAX_WORK / len(near) ** 2), MIN_POWER, MAX_POWER))
+    intercepts = c + normal_points(power, w.shape[1] - 1) @ w[:, 1:].T
+    values[near] = line_probabilities(intercepts, w[:, 0]).mean(0)
+    values /= values.sum()
+    return values
+
+
+def line_probabilities(intercepts: Array, slopes: Array) -> Array:
+    """The probability of each line to be the highest at t ~ N(0, 1), for many intercepts.
+
+    ``(points, n)`` and ``(n,)`` to ``(points, n)``.
+    """
+    from scipy.special import ndtr  # importing headstart must stay cheap
+
+    parallel = 1e-12 * np.abs(slopes).max()
+    values = np.zeros_like(intercepts)
+    for at in range(len(slopes)):
+        rise, gap = slopes[at] - slopes, intercepts - intercepts[:, [at]]
+        steeper, flatter = rise < -parallel, rise > parallel
+        low = (gap[:, flatter] / rise[flatter]).max(1, initial=-np.inf)
+        high = (gap[:, steeper] / rise[steeper]).min(1, initial=np.inf)
+        above = gap[:, ~(steeper | flatter)].max(1, initial=0.0) <= 0.0
+        values[:, at] = np.where(above & (high > low), ndtr(high) - ndtr(low), 0.0)
+    return values
+
+
+@functools.lru_cache(maxsize=8)
+def normal_points(power: int, dim: int) -> Array:
+    """2^power points that stand for a standard normal distribution, half of them opposites."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    if not dim:
+        return np.zeros((1, 0))
+    half = qmc.Sobol(dim, scramble=False).random_base2(power - 1)
+    points = ndtri(half + 0.5 / len(half))
+    return set_read_only(np.concatenate([points, -points]))

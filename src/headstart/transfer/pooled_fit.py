@@ -1,0 +1,91 @@
+"""The fit of very many tasks: pool their evidence, standardize the features, fit the transfer.
+
+Fits in memory and fits of logs share these steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.model.evidence import Evidence, packed_size
+from headstart.records import Array
+from headstart.transfer.base import Transfer
+from headstart.transfer.partitions import Partitions
+from headstart.transfer.standardize import Units
+
+__all__ = ["PooledFit", "fit_standardized", "pool"]
+
+
+class PooledFit(NamedTuple):
+    """A fit of tasks.
+
+    Attributes
+    ----------
+    state
+        The transfer's state, of features in their units.
+    pooled
+        The sums of all tasks together, of features in their units.
+    units
+        Where features begin and their units, if they were standardized.
+    partitions
+        The tasks, of features in their units.
+    """
+
+    state: Any
+    pooled: Evidence
+    units: Units | None
+    partitions: Partitions
+
+
+def pool(partitions: Partitions) -> Evidence:
+    """The sums of all tasks together."""
+    total = sum(partitions.map(partition_sum), np.zeros(packed_size(partitions.dim)))
+    return Evidence.unpack(total, partitions.dim)
+
+
+def partition_sum(rows: Array, dim: int) -> Array:
+    """The sums of all tasks of a partition."""
+    total: Array = rows.sum(0)
+    return total
+
+
+def fit_standardized(
+    transfer: Transfer,
+    partitions: Partitions,
+    pooled: Evidence,
+    noise: float | None,
+    *,
+    intercept: bool,
+    standardize: bool,
+    refits_lone_task: bool = True,
+) -> PooledFit:
+    """Fit a transfer to tasks whose sums together are ``pooled``.
+
+    Parameters
+    ----------
+    transfer
+        The transfer, told whether there is a constant feature.
+    partitions, pooled
+        The tasks, and the sums of all of them (:func:`pool`).
+    noise
+        R; ``None`` to estimate it.
+    intercept
+        Whether the last feature is constant.
+    standardize
+        Whether to centre features (with an intercept) and to divide them by their standard
+        deviations (without, by their root mean squares).
+    refits_lone_task
+        Whether a single task is fitted like several. Otherwise it is folded once, which is faster:
+        a single task says little about what tasks share.
+    """
+    units = None
+    if standardize:
+        units = Units.of(pooled, constant=partitions.dim - 1 if intercept else None)
+        partitions, pooled = partitions.in_units(units), units.evidence(pooled)
+    if len(partitions) == 1 and not refits_lone_task:
+        state = transfer.fold(transfer.init(partitions.dim, noise), pooled)
+    else:
+        state = transfer.refit_partitions(partitions, noise)
+    return PooledFit(state, pooled, units, partitions)

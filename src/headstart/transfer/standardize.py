@@ -1,0 +1,123 @@
+"""Units for features: each centred and in its own standard deviation.
+
+A prior that is learned from few tasks leans towards one that treats all features alike, and that
+means something only if a step in one of them is about as large as a step in another. With a
+constant feature c (the intercept) and all rows of all tasks together,
+
+    x'_i = (x_i − k_i x_c) / s_i,    k_i = Σ x_i x_c / Σ x_c²,    s_i² = mean of (x_i − k_i x_c)²,
+
+which only shifts the intercept; without one, k = 0 and s_i is the root mean square. In short
+x' = T x, so evidence changes by Gram' = T Gram Tᵀ and moment' = T moment, and θ = Tᵀ θ'.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.model.evidence import Evidence, upper_triangle
+from headstart.model.mixture import MixturePrior
+from headstart.model.prior import Prior
+from headstart.records import Array
+
+__all__ = ["STEADY", "Units"]
+
+STEADY = 1e-12  # a variance that is no more of the mean square is rounding: the feature is constant
+
+
+class Units(NamedTuple):
+    """Where every feature begins, and its unit.
+
+    Attributes
+    ----------
+    shift, scale
+        k and s, a number for each feature.
+    constant
+        Which feature is constant, if one is.
+
+    Examples
+    --------
+    >>> contexts = np.array([[10.0, 1.0], [14.0, 1.0]])
+    >>> units = Units.of(Evidence.of(contexts, [1.0, 2.0]), constant=1)
+    >>> units.contexts(contexts)
+    array([[-1.,  1.],
+           [ 1.,  1.]])
+    """
+
+    shift: Array
+    scale: Array
+    constant: int | None
+
+    @classmethod
+    def of(cls, pooled: Evidence, constant: int | None) -> Self:
+        """From the sums of all rows."""
+        gram, rounds = np.asarray(pooled.gram), float(pooled.rounds)
+        square = np.diag(gram) / rounds
+        shift = np.zeros(pooled.dim)
+        if constant is not None and gram[constant, constant] > 0:
+            shift = gram[constant] / gram[constant, constant]
+            shift[constant] = 0.0
+            left = square - shift**2 * square[constant]
+            square = np.where(left > STEADY * square, left, square)
+        scale = np.sqrt(np.where(square > 0, square, 1.0))
+        if constant is not None:
+            scale[constant] = 1.0
+        return cls(shift, scale, constant)
+
+    @property
+    def matrix(self) -> Array:
+        """T."""
+        change = np.eye(len(self.shift))
+        if self.constant is not None:
+            change[:, self.constant] -= self.shift
+        matrix: Array = change / self.scale[:, None]
+        return matrix
+
+    def contexts(self, contexts: Array) -> Array:
+        """Contexts in these units."""
+        changed = contexts.astype(np.float64)
+        if self.constant is not None:
+            changed -= changed[..., self.constant, None] * self.shift
+        changed /= self.scale
+        return changed
+
+    def packed(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Packed evidence in these units, a row for each task; the rows are changed in place."""
+        dim = len(self.shift)
+        i, j = upper_triangle(dim)
+        triangle, moment = rows[:, : len(i)], rows[:, len(i) : len(i) + dim]
+        if self.constant is not None:
+            products = triangle[:, self.constant_places()]
+            own_products = products[:, [self.constant]]
+            triangle -= products[:, i] * self.shift[j] + products[:, j] * self.shift[i]
+            triangle += own_products * (self.shift[i] * self.shift[j])
+            moment -= moment[:, [self.constant]] * self.shift
+        triangle /= self.scale[i] * self.scale[j]
+        moment /= self.scale
+        return rows
+
+    def constant_places(self) -> npt.NDArray[np.int64]:
+        """Where the products with the constant feature are in packed evidence; 0 without one."""
+        across = np.zeros(len(self.shift), np.int64)
+        i, j = upper_triangle(len(self.shift))
+        if self.constant is not None:
+            across[i[j == self.constant]] = np.flatnonzero(j == self.constant)
+            across[j[i == self.constant]] = np.flatnonzero(i == self.constant)
+        return across
+
+    def evidence(self, evidence: Evidence) -> Evidence:
+        """Evidence in these units."""
+        rows = np.array(evidence.pack(), dtype=np.float64)
+        flat = self.packed(rows.reshape(-1, rows.shape[-1]))
+        return Evidence.unpack(flat.reshape(rows.shape), evidence.dim)
+
+    def undone(self, prior: Prior | MixturePrior) -> Prior | MixturePrior:
+        """A prior over θ', as one over θ: what it says about features as they are in the logs."""
+        parts = prior.parts if isinstance(prior, MixturePrior) else prior
+        back = self.matrix.T
+        changed = parts.replace(mean=parts.mean @ back.T, root=back @ parts.root)
+        if isinstance(prior, MixturePrior):
+            return MixturePrior(changed, prior.log_weights)
+        return changed

@@ -1,0 +1,178 @@
+"""bandit.fit: the prior that a fit of the same rows as a log gives."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import headstart as hs
+from headstart import fleet
+
+
+def rows_of(tasks, seed=0, length=10):
+    """Rows of tasks that differ in one direction, in units that differ, with weights."""
+    rng = np.random.default_rng(seed)
+    owner = rng.permutation(np.repeat(np.arange(tasks), length))
+    x = rng.standard_normal((len(owner), 3)) * [1.0, 100.0, 0.01] + [5.0, 0.0, 0.0]
+    theta = np.array([1.0, 0.02, 50.0]) * (1.0 + 0.5 * rng.standard_normal((tasks, 1)))
+    reward = (x * theta[owner]).sum(1) + rng.standard_normal(len(owner))
+    columns = {f"x{at}": x[:, at] for at in range(3)}
+    return {
+        "user": np.array([f"user {n}" for n in owner]),
+        **columns,
+        "reward": reward,
+        "weight": rng.integers(0, 4, len(owner)).astype(float),
+    }
+
+
+def fit_log(folder, rows, *options, weight=None, **settings):
+    pq.write_table(pa.table(rows), folder / "log.parquet")
+    columns = fleet.Columns("user", "reward", "x*", weight=weight)
+    logs = fleet.Logs(str(folder / "log.parquet"), columns)
+    return fleet.fit(logs, *options, keep_tasks=True, **settings)
+
+
+def assert_same_prior(ours, theirs):
+    ours, theirs = ours.as_gaussian(), theirs.as_gaussian()
+    for name in ("mean", "covariance", "noise"):
+        one, other = np.asarray(getattr(ours, name)), np.asarray(getattr(theirs, name))
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-9 * np.abs(other).max())
+
+
+CASES = {
+    "default": (40, hs.EmpiricalBayes(), {}, {}),
+    "many tasks": (700, hs.EmpiricalBayes(), {}, {}),
+    "weights": (40, hs.EmpiricalBayes(), {"weight": "weight"}, {}),
+    "as they are": (40, hs.EmpiricalBayes(), {"standardize": False}, {}),
+    "no intercept": (40, hs.EmpiricalBayes(), {}, {"intercept": False}),
+    "noise": (40, hs.EmpiricalBayes(), {}, {"noise": 1.0}),
+    "bias": (40, hs.Bias(), {}, {"intercept": True}),
+    "ccipca": (40, hs.Subspace(rank=2, pca="ccipca"), {}, {"intercept": True}),
+    "mixture": (40, hs.Mixture(2), {}, {}),
+}
+
+
+@pytest.mark.parametrize(("tasks", "transfer", "options", "settings"), CASES.values(), ids=CASES)
+def test_the_prior_is_that_of_a_fit_of_the_same_rows(tmp_path, tasks, transfer, options, settings):
+    rows = rows_of(tasks)
+    if "weight" not in options:
+        del rows["weight"]
+    bandit = hs.Bandit(3, transfer, seed=0, **settings)
+    assert bandit.fit(rows, task="user", reward="reward", **options) is bandit
+    fitted = fit_log(tmp_path, rows, transfer, **options, **({"intercept": True} | settings))
+    expected = fitted.bandit(seed=0)
+    assert_same_prior(bandit.prior, expected.prior)
+    assert set(bandit) == set(expected)
+    assert bandit.feature_names == expected.feature_names == ("x0", "x1", "x2")
+    offer = np.array([[5.0, 30.0, 0.01], [4.0, -80.0, 0.02]])
+    for id in ("user 3", "a new one"):  # a known task goes on
+        ours, theirs = (one.task(id).predict(offer) for one in (bandit, expected))
+        np.testing.assert_allclose(ours.mean, theirs.mean, rtol=1e-6)
+        np.testing.assert_allclose(ours.upper, theirs.upper, rtol=1e-6)
+    assert bandit.task("user 3").rounds == expected.task("user 3").rounds > 0
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "index", "lists", "whole numbers"])
+def test_frames_dicts_and_ids_of_any_kind_are_read(kind):
+    rows = rows_of(12)
+    del rows["weight"]
+    expected = hs.Bandit(3, seed=0).fit(rows, task="user", reward="reward")
+    if kind == "whole numbers":
+        ids = np.array([int(name.split()[1]) for name in rows["user"]])
+        made = [rows | {"user": ids}, rows | {"user": ids.astype(object).astype(str)}]
+        one, other = (hs.Bandit(3, seed=0).fit(r, task="user", reward="reward") for r in made)
+        assert_same_prior(one.prior, other.prior)
+        assert set(one) == {str(id) for id in range(12)}
+        return
+    make = {
+        "pandas": pd.DataFrame,
+        "polars": pl.DataFrame,
+        "index": lambda rows: pd.DataFrame(rows, index=np.arange(len(rows["x0"]))[::-1]),
+        "lists": lambda rows: {name: column.tolist() for name, column in rows.items()},
+    }[kind]
+    bandit = hs.Bandit(3, seed=0).fit(make(rows), task="user", reward="reward")
+    assert_same_prior(bandit.prior, expected.prior)
+
+
+def test_a_fitted_bandit_chooses_learns_and_is_saved(tmp_path):
+    rows = rows_of(30)
+    bandit = hs.Bandit(3, seed=1).fit(rows, task="user", reward="reward", weight="weight")
+    task = bandit.task("user 5")
+    frame = pd.DataFrame({"x2": [0.1, 0.0], "x0": [1.0, 2.0], "x1": [3.0, 4.0]})
+    choice = task.choose(frame)
+    np.testing.assert_array_equal(choice.context, frame.loc[choice.arm, ["x0", "x1", "x2"]])
+    bandit.learn(choice, 2.0)
+    bandit.save(tmp_path / "bandit")
+    loaded = hs.load(tmp_path / "bandit")
+    assert loaded.task("user 6").choose(frame).arm == bandit.task("user 6").choose(frame).arm
+    bandit.delete("user 7")
+    assert "user 7" not in bandit
+
+
+def test_with_a_half_life_later_rows_of_a_task_count_more():
+    rows = {"t": ["a"] * 3 + ["b"] * 3, "x": [1.0, 2.0, 3.0] * 2, "r": [1.0, 0.0, 2.0] * 2}
+    bandit = hs.Bandit(1, seed=0, half_life=1.0).fit(rows, task="t", reward="r", standardize=False)
+    assert bandit.task("a").evidence.rounds == pytest.approx(1.75)
+    assert bandit.task("a").evidence.moment[0] == pytest.approx(6.0 + 0.0 + 0.25)
+
+
+GOOD = {"t": ["a", "a", "b"], "x": [1.0, 2.0, 3.0], "r": [1.0, 0.0, 2.0]}
+BAD = {
+    "no frame": (3, {}, "frame must be a pandas or Polars frame, or a dict of columns"),
+    "array": (np.ones((3, 3)), {}, "frame must be a pandas or Polars frame"),
+    "unknown task": (
+        GOOD,
+        {"task": "user"},
+        r"task must be the name of a column \('t', 'x', 'r'\)",
+    ),
+    "unknown reward": (GOOD, {"reward": "y"}, "reward must be the name of a column"),
+    "unknown weight": (GOOD, {"weight": "w"}, "weight must be the name of a column"),
+    "unknown feature": (GOOD, {"features": ["z"]}, "features must be the name of a column"),
+    "text as features": (GOOD, {"features": "x"}, "features must be a list of column names"),
+    "reward as feature": (GOOD, {"features": ["r"]}, "features must not hold 'r'"),
+    "too many features": (GOOD | {"z": [1.0] * 3}, {}, "1 different columns .* got 2"),
+    "no rows": ({"t": [], "x": [], "r": []}, {}, "at least one row"),
+    "other lengths": (GOOD | {"x": [1.0, 2.0]}, {}, "column 'x' must have 3 rows"),
+    "missing value": (GOOD | {"x": [1.0, np.nan, 2.0]}, {}, "'x'.* finite"),
+    "missing in frame": (pd.DataFrame(GOOD | {"x": [1.0, None, 2.0]}), {}, "finite everywhere"),
+    "text in a feature": (pd.DataFrame(GOOD | {"x": ["a", "b", "c"]}), {}, "must be numbers"),
+    "missing reward": (GOOD | {"r": [1.0, np.nan, 2.0]}, {}, "rewards must be finite"),
+    "missing task": (GOOD | {"t": ["a", None, "b"]}, {}, "task: id must be text"),
+    "fraction as task": (GOOD | {"t": [1.5, 1.0, 2.0]}, {}, "task: id must be text"),
+    "negative weight": (GOOD | {"w": [1.0, -1.0, 1.0]}, {"weight": "w"}, "weight must be"),
+    "no weight": (GOOD | {"w": [0.0] * 3}, {"weight": "w"}, "above 0 in at least one row"),
+    "two axes": (GOOD | {"t": np.ones((3, 1))}, {}, "column 't' must have one value per row"),
+}
+
+
+@pytest.mark.parametrize(("frame", "changes", "message"), BAD.values(), ids=BAD)
+def test_bad_rows_are_refused_and_change_nothing(frame, changes, message, books):
+    bandit = hs.Bandit(1, seed=0)
+    before = books(bandit)
+    with pytest.raises(hs.InputError, match=message):
+        bandit.fit(frame, **({"task": "t", "reward": "r"} | changes))
+    assert books(bandit) == before
+
+
+def test_only_a_new_bandit_is_fitted():
+    bandit = hs.Bandit(1, seed=0)
+    bandit.task("a")
+    with pytest.raises(hs.HeadstartError, match="without tasks"):
+        bandit.fit(GOOD, task="t", reward="r")
+    bandit.delete("a")
+    bandit.freeze()
+    with pytest.raises(hs.HeadstartError, match="frozen"):
+        bandit.fit(GOOD, task="t", reward="r")
+    with pytest.raises(hs.InputError, match="forced"):
+        hs.Bandit(1, hs.Gaussian(), hs.Forced(2, hs.UCB())).fit(GOOD, task="t", reward="r")
+
+
+def test_choices_of_a_deleted_namesake_are_refused_after_a_fit():
+    bandit = hs.Bandit(1, seed=0)
+    choice = bandit.task("a").choose([[1.0]])
+    bandit.delete("a")
+    bandit.fit(GOOD, task="t", reward="r")
+    with pytest.raises(hs.ChoiceError):
+        bandit.learn(choice, 1.0)
