@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from headstart import checks
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.prior_state import BaseFit
@@ -284,15 +286,22 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
         check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
     every = Evidence.unpack(tasks.pooled(), logs.width)
     odd = oddities(logs.feature_names, logs.intercept, every, summary.sampled)
-    with one_blas_thread():
-        state, every, _, _ = fit_standardized(
-            plan.transfer,
-            tasks,
-            every,
-            plan.noise,
-            intercept=logs.intercept,
-            standardize=plan.standardize,
-        )
+    refused = refuse_scales(summary, every)
+    try:
+        with one_blas_thread(), np.errstate(all="ignore"):
+            state, every, _, _ = fit_standardized(
+                plan.transfer,
+                tasks,
+                every,
+                plan.noise,
+                intercept=logs.intercept,
+                standardize=plan.standardize,
+            )
+            prior = plan.transfer.prior(state).as_gaussian()
+    except np.linalg.LinAlgError:
+        raise refused from None
+    if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
+        raise refused
     return Fitted(
         transfer=plan.transfer,
         noise=plan.noise,
@@ -312,6 +321,22 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
             *logs.survey().copies,
             *odd,
         ),
+    )
+
+
+def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:
+    """The error where numbers differ so much in size that nothing can be computed with them."""
+    count = max(float(every.rounds), 1e-300)
+    sizes = np.sqrt(np.maximum(np.diag(every.gram), 0.0) / count)
+    sizes = sizes[sizes > 0]
+    ranges = [f"rewards from {summary.least:.3g} to {summary.greatest:.3g}"]
+    if len(sizes):
+        ranges.append(f"features of sizes from {sizes.min():.3g} to {sizes.max():.3g}")
+    if summary.heaviest:
+        ranges.append(f"weights up to {summary.heaviest:.3g}")
+    return InputError(
+        f"logs must not hold numbers that differ too much in size to be computed with; got "
+        f"{', '.join(ranges)}: find the rows with headstart check, and repair or remove them"
     )
 
 
