@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from headstart.errors import FileError, InputError, MissingFileError
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.reading import lines, logs
-from headstart.fleet.summing.checkpoint import Kept
+from headstart.fleet.summing.checkpoint import Checkpoint
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.transfer import Independent
 
@@ -1034,9 +1034,9 @@ def test_files_of_which_no_time_is_known_are_never_taken_for_unchanged(odd, tmp_
         assert file.size > 1000
         assert file.changed == ""
         assert "nothing tells whether 'odd://bucket/log.parquet' has changed" in found.notes[0]
-    kept = Kept(tmp_path / "kept", found, found.parts())
+    kept = Checkpoint(tmp_path / "kept", found, found.parts())
     kept.add([], ReadSummary(rows=5000, parts=[part.key for part in found.parts()]))
-    assert not Kept(tmp_path / "kept", found, found.parts()).parts
+    assert not Checkpoint(tmp_path / "kept", found, found.parts()).parts
 
 
 def test_files_of_which_a_time_is_known_have_it_in_their_key(logbook, tmp_path, memory):

@@ -36,6 +36,7 @@ __all__ = ["Logs", "Part"]
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
+SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
 
 READERS: dict[str, Any] = {
@@ -177,12 +178,17 @@ class Logs:
         return f"Logs({many}, {self.columns!r})"
 
     @contextlib.contextmanager
-    def open_reader(self, path: str) -> Iterator[Any]:
-        """The reader of a file; errors name the file."""
+    def open_reader(self, path: str, frugal: bool = False) -> Iterator[Any]:
+        """The reader of a file; errors name the file.
+
+        A file that is mapped into memory is read faster, but all that was read of it counts as
+        memory in use, so it is not if that is to be little.
+        """
         form, remote = files.format_of(path, self.format), files.is_url(path)
+        mapped = form in files.MAPPED and not frugal
         with (
             files.file_errors(path, form),
-            files.open_file(path, self.storage, mapped=form in files.MAPPED) as source,
+            files.open_file(path, self.storage, mapped=mapped) as source,
         ):
             reader = READERS[form](source, path, self.columns, remote)
             if reader.schema is not None:
@@ -352,7 +358,7 @@ class Logs:
 
     def blocks(self, part: Part, rows: int, threads: bool) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""
-        with self.open_reader(part.path) as reader:
+        with self.open_reader(part.path, frugal=rows < SMALL) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
             features = self.resolved.features if self.features_read else ()
