@@ -74,7 +74,8 @@ def main() -> None:
     last = np.array(found[-1]["prior"])
     print(f"{given.rows:,.0f} rows × {given.dim} float32, {given.tasks:,} tasks")
     print(
-        f"{'memory MiB':>10}{'seconds':>9}{'peak MiB':>10}{'imports':>9}{'beyond':>8}{'differs':>10}"
+        f"{'memory MiB':>10}{'seconds':>9}{'peak MiB':>10}{'imports':>9}{'beyond':>8}"
+        f"{'differs':>10}"
     )
     for memory, run in zip(given.memory, found, strict=True):
         differs = np.abs(np.array(run["prior"]) - last).max() / np.abs(last).max()
