@@ -173,7 +173,7 @@ def test_the_worth_of_repeats_is_that_of_a_random_effect():
         effect, rewards = tau * rng.normal(), []
         for at in range(3):
             reward = effect + sigma * rng.normal()
-            sums = sums.after(at, sum(rewards), reward, reward)
+            sums = sums.add(Repeats.of_reward(at, sum(rewards), reward, reward))
             rewards.append(reward)
     assert sums.rho == pytest.approx(tau**2 / (tau**2 + sigma**2), abs=0.03)
     # The posterior mean of the effect, and the information on a common mean, by matrices.

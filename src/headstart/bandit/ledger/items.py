@@ -96,6 +96,7 @@ class ItemLedger:
         self.features = features
         self.action_columns = action_columns
         self.first_column = features.context_dim - 2 - RANK
+        self.scaling: tuple[Any, Any, Any] = (None, None, None)  # of features, as arrays
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
     def copied(self) -> ItemLedger:
@@ -148,7 +149,7 @@ class ItemLedger:
         error = None
         if belief is not None:
             error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))
-        repeats = Repeats().after(pair.rewards, pair.total, reward, error)
+        repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error)
         added = Totals(1.0, reward, reward**2, repeats)
         totals, own = table.totals.add(added), task.totals.add(added)
         count, total = pair.rewards + 1.0, pair.total + reward
@@ -235,7 +236,7 @@ class ItemLedger:
                     precision=precision - pair.precision, moment=moment - pair.moment
                 )
             steps.append((table.put, key, update))
-        totals = table.totals.add(task.totals, -1.0)
+        totals = table.totals.subtract(task.totals)
         if len(self.tasks) == 1:
             totals = Totals()  # without the rounding of differences
         return [
@@ -270,11 +271,15 @@ class ItemLedger:
 
     def given_row(self, row: Array) -> Array:
         """A row of the model as it was encoded, before it was shifted and scaled."""
-        shift, scale = self.features.shift, self.features.scale
-        if shift is None or scale is None:
+        if self.features.scale is None:
             return row
+        if self.scaling[0] is not self.features:
+            shift, scale = np.array(self.features.shift), np.array(self.features.scale)
+            self.scaling = (self.features, shift, scale)
+        _, shift, scale = self.scaling
         given = row.copy()
-        given[: len(scale)] = given[: len(scale)] * np.array(scale) + np.array(shift)
+        given[: len(scale)] *= scale
+        given[: len(scale)] += shift
         return given
 
     def loading(self, belief: BaseBelief) -> Loading:

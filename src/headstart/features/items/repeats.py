@@ -38,16 +38,25 @@ class Repeats(NamedTuple):
     error_squares: float = 0.0
     firsts: float = 0.0
 
-    def add(self, other: Repeats, sign: float = 1.0) -> Repeats:
-        """The sums of both, or with ``sign`` −1 the difference."""
-        return Repeats(*(max(a + sign * b, 0.0) for a, b in zip(self, other, strict=True)))
+    def add(self, other: Repeats) -> Repeats:
+        """The sums of both."""
+        return Repeats(
+            self.squares + other.squares,
+            self.repeats + other.repeats,
+            self.error_squares + other.error_squares,
+            self.firsts + other.firsts,
+        )
 
-    def after(self, count: float, total: float, reward: float, error: float | None) -> Repeats:
-        """The sums after one more reward of an item, of which there were ``count`` in the task."""
+    def subtract(self, other: Repeats) -> Repeats:
+        """The difference, without negative rounding."""
+        return Repeats(*(max(a - b, 0.0) for a, b in zip(self, other, strict=True)))
+
+    @classmethod
+    def of_reward(cls, count: float, total: float, reward: float, error: float | None) -> Repeats:
+        """What a reward of an item adds, of which the task had ``count`` that sum to ``total``."""
         if count:
-            squares = count / (count + 1.0) * (reward - total / count) ** 2
-            return self.add(Repeats(squares, 1.0))
-        return self if error is None else self.add(Repeats(0.0, 0.0, error**2, 1.0))
+            return cls(count / (count + 1.0) * (reward - total / count) ** 2, 1.0)
+        return cls() if error is None else cls(0.0, 0.0, error**2, 1.0)
 
     @property
     def rho(self) -> float:

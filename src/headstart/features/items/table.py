@@ -14,6 +14,7 @@ m₀ being the task's mean reward, and the columns of the action's fields and of
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -40,13 +41,22 @@ class Totals(NamedTuple):
     squares: float = 0.0
     repeats: Repeats = Repeats()
 
-    def add(self, other: Totals, sign: float = 1.0) -> Totals:
-        """The sums of both, or with ``sign`` −1 the difference."""
+    def add(self, other: Totals) -> Totals:
+        """The sums of both."""
         return Totals(
-            self.rewards + sign * other.rewards,
-            self.total + sign * other.total,
-            self.squares + sign * other.squares,
-            self.repeats.add(other.repeats, sign),
+            self.rewards + other.rewards,
+            self.total + other.total,
+            self.squares + other.squares,
+            self.repeats.add(other.repeats),
+        )
+
+    def subtract(self, other: Totals) -> Totals:
+        """The difference."""
+        return Totals(
+            self.rewards - other.rewards,
+            self.total - other.total,
+            self.squares - other.squares,
+            self.repeats.subtract(other.repeats),
         )
 
     @property
@@ -61,7 +71,7 @@ class Totals(NamedTuple):
             return 0.0
         square = self.squares / self.rewards
         variance = square - self.mean**2
-        return float(np.sqrt(variance)) if variance > MIN_SPREAD * square else 0.0
+        return math.sqrt(variance) if variance > MIN_SPREAD * square else 0.0
 
 
 class ItemUpdate(NamedTuple):
