@@ -27,7 +27,7 @@ from headstart.fleet.summing.merging import merge
 ray = pytest.importorskip("ray")
 from headstart.fleet.engines.ray import merge_shards, read_parts  # noqa: E402
 
-LIMIT = 60.0  # seconds after which a test counts as hanging
+LIMIT = 120.0  # seconds after which a test counts as hanging
 
 
 @pytest.fixture(scope="module")
