@@ -253,6 +253,9 @@ def test_errors_come_back_as_they_were(running, tmp_path, logbook):
     with pytest.raises(hs.InputError, match="reward is missing") as caught:
         fit(Logs(str(tmp_path / "*.parquet"), logbook.PLAIN), cluster="ray")
     assert "Traceback" not in str(caught.value)
+    logbook.write(tmp_path / "bad.parquet", logbook.table(0, 2, 5))
+    with pytest.raises(hs.InputError, match="they have no rows"):
+        fit(Logs(str(tmp_path / "*.parquet"), logbook.PLAIN), cluster="ray")
 
 
 # --- Checkpoints ----------------------------------------------------------------------------------

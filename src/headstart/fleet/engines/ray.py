@@ -105,7 +105,7 @@ def check_shared(cluster: Cluster, checkpoint: Checkpoint) -> Checkpoint | None:
             return checkpoint
     finally:
         folder.remove(probe)
-    if checkpoint.parts:
+    if checkpoint.runs:
         raise InputError(
             f"the fit in {str(folder)!r} cannot go on: not every machine of the cluster sees that "
             f"folder; go on without cluster, or begin afresh (--afresh)"
@@ -304,6 +304,8 @@ def merge_all(
     Partitions take about the same, because they are ranges of a hash. If the rows and sums of the
     first take more than half of the memory, all are divided further.
     """
+    if not shards:
+        return []
     size = cluster.fetch(cluster.task(merged_bytes).remote(dim, *shards[0]))
     pieces = 1 << (max(-(-size // (memory // 2)), 1) - 1).bit_length()
     task = cluster.task(merge_shards, returns=2 * pieces)
