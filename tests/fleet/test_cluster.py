@@ -25,7 +25,8 @@ from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.merging import merge
 
 ray = pytest.importorskip("ray")
-from headstart.fleet.engines.ray import merge_shards, read_parts  # noqa: E402
+from headstart.fleet.engines.ray import merge_shards  # noqa: E402
+from headstart.fleet.engines.read_tasks import read_parts  # noqa: E402
 
 LIMIT = 120.0  # seconds after which a test counts as hanging
 

@@ -13,13 +13,12 @@ import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.engines.jobs import map_here
-from headstart.fleet.evaluation import models
-from headstart.fleet.evaluation import sample as sampling
+from headstart.fleet.evaluation import models, sample
 from headstart.fleet.evaluation.bootstrap import Draws
-from headstart.fleet.evaluation.evaluate import read_sample
 from headstart.fleet.evaluation.forecasts import Episodes, forecast
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
 from headstart.fleet.evaluation.sample import Plan
+from headstart.fleet.evaluation.sampling import read_sample
 from headstart.fleet.reading.hashing import hash_ids
 from headstart.model.mixture import MixturePrior
 
@@ -134,7 +133,7 @@ def test_too_few_tasks_are_refused(opened, tasks):
 def test_one_read_gives_the_rows_of_the_tasks_with_the_smallest_hashes(
     opened, monkeypatch, max_tasks, at_hand
 ):
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)  # of few, tasks come and go again
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", at_hand)  # of few, tasks come and go again
     table = log()
     found, _ = drawn(opened(table), rounds=5, max_tasks=max_tasks)
     x = np.column_stack([table[f"x{j}"].to_numpy() for j in range(3)])
@@ -160,7 +159,7 @@ def test_rounds_are_in_the_order_of_time(opened, monkeypatch):
     columns = Columns("task", "reward", "x*", timestamp="when")
     straight, _ = drawn(opened(table, columns), rounds=4)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", 20)  # sorted repeatedly
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", 20)  # sorted repeatedly
     shuffled, _ = drawn(opened(mixed, columns, "mixed.parquet"), rounds=4)
     for one, other in zip(straight.episodes, shuffled.episodes, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -214,7 +213,7 @@ WHOLE = Columns("task", "reward", "x*", round="round", chosen="chosen", propensi
 
 @pytest.mark.parametrize("at_hand", [2**18, 40])
 def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", at_hand)
     table = offered()
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
     found, split = drawn(opened(mixed, WHOLE), rounds=4)
@@ -232,13 +231,13 @@ def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
 def test_of_too_many_offers_those_of_fewer_tasks_are_kept(opened, monkeypatch):
     table = offered()
     found = evaluate(opened(table, WHOLE))
-    monkeypatch.setattr(sampling, "OFFER_BYTES", 60 * 3 * 8)
+    monkeypatch.setattr(sample, "OFFER_BYTES", 60 * 3 * 8)
     fewer = evaluate(opened(table, WHOLE))
     assert 0 < fewer.values[0].tasks < found.values[0].tasks == 9
     assert fewer.values[0].used <= 20
     assert fewer.measures == found.measures  # predictions need only the arms shown
     assert "policies were valued on a part of the future tasks" in str(fewer)
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", 40)
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", 40)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
     one, split = drawn(opened(mixed, WHOLE, "mixed.parquet"), rounds=10)
     other, _ = drawn(opened(table, WHOLE, "whole.parquet"), rounds=10)
@@ -305,14 +304,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 
 
 def test_measures_are_means_over_rewards(opened):
-    sample, _ = drawn(opened(log()))
-    draws = Draws(len(sample.keys), 0)
+    drawn_sample, _ = drawn(opened(log()))
+    draws = Draws(len(drawn_sample.keys), 0)
     found = {
-        name: forecast(hs.Prior.isotropic(3, noise=noise), sample.episodes)
+        name: forecast(hs.Prior.isotropic(3, noise=noise), drawn_sample.episodes)
         for name, noise in (("one", 1.0), ("other", 3.0))
     }
-    measured = measure(found, sample.episodes.weights, 4, draws)
-    here = sample.episodes.weights[:, :4] > 0
+    measured = measure(found, drawn_sample.episodes.weights, 4, draws)
+    here = drawn_sample.episodes.weights[:, :4] > 0
     assert measured.errors["one"].value == pytest.approx(found["one"].errors[:, :4][here].mean())
     gap = (found["one"].scores - found["other"].scores)[:, :4][here].mean()
     assert measured.gains["one", "other"].value == pytest.approx(gap)
@@ -476,6 +475,14 @@ def test_values_far_out_are_refused_or_told(opened):
         evaluate(opened(drowned, name="drowned.parquet"))
 
 
+def test_weights_that_cannot_be_computed_with_are_refused(opened):
+    rng = np.random.default_rng(0)
+    table = rows_of(np.arange(300) % 30, RANDOM[:300], w=10.0 ** rng.uniform(-30, 30, 300))
+    logs = opened(table, Columns("task", "reward", "x*", weight="w"))
+    with pytest.raises(InputError, match="differ too much in size"):
+        evaluate(logs)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_features_that_tell_nothing_gain_nothing(opened, value):
     table = rows_of(np.arange(400) % 40, RANDOM)
@@ -588,11 +595,11 @@ def test_any_transfer_may_be_evaluated(opened, transfer):
 
 
 def test_the_learned_prior_is_that_of_refit(opened):
-    sample, _ = drawn(opened(log()))
+    drawn_sample, _ = drawn(opened(log()))
     transfer = hs.EmpiricalBayes()
-    each = [hs.Evidence.unpack(row, 3) for row in sample.evidence]
+    each = [hs.Evidence.unpack(row, 3) for row in drawn_sample.evidence]
     wanted = transfer.prior(transfer.refit(each))
-    assert models.learn_prior(transfer, sample.evidence, 3) == wanted
+    assert models.learn_prior(transfer, drawn_sample.evidence, 3) == wanted
 
 
 def test_policies_are_valued_where_all_arms_were_logged(opened):

@@ -14,14 +14,12 @@ from headstart.bandit.choice import Choice
 from headstart.errors import InputError
 from headstart.features.conversion import allowed_arms
 from headstart.features.reader import ContextReader, Offer
-from headstart.random import Streams
 from headstart.records import Array
-from headstart.rules import Pick, Propensities, Rule
+from headstart.rules import Pick, Rule
 from headstart.rules.clipping import check_arms
 
 __all__ = [
     "Choices",
-    "Decision",
     "check_k",
     "check_tables",
     "decide_many",
@@ -76,47 +74,6 @@ class Choices(Sequence[Choice]):
 
     def __repr__(self) -> str:
         return f"Choices of {len(self)} tasks"
-
-
-class Decision:
-    """What a choice was made from; called, it gives the propensities of the choice.
-
-    Attributes
-    ----------
-    rule, belief, table
-        The rule, the belief, and the arms as the model sees them.
-    seed, key, position
-        Where the choice's random numbers come from.
-    allowed
-        The arms that could be picked; ``None`` for all.
-    before
-        The arms that were picked for the positions before, in a ranking.
-    """
-
-    __slots__ = ("allowed", "before", "belief", "key", "position", "rule", "seed", "table")
-
-    def __init__(
-        self,
-        rule: Rule,
-        belief: Any,
-        table: Array,
-        seed: int,
-        key: Any,
-        position: int,
-        allowed: Any,
-        before: Sequence[int] = (),
-    ) -> None:
-        self.rule, self.belief, self.table = rule, belief, table
-        self.seed, self.key, self.position = seed, key, position
-        self.allowed, self.before = allowed, before
-
-    def __call__(self) -> Propensities:
-        """The propensities, by random numbers of their own: no decision depends on it."""
-        stream = Streams(self.seed).at(self.key, self.position, stream=1)
-        if self.before:
-            rank = self.rule.rank_propensities
-            return rank(self.belief, self.table, stream, self.before, self.allowed)
-        return self.rule.propensities(self.belief, self.table, stream, self.allowed)
 
 
 def read_tables(

@@ -21,6 +21,7 @@ from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
+from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.errors import FileError, HeadstartError, InputError
 from headstart.features.reader import ContextReader
@@ -59,7 +60,9 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
             "kind": "bandit",
             "transfer": encoding.encode(ledger.prior_state.transfer),
             "rule": encoding.encode(state.rule),
-            "noise": ledger.prior_state.noise,
+            "noise": None if ledger.rewards.fixed_noise else ledger.prior_state.noise,
+            "reward": ledger.rewards.name,
+            "minimize": ledger.rewards.minimize,
             "half_life": ledger.half_life,
             "cache_size": ledger.cache.size,
             "choice_window": ledger.choice_window,
@@ -198,24 +201,25 @@ def unpack_state(
     encoder = encoder_from_dict(header.get("schema"), schema)
     validation.check_encoder(encoder, features)
     validation.check_dimension(features.dim, transfer, tensors.values())
-    noise, half_life = header["noise"], header["half_life"]
+    rewards = reward_model(header.get("reward", "number"), header.get("minimize", False))
+    noise = rewards.check_noise("auto" if header["noise"] is None else header["noise"])
+    half_life = header["half_life"]
     ledger = Ledger(
         features.dim,
         transfer,
-        None if noise is None else checks.positive("noise", noise),
+        noise,
         checks.integer("cache_size", header["cache_size"], 1),
         checks.integer("choice_window", header["choice_window"], 1),
         None if half_life is None else checks.positive("half_life", half_life),
+        rewards,
     )
     prior_state = ledger.prior_state
-    rule.check_bandit(
-        transfer.prior(prior_state.state), transfer, prior_state.noise, ledger.half_life
-    )
+    rule.check_bandit(transfer.prior(prior_state.state), transfer, noise, ledger.half_life)
     parts = group_by_part(tensors)
     unpack_entries(ledger, header, tensors["evidence"], parts["task"])
     templates = unpack_prior(prior_state, header, tensors["removals"], parts)
     unpack_cache(ledger, header, parts, templates)
-    ledger.items = new_items(encoder, features)
+    ledger.items = new_items(encoder, features, rewards)
     if ledger.items is not None:
         unpack_items(ledger.items, header, parts["items"], ledger.entries)
     sizes = validation.parse_sizes(tensors["sizes"], features.context_dim)

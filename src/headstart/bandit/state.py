@@ -8,12 +8,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from headstart import checks
 from headstart.bandit.batch import (
     Choices,
-    Decision,
     check_k,
     check_tables,
     decide_many,
@@ -21,19 +18,20 @@ from headstart.bandit.batch import (
     read_tables,
 )
 from headstart.bandit.choice import Choice, check_choice, choice_id
+from headstart.bandit.decision import Decision, make_choices
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
-from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
+from headstart.features.conversion import Features, allowed_arms
 from headstart.features.reader import ContextReader, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
-from headstart.records import Array, set_read_only
-from headstart.rules import Rule
+from headstart.records import Array
+from headstart.rules import Pick, Rule
 
 __all__ = ["BanditState"]
 
@@ -255,21 +253,10 @@ class BanditState:
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
-        features, choices = self.reader.features, []
-        arms: list[int] = []
-        for arm, score, forced in picks:
-            place = self.seed, key, position, allowed, tuple(arms)
-            decision = Decision(rule, belief, rows, *place)
-            row = set_read_only(rows[arm].copy())
-            context = row[: features.context_dim]
-            if features.scale is not None:
-                context = set_read_only(given[arm].copy())
-            which = name, number + len(arms), bool(forced)
-            action = offer.labels and offer.labels[arm]
-            choices.append(
-                Choice(arm, score, *which, context, self.origin, decision, epoch, row, action)
-            )
-            arms.append(arm)
+        place = self.seed, key, position, allowed
+        decision = Decision(rule, belief, rows, *place, labels=offer.labels)
+        which = name, number, epoch
+        choices = make_choices(decision, picks, given, which, self.origin, ledger.rewards.score)
         return choices[0] if k is None else choices
 
     def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
@@ -297,21 +284,21 @@ class BanditState:
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
-            arms, scores, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            scores = ledger.rewards.score(indices)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
 
         def make(at: int) -> Choice:
-            arm, key, position = int(arms[at]), streams[at].key, streams[at].place
-            rows = tables[at]
-            decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
-            context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
-            place = names[at], numbers[at], bool(forced[at])
-            action = offer.labels and offer.labels[at] and offer.labels[at][arm]
-            score, origin = float(scores[at]), self.origin
-            return Choice(arm, score, *place, context, origin, decision, epoch, row, action)
+            place = self.seed, streams[at].key, streams[at].place, allowed[at]
+            labels = offer.labels and offer.labels[at]
+            decision = Decision(rule, beliefs[at], tables[at], *place, labels=labels)
+            picks = [Pick(int(arms[at]), float(indices[at]), forced[at])]
+            which = names[at], numbers[at], epoch
+            key, score = self.origin, ledger.rewards.score
+            return make_choices(decision, picks, given[at], which, key, score)[0]
 
         return Choices(arms, scores, names, make)
 
@@ -363,12 +350,11 @@ class BanditState:
             raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
         if task is not None and name != task:
             raise ChoiceError(f"choice {choice.id} belongs to task {name!r}, not {task!r}")
-        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
-            reward = check_reward(reward)
+        reward = self.ledger.rewards.read(reward)
         if self.ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
         item = None if self.ledger.items is None else item_key(choice.action)
-        return name, epoch, number, row, float(reward), choice.forced, item
+        return name, epoch, number, row, reward, choice.forced, item
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""
@@ -386,7 +372,7 @@ class BanditState:
                 raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
             choice = Choice.from_token(token, self.origin)
             check_choice(choice, self.origin, self.reader.features.context_dim)
-            reward = check_reward(reward)
+            self.ledger.rewards.read(reward)
             if choice.task not in entries:
                 if choice.number < entries.first_number:
                     raise TaskError(f"task {choice.task!r} of choice {choice.id} was deleted")

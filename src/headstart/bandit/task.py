@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-import numpy as np
-
 from headstart import checks
 from headstart.features.reader import request_of
 from headstart.records import Array
@@ -176,8 +174,9 @@ class Task:
         ----------
         choice : Choice, str, or a sequence of these
             A choice or its token.
-        reward : float, or a sequence of float
-            A finite number, or as many as there are choices.
+        reward : float or bool, or a sequence of these
+            A finite number (0 or 1 with ``reward="binary"``, a cost with ``minimize=True``), or as
+            many as there are choices.
 
         Returns
         -------
@@ -238,6 +237,9 @@ class Task:
     ) -> Prediction:
         """Expected rewards of arms, with intervals.
 
+        With ``reward="binary"`` they are probabilities of a reward of 1, and intervals of single
+        rewards begin and end at 0 or 1. With ``minimize=True`` they are expected costs.
+
         Parameters
         ----------
         contexts, context, actions
@@ -256,10 +258,9 @@ class Task:
         level = checks.fraction("level", level, open_ends=True)
         of_reward = checks.flag("of_reward", of_reward)
         belief, rows = self._state.belief_for(self._id, request_of(contexts, context, actions))
-        mean, width = belief.predict(rows), belief.width(rows)
-        spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
-        half = float(ndtri(0.5 + level / 2.0)) * spread
-        return Prediction(mean, mean - half, mean + half, level)
+        quantile = float(ndtri(0.5 + level / 2.0))
+        interval = self._state.ledger.rewards.interval(belief, rows, quantile, of_reward)
+        return Prediction(*interval, level)
 
     def explain(
         self, choice: Choice, *, against: int | str = "runner-up", level: float = 0.95
@@ -295,9 +296,9 @@ class Task:
         >>> task.explain(task.choose([[1.0, 0.5], [0.0, 1.0]]))
         ann#0: arm 0 beside arm 1 (intervals of 95%)
           expected reward +1.756 [+1.029, +2.483], bonus for being less known +0, propensity 1
-          feature  arm 0  other  contribution            interval
-          x0           1      0        +1.608   [+0.4323, +2.784]
-          x1         0.5      1       +0.1483  [-0.4396, +0.7362]
+          feature  chosen  other  contribution            interval
+          x0            1      0        +1.608   [+0.4323, +2.784]
+          x1          0.5      1       +0.1483  [-0.4396, +0.7362]
         what sets the task apart: coefficients beside those of an average task
           feature       task          interval  average  difference
           x0           1.608   [0.4323, 2.784]        0      +1.608

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headstart import checks
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
     Interrupted,
@@ -103,6 +104,9 @@ def fit(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
+    reward_model: Annotated[
+        str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
+    ] = "number",
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -128,6 +132,7 @@ def fit(
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Columns, Logs
+    from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
     from headstart.fleet.summing.checkpoint import (
@@ -138,6 +143,7 @@ def fit(
     from headstart.fleet.target import Target
 
     how, room = transfer_from(transfer), bytes_from(memory)
+    is_binary = check_reward_model(reward_model, noise, cluster)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
     columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
@@ -160,20 +166,20 @@ def fit(
         bar("fitting") as fitting,
     ):
         stages = {"reading": reading, "fitting": fitting}
-        found = run(
-            rows,
-            how,
-            noise=noise,
-            intercept=intercept,
-            standardize=standardize,
-            out=out,
-            keep_tasks=keep_tasks,
-            cluster=cluster,
-            workers=workers,
-            memory=room,
-            checkpoint=place,
-            progress=None if as_json else lambda what, done, all: stages[what](done, all),
-        )
+        shared: dict[str, Any] = {
+            "intercept": intercept,
+            "standardize": standardize,
+            "out": out,
+            "keep_tasks": keep_tasks,
+            "memory": room,
+            "progress": None if as_json else lambda what, done, all: stages[what](done, all),
+        }
+        if is_binary:
+            found = fit_click_logs(rows, how, **shared)
+        else:
+            found = run(
+                rows, how, noise=noise, cluster=cluster, workers=workers, checkpoint=place, **shared
+            )
     summary = {**found.summary(), "out": out}
     if before:
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
@@ -322,6 +328,19 @@ def print_notes(logs: Logs) -> None:
 def progress_unit(logs: Logs) -> str:
     """The unit of progress: rows if all files state how many they have, else bytes."""
     return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
+
+
+def check_reward_model(reward_model: str, noise: float | None, cluster: str | None) -> bool:
+    """Whether rewards are binary; refused together with what is not for them."""
+    from headstart.bandit.rewards import REWARD_MODELS
+
+    checks.one_of("reward-model", reward_model, REWARD_MODELS)
+    if reward_model == "number":
+        return False
+    for name, value in (("noise", noise), ("cluster", cluster)):
+        if value is not None:
+            raise checks.refuse(f"--{name}", f"left out with --reward-model {reward_model}", value)
+    return True
 
 
 def check_local(out: Path) -> None:

@@ -79,6 +79,8 @@ class Fitted(NamedTuple):
         Every task's own evidence, where it was asked for, of features in their units.
     notes
         What is odd about the logs: a single task, rewards that are all alike.
+    reward
+        What rewards are, as in :class:`~headstart.Bandit`.
     """
 
     transfer: Transfer
@@ -95,6 +97,7 @@ class Fitted(NamedTuple):
     seconds: float
     kept: list[Partition] | None = None
     notes: tuple[str, ...] = ()
+    reward: str = "number"
 
     @property
     def prior(self) -> Any:
@@ -122,6 +125,7 @@ class Fitted(NamedTuple):
             "auto" if self.noise is None else self.noise,
             seed,
             tasks=kept,
+            reward=self.reward,
         )
 
     def report(self) -> Report:
@@ -142,6 +146,7 @@ class Fitted(NamedTuple):
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
             "transfer": repr(self.transfer),
+            "reward_model": self.reward,
             "noise": report.noise,
             "rank": report.rank,
             "effective_rank": report.effective_rank,

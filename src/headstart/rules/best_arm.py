@@ -10,9 +10,9 @@ best on an interval of w₁, which has an exact probability::
 with the slopes b and the intercepts c at these w₂, w₃, …. The mean over them is taken at the points
 of a Sobol sequence and their opposites.
 
-Two arms, and arms that differ in one direction only, are exact. The error of a probability is
-otherwise below 0.0005 up to five arms, 0.001 at ten and 0.005 at fifty. No random numbers are
-drawn: the same belief and contexts give the same probabilities.
+Two arms, and arms that differ in one direction only, are exact. Otherwise the error of a
+probability is about 0.001; in cases of 3 to 50 arms that were measured it was 0.003 at most. No
+random numbers are drawn: the same belief and contexts give the same probabilities.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger
-from headstart.bandit.task_belief import with_own_noise
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 
@@ -69,8 +68,7 @@ def updated_belief(
     """The belief of a cached task, from its prior and all its evidence."""
     belief: BaseBelief = task.belief.prior.belief(evidence)
     if task.alone:
-        prior_state = ledger.prior_state
-        belief = with_own_noise(prior_state.transfer, prior_state.state, belief, evidence)
+        belief = ledger.lone_task(ledger.prior_state).belief(belief, evidence)
     return belief if ledger.decay == 1.0 else belief.with_rounds(float(rewards))
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.bandit.ledger.changes import Step
+from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.repeats import Repeats, effective_count, own_share
 from headstart.features.items.table import VALUE_UNIT, ItemTable, ItemUpdate, Totals
@@ -84,9 +85,12 @@ class ItemLedger:
         The columns of rows; the last of them are those of items.
     action_columns
         The columns of the fields of actions.
+    rewards
+        What rewards are.
     """
 
-    def __init__(self, features: Features, action_columns: slice) -> None:
+    def __init__(self, features: Features, action_columns: slice, rewards: RewardModel) -> None:
+        self.rewards = rewards
         self.table = ItemTable()
         self.tasks: dict[str, TaskItems] = {}
         self.features = features
@@ -141,7 +145,9 @@ class ItemLedger:
         """
         task = self.tasks.get(name) or TaskItems()
         table, pair = self.table, task.pairs.get(key) or Pair()
-        error = None if belief is None else reward - float(belief.predict(row[None])[0])
+        error = None
+        if belief is not None:
+            error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))
         repeats = Repeats().after(pair.rewards, pair.total, reward, error)
         added = Totals(1.0, reward, reward**2, repeats)
         totals, own = table.totals.add(added), task.totals.add(added)
@@ -153,7 +159,7 @@ class ItemLedger:
         encoded = row if given else self.given_row(row)
         changed = pair._replace(rewards=count, total=total, weight=weight, share=share)
         if task.loading is not None:
-            more = task.loading.contribution(encoded, reward, gain)
+            more = self.contribution(task.loading, encoded, reward, gain)
             precision, moment = table.precision_and_moment(key)
             update = update._replace(precision=precision + more[0], moment=moment + more[1])
             changed = changed._replace(
@@ -190,7 +196,7 @@ class ItemLedger:
             if pair.pending_weight > 0:
                 weight = pair.pending_weight
                 row, reward = pair.pending_row / weight, pair.pending_total / weight
-                precision, moment = loading.contribution(row, reward, weight)
+                precision, moment = self.contribution(loading, row, reward, weight)
                 before = table.precision_and_moment(key)
                 update = ItemUpdate(
                     *table.count_and_sum(key), before[0] + precision, before[1] + moment
@@ -201,6 +207,13 @@ class ItemLedger:
                 changed = changed._replace(precision=precision, moment=moment)
             steps.append((task.pairs.__setitem__, key, changed))
         return [*steps, (table.set_totals, table.totals, table.version + 1)]
+
+    def contribution(
+        self, loading: Loading, row: Array, reward: float, weight: float
+    ) -> tuple[Array, Array]:
+        """What rounds with this mean row and mean reward add to P and H of their item."""
+        target, share = self.rewards.working_reward(float(loading.mean @ row), reward)
+        return loading.contribution(row, target, share * weight)
 
     def steps_to_reopen(self, name: str) -> list[Step]:
         """How to let a closed task run on: later rewards wait until it is closed again."""
@@ -284,8 +297,10 @@ class ItemLedger:
         return Loading(mean, cross, noise, columns)
 
 
-def new_items(encoder: AnyEncoder | None, features: Features) -> ItemLedger | None:
+def new_items(
+    encoder: AnyEncoder | None, features: Features, rewards: RewardModel
+) -> ItemLedger | None:
     """The ledger of items of a bandit, if its schema knows items by their ids."""
     if not isinstance(encoder, Encoder) or not encoder.schema.identity:
         return None
-    return ItemLedger(features, encoder.action_columns)
+    return ItemLedger(features, encoder.action_columns, rewards)

@@ -82,12 +82,15 @@ class PriorState:
         changes: Changes,
         transfer: Transfer,
         noise: float | None,
+        *,
+        scale_is_known: bool,
     ) -> None:
         self.entries = entries
         self.cache = cache
         self.changes = changes
         self.transfer = transfer
         self.noise = noise
+        self.scale_is_known = scale_is_known  # of θ, before any reward
         self.base: BaseFit | None = None
         self.state: Any = transfer.init(entries.dim, noise)
         self.closed: dict[str, None] = {}  # in the order they were closed
@@ -279,10 +282,10 @@ class PriorState:
                 return None
         return state
 
-    def has_noise_from_others(self, name: str) -> bool:
-        """Whether the noise is given, or other tasks have had rewards that tell it."""
+    def has_scale_from_others(self, name: str) -> bool:
+        """Whether the scale of θ and the noise are given, or other tasks have had rewards."""
         fitted = self.base is not None and self.base.pooled.squares > 0
-        if self.noise is not None or fitted:
+        if self.scale_is_known or fitted:
             return True
         running = self.cache.tasks if self.transfer.counts_running else ()
         others = (other for other in itertools.chain(self.closed, running) if other != name)

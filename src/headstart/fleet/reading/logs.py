@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import copy
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,36 +143,31 @@ class Logs:
             self.feature_names = tuple(f"{resolved.features[0]}[{i}]" for i in range(width))
         self.dim = len(self.feature_names)
 
+    def changed(self, **attributes: Any) -> Logs:
+        """The same logs with other attributes."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__ | attributes)
+        return other
+
     def for_fit(self, intercept: bool) -> Logs:
         """The same logs with the columns that a fit reads, and a constant feature if wanted."""
-        other = copy.copy(self)
-        other.intercept, other.lenient = intercept, True
         features = self.columns.features if self.resolved.listed else self.resolved.features
-        other.columns = dataclasses.replace(self.columns, features=features, propensity=None)
-        other.share = other.survey().share
-        return other
+        columns = dataclasses.replace(self.columns, features=features, propensity=None)
+        other = self.changed(intercept=intercept, lenient=True, columns=columns)
+        return other.changed(share=other.survey().share)
 
     def with_intercept(self, intercept: bool) -> Logs:
         """The same logs, with a constant feature after the others if wanted."""
-        other = copy.copy(self)
-        other.intercept = intercept
-        return other
+        return self.changed(intercept=intercept)
 
     def without_features(self) -> Logs:
         """The same logs without their features, and without rows that cannot be used."""
-        other = copy.copy(self)
-        other.intercept, other.features_read, other.on_bad_rows = False, False, "skip"
-        return other
+        return self.changed(intercept=False, features_read=False, on_bad_rows="skip")
 
     @property
     def width(self) -> int:
         """How many features rows are read with: the log's, and the intercept if there is one."""
         return self.dim + self.intercept
-
-    def __copy__(self) -> Logs:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets parts one by one and needs no list of them, or of files.
@@ -354,7 +348,7 @@ class Logs:
                 # Once a row is bad, the rest of the part is only looked at: all reasons at once.
                 bad += found.bad
                 if self.on_bad_rows == "skip" or not bad:
-                    yield found
+                    yield from found.split(rows)
         except HeadstartError:
             files.check_unchanged(file, self.storage)  # if it was changed, that is why
             raise

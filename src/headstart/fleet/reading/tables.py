@@ -117,5 +117,7 @@ class ArrowFile:
         file = self.path if span[0] == 0 else f"{self.path} from record batch {span[0]:,}"
         first = 0
         for batch in batches:
-            yield from Block(pa.Table.from_batches([batch]), file, first).slices(rows)
+            for start in range(0, batch.num_rows, rows):
+                piece = batch.slice(start, rows)
+                yield Block(pa.Table.from_batches([piece]), file, first + start)
             first += batch.num_rows

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
-from headstart.model.prior import Prior
+from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.passes import PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
-from headstart.transfer.noise import task_scale
+from headstart.transfer.noise import task_ridge, task_scale
 
 __all__ = ["StandardizedTransfer"]
 
@@ -113,10 +113,15 @@ class StandardizedTransfer(Transfer):
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
         units = self.units_of(Tasks.of(evidence), state.contexts)
-        noise, lam = task_scale(units.convert_evidence(evidence))
+        local, freedom = units.convert_evidence(evidence), 0.0
+        if state.known_noise:
+            noise, freedom = state.known_noise, ONE_NOISE
+            lam = task_ridge(local, noise)
+        else:
+            noise, lam = task_scale(local)
         root = np.eye(evidence.dim) / np.sqrt(np.asarray(lam))[..., None, None]
         mean, root = units.to_original(np.zeros_like(evidence.moment), root)
-        return Prior(mean, root, noise=noise, noise_freedom=0.0)
+        return Prior(mean, root, noise=noise, noise_freedom=freedom)
 
     @property
     def partition_passes(self) -> int:
