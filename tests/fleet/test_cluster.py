@@ -17,6 +17,7 @@ import pytest
 import headstart as hs
 from headstart.fleet import Logs, fit
 from headstart.fleet.engines import cluster as engine
+from headstart.fleet.engines import read_tasks
 from headstart.fleet.engines.cluster import connect
 from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.summing.accumulator import collect
@@ -25,7 +26,7 @@ from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.merging import merge
 
 ray = pytest.importorskip("ray")
-from headstart.fleet.engines.ray import merge_shards, read_parts  # noqa: E402
+from headstart.fleet.engines.ray import merge_shards  # noqa: E402
 
 LIMIT = 120.0  # seconds after which a test counts as hanging
 
@@ -108,7 +109,7 @@ def test_tasks_can_be_kept(running, logs, tmp_path):
 @pytest.mark.parametrize("memory", [1 << 16, 1 << 28])
 def test_tasks_that_do_not_fit_into_memory_are_summed_up_the_same(logs, memory):
     parts, merged = logs.parts(), []
-    groups = [list(read_parts(parts[at::2], 4, memory, logs)) for at in range(2)]
+    groups = [list(read_tasks.read_parts(parts[at::2], 4, memory, logs)) for at in range(2)]
     assert [outcome[0].rows for *_, outcome in groups] == [2000, 2000]
     for partition in range(4):
         pieces = list(merge_shards(4, partition, 4, 2, *(group[partition] for group in groups)))
@@ -122,6 +123,20 @@ def test_tasks_that_do_not_fit_into_memory_are_summed_up_the_same(logs, memory):
     rows = np.concatenate([part.rows for part in merged])
     np.testing.assert_allclose(rows, whole.rows, rtol=1e-12, atol=1e-12)
     assert partition_range(7, 8)[1] == 2**64
+
+
+def test_rows_of_scattered_tasks_are_sent_as_rows(tmp_path, logbook, monkeypatch):
+    monkeypatch.setattr(read_tasks, "SCATTERED_TASKS", 10)
+    for tasks, form in ((5, "packed"), (10**6, "features")):
+        path = logbook.write(tmp_path / f"{tasks}.parquet", logbook.table(500, 4, tasks))
+        log = Logs(path, logbook.PLAIN)
+        (shards, (summary, _)) = read_tasks.read_parts(log.parts(), 1, 1 << 28, log)
+        counts = {"packed": 0, "features": 0}
+        for shard in shards:
+            counts[shard.schema.names[-1]] += shard.num_rows
+        assert max(counts, key=counts.get) == form
+        assert summary.rows == 500
+        assert len(merge(shards, 4).rows) == min(tasks, 500)
 
 
 # --- Workers and machines that die ----------------------------------------------------------------
@@ -253,6 +268,9 @@ def test_errors_come_back_as_they_were(running, tmp_path, logbook):
     with pytest.raises(hs.InputError, match="reward is missing") as caught:
         fit(Logs(str(tmp_path / "*.parquet"), logbook.PLAIN), cluster="ray")
     assert "Traceback" not in str(caught.value)
+    logbook.write(tmp_path / "bad.parquet", logbook.table(0, 2, 5))
+    with pytest.raises(hs.InputError, match="they have no rows"):
+        fit(Logs(str(tmp_path / "*.parquet"), logbook.PLAIN), cluster="ray")
 
 
 # --- Checkpoints ----------------------------------------------------------------------------------

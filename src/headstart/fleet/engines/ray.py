@@ -1,8 +1,8 @@
 """Logs summed up and fitted on a Ray cluster, by tasks without state.
 
-    read_parts(parts)            →  the shards of every partition, and what was read
+    read_parts(parts)             →  the shards of every partition, and what was read
     merge_shards(one partition's) →  the partition, its number of tasks and their pooled sums
-    apply(partition, call)       →  the result of a pass over its tasks
+    apply(partition, call)        →  the result of a pass over its tasks
 
 Results are objects of Ray, which the driver knows by reference. Ray moves and spills them, and
 computes them again where a machine is lost, so that a fit gives the same prior or a clear error.
@@ -13,32 +13,28 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
+from headstart.fleet.engines.read_tasks import (
+    Shards,
+    decoded_bytes,
+    describe_part,
+    read_parts,
+    restore_run,
+)
 from headstart.fleet.engines.threads import Progress, amounts
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.accumulator import (
-    Accumulator,
-    HashedRows,
-    ReadPlan,
-    unread_blocks,
-)
-from headstart.fleet.summing.checkpoint import Checkpoint, Position
-from headstart.fleet.summing.folder import Folder
+from headstart.fleet.summing.checkpoint import Checkpoint
 from headstart.fleet.summing.merging import Partition, merge
 from headstart.fleet.summing.passes import Call
-from headstart.fleet.summing.shards import read_run, select_hashes, write_run
+from headstart.fleet.summing.shards import select_hashes
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.model.evidence import packed_size
@@ -47,11 +43,9 @@ from headstart.records import Array
 __all__ = ["RayPartitions", "gather"]
 
 Result = TypeVar("Result")
-Shards = list[pa.RecordBatch]
 
 GROUP_BYTES = 4 << 30  # a task reads about so many bytes of features,
 GROUPS = 2  # but there are so many tasks for each CPU if there are enough parts
-SCATTERED_TASKS = 4096  # tasks whose sums a reader keeps where most have few rows
 
 
 def gather(
@@ -105,7 +99,7 @@ def check_shared(cluster: Cluster, checkpoint: Checkpoint) -> Checkpoint | None:
             return checkpoint
     finally:
         folder.remove(probe)
-    if checkpoint.parts:
+    if checkpoint.runs:
         raise InputError(
             f"the fit in {str(folder)!r} cannot go on: not every machine of the cluster sees that "
             f"folder; go on without cluster, or begin afresh (--afresh)"
@@ -115,11 +109,6 @@ def check_shared(cluster: Cluster, checkpoint: Checkpoint) -> Checkpoint | None:
         f"a folder that all see, or a URL (--checkpoint)."
     )
     return None
-
-
-def decoded_bytes(logs: Logs, part: Part) -> int:
-    """About how many bytes the rows of a part take in memory, at most."""
-    return 2 * part.bytes if part.rows is None else 8 * (logs.width + 4) * part.rows
 
 
 def count_partitions(total: int, memory: int, slots: int) -> int:
@@ -221,81 +210,6 @@ class Reading:
             yield from self.read([[part] for part in deadly])
 
 
-def describe_part(part: Part) -> str:
-    """Which file, and which rows of it."""
-    unit = {"parquet": "row groups", "arrow": "record batches"}.get(part.format, "bytes")
-    rows = "" if part.rows is None else f" ({part.rows:,} rows)"
-    return f"{part.path!r}, {unit} {part.start:,} to {part.stop:,}{rows},"
-
-
-def read_parts(
-    parts: Sequence[Part],
-    partitions: int,
-    memory: int,
-    logs: Logs,
-    target: tuple[Folder, str, dict[str, Position | None]] | None = None,
-) -> Iterator[Any]:
-    """Read parts of logs: the shards of every partition, and last what was read.
-
-    With a ``target``, that is written to a folder, too, in runs whose names have a token. Parts
-    that were begun by an earlier fit go on after their positions.
-    """
-    folder, token, begun = (None, "", {}) if target is None else target
-    with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
-        runs: list[Path] = []
-
-        def spill(shards: Iterator[pa.RecordBatch]) -> None:
-            runs.append(Path(temporary) / f"run-{token}-{len(runs)}.arrow")
-            write_run(runs[-1], shards)
-
-        plan, summary = ReadPlan.of(logs.width, memory), ReadSummary()
-        sums = Accumulator(logs.width, plan.memory, partitions, spill)
-        for part in parts:
-            for _, rows in unread_blocks(logs, part, plan.rows, begun.get(part.key)):
-                if not summary.rows and is_scattered(logs, parts, rows):
-                    sums.capacity = min(sums.capacity, SCATTERED_TASKS)
-                summary.count(rows)
-                sums.add(HashedRows.of(rows))
-            summary.parts.append(part.key)
-        sums.spill_rows()
-        rest: Iterator[pa.RecordBatch] = iter(())
-        if folder is None:
-            rest = sums.snapshot()
-        else:
-            sums.finish()
-            for run in runs:
-                folder.write(run.name, run)
-        for partition in range(partitions):
-            low, high = partition_range(partition, partitions)
-            shards = [shard for run in runs for shard in read_run(run, low, high)]
-            shards += itertools.islice(rest, 1)
-            yield [shard for shard in shards if shard.num_rows]
-        yield summary, [run.name for run in runs]
-
-
-def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
-    """Whether the rows of most tasks in parts take fewer bytes than their sums, by a first block.
-
-    Then they are better sent as rows. If n rows fall on T tasks at random, about T (1 − exp(−n/T))
-    of the tasks have any, which gives T.
-    """
-    rows, tasks = max(block.count, 1), max(len(block.ids), 1)
-    low, high = float(tasks), 1e12
-    for _ in range(60):
-        middle = np.sqrt(low * high)
-        low, high = (middle, high) if -middle * np.expm1(-rows / middle) < tasks else (low, middle)
-    every = sum(decoded_bytes(logs, part) for part in parts)
-    return bool(every / low < 8 * packed_size(logs.width))
-
-
-def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:
-    """The shards of every partition in a run of a checkpoint."""
-    with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
-        path = folder.fetch(run, Path(temporary))
-        for partition in range(partitions):
-            yield list(read_run(path, *partition_range(partition, partitions)))
-
-
 def merge_all(
     cluster: Cluster, shards: Sequence[Sequence[Any]], dim: int, memory: int
 ) -> list[tuple[Any, int, Array]]:
@@ -304,6 +218,8 @@ def merge_all(
     Partitions take about the same, because they are ranges of a hash. If the rows and sums of the
     first take more than half of the memory, all are divided further.
     """
+    if not shards:
+        return []
     size = cluster.fetch(cluster.task(merged_bytes).remote(dim, *shards[0]))
     pieces = 1 << (max(-(-size // (memory // 2)), 1) - 1).bit_length()
     task = cluster.task(merge_shards, returns=2 * pieces)
