@@ -27,8 +27,11 @@ class Report(Record):
         How many tasks the rest rests on: the finished ones, and the running ones that count.
     noise
         R, the scale of the rewards' noise.
-    rank
-        The dimension of the subspace that tasks share; ``None`` where the transfer has none.
+    rank, rank_interval
+        The dimension of the subspace that tasks share and the least and the most that it may be;
+        ``None`` where the transfer has none.
+    weights
+        What the prior is an average of, and how much each of these counts.
     eigenvalues
         The tasks' variances along their principal directions, largest first. Their 95 % intervals
         are from ``lower`` to ``upper``, where the transfer knows them.
@@ -61,6 +64,8 @@ class Report(Record):
     effective_rank: float | None = None
     support: float | None = None
     counted_tasks: int = 0
+    rank_interval: tuple[int, int] | None = None
+    weights: dict[str, float] | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -72,7 +77,13 @@ class Report(Record):
         ]
         if self.rank is not None:
             share = "" if self.explained is None else f", {self.explained:.0%} of the variance"
-            lines.append(f"subspace        {self.rank} of {self.dim} dimensions{share}")
+            bounds = self.rank_interval
+            about = "" if bounds is None else f" ({bounds[0]}–{bounds[1]})"
+            lines.append(f"subspace        {self.rank}{about} of {self.dim} dimensions{share}")
+        if self.weights is not None and self.counted_tasks > 0:
+            parts = sorted(self.weights.items(), key=lambda item: -item[1])
+            averaged = ", ".join(f"{share:.0%} {name}" for name, share in parts if share >= 0.005)
+            lines.append(f"prior           {averaged}")
         if self.eigenvalues is not None and self.counted_tasks > 0:
             shown = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
             lines.append(f"eigenvalues     {shown}{' …' if len(self.eigenvalues) > 8 else ''}")
@@ -134,4 +145,6 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         effective_rank=explained.effective_rank,
         support=explained.support,
         counted_tasks=tasks,
+        rank_interval=explained.rank_interval,
+        weights=explained.weights,
     )
