@@ -73,14 +73,16 @@ def main() -> None:
         found.append(json.loads(shown.splitlines()[-1]))
     last = np.array(found[-1]["prior"])
     print(f"{given.rows:,.0f} rows × {given.dim} float32, {given.tasks:,} tasks")
-    names = ["memory MiB", "seconds", "peak MiB", "imports", "beyond", "differs"]
-    print("".join(f"{name:>11}" for name in names))
+    print(
+        f"{'memory MiB':>10}{'seconds':>9}{'peak MiB':>10}{'imports':>9}{'beyond':>8}"
+        f"{'differs':>10}"
+    )
     for memory, run in zip(given.memory, found, strict=True):
         differs = np.abs(np.array(run["prior"]) - last).max() / np.abs(last).max()
         beyond = run["peak"] - run["imported"]
         print(
-            f"{memory:>11}{run['seconds']:>11.1f}{run['peak']:>11.0f}{run['imported']:>11.0f}"
-            f"{beyond:>11.0f}{differs:>11.0e}"
+            f"{memory:>10}{run['seconds']:>9.1f}{run['peak']:>10.0f}{run['imported']:>9.0f}"
+            f"{beyond:>8.0f}{differs:>10.0e}"
         )
 
 

@@ -91,11 +91,11 @@ class ItemMeans(Random):
     def __init__(self, films, seed):
         super().__init__(films, seed)
         self.counts, self.sums = np.zeros(len(films.genres)), np.zeros(len(films.genres))
-        self.rewards = []
+        self.rewards = self.total = self.squares = 0.0
 
     def choose(self, user, movies):
-        mean = np.mean(self.rewards) if self.rewards else 0.0
-        spread = np.std(self.rewards) if len(self.rewards) > 1 else 1.0
+        mean = self.total / max(self.rewards, 1.0)
+        spread = np.sqrt(max(self.squares / max(self.rewards, 1.0) - mean**2, 0.0))
         counts = self.counts[movies] + 5.0
         scores = (self.sums[movies] - self.counts[movies] * mean) / counts
         scores += 0.5 * spread / np.sqrt(counts) + 1e-9 * self.rng.random(len(movies))
@@ -105,7 +105,8 @@ class ItemMeans(Random):
     def learn(self, reward):
         self.counts[self.film] += 1
         self.sums[self.film] += reward
-        self.rewards.append(reward)
+        self.rewards, self.total = self.rewards + 1.0, self.total + reward
+        self.squares += reward**2
 
 
 class Headstart:

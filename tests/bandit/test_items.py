@@ -251,6 +251,17 @@ def test_rows_of_last_year_tell_of_items():
     bandit.delete(3)
 
 
+def test_what_is_known_of_items_is_never_taken_for_an_outlier():
+    bandit = hs.Bandit(IDS, seed=0)
+    for at in range(64):  # all items are worth the same, up to rounding
+        bandit.learn(
+            bandit.task(at % 4).choose(actions=[f"item {at % 8}"]), [0.1, 0.7][at // 8 % 2]
+        )
+    for at in range(64):
+        bandit.learn(bandit.task("x").choose(actions=[f"item {at % 8}"]), 1e3 * (at % 8))
+    assert bandit.task("x").rounds == 64
+
+
 @pytest.mark.parametrize(
     ("actions", "words"),
     [

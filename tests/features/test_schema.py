@@ -223,3 +223,68 @@ def test_many_different_actions_are_encoded_the_same_as_few():
         fresh = Encoder(schema).encode(None, rows[-3:]).table
         np.testing.assert_array_equal(table[-3:], fresh)
         np.testing.assert_array_equal(encoder.encode(None, rows[-3:]).table, fresh)
+
+
+def test_a_schema_is_inferred_with_a_review():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "user": rng.integers(0, 9, 200),
+            "id": [f"item {at % 50}" for at in range(200)],
+            "price": [None, *rng.gamma(2.0, size=199)],
+            "stock": rng.integers(0, 2, 200),
+            "level": rng.integers(1, 5, 200),
+            "brand": rng.choice(["x", "y"], 200),
+            "maker": [f"maker {at % 40}" for at in range(200)],
+            "title": [f"title {at}" for at in range(200)],
+            "nothing": None,
+            "mixed": ["a", 1] * 100,
+            "look": [[1.0, 2.0]] * 200,
+            "device": rng.choice(["phone", "desktop"], 200),
+            "reward": rng.random(200),
+        }
+    )
+    expected = hs.Schema(
+        context={"device": hs.category("desktop", "phone")},
+        action={
+            "price": hs.number(),
+            "stock": hs.boolean(missing=False),
+            "level": hs.number(missing=False),
+            "brand": hs.category("x", "y"),
+            "maker": hs.category(buckets=64),
+            "look": hs.vector(2),
+        },
+        crosses="all",
+        identity=True,
+        ignore=["title", "nothing", "mixed"],
+    )
+    named = {"task": "user", "reward": "reward", "context": ["device"]}
+    inferred = hs.Schema.infer(frame, **named)
+    assert inferred == expected
+    text = str(inferred.review)
+    for word in ("200 rows", "identity=True", "free text", "1 missing", "hashed", "mixed"):
+        assert word in text
+    as_dicts = [
+        {name: value for name, value in row.items() if name != "nothing"}
+        for row in frame.to_dict("records")
+    ]
+    again = hs.Schema.infer(polars.DataFrame(frame.drop(columns="mixed")), **named)
+    assert again.action == expected.action
+    assert hs.Schema.infer(as_dicts, **named).action == expected.action
+    bandit = hs.Bandit(inferred, seed=0).fit(frame, task="user", reward="reward")
+    assert len(bandit) == 9
+
+
+@pytest.mark.parametrize(
+    ("frame", "settings", "words"),
+    [
+        (3, {}, "frame"),
+        ({"a": []}, {}, "row"),
+        ({"a": [1, 2]}, {"task": "user"}, "'user'"),
+        ({"a": [1, 2]}, {"context": "a"}, "context"),
+        ({"a": [1, 2]}, {"context": ["a"]}, "tells actions apart"),
+    ],
+)
+def test_a_table_that_tells_nothing_is_refused(frame, settings, words):
+    with pytest.raises(hs.InputError, match=words):
+        hs.Schema.infer(frame, **settings)

@@ -43,8 +43,8 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
         def learn_items(labels: Sequence[Any], table: Array) -> None:
             assert items is not None
             count = len(table)
-            numbers = read_rewards(rewards, count), read_weights(weight, count)
-            items.learn_rows([name] * count, *numbers, labels, table)
+            numbers = ledger.rewards.read_many(read_rewards(rewards, count))
+            items.learn_rows([name] * count, numbers, read_weights(weight, count), labels, table)
 
         writer = None if items is None else learn_items
         offer = state.reader.read(contexts, writer, distinct=False)

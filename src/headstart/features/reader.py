@@ -68,6 +68,10 @@ class ContextReader:
     ) -> None:
         self.features = features
         self.encoder = encoder
+        # Columns that the encoder makes itself, such as those of items, cannot be far out either.
+        self.is_bounded = np.full(features.context_dim, encoder is not None)
+        if encoder is not None:
+            self.is_bounded[: encoder.width] = encoder.is_bounded
         self.offer_count = offer_count
         self.set_sizes(sizes or UsualSizes.zero(features.context_dim))
 
@@ -79,8 +83,7 @@ class ContextReader:
     def set_sizes(self, sizes: UsualSizes) -> None:
         """Set the usual sizes of the features."""
         self.sizes, self.limits = sizes, sizes.limits
-        if self.encoder is not None:
-            self.limits[: self.encoder.width][self.encoder.is_bounded] = np.inf
+        self.limits[self.is_bounded] = np.inf
         self.max_squares = float(self.limits.min()) ** 2  # no sum of squares is below its terms
         self.usual_sizes = sizes.usual(self.features)
 
@@ -162,6 +165,8 @@ class ContextReader:
         due = count < FIRST_OFFERS or count & (count - 1) == 0
         if not due and (squares <= self.max_squares or (np.abs(contexts) <= self.limits).all()):
             return sizes
+        if self.encoder is not None:
+            contexts = np.where(self.is_bounded, 0.0, contexts)
         updated = sizes.update(contexts, self.features)
         return updated if due else sizes
 

@@ -7,12 +7,15 @@ import functools
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headstart import checks
 from headstart.errors import InputError
 from headstart.features.schema.fields import Field
 from headstart.features.schema.kinds import field_from_json
+
+if TYPE_CHECKING:
+    from headstart.features.schema.infer import Review
 
 __all__ = ["Schema"]
 
@@ -71,6 +74,9 @@ class Schema:
     identity: bool
     id: str
     ignore: tuple[str, ...]
+
+    #: What was found of the columns, if the schema was inferred.
+    review: ClassVar[Review | None] = None
 
     def __init__(
         self,
@@ -214,6 +220,57 @@ class Schema:
         identity = value.get("identity", False)
         id, ignore = value.get("id", "id"), value.get("ignore", [])
         return cls(groups[0], groups[1], crosses, identity, id=id, ignore=ignore)
+
+    @classmethod
+    def infer(
+        cls,
+        frame: Any,
+        *,
+        task: str | None = None,
+        reward: str | None = None,
+        context: Iterable[str] = (),
+        id: str = "id",
+        ignore: Iterable[str] = (),
+    ) -> Schema:
+        """A schema proposed for the rows of a frame, with a ``review`` to be printed and checked.
+
+        Texts are categories, listed up to 20 values and hashed beyond; numbers that are all 0 or 1
+        are booleans. Columns of free text, or of mixed types, are ignored. Fields of the context
+        are crossed with those of actions, as long as there are at most 256 columns.
+
+        Parameters
+        ----------
+        frame : pandas or Polars data frame, list of dict, array with names, or dict of columns
+            The rows.
+        task, reward : str, optional
+            The columns of the tasks' ids and of the rewards, which are no fields.
+        context : sequence of str, default ()
+            The columns that are fields of the context. All others are fields of actions.
+        id : str, default "id"
+            The column of the actions' ids.
+        ignore : sequence of str, default ()
+            Columns that are not used.
+
+        Examples
+        --------
+        >>> rows = [
+        ...     {"id": "tea", "price": 3, "brand": "x"},
+        ...     {"id": "milk", "price": None, "brand": "y"},
+        ... ]
+        >>> schema = Schema.infer(rows)
+        >>> schema
+        Schema(action={'brand': category('x', 'y'), 'id': category('milk', 'tea'), 'price':
+        number()})
+        >>> print(schema.review)
+        2 rows
+        column  role    field                    values
+        id      id      category('milk', 'tea')  2 different, 1.0 rows each  few ids: each has ...
+        price   action  number()                 3 to 3, 1 missing           the same in all rows
+        brand   action  category('x', 'y')       2 different
+        """
+        from headstart.features.schema.infer import propose
+
+        return propose(frame, task, reward, context, id, ignore)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Schema:
