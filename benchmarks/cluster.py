@@ -131,8 +131,6 @@ def main() -> None:
         tasks = sample * given.tasks * groups / given.rows
         met = write_log(Path(name), sample, max(int(min(tasks, given.tasks)), 1), given.dim)
         found = measure_tasks(met, memory)
-        whole = write_log(Path(name), sample, max(int(tasks / groups), 1), given.dim)
-        found["merge s/row"] = measure_tasks(whole, 1 << 24)["merge s/row"]  # of rows, not sums
     size = int(given.rows * found["shard bytes/row"])
     slots = given.machines * given.cores
     dim = given.dim + 1

@@ -79,8 +79,8 @@ def main() -> None:
         differs = np.abs(np.array(run["prior"]) - last).max() / np.abs(last).max()
         beyond = run["peak"] - run["imported"]
         print(
-            f"{memory:>11}{run['seconds']:>11.1f}{run['peak']:>11.0f}{run['imported']:>11.0f}"
-            f"{beyond:>11.0f}{differs:>11.0e}"
+            f"{memory:>10}{run['seconds']:>9.1f}{run['peak']:>10.0f}{run['imported']:>9.0f}"
+            f"{beyond:>8.0f}{differs:>10.0e}"
         )
 
 
