@@ -28,7 +28,7 @@ WORLDS = {
     "30 %": Clicks(base_rate=0.3),
     "1.5 %": Clicks(base_rate=0.015),
     "5 %, one in ten rewards random": Clicks(random=0.1),
-    "`beyond`": CLICKS,
+    "beyond": CLICKS,
 }
 SEEN_ROUNDS = (5, 25, 100, 190)  # at which predictions are recorded
 WARM_UP = 10  # tasks before predictions are recorded
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--world", action="append", help="only these worlds")
-    parser.add_argument("--oracle", action="store_true", help="the oracle of `beyond` as well")
+    parser.add_argument("--oracle", action="store_true", help="the oracle of beyond as well")
     parser.add_argument("--order", action="store_true", help="only what the order changes")
     chosen = parser.parse_args()
     (order if chosen.order else compare)(chosen)

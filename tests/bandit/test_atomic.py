@@ -154,7 +154,7 @@ def interrupted(bandit, operate, opcodes=False, step=1):
 class TestLearning:
     @pytest.mark.parametrize("id", ["a", "d", "e"])
     @pytest.mark.parametrize(
-        ("name", "step"), [("default", 7), ("Bias", 1), ("half-life", 9), ("forced", 3)]
+        ("name", "step"), [("default", 7), ("Bias", 1), ("half-life", 7), ("forced", 3)]
     )
     def test_a_retry_counts_the_reward_once(self, name, step, id, same_prior, books):
         """A task that runs, one that is closed, and one that may be idle."""

@@ -120,6 +120,9 @@ class TestBinary:
             hs.Bandit(DIM, reward="binary", noise=0.5)
         with pytest.raises(hs.InputError, match="minimize must be True or False"):
             hs.Bandit(DIM, minimize="yes")
+        for rule in (hs.UCB("paper"), hs.Forced(3, hs.Thompson("theory"))):
+            with pytest.raises(hs.InputError, match="must be a number with reward='binary'"):
+                hs.Bandit(DIM, hs.Bias(), rule, reward="binary")
         bandit = hs.Bandit(DIM, reward="binary", minimize=True)
         assert "reward='binary', minimize=True" in repr(bandit)
 

@@ -230,13 +230,16 @@ def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
 
 def test_of_too_many_offers_those_of_fewer_tasks_are_kept(opened, monkeypatch):
     table = offered()
-    found = evaluate(opened(table, WHOLE))
+    found = evaluate(opened(table, WHOLE), splits=1)
     monkeypatch.setattr(sample, "OFFER_BYTES", 60 * 3 * 8)
-    fewer = evaluate(opened(table, WHOLE))
+    fewer = evaluate(opened(table, WHOLE), splits=1)
     assert 0 < fewer.values[0].tasks < found.values[0].tasks == 9
     assert fewer.values[0].used <= 20
     assert fewer.measures == found.measures  # predictions need only the arms shown
     assert "policies were valued on a part of the future tasks" in str(fewer)
+    monkeypatch.setattr(sample, "OFFER_BYTES", 1)
+    assert "a single task take more than the memory" in evaluate(opened(table, WHOLE)).advice
+    monkeypatch.setattr(sample, "OFFER_BYTES", 60 * 3 * 8)
     monkeypatch.setattr(sample, "ROWS_AT_HAND", 40)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
     one, split = drawn(opened(mixed, WHOLE, "mixed.parquet"), rounds=10)
@@ -450,7 +453,7 @@ SCARCE = {
 def test_too_little_data_decides_nothing(opened, name):
     tasks, rewards, more = SCARCE[name]
     columns = Columns("task", "reward", "x*", timestamp="when" if more else None)
-    found = evaluate(opened(rows_of(tasks, rewards, **more), columns))
+    found = evaluate(opened(rows_of(tasks, rewards, **more), columns), splits=1)
     assert found.verdict.kind == "unknown"
     assert found.verdict.sentence.startswith("Too little data to tell")
     json.dumps(found.summary(), allow_nan=False)
@@ -488,7 +491,7 @@ def test_features_that_tell_nothing_gain_nothing(opened, value):
     table = rows_of(np.arange(400) % 40, RANDOM)
     for j in range(4):
         table = table.set_column(2 + j, f"x{j}", [pa.array(np.full(400, value))])
-    found = evaluate(opened(table))
+    found = evaluate(opened(table), splits=1)
     assert found.verdict.kind in ("pooling", "unknown")
     assert (found.gain.saved, found.gain.high) == (0.0, 0.0)
 
@@ -559,7 +562,7 @@ def test_units_change_no_verdict(tmp_path, scale, shift):
         columns = {"x0": column} | {f"x{j}": x[:, j] for j in range(1, dim)}
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table({"task": owner, "reward": reward, **columns}), path)
-        found.append(evaluate(Logs(path, Columns("task", "reward", "x*"))))
+        found.append(evaluate(Logs(path, Columns("task", "reward", "x*")), splits=1))
     left, right = found
     assert left.verdict.kind == right.verdict.kind == "transfer"
     for name, one in left.measures.errors.items():
@@ -570,8 +573,8 @@ def test_units_change_no_verdict(tmp_path, scale, shift):
 def test_a_constant_column_in_the_log_does_not_matter(opened, constant):
     table = log()
     more = table.append_column("x9", pa.array(np.full(len(table), constant)))
-    added = evaluate(opened(table))
-    own = evaluate(opened(more, name="more.parquet"))
+    added = evaluate(opened(table), splits=1)
+    own = evaluate(opened(more, name="more.parquet"), splits=1)
     assert own.verdict.kind == added.verdict.kind
     for name, error in added.measures.errors.items():
         assert own.measures.errors[name].value == pytest.approx(error.value, rel=0.02)
@@ -579,8 +582,8 @@ def test_a_constant_column_in_the_log_does_not_matter(opened, constant):
 
 def test_an_intercept_is_added_unless_it_is_not_wanted(opened):
     table = log()
-    added = evaluate(opened(table))
-    none = evaluate(opened(table), intercept=False)
+    added = evaluate(opened(table), splits=1)
+    none = evaluate(opened(table), intercept=False, splits=1)
     assert added.settings["intercept"] is True
     assert none.settings["intercept"] is False
     assert AVERAGE not in none.priors
@@ -589,7 +592,7 @@ def test_an_intercept_is_added_unless_it_is_not_wanted(opened):
 
 @pytest.mark.parametrize("transfer", [hs.Mixture(groups=2), hs.Bias(), hs.Subspace()])
 def test_any_transfer_may_be_evaluated(opened, transfer):
-    found = evaluate(opened(log(40)), transfer=transfer)
+    found = evaluate(opened(log(40)), transfer=transfer, splits=1)
     assert found.settings["transfer"] == repr(transfer)
     assert math.isfinite(found.measures.scores[LEARNED].value)
 
@@ -610,8 +613,8 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
     for estimator in ("replay", "IPS", "SNIPS", "doubly robust"):
         good, plain = (values[name, estimator].value.value for name in (LEARNED, "uniform"))
         assert good > plain + 0.3
-    assert evaluate(opened(log())).values == []
-    assert "(propensity)" in evaluate(opened(log())).advice
+    assert evaluate(opened(log()), splits=1).values == []
+    assert "(propensity)" in evaluate(opened(log()), splits=1).advice
     printed = str(found)
     assert "What policies would earn per round" in printed
     assert [row["estimator"] for row in found.value_table] == [
@@ -626,7 +629,7 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
 def test_values_that_cannot_be_right_are_withheld(opened):
     table = offered(60)
     shown = table.filter(table["chosen"])
-    found = evaluate(opened(shown, WHOLE, "shown.parquet"))
+    found = evaluate(opened(shown, WHOLE, "shown.parquet"), splits=1)
     assert found.values == []
     assert "one arm only" in found.advice
     assert found.advice in str(found)
@@ -634,7 +637,7 @@ def test_values_that_cannot_be_right_are_withheld(opened):
     for each, fine in ((1 / 3, True), (1 / 6, False)):
         chances = pa.array([each] * len(table))
         whole = table.set_column(place, "propensity", [chances])
-        found = evaluate(opened(whole, WHOLE, f"{fine}.parquet"))
+        found = evaluate(opened(whole, WHOLE, f"{fine}.parquet"), splits=1)
         assert bool(found.values) is fine
         assert ("do not add up to 1 (the median of all sums is 0.500)" in found.advice) is not fine
 
@@ -672,7 +675,7 @@ def test_rows_that_cannot_be_used_are_counted(opened):
     broken = table.set_column(1, "reward", [pa.array(rewards)])
     with pytest.raises(InputError, match="reward"):
         evaluate(opened(broken))
-    assert evaluate(opened(broken, on_bad_rows="skip")).bad.count == 1
+    assert evaluate(opened(broken, on_bad_rows="skip"), splits=1).bad.count == 1
 
 
 @pytest.mark.parametrize(
@@ -715,7 +718,7 @@ def test_the_command_prints_a_table_a_verdict_and_where_the_page_is(
     assert "a learned prior is expected to save" in out.replace("\n", " ")
     assert "in each of 5 random splits" in out.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").exists()
-    code, out = run("--json")
+    code, out = run("--json", "--workers", "1")
     assert code == 0
     assert json.loads(out)["verdict"] == "transfer"
     assert json.loads(out)["models"]["no prior"]["squared_error"]["value"] > 0

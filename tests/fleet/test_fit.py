@@ -249,6 +249,17 @@ def test_tasks_that_do_not_fit_are_not_kept(tmp_path, monkeypatch):
     assert len(fit(logs, hs.Bias(), keep_tasks=True, memory=60 * 8 * packed_size(5)).bandit()) == 60
 
 
+def test_sizes_that_cannot_be_computed_with_are_told(tmp_path, monkeypatch):
+    logs = write(tmp_path, rows_of())
+
+    def failing(*given):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(hs.Bias, "refit_partitions", failing)
+    with pytest.raises(hs.InputError, match=r"rewards from -.* features of sizes from"):
+        fit(logs, hs.Bias())
+
+
 def test_weights_count_rows_several_times(tmp_path):
     table = rows_of(20)
     counts = np.random.default_rng(0).integers(0, 4, len(table))

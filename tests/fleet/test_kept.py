@@ -1,5 +1,7 @@
 """What was read, what it comes to, and what is kept of it."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 
@@ -64,10 +66,17 @@ def test_a_folder_from_which_nothing_can_go_on_is_removed(tmp_path):
     remove_unused(folder)
     assert not folder.exists()
     folder.mkdir()
-    (folder / "manifest.json").write_text('{"entries": [{"rows": 5}, {"rows": 7}]}')
+    for name, rows in (("entry-1.json", 5), ("entry-2.json", 7)):
+        entry = {
+            "settings": {},
+            "runs": [],
+            "positions": {},
+            "summary": {"rows": rows, "parts": []},
+        }
+        (folder / name).write_text(json.dumps(entry))
     remove_unused(folder)
     assert checkpointed_rows(folder) == 12
-    (folder / "manifest.json").write_text("{}")
+    (folder / "entry-1.json").write_text("{}")
     assert checkpointed_rows(folder) == 0
 
 
@@ -78,5 +87,5 @@ def test_files_of_others_stay(tmp_path, logbook):
     folder.mkdir()
     for name in ("thesis.txt", "mine.evidence"):
         (folder / name).write_text("years of work")
-    fit(logs, hs.Bias(), resume=folder)
+    fit(logs, hs.Bias(), checkpoint=folder)
     assert sorted(path.name for path in folder.iterdir()) == ["mine.evidence", "thesis.txt"]

@@ -28,8 +28,10 @@ def logs(tmp_path, logbook):
     return Logs(str(tmp_path / "*.parquet"), logbook.PLAIN)
 
 
-def gather(logs, **options):
+def gather(logs, folder=None, **options):
     """All tasks and their sums, and what was read."""
+    if folder is not None:
+        options["checkpoint"] = checkpoint.Checkpoint(folder, logs, logs.parts())
     with threads.gather(logs, **options) as (tasks, summary):
         found = {
             name: row
@@ -71,7 +73,8 @@ def test_progress_ends_with_everything(logs):
 def test_little_memory_takes_the_disk(logs, tmp_path, folder):
     place = None if folder is None else tmp_path / folder
     alike(gather(logs, workers=2, memory=32_000, folder=place), gather(logs))
-    with threads.gather(logs, memory=32_000, folder=place) as (tasks, _):
+    store = None if place is None else checkpoint.Checkpoint(place, logs, logs.parts())
+    with threads.gather(logs, memory=32_000, checkpoint=store) as (tasks, _):
         assert isinstance(tasks, DiskTasks)
 
 
@@ -97,8 +100,8 @@ def test_what_was_interrupted_goes_on(logs, tmp_path, monkeypatch, error, memory
         read_some(patch, 4, error)
         with pytest.raises(type(error)):
             gather(logs, workers=1, folder=folder, memory=memory)
-    known = json.loads((folder / "manifest.json").read_text())
-    assert sum(len(entry["parts"]) for entry in known["entries"]) == 4
+    (entry,) = [json.loads(path.read_text()) for path in folder.glob("entry-*.json")]
+    assert len(entry["summary"]["parts"]) == 4
     with monkeypatch.context() as patch:
         done = read_some(patch, 99, error)
         found = gather(logs, workers=2, folder=folder)
@@ -218,10 +221,11 @@ def test_new_files_are_read_too(logs, tmp_path, monkeypatch, logbook):
     alike(gather(more, folder=tmp_path / "work"), gather(more))
 
 
-def test_a_damaged_manifest_is_told(logs, tmp_path, monkeypatch):
+def test_a_damaged_entry_is_told(logs, tmp_path, monkeypatch):
     interrupted(logs, tmp_path / "work", monkeypatch)
-    (tmp_path / "work" / "manifest.json").write_text("{")
-    with pytest.raises(FileError, match="manifest"):
+    for path in (tmp_path / "work").glob("entry-*.json"):
+        path.write_text("{")
+    with pytest.raises(FileError, match="entry"):
         gather(logs, folder=tmp_path / "work")
 
 
@@ -235,7 +239,7 @@ def test_a_full_disk_leaves_no_file(logs, tmp_path, monkeypatch):
     small = threads.Accumulator
     monkeypatch.setattr(threads, "Accumulator", lambda dim, memory, *rest: small(dim, 1000, *rest))
     with pytest.raises(FileError, match="No space left"):
-        hs.fleet.fit(logs, out=out, resume=tmp_path / "out" / "work")
+        hs.fleet.fit(logs, out=out, checkpoint=tmp_path / "out" / "work")
     assert not list(out.parent.glob("*.headstart"))
     assert not list(out.parent.glob("work/*.arrow*"))
 

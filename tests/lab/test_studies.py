@@ -399,13 +399,20 @@ def test_beyond_the_paper_every_world_has_its_row_and_its_figures(farther):
     names = figures_in(folder)
     assert {"beyond-no-structure-totals", "beyond-no-structure-per-task"} <= names
     assert {"beyond-groups-totals", "beyond-curve-totals", "beyond-clicks-totals"} <= names
+    assert {"beyond-wide-totals", "beyond-short-per-task"} <= names
     assert {"beyond-movielens-men-totals", "beyond-movielens-women-totals"} <= names
 
 
 def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
     _, folder = farther
     page = (folder / "report.html").read_text()
-    for words in ("What holds", "running at once", "Rewards of 0 and 1", "better features"):
+    for words in (
+        "What holds",
+        "Low-rank candidates help, wide",
+        "running at once",
+        "Rewards of 0 and 1",
+        "better features",
+    ):
         assert words.lower() in page.lower()
     regret = np.load(next((folder / "beyond-at-once").glob("*.npy")))
     assert regret.shape == (2, 6)

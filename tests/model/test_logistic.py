@@ -40,8 +40,18 @@ def test_the_mode_is_that_of_brents_method(mean, variance, reward):
     wanted = brent_mode(mean, variance, reward)
     found = sign * posterior_mode(sign * mean, variance)
     assert found == pytest.approx(wanted, rel=1e-8, abs=1e-8)
-    batch = sign * posterior_mode(np.array([sign * mean, 0.0]), np.array([variance, 1.0]))
-    assert batch[0] == pytest.approx(wanted, rel=1e-8, abs=1e-8)
+
+
+@given(
+    mean=st.floats(-60.0, 60.0).map(lambda power: np.sign(power) * 10.0 ** abs(power)),
+    variance=st.floats(-12.0, 120.0).map(lambda power: 10.0**power),
+)
+def test_the_mode_is_found_however_large_contexts_are(mean, variance):
+    mode = posterior_mode(float(mean), variance)
+    miss = expit(-mode)
+    bend = 1.0 + variance * miss * (1.0 - miss)
+    error = mode - mean - variance * miss
+    assert abs(error) <= 4e-9 * (1.0 + abs(mode)) * bend + 1e-14 * abs(mean)
 
 
 def dense_steps(prior, contexts, clicks):

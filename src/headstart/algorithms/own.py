@@ -23,18 +23,20 @@ def empirical_bayes(
     radius: float | str = 1.0,
     decay_tasks: float | str = "auto",
     units: str = "free",
+    low_rank: bool = True,
     intercept: bool = True,
     **bandit: Any,
 ) -> Recipe:
     """Empirical Bayes: mean, covariance and noise are estimated from all tasks, optimism.
 
-    Without options this is ``Bandit(dim)``. ``decay_tasks`` is that of
-    :class:`~headstart.EmpiricalBayes`, ``units`` is its own.
+    Without options this is ``Bandit(dim)``. ``decay_tasks``, ``units`` and ``low_rank`` are those
+    of :class:`~headstart.EmpiricalBayes`.
 
     >>> empirical_bayes(dim=3).transfer, empirical_bayes(dim=3).rule
     (EmpiricalBayes(), UCB())
     """
-    return Recipe(EmpiricalBayes(decay_tasks=decay_tasks, units=units), UCB(radius), intercept)
+    transfer = EmpiricalBayes(decay_tasks=decay_tasks, units=units, low_rank=low_rank)
+    return Recipe(transfer, UCB(radius), intercept)
 
 
 @register("headstart, Thompson", knows_noise=False)

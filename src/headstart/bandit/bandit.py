@@ -124,6 +124,7 @@ class Bandit(BanditFromData):
         transfer = transfer.with_constant(intercept)
         rewards = reward_model(reward, minimize)
         scale = rewards.check_noise(noise)
+        rewards.check_rule(rule)
         if half_life is not None:
             half_life = checks.positive("half_life", half_life)
         choice_window = checks.integer("choice_window", choice_window, 1)

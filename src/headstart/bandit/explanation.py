@@ -82,7 +82,8 @@ class Explanation(NamedTuple):
     task : Effects
         The coefficients of the task: the change of the expected reward per unit of each feature.
     average : ndarray of shape (features,)
-        The coefficients of an average task, the mean of the prior.
+        The coefficients of an average task: the mean of the prior that the task had at the time
+        (``task.refresh()`` takes the newest one).
     level : float
         The probability of each interval.
     what : str

@@ -30,8 +30,11 @@ class Report(Record):
     rewards
         What the rewards are, unless they are numbers to be made large. For a logistic model the
         eigenvalues are variances of log-odds.
-    rank
-        The dimension of the subspace that tasks share; ``None`` where the transfer has none.
+    rank, rank_interval
+        The dimension of the subspace that tasks share and the least and the most that it may be;
+        ``None`` where the transfer has none.
+    weights
+        What the prior is an average of, and how much each of these counts.
     eigenvalues
         The tasks' variances along their principal directions, largest first. Their 95 % intervals
         are from ``lower`` to ``upper``, where the transfer knows them.
@@ -66,6 +69,8 @@ class Report(Record):
     counted_tasks: int = 0
     rewards: str = ""
     is_logistic: bool = False
+    rank_interval: tuple[int, int] | None = None
+    weights: dict[str, float] | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -79,7 +84,13 @@ class Report(Record):
         lines = [line for line in lines if line]
         if self.rank is not None:
             share = "" if self.explained is None else f", {self.explained:.0%} of the variance"
-            lines.append(f"subspace        {self.rank} of {self.dim} dimensions{share}")
+            bounds = self.rank_interval
+            about = "" if bounds is None else f" ({bounds[0]}–{bounds[1]})"
+            lines.append(f"subspace        {self.rank}{about} of {self.dim} dimensions{share}")
+        if self.weights is not None and self.counted_tasks > 0:
+            parts = sorted(self.weights.items(), key=lambda item: -item[1])
+            averaged = ", ".join(f"{share:.0%} {name}" for name, share in parts if share >= 0.005)
+            lines.append(f"prior           {averaged}")
         if self.eigenvalues is not None and self.counted_tasks > 0:
             shown = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
             lines.append(f"eigenvalues     {shown}{' …' if len(self.eigenvalues) > 8 else ''}")
@@ -143,4 +154,6 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         counted_tasks=tasks,
         rewards=ledger.rewards.describe(),
         is_logistic=ledger.rewards.fixed_noise is not None,
+        rank_interval=explained.rank_interval,
+        weights=explained.weights,
     )

@@ -101,6 +101,10 @@ class RewardModel(ABC):
             raise checks.refuse("noise", f"'auto' with reward={self.name!r}", noise)
         return checks.positive("noise", noise)
 
+    @abstractmethod
+    def check_rule(self, rule: object) -> None:
+        """Refuse a rule that these rewards are not for."""
+
     def arguments(self, noise: float | None) -> str:
         """The arguments of a bandit that say what rewards are."""
         parts = [f"noise={'auto' if noise is None else noise!r}"]
@@ -124,6 +128,9 @@ class Numbers(RewardModel):
     """Any finite numbers: E r = xᵀθ."""
 
     name = "number"
+
+    def check_rule(self, rule: object) -> None:
+        """Any rule will do."""
 
     def read(self, reward: Any) -> float:
         """A finite number, of the opposite sign for a cost."""
@@ -176,6 +183,16 @@ class Binary(RewardModel):
 
     name = "binary"
     fixed_noise = 1.0
+
+    def check_rule(self, rule: object) -> None:
+        """The radii and scales of the analysis are those of linear rewards."""
+        for name in ("radius", "scale"):
+            value = getattr(rule, name, None)
+            if isinstance(value, str):
+                want = "a number with reward='binary': the analysis is of linear rewards"
+                raise checks.refuse(name, want, value)
+        if hasattr(rule, "then"):  # a rule that begins with another
+            self.check_rule(rule.then)
 
     @property
     def explained(self) -> str:

@@ -214,6 +214,7 @@ def unpack_state(
         rewards,
     )
     prior_state = ledger.prior_state
+    rewards.check_rule(rule)
     rule.check_bandit(transfer.prior(prior_state.state), transfer, noise, ledger.half_life)
     parts = group_by_part(tensors)
     unpack_entries(ledger, header, tensors["evidence"], parts["task"])

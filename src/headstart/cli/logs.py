@@ -91,8 +91,8 @@ def fit(
     reward: RewardColumn,
     features: FeatureColumns,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="File for the bandit, to be read by headstart.load.")
-    ] = Path("prior.headstart"),
+        str, typer.Option("--out", "-o", help="Path or URL for the bandit (headstart.load).")
+    ] = "prior.headstart",
     weight: WeightColumn = None,
     timestamp: TimeOfRepeats = None,
     round_id: RoundOfRepeats = None,
@@ -118,7 +118,13 @@ def fit(
     standardize: Standardize = True,
     cluster: Cluster = None,
     workers: Workers = None,
-    memory: Annotated[str, typer.Option(help="Memory limit; beyond it, disk is used.")] = "2GiB",
+    memory: Annotated[
+        str,
+        typer.Option(help="Memory limit (on a cluster: of each worker); beyond it, disk."),
+    ] = "2GiB",
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder or URL for checkpoints; by default beside --out.")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume/--afresh", help="Resume an interrupted fit, or start again.")
     ] = True,
@@ -130,13 +136,12 @@ def fit(
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
     from headstart.fleet.summing.checkpoint import (
-        check_target,
         checkpointed_rows,
         lock_folder,
         remove_checkpoint,
     )
+    from headstart.fleet.target import Target
 
-    check_local(out)
     how, room = transfer_from(transfer), bytes_from(memory)
     is_binary = check_reward_model(reward_model, noise, cluster)
     if room < LEAST:
@@ -144,18 +149,18 @@ def fit(
     columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
     options = storage_options(storage)
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
-    check_target(out, rows)
-    folder = out.with_name(out.name + ".partial")
-    if not resume and folder.exists():
-        with lock_folder(folder):
-            remove_checkpoint(folder)
-    before = checkpointed_rows(folder)
+    Target(out, rows)
+    place = out + ".partial" if checkpoint is None else checkpoint
+    if not resume:
+        with lock_folder(place, options):
+            remove_checkpoint(place, options)
+    before = checkpointed_rows(place, options)
     if not as_json:
         print_notes(rows)
         if before:
-            warn(f"Resuming: {before:,} rows were read before, and are in {str(folder)!r}.")
+            warn(f"Resuming: {before:,} rows were read before, and are in {place!r}.")
     with (
-        reporting_interrupt(folder),
+        reporting_interrupt(place, options),
         progress_bars(quiet=as_json) as bar,
         bar("reading", progress_unit(rows)) as reading,
         bar("fitting") as fitting,
@@ -173,9 +178,9 @@ def fit(
             found = fit_click_logs(rows, how, **shared)
         else:
             found = run(
-                rows, how, noise=noise, cluster=cluster, workers=workers, resume=folder, **shared
+                rows, how, noise=noise, cluster=cluster, workers=workers, checkpoint=place, **shared
             )
-    summary = {**found.summary(), "out": str(out)}
+    summary = {**found.summary(), "out": out}
     if before:
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
     notes = summary.pop("notes", [])
@@ -346,23 +351,23 @@ def check_local(out: Path) -> None:
 
 
 @contextlib.contextmanager
-def reporting_interrupt(folder: Path) -> Iterator[None]:
+def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
     """After Ctrl-C, say what was stored; an empty folder is removed."""
     from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
 
     try:
         yield
     except KeyboardInterrupt:
-        remove_unused(folder)
-        rows = checkpointed_rows(folder)
+        remove_unused(place, storage)
+        rows = checkpointed_rows(place, storage)
         if not rows:
             raise Interrupted("nothing was read far enough to be kept.") from None
         raise Interrupted(
-            f"the {rows:,} rows read so far are kept in {str(folder)!r}: the same command resumes "
-            f"from there (--afresh starts again)."
+            f"the {rows:,} rows read so far are kept in {place!r}: the same command resumes from "
+            f"there (--afresh starts again)."
         ) from None
     except BaseException:
-        remove_unused(folder)
+        remove_unused(place, storage)
         raise
 
 

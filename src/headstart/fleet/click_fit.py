@@ -10,18 +10,20 @@ import time
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from headstart import checks
 from headstart.bandit.fitting import TaskRows, fit_clicks, rows_by_task, sums_by_task
 from headstart.bandit.rewards import Binary
 from headstart.errors import InputError
 from headstart.fleet.engines.threads import Progress
-from headstart.fleet.fit import LEAST, Fitted, writable
+from headstart.fleet.fit import LEAST, Fitted
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.checkpoint import check_target
+from headstart.fleet.summing.merging import Partition
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.standardize import Units
 from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.target import Target
 from headstart.records import Array
 from headstart.storage.atomic import PathLike
 from headstart.transfer import EmpiricalBayes, Transfer
@@ -70,9 +72,7 @@ def fit_click_logs(
         )
     )
     memory = checks.integer("memory", memory, LEAST)
-    target = None if out is None else writable(out)
-    if target is not None:
-        check_target(target, logs)
+    target = None if out is None else Target(out, logs)
     start = time.perf_counter()
     logs, transfer = logs.for_fit(intercept), transfer.with_constant(intercept)
     rows, summary = read_rows(logs, memory, progress)
@@ -109,13 +109,16 @@ def fit_click_logs(
         reward="binary",
     )
     if target is not None:
-        fitted.bandit().save(target)
+        target.write(fitted.bandit())
     return fitted
 
 
-def kept_tasks(ids: list[list[str]], partitions: Any) -> Any:
+def kept_tasks(ids: list[list[str]], partitions: Any) -> list[Partition]:
     """The tasks' ids and evidence, as a fit keeps them."""
-    return [(names, partitions.rows(at)) for at, names in enumerate(ids)]
+    return [
+        Partition(pa.array(names, pa.large_string()), partitions.rows(at))
+        for at, names in enumerate(ids)
+    ]
 
 
 def read_rows(logs: Logs, memory: int, progress: Progress | None) -> tuple[TaskRows, ReadSummary]:

@@ -48,7 +48,7 @@ __all__ = [
 MIN_WEIGHT = 1e-6  # the least w
 MAX_SPREAD = 0.5  # the most s' that p̄ is computed with
 TOLERANCE = 1e-9  # of η, relative to 1 + |η|
-MAX_STEPS = 200  # bisection alone needs fewer
+MAX_STEPS = 200  # far more than are needed
 NODES = np.arange(-72, 73) / 8.0  # of the trapezoidal rule, in standard deviations
 WIDE_DEVIATION = 20.0  # from which on they are too far apart
 
@@ -68,30 +68,25 @@ def sigmoid(odds: Any) -> Any:
     return np.where(np.asarray(odds) >= 0.0, 1.0, decayed) / (1.0 + decayed)
 
 
-def posterior_mode(mean: Any, variance: Any) -> Any:
+def posterior_mode(mean: float, variance: float) -> float:
     """The mode η of e ~ N(m, s) given a reward of 1: the root of e − m − s σ(−e).
 
-    It lies between m and m + s σ(−m). Newton's method, and a bisection where a step would leave the
-    bracket. For numbers, or for arrays of the same shape. Given a reward of 0, the mode is that of
-    −e with its sign changed.
+    Newton's method in the bracket of :func:`mode_bracket`, and a bisection where a step would leave
+    it. Given a reward of 0, the mode is that of −e with its sign changed.
 
     >>> round(posterior_mode(0.0, 4.0), 4)
     1.0426
     """
-    if not isinstance(mean, float):
-        return posterior_modes(np.asarray(mean), np.asarray(variance))
-    pull = variance * sigmoid(-mean)
-    low, high = mean, mean + pull
-    mode = mean + pull / (1.0 + variance / 4.0)
+    low, high, mode = mode_bracket(mean, variance)
     for _ in range(MAX_STEPS):
-        miss = sigmoid(-mode)
+        miss: float = sigmoid(-mode)
         excess = mode - mean - variance * miss
         if excess > 0.0:
             high = mode
         else:
             low = mode
         moved = mode - excess / (1.0 + variance * miss * (1.0 - miss))
-        if not low <= moved <= high:
+        if not low < moved < high:
             moved = 0.5 * (low + high)
         if abs(moved - mode) <= TOLERANCE * (1.0 + abs(mode)):
             return moved
@@ -99,23 +94,30 @@ def posterior_mode(mean: Any, variance: Any) -> Any:
     return mode
 
 
-def posterior_modes(mean: Array, variance: Array) -> Array:
-    """:func:`posterior_mode` of arrays."""
-    pull = variance * sigmoid(-mean)
-    low, high = mean, mean + pull
-    mode: Array = mean + pull / (1.0 + variance / 4.0)
-    done = np.zeros(mode.shape, dtype=bool)
-    for _ in range(MAX_STEPS):
-        miss: Array = sigmoid(-mode)
-        excess = mode - mean - variance * miss
-        high, low = np.where(excess > 0.0, mode, high), np.where(excess > 0.0, low, mode)
-        moved = mode - excess / (1.0 + variance * miss * (1.0 - miss))
-        moved = np.where((low <= moved) & (moved <= high), moved, 0.5 * (low + high))
-        near = np.abs(moved - mode) <= TOLERANCE * (1.0 + np.abs(mode))
-        mode, done = np.where(done, mode, moved), done | near
-        if done.all():
-            break
-    return mode
+def mode_bracket(mean: float, variance: float) -> tuple[float, float, float]:
+    """Numbers between which the mode lies, and a first guess: near it, however large s is.
+
+    The mode is at most max(m + 1, log(1 + s)), because s σ(−e) < 1 above log(1 + s). If it is below
+    0, σ(−e) is between ½ and 1 there.
+
+    >>> mode_bracket(-1e60, 1e120)
+    (0.0, 276.3102111592855, 138.15510557964274)
+    """
+    guess = mean + variance * sigmoid(-mean) / (1.0 + variance / 4.0)
+    if mean < 0.0 and mean + 0.5 * variance <= 0.0:
+        low, high = mean + 0.5 * variance, min(mean + variance, 0.0)
+        share = -mean / variance if variance > 0.0 else 1.0
+        far = math.log(1.0 / share - 1.0) if share < 1.0 else low  # σ(−e) = −m/s, if s is large
+        return low, high, min(max(guess, far, low), high)
+    log = math.log1p(variance)
+    low = max(mean, 0.0)
+    high = max(low, min(mean + variance, max(mean + 1.0, log)))
+    far = log - math.log1p(log + abs(mean))  # e = log(s/(e − m)), if e and s are large
+    return low, high, min(max(guess, far, low), high)
+
+
+#: The modes of arrays: faster one by one than array operations for the few dozen of a batch.
+posterior_modes = np.vectorize(posterior_mode, otypes=[float])
 
 
 def linearize(belief: BaseBelief, x: Array, r: Any, weight: float = 1.0) -> tuple[Array, Any]:

@@ -31,6 +31,8 @@ class Explanation(NamedTuple):
     upper: Array | None = None
     effective_rank: float | None = None
     support: float | None = None
+    rank_interval: tuple[int, int] | None = None
+    weights: dict[str, float] | None = None
 
 
 class Transfer(Settings, ABC):

@@ -68,9 +68,9 @@ def ordered_partitions(
 ) -> tuple[PartitionList, list[list[str]]]:
     """Packed evidence in the order of the tasks' hashes, in partitions; and the tasks' ids.
 
-    >>> partitions, names = ordered_partitions(["a", "b"], np.zeros((2, 4)), dim=1)
+    >>> partitions, names = ordered_partitions(["b", "a"], np.zeros((2, 4)), dim=1)
     >>> partitions.sizes, names
-    ([2], [['b', 'a']])
+    ([2], [['a', 'b']])
     """
     texts = [name.encode() for name in names]
     content = np.frombuffer(b"".join(texts), np.uint8)

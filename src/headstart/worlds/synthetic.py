@@ -19,7 +19,8 @@ class Synthetic(World):
 
     θ* = μ + U z + U⊥ e, with z ~ N(0, s² I_p), s the spread ``inside`` the plane, and e ~ N(0,
     s'² I_q), s' the spread ``outside``. Contexts are N(0, diag(c)), redrawn every round and divided
-    by max(1, ‖x‖), with c ~ U(0, 1) drawn once per population. Rewards are xᵀθ* + N(0, R²).
+    by max(1, ‖x‖), with c ~ U(0, 1) drawn once per population, unless ``contexts`` says otherwise.
+    Rewards are xᵀθ* + N(0, R²).
 
     Parameters
     ----------
@@ -40,6 +41,9 @@ class Synthetic(World):
         and ``rank`` and ``inside`` do not matter.
     drift
         How far the directions and the mean turn from one task to the next, in radians.
+    contexts
+        ``"normal"``, as above, or ``"sphere"``: uniform on the unit sphere, so that all features
+        vary alike.
     logistic
         If above 0, rewards are 1 with probability 1/(1 + exp(−a·xᵀθ*)), a this number, else 0.
     """
@@ -57,6 +61,7 @@ class Synthetic(World):
     curve: float = 0.0
     drift: float = 0.0
     logistic: float = 0.0
+    contexts: str = "normal"
 
     def __post_init__(self) -> None:
         checks.integer("dim", self.dim, 1)
@@ -65,6 +70,7 @@ class Synthetic(World):
         checks.integer("arms", self.arms, 1)
         checks.integer("clusters", self.clusters, 1)
         checks.one_of("mean", self.mean, ("off", "on", "anywhere"))
+        checks.one_of("contexts", self.contexts, ("normal", "sphere"))
         checks.positive("noise", self.noise)
         for name in ("inside", "outside", "offset", "apart", "curve", "drift", "logistic"):
             checks.non_negative(name, getattr(self, name))
@@ -175,9 +181,7 @@ class SyntheticPopulation(Population):
         world = self.world
         rng = np.random.default_rng([self.seed, 1, task])
         theta = self.draw_task(task, rng)
-        contexts = rng.standard_normal((rounds, world.arms, world.dim)) * self.context_sd
-        lengths = np.linalg.norm(contexts, axis=-1, keepdims=True)
-        contexts /= np.maximum(1.0, lengths)
+        contexts = self.draw_contexts((rounds, world.arms, world.dim), rng)
         values = contexts @ theta
         if world.logistic:
             values = 1.0 / (1.0 + np.exp(-world.logistic * values))
@@ -185,6 +189,16 @@ class SyntheticPopulation(Population):
             return Episode(contexts, values, rewards, theta)
         rewards = values + world.noise * rng.standard_normal((rounds, 1))
         return Episode(contexts, values, rewards, theta)
+
+    def draw_contexts(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Contexts of this shape."""
+        contexts = rng.standard_normal(shape)
+        if self.world.contexts == "normal":
+            contexts *= self.context_sd
+            contexts /= np.maximum(1.0, np.linalg.norm(contexts, axis=-1, keepdims=True))
+        else:
+            contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True)
+        return contexts
 
 
 def orthogonal(dim: int, rng: np.random.Generator) -> Array:

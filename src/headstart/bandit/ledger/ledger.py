@@ -299,7 +299,7 @@ class Ledger:
         packed = cached = None
         if before is None:
             if self.rewards.needs_belief:
-                belief = self.compute_belief(name, keep=False)[0]
+                belief = self.compute_belief(name)[0]
                 context, reward = self.rewards.linearize(belief, context, reward)
             evidence = entry.evidence(self.entries.dim).discounted(self.decay)
             packed = evidence.add_unchecked(context, reward, forced).pack()

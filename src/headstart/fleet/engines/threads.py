@@ -49,7 +49,7 @@ def gather(
     *,
     workers: int | None = None,
     memory: int = 2 << 30,
-    folder: Path | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[LocalTasks, ReadSummary]]:
     """Read all logs, and add them up by task: the tasks, and what was read for them.
@@ -62,23 +62,24 @@ def gather(
         How many threads; as many as there are cores unless given.
     memory
         How many bytes of memory it may take, about. What does not fit goes to disk.
-    folder
-        Where to write checkpoints, so that an interrupted fit can be resumed. It is made if need
-        be. Without it, what goes to disk is removed in the end.
+    checkpoint
+        Where to write what was read, so that an interrupted fit can be resumed. What goes to disk
+        otherwise is removed in the end.
     progress
         Called as rows (or, where the files do not tell their number, bytes) are read.
     """
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
-    checkpoint = None if folder is None else Checkpoint(folder, logs, logs.parts())
     with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
-        place = Path(temporary) if folder is None else folder
-        reading = Reading(logs, place, checkpoint, workers, memory, progress)
+        folder = Path(temporary)
+        if checkpoint is not None and not checkpoint.folder.remote:
+            folder = Path(checkpoint.folder.place)
+        reading = Reading(logs, folder, checkpoint, workers, memory, progress)
         try:
             reading.run()
             yield reading.finish(), reading.summary
         finally:
-            named = set() if checkpoint is None else checkpoint.file_names()
-            checkpoints.remove_files(place, named)
+            if checkpoint is not None:
+                checkpoint.remove_unsaved()
 
 
 class Reading:
@@ -205,7 +206,7 @@ class Reading:
     def finish(self) -> LocalTasks:
         """The tasks, when all is read."""
         dim = self.logs.width
-        earlier = [] if self.checkpoint is None else self.checkpoint.files
+        earlier = [] if self.checkpoint is None else self.checkpoint.local_runs(self.folder)
         self.sums.spill_rows()
         if self.runs or earlier:
             self.sums.finish()
@@ -227,21 +228,18 @@ class Reading:
         """Sum up the partitions of runs, each into a file; those finished before are kept."""
         names = " ".join(sorted(run.name for run in runs)).encode()
         token = f"{hashlib.blake2b(names, digest_size=8).hexdigest()}-{self.partitions}"
-        dim, checkpoint = self.logs.width, self.checkpoint
+        dim = self.logs.width
 
         def sum_partition(number: int) -> PartitionFile:
             path = self.folder / f"partition-{token}-{number:04d}.arrow"
-            file = None if checkpoint is None else checkpoint.partition(path)
-            if file is None:
-                count, limit = self.partitions, self.limit
-                file = PartitionFile.write(path, runs, dim, number, count, limit)
-                if checkpoint is not None:
-                    checkpoint.add_partition(file)
-            return file
+            count, limit = self.partitions, self.limit
+            return PartitionFile.find(path) or PartitionFile.write(
+                path, runs, dim, number, count, limit
+            )
 
         with ThreadPoolExecutor(self.workers) as pool:
             files = list(pool.map(sum_partition, range(self.partitions)))
-        if checkpoint is None:
+        if self.checkpoint is None:
             for run in runs:
                 run.unlink(missing_ok=True)
         return files

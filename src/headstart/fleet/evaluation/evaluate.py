@@ -19,7 +19,7 @@ from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Measures
 from headstart.fleet.evaluation.models import fit_models, learn_prior
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.result import Evaluation
-from headstart.fleet.evaluation.sample import Plan, Sample
+from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import read_sample
 from headstart.fleet.evaluation.splits import Split
 from headstart.fleet.evaluation.verdict import Basis, decide
@@ -268,6 +268,11 @@ def estimate_values(
     offers = sample.offers(split.future)
     if offers is not None:
         advice = offpolicy.reason_to_withhold(offers)
+        if not len(offers.rewards) and sample.arms_limit < ALL:
+            advice = (
+                "Off-policy values are withheld: the arms on offer to a single task take more than "
+                "the memory that is kept for them. Log fewer arms, or a sample of the rounds."
+            )
     if offers is None or advice:
         return [], advice
     if result.units is not None:

@@ -19,17 +19,16 @@ import numpy as np
 
 from headstart.errors import InputError
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
-from headstart.transfer.partitions import PartitionList
 
 __all__ = ["alone", "fit_models", "learn_prior", "pooled", "random_intercept"]
 
-PARTITION = 1024  # past tasks that are fitted at a time
 STEPS = 60  # of scoring, at most
 CLOSE = 1e-5  # relative change at which it stops
 MOST = 500  # past tasks that four numbers are fitted to
@@ -63,9 +62,8 @@ def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePri
     As ``headstart fit`` learns it: all together if they are few, in passes over partitions
     otherwise.
     """
-    parts = [past[at : at + PARTITION] for at in range(0, len(past), PARTITION)]
-    state = transfer.refit_partitions(PartitionList(parts, dim))
-    prior: Prior | MixturePrior = transfer.prior(state)
+    tasks = MemoryTasks(dim, np.asarray(past, dtype=np.float64), np.arange(len(past)))
+    prior: Prior | MixturePrior = transfer.prior(transfer.refit_partitions(tasks))
     return prior
 
 

@@ -34,7 +34,7 @@ __all__ = ["Accumulator", "HashedRows", "ReadPlan", "collect", "partition_count"
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
-MOST_BUFFERED = 1 << 29  # bytes of rows that are added at once, at most
+MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
 COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
 LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
 

@@ -5,6 +5,7 @@ Tasks are in the order of the hash of their ids, whatever was read first and whe
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.hashing import hash_ids, partition_range
+from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.grams import Packed, Whole
 from headstart.fleet.summing.merging import Partition, chunk_tasks, merge_runs
 from headstart.fleet.summing.passes import Call
@@ -150,7 +152,8 @@ class MemoryTasks(LocalTasks):
 class PartitionFile(NamedTuple):
     """A file of the finished tasks of one partition: a run of chunks.
 
-    ``sizes`` says how many tasks each chunk has, ``total`` is the sum over all of them.
+    ``sizes`` says how many tasks each chunk has, ``total`` is the sum over all of them. Both are in
+    a JSON file beside it.
     """
 
     path: Path
@@ -172,7 +175,19 @@ class PartitionFile(NamedTuple):
                 yield sum_shard(hash_ids(ids), ids, rows)
 
         write_run(path, chunks())
+        folder = Folder(path.parent)
+        folder.write(path.name, path)  # on disk before the note says that it is there
+        folder.write(f"{path.stem}.json", json.dumps([sizes, total.tolist()]).encode())
         return cls(path, sizes, total)
+
+    @classmethod
+    def find(cls, path: Path) -> PartitionFile | None:
+        """A file that was written before, if it is there."""
+        note = path.with_suffix(".json")
+        if not note.exists() or not path.exists():
+            return None
+        sizes, total = json.loads(note.read_bytes())
+        return cls(path, sizes, np.array(total))
 
 
 class DiskTasks(LocalTasks):

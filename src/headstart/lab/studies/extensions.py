@@ -20,6 +20,7 @@ from headstart.lab.logistic_oracle import play_logistic_oracle
 from headstart.lab.plan import Results
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Claim, Section
+from headstart.lab.studies.few_tasks import few_tasks
 from headstart.lab.studies.movielens import play_users
 from headstart.lab.studies.outcome import Ratios
 from headstart.lab.studies.runner import Runner, known_policies
@@ -83,8 +84,9 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
         "seeds.",
         table=table,
     )
+    sparse, helped = few_tasks(runner, main_seeds(runner))
     more, settled = other_worlds(runner)
-    return [head, *sections, *more], [*claims, *settled], table
+    return [head, *sections, *sparse, *more], [*claims, *helped, *settled], table
 
 
 def our_claim(claim: str, measured: str, holds: bool) -> Claim:

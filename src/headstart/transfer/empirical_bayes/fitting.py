@@ -43,7 +43,13 @@ from headstart.transfer.empirical_bayes.task_noise import (
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["StepSums", "covariance_step", "leave_one_out", "scoring_step"]
+__all__ = [
+    "StepSums",
+    "covariance_step",
+    "feature_variances",
+    "leave_one_out",
+    "scoring_step",
+]
 
 CHUNK_TASKS = 256  # tasks per batch of matrices
 EVEN_TASKS = 3.0  # tasks for which the regularising ones vary by the same along every feature
@@ -142,14 +148,21 @@ def regularisation_target(
     ``even``, they come to vary along each feature as the tasks do, once some tasks have shown it:
     where all features are in units of their own, that need not be the same.
     """
+    target = feature_variances(fit, root, known, size, even)
+    return np.asarray(inverse @ (target[..., None] * inverse))
+
+
+def feature_variances(
+    fit: Fit, root: Array, known: Array, size: Any = None, even: bool = True
+) -> Array:
+    """How much the regularising tasks vary along each feature."""
     variance = np.diagonal(fit.covariance, axis1=-2, axis2=-1)
     target = np.asarray(variance.mean(-1) if size is None else size)[..., None]
     if even:
-        return np.asarray(target[..., None] * (inverse @ inverse))
+        return np.asarray(target * np.ones_like(variance))
     tasks = np.diagonal(root @ known @ root, axis1=-2, axis2=-1) / variance
     share = tasks / (tasks + EVEN_TASKS)
-    target = np.exp(share * np.log(variance) + (1.0 - share) * np.log(target))
-    return np.asarray(inverse @ (target[..., None] * inverse))
+    return np.asarray(np.exp(share * np.log(variance) + (1.0 - share) * np.log(target)))
 
 
 def typical_square(fit: Fit, tasks: Tasks) -> Array:

@@ -5,18 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headstart.model.evidence import Evidence
+from headstart.records import Array
 from headstart.transfer.empirical_bayes import passes
+from headstart.transfer.empirical_bayes.low_rank import LowRank, start_low_rank
+from headstart.transfer.empirical_bayes.low_rank_passes import (
+    low_rank_step,
+    low_rank_totals,
+    pass_over,
+)
+from headstart.transfer.empirical_bayes.low_rank_update import (
+    FRESH_ROUNDS,
+    FRESH_SWEEPS,
+    safe_fit,
+)
 from headstart.transfer.empirical_bayes.passes import (
     PASS_SCHEDULE,
     Passes,
+    own_noise,
     partition_totals,
     past_from_totals,
     step_from_totals,
     task_totals,
 )
+from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     candidate_covariances,
+    score_ensemble_held_out,
     score_held_out,
     with_task_noise,
 )
@@ -63,10 +78,16 @@ def fit_partitions(
             held = with_task_noise(fit, held, known, transfer.constant)
             candidates = candidate_covariances(sums, strength, fit)
             scores, support = score_held_out(start, fit, candidates, held)
+    low, ensemble = start.low_rank, start.ensemble
+    if transfer.low_rank:
+        low, ensemble = fit_low_rank_partitions(partitions, start, fit, held)
     # The last step once more, with these tasks and the strength that they have chosen.
     strength = dim * mean_strength(scores[..., :-1], STRENGTHS)
     fit, sums = step_from_totals(before, totals, strength, known)
     return state.replace(
+        low_rank=low,
+        ensemble=ensemble,
+        restarted_count=float(count) * transfer.low_rank,
         tasks=with_task_noise(fit, held, known, transfer.constant),
         past=past_from_totals(before, others),
         fit=fit,
@@ -77,3 +98,26 @@ def fit_partitions(
         task_count=float(count),
         fitted_count=float(count),
     )
+
+
+def fit_low_rank_partitions(
+    partitions: Partitions, start: EmpiricalBayesState, fit: Fit, held: Tasks
+) -> tuple[LowRank, Array]:
+    """The low-rank population of all tasks, and the ensemble's scores on tasks that are held out.
+
+    These are left out of the fit for that, and then taken in.
+    """
+    count, dim = len(partitions), partitions.dim
+    rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, count - len(held)))
+    first = Tasks.from_batch(Evidence.unpack(rows, dim))
+    first = first.replace(noise_variance=own_noise(fit, first))
+    low = start_low_rank(fit, float(len(first)))
+    low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, FRESH_SWEEPS)
+    if not low.active.any():
+        return low, start.ensemble
+    low = low.replace(information=low.information * (count / len(first)))
+    for _ in range(passes.LOW_RANK_PASSES):
+        totals = pass_over(partitions, fit, low)
+        before, low = low, low_rank_step(low, totals.minus(low_rank_totals(fit, low, held)))
+    ensemble = score_ensemble_held_out(start, fit, low, float(count - len(held)), held)
+    return low_rank_step(before, totals), ensemble

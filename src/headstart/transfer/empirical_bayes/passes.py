@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.prior import symmetric_root
@@ -47,13 +48,22 @@ from headstart.transfer.empirical_bayes.task_noise import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["Passes", "Totals", "partition_totals", "step_from_totals", "sum_totals", "task_totals"]
+__all__ = [
+    "Passes",
+    "Totals",
+    "own_noise",
+    "partition_totals",
+    "step_from_totals",
+    "sum_totals",
+    "task_totals",
+]
 
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
 SUBSET_TASKS = 2048  # tasks that it is improved on
 NOISY_FACTOR = 4.0  # a task with so many times the population's R² counts by its own
 #: Steps on these alone, then one on all; some of the former, corrected, and a last one on all.
 PASS_SCHEDULE = [False] * 12 + [True] + [False] * 2 + [True]
+LOW_RANK_PASSES = 2  # over all tasks, for the low-rank population
 
 
 class Totals(NamedTuple):
@@ -94,8 +104,7 @@ def task_totals(fit: Fit, tasks: Tasks) -> Totals:
     root = symmetric_root(fit.covariance)
     tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
     k, z, _, residual, freedom = task_posteriors(fit, root, tasks)
-    own = task_variance(fit.noise_variance, fit.freedom, residual, freedom)
-    noisy = own > NOISY_FACTOR * np.asarray(fit.noise_variance)[..., None]
+    own, noisy = noisy_tasks(fit, residual, freedom)
     if noisy.any():
         at = np.flatnonzero(noisy.any(tuple(range(noisy.ndim - 1))))
         some = tasks[at].replace(noise_variance=np.where(noisy, own, 0.0)[..., at])
@@ -114,6 +123,20 @@ def task_totals(fit: Fit, tasks: Tasks) -> Totals:
         (usual * tasks.squares).sum(-1),
         (usual * tasks.rounds).sum(-1),
     )
+
+
+def noisy_tasks(fit: Fit, residual: Array, freedom: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """R_i² of every task, and which are so noisy that they count by it."""
+    own = task_variance(fit.noise_variance, fit.freedom, residual, freedom)
+    return own, np.asarray(own > NOISY_FACTOR * np.asarray(fit.noise_variance)[..., None])
+
+
+def own_noise(fit: Fit, tasks: Tasks) -> Array:
+    """The noise variance that a task counts by: the population's, but for the noisy ones."""
+    tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
+    *_, residual, freedom = task_posteriors(fit, symmetric_root(fit.covariance), tasks)
+    own, noisy = noisy_tasks(fit, residual, freedom)
+    return np.where(noisy, own, np.asarray(fit.noise_variance)[..., None])
 
 
 def partition_totals(rows: Array, dim: int, fit: Fit) -> Totals | None:

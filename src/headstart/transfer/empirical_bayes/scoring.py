@@ -8,12 +8,19 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import float_if_scalar, trace
+from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
+from headstart.transfer.empirical_bayes.ensemble import (
+    MIN_TASKS,
+    add_ensemble_scores,
+    low_rank_likelihoods,
+)
 from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
 from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.low_rank import LowRank
 from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import estimate_task_noise
+from headstart.transfer.empirical_bayes.posteriors import estimate_task_noise, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.strength import (
     MAX_SCORE_DEFICIT,
@@ -78,6 +85,7 @@ def score_task(state: EmpiricalBayesState, task: Tasks, weight: float) -> Empiri
     counts = counts * (reach.max(-1) <= MAX_INFORMATION)
     if not counts.any():
         return state
+    before = state
     informed = log_likelihood(
         fit.mean, state.candidates + fit.error[..., None, :, :], variance, evidence
     )
@@ -91,12 +99,51 @@ def score_task(state: EmpiricalBayesState, task: Tasks, weight: float) -> Empiri
     gain = np.take_along_axis(informed, nearest[..., None], -1)[..., 0] - alone
     cusum = np.minimum(state.cusum + counts * np.maximum(gain, -MAX_SCORE_DEFICIT), 0.0)
     length = np.where(cusum < 0, np.asarray(state.cusum_length) + (counts > 0), 0.0)
-    return state.replace(
+    state = state.replace(
         scores=np.where(counts[..., None] > 0, new, state.scores),
-        support=float_if_scalar(state.support + counts * gain),
         cusum=float_if_scalar(cusum),
         cusum_length=float_if_scalar(length),
     )
+    if not state.restarted_count:
+        return state.replace(support=float_if_scalar(state.support + counts * gain))
+    return score_ensemble(before, state, variance, evidence, counts, gain + alone, alone)
+
+
+def score_ensemble(
+    before: EmpiricalBayesState,
+    state: EmpiricalBayesState,
+    variance: Array,
+    evidence: Evidence,
+    counts: Array,
+    informed: Array,
+    alone: Array,
+) -> EmpiricalBayesState:
+    """Score the full covariance, as it was used, and the low-rank candidates.
+
+    ``informed`` and ``alone`` are the log-likelihoods of the full covariance and of the prior that
+    knows only the tasks' size; the support is that of the average.
+    """
+    count, weights = before.counting_tasks, before.ensemble_weights
+    full = np.asarray(log_likelihood(*full_prior(before), variance, evidence))
+    others = low_rank_likelihoods(before.low_rank, count, variance, evidence)
+    best = np.maximum(informed, others.max(-1))[..., None]
+    shares = np.exp(np.concatenate([informed[..., None], others], -1) - best)
+    learned = best[..., 0] + np.log(np.maximum((weights * shares).sum(-1), 1e-300))
+    latest = np.concatenate([full[..., None], others], -1)
+    scored = (counts > 0) & (np.asarray(count) >= MIN_TASKS)
+    ensemble = add_ensemble_scores(before.ensemble, latest, counts, count)
+    return state.replace(
+        ensemble=np.where(scored[..., None], ensemble, before.ensemble),
+        support=float_if_scalar(before.support + counts * (learned - alone)),
+    )
+
+
+def full_prior(state: EmpiricalBayesState) -> tuple[Array, Array]:
+    """N(μ, Σ), what μ is uncertain by included; or N(0, s² I) where that has predicted better."""
+    fit, size_only = state.fit, prefers_size_only(state)
+    zero, size = fit.size_only()
+    mean = np.where(size_only[..., None], zero, fit.mean)
+    return mean, np.where(size_only[..., None, None], size, fit.covariance + fit.error)
 
 
 def score_held_out(
@@ -120,16 +167,33 @@ def score_held_out(
     return scores - scores.max(), float((found[best] - found[-1]) @ counts)
 
 
+def score_ensemble_held_out(
+    start: EmpiricalBayesState, fit: Fit, low: LowRank, count: float, tasks: Tasks
+) -> Array:
+    """Scores of the full covariance and the low-rank candidates on tasks new to both."""
+    whole = fit.replace(covariance=fit.covariance + fit.error, error=np.zeros_like(fit.error))
+    full = task_likelihoods(whole, tasks)
+    variance = noise_variances(fit, tasks)
+    scores = start.ensemble
+    for at in np.flatnonzero((tasks.rounds > 0) & (tasks.weight > 0)):
+        others = low_rank_likelihoods(low, count, variance[at], tasks.task(int(at)))
+        latest = np.append(full[at], others)
+        scores = add_ensemble_scores(scores, latest, float(tasks.weight[at]), count)
+    return scores
+
+
 def cross_validate(
     transfer: EmpiricalBayes, state: EmpiricalBayesState, sample: Tasks, tasks: int
-) -> tuple[Array, Any]:
-    """Scores of all strengths on tasks left out, as if the latest had given them; the support.
+) -> tuple[Array, Array, Any]:
+    """Scores of all strengths and of the ensemble on tasks left out, and the support.
+
+    They are as if the latest tasks had given them.
 
     ``sample`` stands for so many ``tasks``.
     """
     count, folds = len(sample), min(len(sample), FOLDS)
     if folds < 2:
-        return state.scores, state.support
+        return state.scores, state.ensemble, state.support
     recent = min(count, 1.0 / (1.0 - SCORE_DECAY))
     parts = [np.arange(count) % folds == fold for fold in range(folds)]
     fitted = [state.replace(tasks=sample.replace(weight=sample.weight * ~held)) for held in parts]
@@ -137,11 +201,14 @@ def cross_validate(
     # Candidates are exact only near the strength of the fit: choose, fit, and choose again.
     for _ in range(3):
         total: Any = np.zeros_like(state.scores)
+        average: Any = np.zeros_like(state.ensemble)
         support = np.zeros_like(np.asarray(state.support))
         for fold, held in enumerate(parts):
             start = fitted[fold].replace(scores=scores)
             fitted[fold] = transfer.update_fit(start, steps=8)
-            judge = fitted[fold].replace(scores=np.zeros_like(scores))
+            judge = fitted[fold].replace(
+                scores=np.zeros_like(scores), ensemble=np.zeros_like(state.ensemble)
+            )
             local = with_task_noise(
                 judge.fit,
                 judge.units.convert_tasks(sample),
@@ -151,6 +218,8 @@ def cross_validate(
             for at in np.flatnonzero(held):
                 judged = score_task(judge, local[at : at + 1], 1.0)
                 total += judged.scores
+                average += judged.ensemble
                 support = support + judged.support
         scores = state.scores + total * (recent / count)
-    return scores, float_if_scalar(support * (tasks / count))
+    ensemble = state.ensemble + average * (recent / count)
+    return scores, ensemble, float_if_scalar(support * (tasks / count))

@@ -16,7 +16,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
-from headstart.transfer.empirical_bayes.passes import PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.passes import LOW_RANK_PASSES, PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.noise import task_ridge, task_scale
@@ -27,6 +27,10 @@ __all__ = ["StandardizedTransfer"]
 NON_NEGATIVE = {
     "fit.freedom",
     "fit.noise_variance",
+    "low_rank.curvature",
+    "low_rank.directions",
+    "low_rank.relevance",
+    "low_rank.signal",
     "past.count",
     "past.precision",
     "task_count",
@@ -35,6 +39,8 @@ NON_NEGATIVE = {
     "tasks.squares",
     "tasks.weight",
 }
+#: Fields of a state that are above 0.
+POSITIVE = {"low_rank.residual", "low_rank.scale"}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -125,11 +131,11 @@ class StandardizedTransfer(Transfer):
 
     @property
     def partition_passes(self) -> int:
-        """One for each step, and one more for each step on all tasks."""
-        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE)
+        """One for each step, one more for each step on all tasks, and those of the low rank."""
+        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_PASSES
 
     def check_state(self, state: Any) -> None:
-        """Refuse counts and variances below 0, and weights of groups that do not add up to 1."""
+        """Refuse counts and variances that cannot be, and weights that do not add up to 1."""
         for name, array in flatten(state).items():
             # The rounding of what was subtracted is no fault.
             size = 1.0
@@ -139,6 +145,8 @@ class StandardizedTransfer(Transfer):
                 raise InputError(f"state.{name} must be 0 or more; got less")
             if name.startswith("fits."):
                 check_group_fit(name, array)
+            if name in POSITIVE and float(array.min(initial=1.0)) <= 0.0:
+                raise InputError(f"state.{name} must be above 0; got less")
 
 
 def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.ensemble import ensemble_weights
+from headstart.transfer.empirical_bayes.low_rank import LowRank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -52,6 +54,12 @@ class EmpiricalBayesState(Record):
     pending_readds
         How many tasks were taken out. As many folds are taken to be the same tasks again, which
         were scored before.
+    low_rank, ensemble
+        The low-rank population, and the recent log-likelihoods of new tasks under the fit and the
+        low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.ensemble`).
+    restarted_count
+        How many tasks there were when the low-rank population was last fitted from nothing; 0
+        where it never was.
     units, contexts
         The units of features, and the moments of contexts that were on offer.
     """
@@ -70,8 +78,23 @@ class EmpiricalBayesState(Record):
     ready: Any
     known_squared: Array
     pending_readds: float
+    low_rank: LowRank
+    ensemble: Array
+    restarted_count: float
     units: Units
     contexts: ContextMoments
+
+    @property
+    def counting_tasks(self) -> Any:
+        """How many tasks with rewards count, where they fade or were forgotten."""
+        weight = self.tasks.weight * (self.tasks.rounds > 0)
+        return weight.sum(-1) + np.asarray(self.past.count)
+
+    @property
+    def ensemble_weights(self) -> Array:
+        """What the full covariance and each of the low-rank candidates count."""
+        fitted = (np.asarray(self.ready) > 0) & (self.restarted_count > 0)
+        return ensemble_weights(self.ensemble, self.counting_tasks * fitted)
 
 
 def capacity(dim: int) -> int:

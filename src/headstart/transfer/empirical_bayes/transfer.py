@@ -17,7 +17,19 @@ from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array
 from headstart.transfer.base import Explanation, check_choice, checked_evidence
 from headstart.transfer.empirical_bayes import passes
+from headstart.transfer.empirical_bayes.ensemble import (
+    average_prior,
+    initial_ensemble,
+)
+from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_step
+from headstart.transfer.empirical_bayes.forgetting import forget
+from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank_update import (
+    feature_scale,
+    remove_from_low_rank,
+    update_low_rank,
+)
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
 from headstart.transfer.empirical_bayes.scoring import (
@@ -25,7 +37,7 @@ from headstart.transfer.empirical_bayes.scoring import (
     WIDE_DIM,
     candidate_covariances,
     cross_validate,
-    prefers_size_only,
+    full_prior,
     score_task,
 )
 from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
@@ -40,7 +52,6 @@ __all__ = ["EmpiricalBayes"]
 REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
 REFIT_SHIFT = 0.2  # of the tasks' spread: if a task out moves the fit by more, it is made anew
 FEW_TASKS = 8  # with which the fit takes several steps at a time
-CUSUM_LIMIT = 60.0  # evidence, in nats, that tasks are no longer like those before
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -65,6 +76,11 @@ class EmpiricalBayes(StandardizedTransfer):
     running : bool, default True
         Whether unfinished tasks count for what they know: new tasks learn from them, and they from
         each other. Then decisions depend on how tasks interleave.
+    low_rank : bool, default True
+        Whether populations in which tasks differ along a few directions only are fitted beside the
+        one with a full covariance. The prior is their average, each counting by how well it has
+        predicted the latest tasks. With many features and few tasks they learn much sooner; where
+        they are wrong they count for nothing. A finished task costs about twice as much with them.
     units : {"free", "given"}, default "free"
         ``"free"``: the fit is made in standardized features, so that no decision depends on the
         units of features, nor, with an intercept, on where their scales begin. ``"given"``:
@@ -93,6 +109,7 @@ class EmpiricalBayes(StandardizedTransfer):
 
     decay_tasks: float | str = "auto"
     running: bool = True
+    low_rank: bool = True
 
     batched = True
     reversible = True
@@ -100,8 +117,9 @@ class EmpiricalBayes(StandardizedTransfer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.running, bool):
-            raise checks.refuse("running", "True or False", self.running)
+        for name in ("running", "low_rank"):
+            if not isinstance(getattr(self, name), bool):
+                raise checks.refuse(name, "True or False", getattr(self, name))
         check_choice("decay_tasks", self.decay_tasks, ("auto",))
         if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
@@ -137,6 +155,9 @@ class EmpiricalBayes(StandardizedTransfer):
             ready=zeros,
             known_squared=np.zeros((*batch, dim, dim)),
             pending_readds=0.0,
+            low_rank=LowRank.initial(dim, variance, batch),
+            ensemble=initial_ensemble(batch),
+            restarted_count=0.0,
             units=self.units_of(tasks, contexts),
             contexts=contexts,
         )
@@ -150,6 +171,7 @@ class EmpiricalBayes(StandardizedTransfer):
             fit=state.fit.transform(matrix),
             past=state.past.transform(matrix),
             candidates=congruence(matrix[..., None, :, :], state.candidates),
+            low_rank=state.low_rank.transform(matrix),
         )
 
     def fold(
@@ -170,15 +192,14 @@ class EmpiricalBayes(StandardizedTransfer):
             local = estimate_task_noise(state.fit, local, self.constant)
             task = task.replace(noise_variance=local.noise_variance)
         again = state.pending_readds > 0
-        state = self.forget(score_task(state, local, weight))
+        state = forget(self, score_task(state, local, weight))
         tasks, past = state.tasks.join(task), state.past
         over = len(tasks) - capacity(evidence.dim)
         if over > 0:
             past, tasks = self.retire(state, tasks[:over]), tasks[over:]
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if again and len(tasks) > FEW_TASKS:
-            state = state.replace(fit=self.leave_out(state, local, sign=-1.0))
-        # How many tasks count, where they fade or were forgotten.
+            state = self.leave_out(state, local, sign=-1.0)
         counting = np.max(state.tasks.weight.sum(-1) + np.asarray(past.count))
         growth = min(counting, state.fitted_count) * REFIT_GROWTH
         due = state.task_count >= state.fitted_count + growth
@@ -188,41 +209,30 @@ class EmpiricalBayes(StandardizedTransfer):
         """The past with tasks whose evidence is no longer kept."""
         return state.past.add(state.fit, state.units.convert_tasks(tasks), sign, self.constant)
 
-    def leave_out(self, state: EmpiricalBayesState, local: Tasks, sign: float = 1.0) -> Fit:
-        """The fit without a task (or with one more), in the state's units."""
+    def leave_out(
+        self, state: EmpiricalBayesState, local: Tasks, sign: float = 1.0
+    ) -> EmpiricalBayesState:
+        """The fits without a task (or with one more), in the state's units."""
         strength, even = self.strength(state), not self.unit_free
-        return leave_one_out(state.fit, state.known_squared, local, strength, sign, even=even)
+        fit = leave_one_out(state.fit, state.known_squared, local, strength, sign, even=even)
+        return state.replace(fit=fit, low_rank=remove_from_low_rank(state, local, sign))
 
     def strength(self, state: EmpiricalBayesState) -> Any:
         """How many regularising tasks count."""
         return state.fit.mean.shape[-1] * mean_strength(state.scores[..., :-1], STRENGTHS)
 
-    def forget(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
-        """Older tasks count less, or not at all if the latest ones contradict them."""
-        length = np.asarray(state.cusum_length)
-        changed = np.asarray((state.cusum < -CUSUM_LIMIT) & (length >= 3))
-        fade = 1.0 if isinstance(self.decay_tasks, str) else float(np.exp(-1.0 / self.decay_tasks))
-        if fade == 1.0 and not changed.any():
-            return state
-        age = np.arange(len(state.tasks))[::-1]
-        recent = age < length[..., None] - 1.0  # the newest is not among them yet
-        keep = np.where(changed[..., None] & ~recent, 0.0, fade)
-        dim = state.fit.mean.shape[-1]
-        fresh = self.init(dim, state.known_noise or None, np.shape(state.cusum))
-        return state.replace(
-            tasks=state.tasks.replace(weight=state.tasks.weight * keep),
-            past=state.past.discount(float_if_scalar(np.where(changed, 0.0, fade))),
-            scores=np.where(changed[..., None], fresh.scores, state.scores),
-            ready=float_if_scalar(np.where(changed, 0.0, state.ready)),
-            cusum=float_if_scalar(np.where(changed, 0.0, state.cusum)),
-            cusum_length=float_if_scalar(np.where(changed, 0.0, length)),
-            fitted_count=0.0 if changed.any() else state.fitted_count,
-        )
-
     def update_fit(
-        self, state: EmpiricalBayesState, steps: int | None = None, survey: bool = True
+        self,
+        state: EmpiricalBayesState,
+        steps: int | None = None,
+        survey: bool = True,
+        low_rank: bool = True,
     ) -> EmpiricalBayesState:
-        """Fit again what is kept; without a ``survey``, other strengths are left as they were."""
+        """Fit again what is kept.
+
+        Without a ``survey`` other strengths are left as they were, and without ``low_rank`` that
+        population is.
+        """
         state = self.in_current_units(state)
         tasks = state.units.convert_tasks(state.tasks).with_residuals()
         fit, ready = state.fit, state.ready
@@ -246,9 +256,15 @@ class EmpiricalBayes(StandardizedTransfer):
             )
         assert sums is not None
         ones = np.ones_like(strength)
-        fresh = Fit.isotropic(np.zeros_like(fit.mean), ones, ones)
+        fit = fit.where(np.asarray(ready) > 0, Fit.isotropic(np.zeros_like(fit.mean), ones, ones))
+        low, restarted = state.low_rank, state.restarted_count
+        if low_rank and self.low_rank:
+            scale = feature_scale(fit, sums, not self.unit_free)
+            low, restarted = update_low_rank(state, fit, tasks, scale, ~begun)
         return state.replace(
-            fit=fit.where(np.asarray(ready) > 0, fresh),
+            fit=fit,
+            low_rank=low,
+            restarted_count=restarted,
             tasks=state.tasks.replace(**tasks.noise_fields()),
             candidates=candidate_covariances(sums, strength, fit) if survey else state.candidates,
             fitted_count=state.task_count,
@@ -282,13 +298,12 @@ class EmpiricalBayes(StandardizedTransfer):
         steps = 8 if evidence.dim <= WIDE_DIM else 1
         if len(tasks) <= FEW_TASKS:
             return self.update_fit(state, steps)
-        fit = self.leave_out(state, state.units.convert_tasks(task))
-        if state.fit.differs_from(
-            fit, REFIT_SHIFT
-        ):  # further than one step can tell: from the beginning
+        without = self.leave_out(state, state.units.convert_tasks(task))
+        # Further than one step can tell: from the beginning.
+        if state.fit.differs_from(without.fit, REFIT_SHIFT):
             unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
             return self.update_fit(state.replace(ready=unready), steps)
-        return state.replace(fit=fit)
+        return without
 
     def refit(
         self,
@@ -312,20 +327,22 @@ class EmpiricalBayes(StandardizedTransfer):
             tasks = tasks.replace(weight=tasks.weight * np.exp(-age / self.decay_tasks))
         order = canonical_order(tasks)
         arranged = tasks[order]
-        scores, support = cross_validate(self, state, thin(arranged), len(arranged))
-        state = state.replace(scores=scores, support=support)
-        state = self.update_fit(state.replace(tasks=arranged), steps=12)
+        scores, ensemble, support = cross_validate(self, state, thin(arranged), len(arranged))
+        state = state.replace(scores=scores, ensemble=ensemble, support=support)
+        count = float(len(found))
+        state = state.replace(tasks=arranged, task_count=count)
+        state = self.update_fit(state, steps=12, low_rank=False)
         for _ in range(40):
             before = state.fit.covariance
-            state = self.update_fit(state, steps=2)
+            state = self.update_fit(state, steps=2, low_rank=False)
             if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():
                 break
+        state = self.update_fit(state, steps=1)
         over = max(len(tasks) - capacity(first.dim), 0)
-        count = float(len(found))
         if over:
             tasks = tasks.replace(**state.tasks[np.argsort(order)].noise_fields())
             state = state.replace(past=self.retire(state, tasks[:over]))
-        return state.replace(tasks=tasks[over:], task_count=count, fitted_count=count)
+        return state.replace(tasks=tasks[over:])
 
     def refit_partitions(
         self, partitions: Partitions, noise: float | None = None
@@ -342,13 +359,11 @@ class EmpiricalBayes(StandardizedTransfer):
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)
 
     def prior(self, state: EmpiricalBayesState) -> Prior:
-        """N(μ, Σ), what μ is uncertain by included; or N(0, s² I) if that has predicted better."""
-        fit = state.fit
+        """The average of the full covariance and the low-rank candidates."""
+        fit, count = state.fit, state.counting_tasks
         noise = np.sqrt(np.asarray(fit.noise_variance))
-        size_only = prefers_size_only(state)
-        zero, size = fit.size_only()
-        mean = np.where(size_only[..., None], zero, fit.mean)
-        sigma = np.where(size_only[..., None, None], size, fit.covariance + fit.error)
+        weights = state.ensemble_weights
+        mean, sigma = average_prior(weights, count, *full_prior(state), state.low_rank)
         root = symmetric_root(sigma) / noise[..., None, None]
         mean, root = state.units.to_original(mean, root)
         freedom = ONE_NOISE if state.known_noise else fit.freedom
@@ -364,27 +379,5 @@ class EmpiricalBayes(StandardizedTransfer):
         return self.update_fit(state.replace(tasks=tasks), survey=False)
 
     def explain(self, state: EmpiricalBayesState) -> Explanation:
-        """Eigenvalues with intervals, the effective rank, and the evidence for transfer."""
-        if not np.asarray(state.ready).all():
-            return Explanation(note="no task has finished yet")
-        values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
-        vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
-        information = (vectors * (state.known_squared @ vectors)).sum(-2)[..., ::-1]
-        half = 1.96 * np.sqrt(2.0 / np.maximum(information + self.strength(state), 1e-9))
-        total = float(values.sum())
-        notes = []
-        if bool(prefers_size_only(state)):
-            notes.append("a prior that knows only the size of θ predicts as well: it is used")
-        if state.task_count < 1:
-            notes.append("no task has finished yet: all of this is from running ones")
-        if self.unit_free and bool(self.unscaled_features(state).any()):
-            many = int(self.unscaled_features(state).sum())
-            notes.append(f"{many} features have not varied yet, and have no say")
-        return Explanation(
-            eigenvalues=values,
-            lower=values * np.exp(-half),
-            upper=values * np.exp(half),
-            effective_rank=total**2 / float((values**2).sum()) if total > 0 else None,
-            support=float(state.support),
-            note="; ".join(notes),
-        )
+        """Eigenvalues, ranks, the evidence for transfer, and what the prior is averaged from."""
+        return explain(self, state)

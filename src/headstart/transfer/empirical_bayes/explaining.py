@@ -1,0 +1,68 @@
+"""What empirical Bayes has found, for a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headstart.model.prior import symmetric_root
+from headstart.transfer.base import Explanation
+from headstart.transfer.empirical_bayes.scoring import prefers_size_only
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
+
+if TYPE_CHECKING:
+    from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
+
+__all__ = ["explain"]
+
+
+MAX_SURE_SIGNAL = 10.0  # times the detection limit, from which on a direction is taken for sure
+
+
+def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Explanation:
+    """Eigenvalues with intervals, the effective rank, and the evidence for transfer."""
+    if not np.asarray(state.ready).all():
+        return Explanation(note="no task has finished yet")
+    values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
+    vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
+    information = (vectors * (state.known_squared @ vectors)).sum(-2)[..., ::-1]
+    half = 1.96 * np.sqrt(2.0 / np.maximum(information + transfer.strength(state), 1e-9))
+    total = float(values.sum())
+    notes = []
+    if bool(prefers_size_only(state)):
+        notes.append("a prior that knows only the size of θ predicts as well: it is used")
+    if state.task_count < 1:
+        notes.append("no task has finished yet: all of this is from running ones")
+    if transfer.unit_free and bool(transfer.unscaled_features(state).any()):
+        many = int(transfer.unscaled_features(state).sum())
+        notes.append(f"{many} features have not varied yet, and have no say")
+    return Explanation(
+        eigenvalues=values,
+        lower=values * np.exp(-half),
+        upper=values * np.exp(half),
+        effective_rank=total**2 / float((values**2).sum()) if total > 0 else None,
+        support=float(state.support),
+        note="; ".join(notes),
+        **low_rank_findings(state),
+    )
+
+
+def low_rank_findings(state: EmpiricalBayesState) -> dict[str, Any]:
+    """What the prior is averaged from and, where low-rank candidates count most, the rank.
+
+    A direction c has a signal ‖W_c‖² / Σ_j Var[c, j]. Noise alone gives the largest of d directions
+    one of about 1 + √(N/d), the detection limit of principal components (Baik, Ben Arous and Péché
+    2005). The rank counts the directions above it; its interval is from those that are far above to
+    all that are in use.
+    """
+    full = float(state.ensemble_weights[..., 0])
+    found: dict[str, Any] = {"weights": {"full covariance": full, "low rank": 1.0 - full}}
+    if full >= 0.5:
+        return found
+    low, dim = state.low_rank, state.fit.mean.shape[-1]
+    limit = 1.0 + np.sqrt(float(state.counting_tasks) / dim)
+    signal = np.where(low.active, low.signal, 0.0)
+    sure, rank = (int((signal >= many * limit).sum()) for many in (MAX_SURE_SIGNAL, 1.0))
+    most = int(low.active.sum())
+    return found | {"rank": max(rank, 1), "rank_interval": (sure, max(most, 1))}

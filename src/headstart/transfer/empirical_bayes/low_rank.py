@@ -1,0 +1,209 @@
+"""A population whose tasks differ along a few directions only: its record and where a fit starts.
+
+The model and how it is fitted are in
+:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.records import Array, Record
+from headstart.transfer.empirical_bayes.population import Fit
+
+__all__ = ["LowRank", "column_variances", "scale_fit", "start_low_rank"]
+
+MAX_RANK = 16  # columns of W, at most
+MIN_RESIDUAL_SHARE = 1e-6  # the least σ², as a share of the largest variance
+RESIDUAL_START = 0.1  # σ² to start from, as a share of the usual variance outside W
+TASKS_PER_DIRECTION = 2.0  # at least
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LowRank(Record):
+    """μ, W and σ², what they are uncertain by, and the covariance that predicts a new task.
+
+    Everything is in features multiplied by ``scale``, so that parameters are divided by it.
+
+    Attributes
+    ----------
+    scale
+        √D, how much tasks are taken to vary along each feature.
+    mean, loadings, residual
+        μ, W with a column of zeros for every direction that was dropped, and σ².
+    relevance
+        σ² α_c, 0 for a column that was dropped.
+    error
+        C, the covariance of μ's own error.
+    information
+        σ² Σ A_i.
+    curvature
+        σ⁴ Σ ‖H_i‖².
+    directions
+        κ, how many directions are as good as observed in every task.
+    signal
+        ‖W_c‖² / Σ_j Var[c, j] of every column, before any was dropped.
+    covariance
+        S.
+    """
+
+    scale: Array
+    mean: Array
+    loadings: Array
+    residual: Any
+    relevance: Array
+    error: Array
+    information: Array
+    curvature: Any
+    directions: Any
+    signal: Array
+    covariance: Array
+
+    @classmethod
+    def initial(cls, dim: int, variance: Any, batch: tuple[int, ...] = ()) -> LowRank:
+        """No direction yet, the same variance everywhere."""
+        rank = max(1, min(MAX_RANK, dim - 1))
+        spread = np.broadcast_to(np.asarray(variance, dtype=float), batch)
+        zeros = np.zeros((*batch, dim, dim))
+        return cls.unchecked(
+            scale=np.ones((*batch, dim)),
+            mean=np.zeros((*batch, dim)),
+            loadings=np.zeros((*batch, dim, rank)),
+            residual=float_if_scalar(np.array(spread)),
+            relevance=np.zeros((*batch, rank)),
+            error=zeros,
+            information=zeros,
+            curvature=float_if_scalar(np.zeros(batch)),
+            directions=float_if_scalar(np.zeros(batch)),
+            signal=np.zeros((*batch, rank)),
+            covariance=spread[..., None, None] * np.eye(dim),
+        )
+
+    @classmethod
+    def of_fit(cls, fit: Fit) -> LowRank:
+        """The full population, where no low-rank one could be fitted."""
+        low = cls.initial(fit.mean.shape[-1], 1.0, fit.mean.shape[:-1])
+        spread = trace(fit.covariance) / fit.mean.shape[-1]
+        return low.replace(
+            mean=fit.mean,
+            residual=float_if_scalar(np.maximum(spread, 1e-300)),
+            error=fit.error,
+            covariance=fit.covariance + fit.error,
+        )
+
+    @property
+    def finite(self) -> npt.NDArray[np.bool_]:
+        """Whether all numbers are, per batch element."""
+        spread = np.asarray(self.residual)
+        found = np.isfinite(self.covariance).all((-2, -1)) & np.isfinite(self.mean).all(-1)
+        rest = np.isfinite(self.relevance).all(-1) & np.isfinite(self.information).all((-2, -1))
+        return np.asarray(found & rest & np.isfinite(spread) & (spread > 0))
+
+    @property
+    def active(self) -> npt.NDArray[np.bool_]:
+        """Which columns of W are in use."""
+        return np.asarray((self.loadings != 0.0).any(-2))
+
+    def where(self, which: npt.NDArray[np.bool_], other: LowRank) -> LowRank:
+        """Itself or the other, per batch element."""
+        if which.all():
+            return self
+        return LowRank.unchecked(
+            *(select(which, getattr(self, name), getattr(other, name)) for name in self.__slots__)
+        )
+
+    def transform(self, matrix: Array) -> LowRank:
+        """The population of the parameters multiplied by a matrix (σ² is left as it is)."""
+        inner = matrix * (self.scale[..., None, :] / self.scale[..., :, None])
+        back = np.linalg.inv(inner)
+        return self.replace(
+            mean=matvec(inner, self.mean),
+            loadings=inner @ self.loadings,
+            error=congruence(inner, self.error),
+            information=congruence(transpose(back), self.information),
+            covariance=congruence(inner, self.covariance),
+        )
+
+    def with_scale(self, scale: Array) -> LowRank:
+        """The same population, in features multiplied by another scale (σ² is left as it is)."""
+        ratio = self.scale / scale
+        across = ratio[..., :, None] * ratio[..., None, :]
+        return self.replace(
+            scale=scale,
+            mean=ratio * self.mean,
+            loadings=ratio[..., :, None] * self.loadings,
+            error=across * self.error,
+            information=self.information / across,
+            covariance=across * self.covariance,
+        )
+
+    def predictive(self, count: Any) -> LowRank:
+        """The same with the covariance S that predicts a new task, after so many tasks."""
+        w, known = self.loadings, np.asarray(self.directions) + 1.0
+        p, q = np.linalg.eigh(self.information)
+        scale = np.asarray(self.residual)[..., None]
+        variance = scale * column_variances(np.maximum(p, 0.0), self.relevance, self.active).sum(-2)
+        inflate = 1.0 + known / np.maximum(np.asarray(count) - known, known / 2.0)
+        spread = inflate[..., None, None] * (w @ transpose(w))
+        spread = spread + (q * variance[..., None, :]) @ transpose(q) + self.error
+        eye = np.asarray(self.residual)[..., None, None] * np.eye(w.shape[-2])
+        return self.replace(covariance=spread + eye)
+
+
+def select(which: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
+    """One or the other array, by their leading axes."""
+    one, other = np.asarray(one), np.asarray(other)
+    return float_if_scalar(
+        np.where(which.reshape(which.shape + (1,) * (one.ndim - which.ndim)), one, other)
+    )
+
+
+def scale_fit(fit: Fit, scale: Array) -> Fit:
+    """A full population in features multiplied by a scale."""
+    across = scale[..., :, None] * scale[..., None, :]
+    return fit.replace(
+        mean=fit.mean / scale, covariance=fit.covariance / across, error=fit.error / across
+    )
+
+
+def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
+    """W and σ² from the eigenvalues of a full covariance, for so many tasks.
+
+    σ² starts at a tenth of the usual variance outside W. It grows within a few sweeps where it has
+    to, but a direction that a large σ² has hidden does not come back. There are at least two tasks
+    for each direction, or σ² would vanish wherever as many directions as tasks explain them all.
+    """
+    dim = fit.mean.shape[-1]
+    low = LowRank.initial(dim, 1.0, fit.mean.shape[:-1])
+    if scale is not None:
+        low, fit = low.replace(scale=scale), scale_fit(fit, scale)
+    rank = low.loadings.shape[-1]
+    values, vectors = np.linalg.eigh(fit.covariance)
+    values, vectors = values[..., ::-1], vectors[..., ::-1]
+    most = np.floor((np.asarray(tasks) - 1.0) / TASKS_PER_DIRECTION)
+    most = np.minimum(rank, np.maximum(most, 1.0))[..., None]
+    values = np.maximum(values, MIN_RESIDUAL_SHARE * np.maximum(values[..., :1], 1e-300))
+    rest = np.arange(dim) >= most
+    share = rest / np.maximum(rest.sum(-1, keepdims=True), 1)
+    residual = RESIDUAL_START * np.exp((share * np.log(values)).sum(-1))
+    top = np.maximum(values[..., :rank] - residual[..., None], 0.0)
+    used = np.arange(rank) < most
+    return low.replace(
+        mean=fit.mean,
+        loadings=vectors[..., :rank] * np.sqrt(top * used)[..., None, :],
+        residual=float_if_scalar(residual),
+        relevance=np.where(used, dim * residual[..., None] / np.maximum(top, 1e-300), 0.0),
+    )
+
+
+def column_variances(p: Array, alpha: Array, active: npt.NDArray[np.bool_]) -> Array:
+    """Var[c, j] = 1 / (p_j + α_c) of the columns in use."""
+    variance: Array = active[..., :, None] / np.maximum(
+        p[..., None, :] + alpha[..., :, None], 1e-300
+    )
+    return variance

@@ -1,0 +1,348 @@
+"""A population whose tasks differ along a few directions only, with the rank found from data.
+
+The model is probabilistic PCA with automatic relevance determination (Bishop 1999)::
+
+    θ_i = μ + W z_i + ε_i      z_i ~ N(0, I_k)      ε_i ~ N(0, σ² I)      W_c ~ N(0, I / α_c)
+
+A full covariance has d (d + 1) / 2 parameters, W has d k: with many features and few tasks it is
+learned much sooner. The same σ² and α_c for all features mean that tasks vary as much along one as
+along another, so features are multiplied by √D first (``LowRank.scale``), D the variance of tasks
+along each as far as it is known: nothing depends on the units given.
+
+Of a task only G_i = Σ x xᵀ and b_i = Σ r x are used, and its noise R_i². Given z_i, all that it
+tells of W and μ is ::
+
+    A_i = (R_i² I + σ² G_i)⁻¹ G_i           a_i = (R_i² I + σ² G_i)⁻¹ (b_i − G_i μ)
+
+so that with p_j, q_j the eigenvalues and eigenvectors of Σ A_i one sweep of variational EM is ::
+
+    Var[c, j] = 1 / (p_j + α_c)                     the variance of q_jᵀ W_c
+    M_i = (I + Wᵀ A_i W + t_i diag_c(Σ_j Var[c, j] p_j / N))⁻¹       t_i = tr A_i / mean tr A
+    z_i = M_i Wᵀ a_i        Z_i = M_i + z_i z_iᵀ
+    W, z_i ← W L, L⁻¹ z_i   with mean Z_i = L Lᵀ                    (parameter expansion)
+    W ← the solution of Σ A_i W Z_i + W diag(α) = Σ a_i z_iᵀ        (conjugate gradients)
+    W ← W P with orthogonal columns       α_c = d / (‖W_c‖² + Σ_j Var[c, j])
+
+and columns are dropped that are much smaller than what they are uncertain by. Then, with z_i
+integrated out::
+
+    M_i = (I + Wᵀ A_i W)⁻¹      H_i = A_i − A_i W M_i Wᵀ A_i      v_i = a_i − A_i W M_i Wᵀ a_i
+    μ ← μ + δ       δ = C (Σ v_i − μ / τ²)      C = (Σ H_i + I / τ²)⁻¹      v_i ← v_i − H_i δ
+    σ² ← σ² + s     s = Σ (‖v_i‖² − tr H_i + tr H_i C H_i) / Σ ‖H_i‖²       (one scoring step)
+
+A new task is predicted with what W and μ are uncertain by, κ = Σ_c (1 − mean M_cc) directions being
+as good as observed in every task::
+
+    S = (1 + (κ + 1) / (N − κ − 1)) W Wᵀ + σ² I + Σ_c Cov(W_c) + C
+
+Tasks whose evidence is gone stay as their posteriors (``Past``): they count as if their θ had been
+observed, A = I / σ². All arrays may have leading batch axes, and every task a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.records import Array
+from headstart.transfer.empirical_bayes.fitting import mean_step
+from headstart.transfer.empirical_bayes.low_rank import (
+    MIN_RESIDUAL_SHARE,
+    LowRank,
+    column_variances,
+)
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
+from headstart.transfer.empirical_bayes.task_precisions import (
+    TaskPrecisions,
+    scale_past,
+    scale_tasks,
+    scatter_around,
+    task_precisions,
+)
+from headstart.transfer.empirical_bayes.tasks import Tasks
+
+__all__ = ["fit_low_rank", "leave_one_out", "sweep_loadings", "sweep_mean"]
+
+MIN_SIGNAL = 0.3  # the least ‖W_c‖², as a share of what it is uncertain by
+MAX_SIGNAL = 1e12  # of a column, more than which says nothing
+MIN_FACTOR_SHARE = 1e-12  # the least second moment of a factor, as a share of all
+CG_STEPS = 4  # of conjugate gradients in one sweep
+MIN_COLUMN_SHARE = 1e-4  # the least ‖W_c‖², as a share of the largest
+
+
+def sweep_loadings(
+    low: LowRank, given: TaskPrecisions, past: Past, automatic: bool = True
+) -> LowRank:
+    """One sweep for W and α, at the same μ and σ².
+
+    Without ``automatic`` relevance determination it is EM for the maximum of the marginal
+    likelihood, and no column is dropped.
+    """
+    a_matrix, b_vector, weight = given
+    dim, rank = low.loadings.shape[-2:]
+    eye, w, active = np.eye(rank), low.loadings, low.active
+    inverse = 1.0 / np.asarray(low.residual)
+    each = inverse[..., None, None]
+    gone = scatter_around(past, low.mean)
+    count = np.maximum(weight.sum(-1) + gone.number, 1e-300)
+    information = total_precision(given, gone.number, inverse)
+    p, q = np.linalg.eigh(information)
+    p = np.maximum(p, 0.0)
+    total = np.maximum(p.sum(-1), 1e-300)
+    alpha: Array = low.relevance * inverse[..., None] * automatic
+    variance = column_variances(p, alpha, active & automatic)
+    # The factors of every task, and of those of the past.
+    uncertain = (variance * p[..., None, :]).sum(-1) / count[..., None]
+    share = (trace(a_matrix) / total[..., None] * count[..., None])[..., None]
+    a = b_vector - matvec(a_matrix, low.mean[..., None, :])
+    across = transpose(w)[..., None, :, :]
+    more = 1.0 + share * uncertain[..., None, :]
+    m = np.linalg.inv(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
+    z = matvec(m, matvec(across, a))
+    second = m + z[..., :, None] * z[..., None, :]
+    past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
+    past_m = np.linalg.inv(each * (transpose(w) @ w) + eye * past_more[..., None, :])
+    past_map = each * (past_m @ transpose(w))
+    past_second = gone.number[..., None, None] * past_m + congruence(past_map, gone.second)
+    cross = transpose(a) @ (weight[..., None] * z) + each * (gone.second @ transpose(past_map))
+    # Parameter expansion: the factors get unit second moments.
+    whole = (weight[..., None, None] * second).sum(-3) + past_second
+    whole = np.asarray(whole / count[..., None, None])
+    whole = whole + MIN_FACTOR_SHARE * trace(whole)[..., None, None] * eye
+    lower = np.linalg.cholesky(whole)
+    back = np.linalg.inv(lower)
+    w, cross, past_second = w @ lower, cross @ transpose(back), congruence(back, past_second)
+    second = back[..., None, :, :] @ (weight[..., None, None] * second)
+    second = second @ transpose(back)[..., None, :, :]
+    if automatic:
+        alpha = relevance(w, matvec(transpose(lower**2), variance.sum(-1)), active)
+    factors = second.reshape(*second.shape[:-3], -1, rank)
+
+    def operator(x: Array) -> Array:
+        product = np.moveaxis(a_matrix @ x[..., None, :, :], -3, -2)
+        summed = product.reshape(*product.shape[:-2], -1) @ factors
+        return np.asarray(summed + each * (x @ past_second) + x * alpha[..., None, :])
+
+    scale = active[..., None, :] / np.maximum(p[..., :, None] + alpha[..., None, :], 1e-300)
+    w = conjugate_gradients(operator, cross, w, lambda y: q @ (scale * (transpose(q) @ y)))
+    variance = column_variances(p, alpha, active & automatic)
+    residual = np.asarray(low.residual)[..., None, None]
+    low = low.replace(information=residual * information)
+    return orthogonal_columns(low, w, variance, active, automatic)
+
+
+def orthogonal_columns(
+    low: LowRank, w: Array, variance: Array, active: npt.NDArray[np.bool_], automatic: bool
+) -> LowRank:
+    """The fit with W rotated to orthogonal columns, the longest first, and weak ones dropped.
+
+    ``variance`` is Var[c, j], and ``active`` says which columns are in use.
+    """
+    rank = w.shape[-1]
+    turn = np.linalg.eigh(transpose(w) @ w)[1][..., ::-1]
+    active = np.arange(rank) < active.sum(-1, keepdims=True)
+    w, variance = w @ turn * active[..., None, :], transpose(turn**2) @ variance
+    variance = variance * active[..., :, None]
+    square, doubt = (w**2).sum(-2), variance.sum(-1)
+    signal = np.where(doubt > 0, square / np.where(doubt > 0, doubt, 1.0), 0.0)
+    if automatic:
+        keep = (signal >= MIN_SIGNAL) & (square >= MIN_COLUMN_SHARE * square.max(-1, keepdims=True))
+        keep = keep | (np.arange(rank) == 0)
+        w, active = w * keep[..., None, :], active & keep
+    return low.replace(
+        loadings=w,
+        relevance=np.asarray(low.residual)[..., None] * relevance(w, doubt, active),
+        signal=np.minimum(signal, MAX_SIGNAL),
+    )
+
+
+def relevance(loadings: Array, doubt: Array, active: npt.NDArray[np.bool_]) -> Array:
+    """α_c = d / (‖W_c‖² + Σ_j Var[c, j]) of the columns in use."""
+    square = np.maximum((loadings**2).sum(-2) + doubt, 1e-300)
+    found: Array = np.where(active, loadings.shape[-2] / square, 0.0)
+    return found
+
+
+def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
+    """Σ A_i, tasks of the past included, which have A = I / σ²."""
+    dim = given.precision.shape[-1]
+    total = (given.weight[..., None, None] * given.precision).sum(-3)
+    total = (total + transpose(total)) / 2
+    found: Array = total + np.asarray(gone * inverse)[..., None, None] * np.eye(dim)
+    return found
+
+
+def conjugate_gradients(
+    operator: Callable[[Array], Array],
+    right: Array,
+    start: Array,
+    precondition: Callable[[Array], Array],
+) -> Array:
+    """A few steps towards operator(x) = right, over the last two axes."""
+    x = start
+    residual = right - operator(x)
+    ahead = precondition(residual)
+    direction, power = ahead, (residual * ahead).sum((-2, -1))
+    for _ in range(CG_STEPS):
+        image = operator(direction)
+        bend = (direction * image).sum((-2, -1))
+        step = np.where(bend > 0, power / np.where(bend > 0, bend, 1.0), 0.0)[..., None, None]
+        x, residual = x + step * direction, residual - step * image
+        ahead = precondition(residual)
+        before, power = power, (residual * ahead).sum((-2, -1))
+        more = np.where(before > 0, power / np.where(before > 0, before, 1.0), 0.0)
+        direction = ahead + more[..., None, None] * direction
+    return x
+
+
+def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
+    """μ, σ² and the covariance that predicts a new task, at the same W."""
+    a_matrix, b_vector, weight = given
+    dim, rank = low.loadings.shape[-2:]
+    w, eye = low.loadings, np.eye(rank)
+    inverse = 1.0 / np.asarray(low.residual)
+    each = inverse[..., None, None]
+    gone = scatter_around(past, low.mean)
+    count = np.maximum(weight.sum(-1) + gone.number, 1e-300)
+    across = transpose(w)[..., None, :, :]
+    a = b_vector - matvec(a_matrix, low.mean[..., None, :])
+    x = a_matrix @ w[..., None, :, :]
+    m = np.linalg.inv(eye + across @ x)
+    xm = x @ m
+    v = a - matvec(xm, matvec(across, a))
+    past_m = np.linalg.inv(eye + each * (transpose(w) @ w))
+    past_h = each * (np.eye(dim) - each * (w @ past_m @ transpose(w)))
+    weighted = np.moveaxis(weight[..., None, None] * xm, -3, -2)
+    weighted = weighted.reshape(*weighted.shape[:-2], -1)
+    flat = np.moveaxis(x, -3, -2)
+    removed = weighted @ transpose(flat.reshape(*flat.shape[:-2], -1))
+    own = total_precision(given, 0.0, inverse) - (removed + transpose(removed)) / 2
+    h = own + gone.number[..., None, None] * past_h
+    # The mean, shrunk as that of the full fit, in coordinates whitened by W Wᵀ + σ² I.
+    root = low_rank_root(w, low.residual)
+    total = (weight[..., None] * v).sum(-2) + matvec(past_h, gone.first)
+    whitened = Fit.isotropic(low.mean, 1.0, 1.0)
+    doubt, shift = mean_step(whitened, root, congruence(root, h), matvec(root, total))
+    error, shift = congruence(root, doubt), matvec(root, shift)
+    mean = low.mean + shift
+    v = v - matvec(a_matrix, shift[..., None, :])
+    v = v + matvec(xm, matvec(transpose(x), np.broadcast_to(shift[..., None, :], v.shape)))
+    # σ²: one step of Fisher scoring.
+    gone = scatter_around(past, mean)
+    square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ gone.second @ past_h)
+    pull = trace(h @ error @ h) / count
+    xx = transpose(x) @ x
+    norm = (a_matrix**2).sum((-2, -1)) - 2.0 * (m * (transpose(x) @ (a_matrix @ x))).sum((-2, -1))
+    norm = norm + trace(m @ xx @ m @ xx)
+    curvature = (weight * np.maximum(norm, 0.0)).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
+    step = (square - trace(h) + pull) / np.maximum(curvature, 1e-300)
+    residual = bounded_step(low.residual, step, w)
+    # How many directions are as good as observed in every task.
+    known = (weight[..., None] * (1.0 - np.diagonal(m, axis1=-2, axis2=-1))).sum(-2)
+    gone_known = gone.number[..., None] * (1.0 - np.diagonal(past_m, axis1=-2, axis2=-1))
+    ratio = residual / np.asarray(low.residual)
+    low = low.replace(
+        mean=mean,
+        residual=float_if_scalar(residual),
+        relevance=ratio[..., None] * low.relevance,
+        error=error,
+        information=ratio[..., None, None] * low.information,
+        curvature=float_if_scalar(residual**2 * curvature),
+        directions=float_if_scalar(((known + gone_known) / count[..., None]).sum(-1)),
+    )
+    return low.predictive(count)
+
+
+def low_rank_root(loadings: Array, residual: Any) -> Array:
+    """The symmetric root of W Wᵀ + σ² I, for W with orthogonal columns."""
+    square = (loadings**2).sum(-2)
+    spread = np.asarray(residual)[..., None]
+    gain = (np.sqrt(square + spread) - np.sqrt(spread)) / np.where(square > 0, square, 1.0)
+    eye = np.sqrt(spread)[..., None] * np.eye(loadings.shape[-2])
+    root: Array = eye + (loadings * gain[..., None, :]) @ transpose(loadings)
+    return root
+
+
+def fit_low_rank(
+    low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: int = 1, sweeps: int = 2
+) -> LowRank:
+    """The low-rank population of tasks, from a first guess.
+
+    Every one of the ``rounds`` has a new σ², for which the tasks' evidence is looked at again; it
+    has several ``sweeps`` for W, which cost less.
+    """
+    noise = noise_variances(fit, tasks)
+    tasks, past = scale_tasks(tasks, low.scale), scale_past(past, low.scale)
+    for _ in range(rounds):
+        given = task_precisions(tasks, noise, low.residual)
+        for _ in range(sweeps):
+            low = sweep_loadings(low, given, past)
+        low = sweep_mean(low, given, past)
+    return low
+
+
+def leave_one_out(
+    low: LowRank, task: Tasks, noise: Array, count: Any, sign: float = 1.0
+) -> LowRank:
+    """The population without one of its tasks (or, with ``sign`` −1, with one more).
+
+    At the maximum the gradients of all tasks sum to zero, so what is left without a task is minus
+    its own. ``count`` is the number of tasks without it. O(d³).
+    """
+    task = scale_tasks(task, low.scale)
+    precisions, moments, weights = task_precisions(task, noise, low.residual)
+    precision, moment = precisions[..., 0, :, :], moments[..., 0, :]
+    weight = sign * weights
+    w = low.loadings
+    a = moment - matvec(precision, low.mean)
+    x = precision @ w
+    m = np.linalg.inv(np.eye(w.shape[-1]) + transpose(w) @ x)
+    z = matvec(m, matvec(transpose(w), a))
+    second = m + z[..., :, None] * z[..., None, :]
+    before = np.asarray(low.residual)
+    scaled = before[..., None, None] * weight[..., None]
+    information = low.information - scaled * (precision + transpose(precision)) / 2
+    p, q = np.linalg.eigh(information)
+    gradient = a[..., :, None] * z[..., None, :] - x @ second
+    bend = np.maximum(p, 0.0)[..., :, None] + low.relevance[..., None, :]
+    step = low.active[..., None, :] * (transpose(q) @ gradient) / np.maximum(bend, 1e-300)
+    # The factors' second moments were I with all tasks: parameter expansion.
+    many = np.maximum(np.asarray(count), 1.0)[..., None, None]
+    eye = np.eye(w.shape[-1])
+    whole = eye + weight[..., None] * (eye - second) / many
+    values, vectors = np.linalg.eigh((whole + transpose(whole)) / 2)
+    values = np.clip(values, 0.25, 4.0)
+    loadings = (w - scaled * (q @ step)) @ (
+        (vectors * np.sqrt(values)[..., None, :]) @ transpose(vectors)
+    )
+    h = precision - x @ m @ transpose(x)
+    v = a - matvec(x @ m, matvec(transpose(w), a))
+    error = np.linalg.inv(np.linalg.inv(low.error) - weight[..., None] * (h + transpose(h)) / 2)
+    error = (error + transpose(error)) / 2
+    square = weight[..., 0] * before**2 * (h**2).sum((-2, -1))
+    curvature = np.maximum(np.asarray(low.curvature) - square, square)
+    excess = weight[..., 0] * before**2 * (trace(h) - (v**2).sum(-1))
+    residual = bounded_step(before, excess / np.maximum(curvature, 1e-300), loadings)
+    ratio = residual / before
+    low = low.replace(
+        mean=low.mean - weight * matvec(error, v),
+        loadings=loadings,
+        residual=float_if_scalar(residual),
+        relevance=ratio[..., None] * low.relevance,
+        error=error,
+        information=ratio[..., None, None] * information,
+        curvature=float_if_scalar(ratio**2 * curvature),
+    )
+    return low.predictive(count)
+
+
+def bounded_step(residual: Any, step: Array, loadings: Array) -> Array:
+    """σ² after a step, never 0 or less."""
+    before = np.asarray(residual)
+    after = np.where(step > 0, before + step, before / (1.0 - np.minimum(step, 0.0) / before))
+    return np.asarray(np.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1)))

@@ -1,0 +1,161 @@
+"""Fitting the low-rank population to very many tasks: each step is one pass over partitions.
+
+The fit starts from that of some of the tasks. A pass adds up, over all tasks, what one sweep of
+:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting` needs. The sweep's equation for W is not
+solved but improved by one step, preconditioned by Σ A_i: with hundreds of tasks Σ A_i W Z_i is
+nearly (Σ A_i) W once the factors have unit second moments. μ and σ² take their steps from the W of
+the pass before. All sums are additive, so that they are the same however tasks are divided.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.records import Array
+from headstart.transfer.empirical_bayes.fitting import mean_step
+from headstart.transfer.empirical_bayes.low_rank import LowRank, column_variances
+from headstart.transfer.empirical_bayes.low_rank_fitting import (
+    bounded_step,
+    low_rank_root,
+    orthogonal_columns,
+)
+from headstart.transfer.empirical_bayes.passes import own_noise
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.task_precisions import scale_tasks, task_precisions
+from headstart.transfer.empirical_bayes.tasks import Tasks
+from headstart.transfer.partitions import Partitions, chunks
+
+__all__ = ["LowRankTotals", "low_rank_step", "low_rank_totals", "pass_over"]
+
+
+class LowRankTotals(NamedTuple):
+    """The sums of a pass over some tasks."""
+
+    count: Any
+    precision: Array  # Σ A
+    factors: Array  # Σ Z
+    cross: Array  # Σ a zᵀ
+    product: Array  # Σ A W Z
+    known: Array  # Σ H
+    total: Array  # Σ v
+    square: Any  # Σ ‖v‖²
+    curvature: Any  # Σ ‖H‖²
+    shares: Array  # Σ (1 − M_cc)
+
+    def plus(self, other: LowRankTotals) -> LowRankTotals:
+        """The sums over the tasks of both."""
+        return LowRankTotals(*map(operator.add, self, other))
+
+    def minus(self, other: LowRankTotals) -> LowRankTotals:
+        """The sums without those of some tasks."""
+        return LowRankTotals(*map(operator.sub, self, other))
+
+
+def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankTotals:
+    """The sums over tasks at hand; those much noisier than the others count by their own noise."""
+    noise = own_noise(fit, tasks)
+    a_matrix, b_vector, weight = task_precisions(scale_tasks(tasks, low.scale), noise, low.residual)
+    w, eye = low.loadings, np.eye(low.loadings.shape[-1])
+    information = low.information / np.asarray(low.residual)
+    p = np.maximum(np.linalg.eigvalsh(information), 0.0)
+    alpha = low.relevance / np.asarray(low.residual)
+    # t_i diag_c(Σ_j Var[c, j] p_j / N), with t_i = tr A_i / mean tr A.
+    uncertain = (column_variances(p, alpha, low.active) * p).sum(-1) / np.maximum(p.sum(), 1e-300)
+    a = b_vector - matvec(a_matrix, low.mean)
+    x = a_matrix @ w
+    inner = transpose(w) @ x
+    m = np.linalg.inv(inner + eye * (1.0 + trace(a_matrix)[..., None] * uncertain)[..., None, :])
+    z = matvec(m, matvec(transpose(w), a))
+    second = weight[..., None, None] * (m + z[..., :, None] * z[..., None, :])
+    # With the factors integrated out.
+    plain = np.linalg.inv(inner + eye)
+    xm = x @ plain
+    v = a - matvec(xm, matvec(transpose(w), a))
+    xx = transpose(x) @ x
+    norm = (a_matrix**2).sum((-2, -1)) - 2.0 * (plain * (transpose(x) @ (a_matrix @ x))).sum(
+        (-2, -1)
+    )
+    norm = np.maximum(norm + trace(plain @ xx @ plain @ xx), 0.0)
+    precision = (weight[..., None, None] * a_matrix).sum(-3)
+    removed = np.einsum("n,nik,njk->ij", weight, xm, x)
+    return LowRankTotals(
+        weight.sum(-1),
+        precision,
+        second.sum(-3),
+        transpose(a) @ (weight[..., None] * z),
+        (x @ second).sum(-3),
+        precision - removed,
+        (weight[..., None] * v).sum(-2),
+        (weight * (v**2).sum(-1)).sum(-1),
+        (weight * norm).sum(-1),
+        (weight[..., None] * (1.0 - np.diagonal(plain, axis1=-2, axis2=-1))).sum(-2),
+    )
+
+
+def partition_low_rank_totals(rows: Array, dim: int, fit: Fit, low: LowRank) -> Any:
+    """The sums over a partition's tasks; ``None`` where there is none."""
+    return sum_totals(
+        low_rank_totals(fit, low, Tasks.from_batch(some)) for some in chunks(rows, dim)
+    )
+
+
+def sum_totals(parts: Iterable[LowRankTotals | None]) -> LowRankTotals | None:
+    """The sums over all tasks, in order; ``None`` where there is none."""
+    totals = [part for part in parts if part is not None]
+    return functools.reduce(LowRankTotals.plus, totals) if totals else None
+
+
+def pass_over(partitions: Partitions, fit: Fit, low: LowRank) -> LowRankTotals:
+    """The sums over all tasks."""
+    total = sum_totals(partitions.map(partition_low_rank_totals, fit, low))
+    assert total is not None
+    return total
+
+
+def low_rank_step(low: LowRank, totals: LowRankTotals) -> LowRank:
+    """The fit after one step from the sums of a pass."""
+    count = np.maximum(totals.count, 1e-300)
+    eye = np.eye(low.loadings.shape[-1])
+    information = (totals.precision + transpose(totals.precision)) / 2
+    p, q = np.linalg.eigh(information)
+    p = np.maximum(p, 0.0)
+    doubt = column_variances(p, low.relevance / np.asarray(low.residual), low.active).sum(-1)
+    lower = np.linalg.cholesky(
+        (totals.factors + transpose(totals.factors)) / (2 * count) + 1e-12 * eye
+    )
+    back = np.linalg.inv(lower)
+    w = low.loadings @ lower
+    square = (w**2).sum(-2) + matvec(transpose(lower**2), doubt)
+    alpha = np.where(low.active, w.shape[-2] / np.maximum(square, 1e-300), 0.0)
+    gradient = (totals.cross - totals.product) @ transpose(back) - w * alpha
+    scale = low.active / np.maximum(p[:, None] + alpha, 1e-300)
+    w = w + q @ (scale * (transpose(q) @ gradient))
+    variance = column_variances(p, alpha, low.active)
+    # μ and σ², at the W of the pass.
+    known = (totals.known + transpose(totals.known)) / 2
+    root = low_rank_root(low.loadings, low.residual)
+    around = Fit.isotropic(low.mean, 1.0, 1.0)
+    own, shift = mean_step(around, root, congruence(root, known), matvec(root, totals.total))
+    error, shift = congruence(root, own), matvec(root, shift)
+    # Around the new mean, with tasks as they are on average.
+    moved = -2.0 * totals.total @ matvec(known, shift) / count
+    moved = moved + (matvec(known, shift) ** 2).sum(-1) / count
+    excess = totals.square + moved - trace(known) + trace(known @ error @ known) / count
+    residual = bounded_step(low.residual, excess / np.maximum(totals.curvature, 1e-300), w)
+    low = orthogonal_columns(low, w, variance, low.active, automatic=True)
+    ratio = residual / np.asarray(low.residual)
+    return low.replace(
+        mean=low.mean + shift,
+        residual=float_if_scalar(residual),
+        relevance=ratio * low.relevance,
+        error=error,
+        information=residual * information,
+        curvature=float_if_scalar(residual**2 * totals.curvature),
+        directions=float_if_scalar((totals.shares / count).sum(-1)),
+    ).predictive(count)

@@ -1,0 +1,86 @@
+"""What tasks tell of a low-rank population, those of the past included.
+
+The model is in :mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.arrays import transpose
+from headstart.model.information_form import MAX_INFORMATION
+from headstart.records import Array
+from headstart.transfer.empirical_bayes.posteriors import Past
+from headstart.transfer.empirical_bayes.tasks import Tasks
+
+__all__ = [
+    "PastScatter",
+    "TaskPrecisions",
+    "scale_past",
+    "scale_tasks",
+    "scatter_around",
+    "task_precisions",
+]
+
+
+class TaskPrecisions(NamedTuple):
+    """What tasks tell of W and μ, for one σ² and their noise: A_i, a_i at μ = 0, and weights."""
+
+    precision: Array
+    moment: Array
+    weight: Array
+
+
+def task_precisions(tasks: Tasks, noise_variance: Array, residual: Any) -> TaskPrecisions:
+    """A_i and (R_i² I + σ² G_i)⁻¹ b_i of every task.
+
+    A task without evidence has no weight, nor has one whose evidence spans so many orders of
+    magnitude that digits are lost.
+    """
+    dim = tasks.moment.shape[-1]
+    spread = np.asarray(residual)[..., None]
+    diagonal = np.diagonal(tasks.gram, axis1=-2, axis2=-1).max(-1, initial=0.0)
+    accurate = (diagonal * spread <= MAX_INFORMATION * noise_variance) & (diagonal > 0)
+    gram = tasks.gram / noise_variance[..., None, None]
+    moment = tasks.moment / noise_variance[..., None]
+    if not accurate.all():
+        gram = np.where(accurate[..., None, None], gram, 0.0)
+        moment = np.where(accurate[..., None], moment, 0.0)
+    system = np.eye(dim) + spread[..., None, None] * gram
+    solved = np.linalg.solve(system, np.concatenate([gram, moment[..., None]], -1))
+    return TaskPrecisions(solved[..., :-1], solved[..., -1], tasks.weight * accurate)
+
+
+class PastScatter(NamedTuple):
+    """Tasks of the past around μ: how many, Σ (θ − μ) and Σ (θ − μ)(θ − μ)ᵀ."""
+
+    number: Array
+    first: Array
+    second: Array
+
+
+def scatter_around(past: Past, mean: Array) -> PastScatter:
+    """The past around a mean."""
+    count = np.asarray(past.count)
+    cross = past.first[..., :, None] * mean[..., None, :]
+    square = mean[..., :, None] * mean[..., None, :]
+    return PastScatter(
+        count,
+        past.first - count[..., None] * mean,
+        past.second - cross - transpose(cross) + count[..., None, None] * square,
+    )
+
+
+def scale_tasks(tasks: Tasks, scale: Array) -> Tasks:
+    """Tasks in features multiplied by a scale."""
+    each = scale[..., None, :]
+    gram = tasks.gram * (each[..., :, None] * each[..., None, :])
+    return tasks.replace(gram=gram, moment=tasks.moment * each)
+
+
+def scale_past(past: Past, scale: Array) -> Past:
+    """Tasks of the past in features multiplied by a scale."""
+    second = past.second / (scale[..., :, None] * scale[..., None, :])
+    return past.replace(first=past.first / scale, second=second)
