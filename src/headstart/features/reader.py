@@ -167,6 +167,8 @@ class ContextReader:
             return sizes
         if self.encoder is not None:
             contexts = np.where(self.is_bounded, 0.0, contexts)
+            # A category that is met late, crossed with a number, is a column without a size.
+            due = due or bool(((self.limits == 0.0) & contexts.any(0)).any())
         updated = sizes.update(contexts, self.features)
         return updated if due else sizes
 

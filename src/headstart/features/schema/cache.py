@@ -44,18 +44,16 @@ class RowCache:
 
     def find(self, actions: Any) -> tuple[Array, Any, bool] | None:
         """The rows, labels, and whether these are ids; ``None`` if not all rows are known."""
-        if type(actions) is not list or self.values_of is None or not self.places:
-            return None
-        if set(map(type, actions)) != {dict}:
+        if type(actions) is not list or self.values_of is None or not self.places or not actions:
             return None
         id = self.spec.id
-        has_ids = id in actions[0]
-        extra = has_ids and not self.id_is_field
         try:
+            has_ids = id in actions[0]
             places = list(map(self.places.__getitem__, map(self.values_of, actions)))
             labels = [action[id] for action in actions] if has_ids else None
-        except (KeyError, TypeError):  # not known, or not hashable
+        except (IndexError, KeyError, TypeError):  # not known, not hashable, or no dicts
             return None
+        extra = has_ids and not self.id_is_field
         if sum(map(len, actions)) != len(actions) * (len(self.spec.fields) + extra):
             return None
         if has_ids:
@@ -80,6 +78,5 @@ class RowCache:
             larger = np.empty((min(self.capacity, 2 * (first + len(new))), rows.shape[1]))
             larger[:first] = self.rows[:first]
             self.rows = larger
-        for number, (key, place) in enumerate(new.items(), first):
-            self.rows[number] = rows[place]
-            self.places[key] = number
+        self.rows[first : first + len(new)] = rows.take(list(new.values()), 0)
+        self.places.update(zip(new, range(first, first + len(new)), strict=True))
