@@ -69,7 +69,10 @@ def test_only_bandits_are_written_over(headstart, logs, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fit", "--out", "s3://bucket/prior"], "got 's3://bucket/prior' (--out)"),
+        (
+            ["fit", "--out", "s3://bucket/"],
+            "out must be a file to write, and not a log; got 's3://",
+        ),
         (["evaluate", "--out", "gs://bucket/report"], "out must be a path on this machine"),
         (["fit", "--memory", "1KB"], "memory must be at least 64 MiB; got '1KB' (--memory)"),
         (["check", "--features", "x1,x1"], "features must name every column once; got 'x1' twice"),
@@ -148,7 +151,7 @@ def test_ctrl_c_with_nothing_kept_leaves_nothing(headstart, logs, tmp_path, monk
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("headstart.fleet.engines.threads.run", interrupted)
+    monkeypatch.setattr("headstart.fleet.engines.threads.Reading.run", interrupted)
     shown = headstart("fit", "logs", *WORDS)
     assert shown.code == 130
     assert "nothing was read far enough to be kept" in shown.err

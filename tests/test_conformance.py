@@ -84,6 +84,7 @@ REFUSED = {
         *(("delta", {"delta": bad}) for bad in (0.0, 1.0, -1, "x")),
         *(("horizon", {"horizon": bad}) for bad in (1, 2.5, None)),
         *(("explore", {"explore": bad}) for bad in (2, -0.1, None, "x", float("nan"))),
+        *(("probability", {"probability": bad}) for bad in (0.5, (0.5, 0.2), (0, 2), "ab", (0.1,))),
     ],
     hs.Thompson: [
         *(("scale", {"scale": bad}) for bad in (-1.0, "wide", None, float("inf"))),
@@ -92,9 +93,12 @@ REFUSED = {
         ("horizon", {"horizon": 0}),
         *(("alpha", {"alpha": bad}) for bad in (0, 1.5, -1, "x", float("nan"))),
         ("explore", {"explore": 2}),
+        ("probability", {"probability": 0.5}),
     ],
-    hs.Greedy: [("explore", {"explore": 2})],
+    hs.Greedy: [("explore", {"explore": 2}), ("probability", {"probability": (0.3, 0.3)})],
+    hs.Uniform: [("probability", {"probability": (-0.1, 1.0)})],
     hs.Forced: [
+        ("probability", {"rounds": 3, "then": hs.UCB(), "probability": (0.1, 1.1)}),
         *(("rounds", {"rounds": bad, "then": hs.UCB()}) for bad in (-1, 2.5, None, True)),
         *(("then", {"rounds": 3, "then": bad}) for bad in (None, "ucb", hs.UCB, hs.Bias())),
     ],

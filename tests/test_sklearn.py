@@ -119,13 +119,13 @@ class TestTaskRidge:
         assert model.score(X[~known], y[~known], task=task[~known]) > 0.9
 
     def test_weights_count_rows_several_times(self):
-        X, y, task = tasks_of(tasks=20)
+        X, y, task = tasks_of(tasks=20, rows=20)  # more rows than coefficients leave residuals
         weights = np.random.default_rng(0).integers(0, 4, len(task))
         weighted = TaskRidge().fit(X, y, task=task, sample_weight=weights)
         parts = (np.repeat(part, weights, axis=0) for part in (X, y, task))
         X2, y2, task2 = parts
         repeated = TaskRidge().fit(X2, y2, task=task2)
-        np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-6)
+        np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-5)
 
     def test_ids_of_any_kind_name_the_same_tasks(self):
         X, y, task = tasks_of(tasks=10)

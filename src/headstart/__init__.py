@@ -31,6 +31,7 @@ from headstart.errors import (
     MissingFileError,
     TaskError,
 )
+from headstart.features.schema import Schema, boolean, category, number, vector
 from headstart.kernels.switch import use_numba
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
@@ -88,6 +89,7 @@ __all__ = [
     "Replayed",
     "Report",
     "Rule",
+    "Schema",
     "Subspace",
     "Task",
     "TaskError",
@@ -97,17 +99,21 @@ __all__ = [
     "__version__",
     "bayes_oracle",
     "bias_oful",
+    "boolean",
+    "category",
     "lints",
     "linucb",
     "load",
     "merge_evidence",
     "meta_ts",
     "meta_ts_unforced",
+    "number",
     "projected_linucb",
     "projected_ts",
     "projection_oracle",
     "read_evidence",
     "use_numba",
+    "vector",
     "write_evidence",
 ]
 

@@ -172,3 +172,18 @@ def test_choices_that_cannot_be_explained_are_refused():
     for other in (pickle.loads(pickle.dumps(choice)), copy.copy(choice)):
         with pytest.raises(hs.ChoiceError, match="does not carry what was on offer"):
             bandit.task(0).explain(other)
+
+
+def test_actions_are_called_by_their_ids():
+    schema = hs.Schema(action={"price": hs.number(), "brand": hs.category("x", "y")})
+    task = hs.Bandit(schema, rule=hs.Greedy(), seed=0).task("ann")
+    tea, milk = (
+        {"id": "tea", "price": 3.0, "brand": "x"},
+        {"id": "milk", "price": 1.0, "brand": "y"},
+    )
+    task.observe([tea, milk] * 10, [0.0, 1.0] * 10)
+    choice = task.choose(actions=[tea, milk])
+    found = task.explain(choice)
+    assert (found.action, found.other_action) == ("milk", "tea")
+    assert "'milk' beside 'tea'" in repr(found)
+    assert set(found.task.features) >= {"price", "brand=x", "brand=y", "intercept"}

@@ -3,7 +3,7 @@
 import numpy as np
 
 import headstart as hs
-from headstart.bandit.task_belief import next_belief, with_own_noise
+from headstart.bandit.task_belief import LoneTask, next_belief
 
 DIM, ROUNDS = 3, 40
 
@@ -54,7 +54,7 @@ def test_a_task_that_alone_tells_the_noise_is_computed_again_after_1_2_4_rewards
     contexts, rewards = rounds(2)
     transfer = hs.EmpiricalBayes()
     state = transfer.init(DIM)
-    beliefs, asked = life(transfer.prior(state), contexts, rewards, (transfer, state))
+    beliefs, asked = life(transfer.prior(state), contexts, rewards, LoneTask(transfer, state))
     assert set(asked) == {1, 2, 4, 8, 16, 32}
     for count in asked:
         seen = hs.Evidence.of(contexts[:count], rewards[:count])
@@ -67,10 +67,11 @@ def test_without_a_prior_for_it_the_noise_is_left_to_the_task():
     transfer = hs.Independent()
     state = transfer.init(DIM)
     seen = hs.Evidence.of(contexts, rewards)
-    belief = with_own_noise(transfer, state, transfer.prior(state).belief(seen), seen)
+    lone = LoneTask(transfer, state)
+    belief = lone.belief(transfer.prior(state).belief(seen), seen)
     exact = transfer.prior(state).with_unknown_noise().belief(seen)
     assert belief.noise == exact.noise != transfer.prior(state).noise
-    assert with_own_noise(transfer, state, belief, seen) is belief
+    assert lone.belief(belief, seen) is belief
 
 
 def test_a_batch_of_tasks_is_as_each_of_them():

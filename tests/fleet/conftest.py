@@ -1,6 +1,7 @@
 """What the tests of the fleet share."""
 
 import importlib.util
+import logging
 import warnings
 from pathlib import Path
 
@@ -39,3 +40,39 @@ def machines():
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The address of a store on this machine."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def storage(server):
+    """Options as users of s3fs know them."""
+    return {"endpoint_url": server, "key": "us", "secret": "them"}
+
+
+@pytest.fixture
+def store(server):
+    """The store, with an empty bucket."""
+    from pyarrow import fs
+
+    system = fs.S3FileSystem(
+        access_key="us",
+        secret_key="them",
+        endpoint_override=server,
+        allow_bucket_creation=True,
+        allow_bucket_deletion=True,
+    )
+    system.create_dir("bucket")
+    yield system
+    system.delete_dir("bucket")

@@ -13,13 +13,12 @@ import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.engines.jobs import map_here
-from headstart.fleet.evaluation import models
-from headstart.fleet.evaluation import sample as sampling
+from headstart.fleet.evaluation import models, sample
 from headstart.fleet.evaluation.bootstrap import Draws
-from headstart.fleet.evaluation.evaluate import read_sample
 from headstart.fleet.evaluation.forecasts import Episodes, forecast
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
 from headstart.fleet.evaluation.sample import Plan
+from headstart.fleet.evaluation.sampling import read_sample
 from headstart.fleet.reading.hashing import hash_ids
 from headstart.model.mixture import MixturePrior
 
@@ -134,7 +133,7 @@ def test_too_few_tasks_are_refused(opened, tasks):
 def test_one_read_gives_the_rows_of_the_tasks_with_the_smallest_hashes(
     opened, monkeypatch, max_tasks, at_hand
 ):
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)  # of few, tasks come and go again
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", at_hand)  # of few, tasks come and go again
     table = log()
     found, _ = drawn(opened(table), rounds=5, max_tasks=max_tasks)
     x = np.column_stack([table[f"x{j}"].to_numpy() for j in range(3)])
@@ -160,7 +159,7 @@ def test_rounds_are_in_the_order_of_time(opened, monkeypatch):
     columns = Columns("task", "reward", "x*", timestamp="when")
     straight, _ = drawn(opened(table, columns), rounds=4)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", 20)  # sorted repeatedly
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", 20)  # sorted repeatedly
     shuffled, _ = drawn(opened(mixed, columns, "mixed.parquet"), rounds=4)
     for one, other in zip(straight.episodes, shuffled.episodes, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -214,7 +213,7 @@ WHOLE = Columns("task", "reward", "x*", round="round", chosen="chosen", propensi
 
 @pytest.mark.parametrize("at_hand", [2**18, 40])
 def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", at_hand)
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", at_hand)
     table = offered()
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
     found, split = drawn(opened(mixed, WHOLE), rounds=4)
@@ -231,14 +230,17 @@ def test_all_arms_on_offer_are_kept_together(opened, monkeypatch, at_hand):
 
 def test_of_too_many_offers_those_of_fewer_tasks_are_kept(opened, monkeypatch):
     table = offered()
-    found = evaluate(opened(table, WHOLE))
-    monkeypatch.setattr(sampling, "OFFER_BYTES", 60 * 3 * 8)
-    fewer = evaluate(opened(table, WHOLE))
+    found = evaluate(opened(table, WHOLE), splits=1)
+    monkeypatch.setattr(sample, "OFFER_BYTES", 60 * 3 * 8)
+    fewer = evaluate(opened(table, WHOLE), splits=1)
     assert 0 < fewer.values[0].tasks < found.values[0].tasks == 9
     assert fewer.values[0].used <= 20
     assert fewer.measures == found.measures  # predictions need only the arms shown
     assert "policies were valued on a part of the future tasks" in str(fewer)
-    monkeypatch.setattr(sampling, "ROWS_AT_HAND", 40)
+    monkeypatch.setattr(sample, "OFFER_BYTES", 1)
+    assert "a single task take more than the memory" in evaluate(opened(table, WHOLE)).advice
+    monkeypatch.setattr(sample, "OFFER_BYTES", 60 * 3 * 8)
+    monkeypatch.setattr(sample, "ROWS_AT_HAND", 40)
     mixed = table.take(np.random.default_rng(0).permutation(len(table)))
     one, split = drawn(opened(mixed, WHOLE, "mixed.parquet"), rounds=10)
     other, _ = drawn(opened(table, WHOLE, "whole.parquet"), rounds=10)
@@ -305,14 +307,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 
 
 def test_measures_are_means_over_rewards(opened):
-    sample, _ = drawn(opened(log()))
-    draws = Draws(len(sample.keys), 0)
+    drawn_sample, _ = drawn(opened(log()))
+    draws = Draws(len(drawn_sample.keys), 0)
     found = {
-        name: forecast(hs.Prior.isotropic(3, noise=noise), sample.episodes)
+        name: forecast(hs.Prior.isotropic(3, noise=noise), drawn_sample.episodes)
         for name, noise in (("one", 1.0), ("other", 3.0))
     }
-    measured = measure(found, sample.episodes.weights, 4, draws)
-    here = sample.episodes.weights[:, :4] > 0
+    measured = measure(found, drawn_sample.episodes.weights, 4, draws)
+    here = drawn_sample.episodes.weights[:, :4] > 0
     assert measured.errors["one"].value == pytest.approx(found["one"].errors[:, :4][here].mean())
     gap = (found["one"].scores - found["other"].scores)[:, :4][here].mean()
     assert measured.gains["one", "other"].value == pytest.approx(gap)
@@ -451,7 +453,7 @@ SCARCE = {
 def test_too_little_data_decides_nothing(opened, name):
     tasks, rewards, more = SCARCE[name]
     columns = Columns("task", "reward", "x*", timestamp="when" if more else None)
-    found = evaluate(opened(rows_of(tasks, rewards, **more), columns))
+    found = evaluate(opened(rows_of(tasks, rewards, **more), columns), splits=1)
     assert found.verdict.kind == "unknown"
     assert found.verdict.sentence.startswith("Too little data to tell")
     json.dumps(found.summary(), allow_nan=False)
@@ -476,12 +478,20 @@ def test_values_far_out_are_refused_or_told(opened):
         evaluate(opened(drowned, name="drowned.parquet"))
 
 
+def test_weights_that_cannot_be_computed_with_are_refused(opened):
+    rng = np.random.default_rng(0)
+    table = rows_of(np.arange(300) % 30, RANDOM[:300], w=10.0 ** rng.uniform(-30, 30, 300))
+    logs = opened(table, Columns("task", "reward", "x*", weight="w"))
+    with pytest.raises(InputError, match="differ too much in size"):
+        evaluate(logs)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_features_that_tell_nothing_gain_nothing(opened, value):
     table = rows_of(np.arange(400) % 40, RANDOM)
     for j in range(4):
         table = table.set_column(2 + j, f"x{j}", [pa.array(np.full(400, value))])
-    found = evaluate(opened(table))
+    found = evaluate(opened(table), splits=1)
     assert found.verdict.kind in ("pooling", "unknown")
     assert (found.gain.saved, found.gain.high) == (0.0, 0.0)
 
@@ -552,7 +562,7 @@ def test_units_change_no_verdict(tmp_path, scale, shift):
         columns = {"x0": column} | {f"x{j}": x[:, j] for j in range(1, dim)}
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table({"task": owner, "reward": reward, **columns}), path)
-        found.append(evaluate(Logs(path, Columns("task", "reward", "x*"))))
+        found.append(evaluate(Logs(path, Columns("task", "reward", "x*")), splits=1))
     left, right = found
     assert left.verdict.kind == right.verdict.kind == "transfer"
     for name, one in left.measures.errors.items():
@@ -563,8 +573,8 @@ def test_units_change_no_verdict(tmp_path, scale, shift):
 def test_a_constant_column_in_the_log_does_not_matter(opened, constant):
     table = log()
     more = table.append_column("x9", pa.array(np.full(len(table), constant)))
-    added = evaluate(opened(table))
-    own = evaluate(opened(more, name="more.parquet"))
+    added = evaluate(opened(table), splits=1)
+    own = evaluate(opened(more, name="more.parquet"), splits=1)
     assert own.verdict.kind == added.verdict.kind
     for name, error in added.measures.errors.items():
         assert own.measures.errors[name].value == pytest.approx(error.value, rel=0.02)
@@ -572,8 +582,8 @@ def test_a_constant_column_in_the_log_does_not_matter(opened, constant):
 
 def test_an_intercept_is_added_unless_it_is_not_wanted(opened):
     table = log()
-    added = evaluate(opened(table))
-    none = evaluate(opened(table), intercept=False)
+    added = evaluate(opened(table), splits=1)
+    none = evaluate(opened(table), intercept=False, splits=1)
     assert added.settings["intercept"] is True
     assert none.settings["intercept"] is False
     assert AVERAGE not in none.priors
@@ -582,17 +592,17 @@ def test_an_intercept_is_added_unless_it_is_not_wanted(opened):
 
 @pytest.mark.parametrize("transfer", [hs.Mixture(groups=2), hs.Bias(), hs.Subspace()])
 def test_any_transfer_may_be_evaluated(opened, transfer):
-    found = evaluate(opened(log(40)), transfer=transfer)
+    found = evaluate(opened(log(40)), transfer=transfer, splits=1)
     assert found.settings["transfer"] == repr(transfer)
     assert math.isfinite(found.measures.scores[LEARNED].value)
 
 
 def test_the_learned_prior_is_that_of_refit(opened):
-    sample, _ = drawn(opened(log()))
+    drawn_sample, _ = drawn(opened(log()))
     transfer = hs.EmpiricalBayes()
-    each = [hs.Evidence.unpack(row, 3) for row in sample.evidence]
+    each = [hs.Evidence.unpack(row, 3) for row in drawn_sample.evidence]
     wanted = transfer.prior(transfer.refit(each))
-    assert models.learn_prior(transfer, sample.evidence, 3) == wanted
+    assert models.learn_prior(transfer, drawn_sample.evidence, 3) == wanted
 
 
 def test_policies_are_valued_where_all_arms_were_logged(opened):
@@ -603,8 +613,8 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
     for estimator in ("replay", "IPS", "SNIPS", "doubly robust"):
         good, plain = (values[name, estimator].value.value for name in (LEARNED, "uniform"))
         assert good > plain + 0.3
-    assert evaluate(opened(log())).values == []
-    assert "(propensity)" in evaluate(opened(log())).advice
+    assert evaluate(opened(log()), splits=1).values == []
+    assert "(propensity)" in evaluate(opened(log()), splits=1).advice
     printed = str(found)
     assert "What policies would earn per round" in printed
     assert [row["estimator"] for row in found.value_table] == [
@@ -619,7 +629,7 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
 def test_values_that_cannot_be_right_are_withheld(opened):
     table = offered(60)
     shown = table.filter(table["chosen"])
-    found = evaluate(opened(shown, WHOLE, "shown.parquet"))
+    found = evaluate(opened(shown, WHOLE, "shown.parquet"), splits=1)
     assert found.values == []
     assert "one arm only" in found.advice
     assert found.advice in str(found)
@@ -627,7 +637,7 @@ def test_values_that_cannot_be_right_are_withheld(opened):
     for each, fine in ((1 / 3, True), (1 / 6, False)):
         chances = pa.array([each] * len(table))
         whole = table.set_column(place, "propensity", [chances])
-        found = evaluate(opened(whole, WHOLE, f"{fine}.parquet"))
+        found = evaluate(opened(whole, WHOLE, f"{fine}.parquet"), splits=1)
         assert bool(found.values) is fine
         assert ("do not add up to 1 (the median of all sums is 0.500)" in found.advice) is not fine
 
@@ -665,7 +675,7 @@ def test_rows_that_cannot_be_used_are_counted(opened):
     broken = table.set_column(1, "reward", [pa.array(rewards)])
     with pytest.raises(InputError, match="reward"):
         evaluate(opened(broken))
-    assert evaluate(opened(broken, on_bad_rows="skip")).bad.count == 1
+    assert evaluate(opened(broken, on_bad_rows="skip"), splits=1).bad.count == 1
 
 
 @pytest.mark.parametrize(
@@ -708,7 +718,7 @@ def test_the_command_prints_a_table_a_verdict_and_where_the_page_is(
     assert "a learned prior is expected to save" in out.replace("\n", " ")
     assert "in each of 5 random splits" in out.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").exists()
-    code, out = run("--json")
+    code, out = run("--json", "--workers", "1")
     assert code == 0
     assert json.loads(out)["verdict"] == "transfer"
     assert json.loads(out)["models"]["no prior"]["squared_error"]["value"] > 0

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,9 @@ import pytest
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.fit import bytes_from, transfer_from
-from headstart.fleet.summing import loops as loader
+from headstart.fleet.summing import standardize
 from headstart.fleet.summing.standardize import Units
+from headstart.model.evidence import packed_size
 from headstart.transfer.empirical_bayes import passes
 
 COLUMNS = Columns("task", "reward", "x*")
@@ -144,8 +146,9 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
     changed = x @ units.matrix.T
     np.testing.assert_allclose(units.contexts(x), changed, atol=1e-12)
     want = hs.Evidence.of(changed, np.zeros((5, 30))).gram
-    for loops in (loader.compiled(), None):
-        monkeypatch.setattr(loader, "_found", [loops])
+    for work in (0, 10**6):
+        form = standardize.STANDARDIZE_ROWS.form(work) if work else standardize.standardize_rows
+        monkeypatch.setattr(standardize.STANDARDIZE_ROWS, "form", lambda _, form=form: form)
         found = units.evidence(tasks)
         np.testing.assert_allclose(found.gram, want, atol=1e-10)
         np.testing.assert_allclose(found.moment, tasks.moment @ units.matrix.T, atol=1e-10)
@@ -236,6 +239,25 @@ def test_kept_tasks_go_on_where_they_were(tmp_path):
     task = bandit.task("user 7")
     assert task.learn(task.choose(np.eye(4)), 2.0)
     assert bandit.report().closed_tasks == 59
+
+
+def test_tasks_that_do_not_fit_are_not_kept(tmp_path, monkeypatch):
+    logs = write(tmp_path, rows_of())
+    monkeypatch.setattr(sys.modules["headstart.fleet.fit"], "LEAST", 0)
+    with pytest.raises(hs.InputError, match=r"60 tasks take .* raise memory \(--memory\)"):
+        fit(logs, hs.Bias(), keep_tasks=True, memory=60 * 8 * packed_size(5) - 1)
+    assert len(fit(logs, hs.Bias(), keep_tasks=True, memory=60 * 8 * packed_size(5)).bandit()) == 60
+
+
+def test_sizes_that_cannot_be_computed_with_are_told(tmp_path, monkeypatch):
+    logs = write(tmp_path, rows_of())
+
+    def failing(*given):
+        raise np.linalg.LinAlgError
+
+    monkeypatch.setattr(hs.Bias, "refit_partitions", failing)
+    with pytest.raises(hs.InputError, match=r"rewards from -.* features of sizes from"):
+        fit(logs, hs.Bias())
 
 
 def test_weights_count_rows_several_times(tmp_path):

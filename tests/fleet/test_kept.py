@@ -1,12 +1,14 @@
 """What was read, what it comes to, and what is kept of it."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, fit
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.summing.checkpoint import kept_in, tidy
+from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
 from headstart.fleet.summing.summary import ReadSummary
 
 
@@ -57,18 +59,25 @@ def test_nothing_to_learn_from_is_told():
 
 def test_a_folder_from_which_nothing_can_go_on_is_removed(tmp_path):
     folder = tmp_path / "kept"
-    assert kept_in(folder) == 0
-    tidy(folder)
+    assert checkpointed_rows(folder) == 0
+    remove_unused(folder)
     folder.mkdir()
-    (folder / "run-1.evidence").touch()
-    tidy(folder)
+    (folder / "run-1.arrow").touch()
+    remove_unused(folder)
     assert not folder.exists()
     folder.mkdir()
-    (folder / "manifest.json").write_text('{"entries": [{"rows": 5}, {"rows": 7}]}')
-    tidy(folder)
-    assert kept_in(folder) == 12
-    (folder / "manifest.json").write_text("{}")
-    assert kept_in(folder) == 0
+    for name, rows in (("entry-1.json", 5), ("entry-2.json", 7)):
+        entry = {
+            "settings": {},
+            "runs": [],
+            "positions": {},
+            "summary": {"rows": rows, "parts": []},
+        }
+        (folder / name).write_text(json.dumps(entry))
+    remove_unused(folder)
+    assert checkpointed_rows(folder) == 12
+    (folder / "entry-1.json").write_text("{}")
+    assert checkpointed_rows(folder) == 0
 
 
 def test_files_of_others_stay(tmp_path, logbook):
@@ -78,5 +87,5 @@ def test_files_of_others_stay(tmp_path, logbook):
     folder.mkdir()
     for name in ("thesis.txt", "mine.evidence"):
         (folder / name).write_text("years of work")
-    fit(logs, hs.Bias(), resume=folder)
+    fit(logs, hs.Bias(), checkpoint=folder)
     assert sorted(path.name for path in folder.iterdir()) == ["mine.evidence", "thesis.txt"]

@@ -23,13 +23,13 @@ def rows_of(seed, tasks, spoiled=(), dim=3, rounds=20):
 
 
 def test_the_compiled_pass_is_the_plain_one():
-    from headstart.fleet.summing import compiled
+    from headstart.kernels import tables
 
     rows = rows_of(0, 40, spoiled={3, 17})
     fit = Fit(np.ones(3), 0.1 * np.eye(3), np.zeros((3, 3)), 0.04, 64.0)
     plain = passes.partition_totals(rows, 3, fit)
     root = np.sqrt(0.1) * np.eye(3)
-    found = compiled.totals(rows, np.arange(40), fit.mean, root, 0.04, 64.0, passes.NOISY_FACTOR)
+    found = tables.task_sums(rows, np.arange(40), fit.mean, root, 0.04, 64.0, passes.NOISY_FACTOR)
     for one, other in zip(plain[1:], found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 

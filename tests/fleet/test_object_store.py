@@ -1,10 +1,7 @@
 """Logs in an S3-compatible object store, read by PyArrow's own file system."""
 
-import logging
-
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 import headstart as hs
 from headstart.errors import FileError, MissingFileError
@@ -13,40 +10,6 @@ from headstart.transfer import Bias
 
 PLAIN = Columns("task", "reward", "x*")
 FORMATS = ["parquet", "csv", "csv.gz", "jsonl", "arrow"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    """The address of a store on this machine."""
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def storage(server):
-    """Options as users of s3fs know them."""
-    return {"endpoint_url": server, "key": "us", "secret": "them"}
-
-
-@pytest.fixture
-def store(server):
-    """The store, with an empty bucket."""
-    system = fs.S3FileSystem(
-        access_key="us",
-        secret_key="them",
-        endpoint_override=server,
-        allow_bucket_creation=True,
-        allow_bucket_deletion=True,
-    )
-    system.create_dir("bucket")
-    yield system
-    system.delete_dir("bucket")
 
 
 def put(store, path, name):

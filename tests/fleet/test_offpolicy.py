@@ -12,10 +12,10 @@ from headstart.fleet.evaluation.bootstrap import Draws
 from headstart.fleet.evaluation.offpolicy import (
     Followed,
     Policy,
-    doubts,
     estimate,
     follow_terms,
     missing,
+    reason_to_withhold,
     replay_terms,
 )
 from headstart.fleet.evaluation.rollout import Offers, follow, replay
@@ -235,29 +235,31 @@ def test_it_says_what_would_have_to_be_logged():
 def test_propensities_must_add_up_where_they_are_known():
     offers = offers_of([(log[0], log[1]) for log in all_logs()] * 10)
     rounds = len(offers.rewards)
-    assert doubts(offers) == ""  # nothing is known of the arms that were not shown
-    assert doubts(offers._replace(totals=np.full(rounds, np.nan))) == ""
-    assert doubts(offers._replace(totals=np.full(rounds, 1.0005))) == ""
-    halves = doubts(offers._replace(totals=np.full(rounds, 0.5)))
+    assert reason_to_withhold(offers) == ""  # nothing is known of the arms that were not shown
+    assert reason_to_withhold(offers._replace(totals=np.full(rounds, np.nan))) == ""
+    assert reason_to_withhold(offers._replace(totals=np.full(rounds, 1.0005))) == ""
+    halves = reason_to_withhold(offers._replace(totals=np.full(rounds, 0.5)))
     assert f"in {rounds} of {rounds} rounds the propensities" in halves
     assert "median of all sums is 0.500" in halves
     assert "(propensity)" in halves
     totals = np.ones(rounds)
     totals[: rounds // 100] = 0.7
-    assert doubts(offers._replace(totals=totals)) == ""
+    assert reason_to_withhold(offers._replace(totals=totals)) == ""
     totals[: rounds // 100 + 1] = 0.7
-    assert doubts(offers._replace(totals=totals)).startswith("Off-policy values are withheld")
+    assert reason_to_withhold(offers._replace(totals=totals)).startswith(
+        "Off-policy values are withheld"
+    )
     totals[:] = np.nan
     totals[:2] = 0.7
-    assert "in 2 of 2 rounds" in doubts(offers._replace(totals=totals))
+    assert "in 2 of 2 rounds" in reason_to_withhold(offers._replace(totals=totals))
 
 
 def test_one_arm_a_round_tells_nothing():
     offers = offers_of(
         [((0, 0), (1.0, 0.0))] * 4, contexts=CONTEXTS[:, :1], chances=np.ones((2, 1))
     )
-    assert "every round has one arm only" in doubts(offers)
+    assert "every round has one arm only" in reason_to_withhold(offers)
     none = offers._replace(
         starts=np.zeros(1, dtype=int), rewards=np.zeros(0), propensities=np.zeros(0)
     )
-    assert "exactly one chosen arm; the log has none" in doubts(none)
+    assert "exactly one chosen arm; the log has none" in reason_to_withhold(none)

@@ -93,18 +93,6 @@ def test_rounds_per_task_are_all_there():
     assert labels[-1] == "1,024–2,047"
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.15, 12.0), (0.6, 1.9), (0.98, 1.02), (30.0, 95.0), (1e-3, 1e9)]
-)
-def test_logarithmic_axes_have_ticks_to_read_by(low, high):
-    found = plots.ticks(low, high)
-    assert 3 <= len(found) <= 10
-    assert found == sorted(set(found))
-    assert low <= found[0]
-    assert found[-1] <= high
-    assert all(len(f"{value:g}") <= 6 for value in found)
-
-
 def test_both_drawings_of_a_logarithmic_axis_show_them(made):
     found, _, _ = made
     far = dict(found.measures.by_position)

@@ -1,22 +1,26 @@
 """Rows become shards, and shards the sums of tasks, whatever the memory and the partitions."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import Evidence
-from headstart.fleet.reading import hashing
-from headstart.fleet.reading.hashing import hash_ids, partition_numbers
+from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing import accumulator, merging, task_index
-from headstart.fleet.summing.accumulator import Accumulator
+from headstart.fleet.summing import accumulator, grams, merging, task_index
+from headstart.fleet.summing.accumulator import Accumulator, HashedRows
 from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
 from headstart.fleet.summing.merging import merge
 from headstart.fleet.summing.shards import read_run, write_run
 from headstart.kernels import forms
 from headstart.model.evidence import packed_size
+from headstart.transfer import task_order
 
 DIM = 4
 
@@ -61,7 +65,7 @@ def partitioned(blocks, memory, partitions, threads=1):
 
     sums = Accumulator(DIM, memory, partitions, spill, threads)
     for rows in blocks:
-        sums.add(rows)
+        sums.add(HashedRows.of(rows))
     sums.finish()
     return [merge(some, DIM) for some in shards], sum(spilled)
 
@@ -118,7 +122,7 @@ def test_runs_of_other_partitions_fit(tmp_path):
     blocks = [some_rows(tasks=500)]
     shards = []
     sums = Accumulator(DIM, 40_000, 8, lambda found: shards.append(list(found)))
-    sums.add(blocks[0])
+    sums.add(HashedRows.of(blocks[0]))
     sums.finish()
     assert len(shards) > 2
     for number, run in enumerate(shards):
@@ -126,7 +130,14 @@ def test_runs_of_other_partitions_fit(tmp_path):
     runs = [tmp_path / str(number) for number in range(len(shards))]
     for partitions in (1, 2, 8, 64):
         parts = [
-            merge((shard for run in runs for shard in read_run(run, place, partitions)), DIM)
+            merge(
+                (
+                    shard
+                    for run in runs
+                    for shard in read_run(run, *partition_range(place, partitions))
+                ),
+                DIM,
+            )
             for place in range(partitions)
         ]
         names = [name for part in parts for name in part.ids.to_pylist()]
@@ -172,7 +183,7 @@ def plain_hash(text, seed=0):
         return key ^ key >> 31
 
     content = text.encode()
-    value = mix((len(content) + mix((seed + hashing.START) % 2**64)) % 2**64)
+    value = mix((len(content) + mix((seed + task_order.START) % 2**64)) % 2**64)
     for at in range(0, len(content), 8):
         value = mix(value ^ int.from_bytes(content[at : at + 8], "little"))
     return value
@@ -225,10 +236,10 @@ def test_chunks_have_a_bounded_size(monkeypatch):
     monkeypatch.setattr(merging, "CHUNK_BYTES", 1)
     shards = []
     sums = Accumulator(DIM, 1 << 20, 1, shards.extend)
-    sums.add(some_rows())
+    sums.add(HashedRows.of(some_rows(tasks=100)))
     sums.finish()
     chunks = list(merging.merge_in_chunks(shards, DIM))
-    assert [len(chunk.rows) for chunk in chunks] == [16, 16, 8]
+    assert [len(chunk.rows) for chunk in chunks] == [64, 36]
 
 
 def test_an_index_numbers_tasks_once():
@@ -243,3 +254,55 @@ def test_an_index_numbers_tasks_once():
     assert sorted(seen.values()) == list(range(len(index)))
     order = index.order()
     assert (np.diff(index.hashes[order].astype(object)) > 0).all()
+
+
+def test_a_hot_task_is_added_up_by_all_threads(monkeypatch):
+    rng = np.random.default_rng(0)
+    calls = []
+
+    def noted(order, starts, *rest):
+        calls.append(starts[-1] - starts[0])
+        add_rows(order, starts, *rest)
+
+    monkeypatch.setattr(grams.ADD_ROWS, "form", lambda work: noted)
+    codes = np.where(np.arange(4000) < 3900, 2, rng.integers(0, 5, 4000))
+    features, rewards = rng.normal(size=(4000, DIM)), rng.normal(size=4000)
+    sums = np.zeros((5, packed_size(DIM)))
+    add_by_threads(codes, features, DIM, rewards, np.zeros(0), sums, threads=4)
+    assert sum(calls) == 4000
+    assert max(calls) <= 4000 / 4  # no thread has more than its share
+
+
+LITTLE = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import numpy as np
+import headstart as hs
+from headstart.fleet import Columns, Logs, fit
+from headstart.kernels import forms, tables
+tables.prepare()
+loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+logs = Logs(sys.argv[1], Columns("task", "reward", "x*"))
+found = fit(logs, hs.Independent(), memory=256 << 20, intercept=False, standardize=False)
+used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - loaded
+assert found.tasks == 66_000, found.tasks
+assert used < 256 << 10, f"{used >> 10} MiB"
+print(*found.pooled.pack())
+"""
+
+
+def test_many_tasks_take_little_memory_and_few_files(tmp_path):
+    pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
+    rng = np.random.default_rng(0)
+    names = rng.permutation(np.repeat(np.arange(66_000) + 2**40, 2))  # 280 MB of sums
+    x, rewards = rng.normal(size=(len(names), 30)).astype(np.float32), rng.normal(size=len(names))
+    columns = {f"x{j}": x[:, j] for j in range(30)}
+    table = pa.table({"task": names, "reward": rewards, **columns})
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=30_000)
+    words = [sys.executable, "-c", LITTLE, str(tmp_path / "log.parquet")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = [float(word) for word in done.stdout.split()]
+    np.testing.assert_allclose(
+        found, Evidence.of(x.astype(float), rewards).pack(), rtol=1e-9, atol=1e-6
+    )

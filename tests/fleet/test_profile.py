@@ -462,7 +462,7 @@ def test_the_command_tells_and_exits(headstart, logbook, tmp_path):
     assert code == 0
     assert "200 rows of 9 tasks" in out
     assert "nothing to fix" in out
-    code, out, _ = headstart("check", path, *WORDS, "--json")
+    code, out, _ = headstart("check", path, *WORDS, "--json", "--workers", "1")
     assert code == 0
     assert json.loads(out)["tasks"] == 9
     logbook.write(tmp_path / "log.parquet", pa.table({**plain(), "reward": [None] * 200}))

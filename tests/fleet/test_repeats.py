@@ -9,7 +9,7 @@ import pytest
 from headstart.errors import FileError
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.reading import files, logs
-from headstart.fleet.summing.checkpoint import forget, locked
+from headstart.fleet.summing.checkpoint import lock_folder, remove_checkpoint
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.transfer import Independent
 
@@ -104,15 +104,15 @@ def test_one_fit_at_a_time_in_a_folder(logbook, tmp_path, headstart, monkeypatch
     folder = tmp_path / "prior.partial"
     words = ["fit", "a.parquet", "--task", "task", "--reward", "reward", "--features", "x*"]
     words += ["--out", "prior", "--workers", "1", "--json"]
-    with locked(folder):
-        (folder / "run-1.evidence").touch()  # the other's
+    with lock_folder(folder):
+        (folder / "run-1.arrow").touch()  # the other's
         for more in ([], ["--afresh"]):
             shown = headstart(*words, *more)
             assert shown.code != 0
             assert "another fit is running in" in shown.err
-            assert (folder / "run-1.evidence").exists()
+            assert (folder / "run-1.arrow").exists()
         with pytest.raises(FileError, match="another fit is running in"):
-            fit(Logs("a.parquet", logbook.PLAIN), Independent(), resume=folder)
-        forget(folder)
+            fit(Logs("a.parquet", logbook.PLAIN), Independent(), checkpoint=folder)
+        remove_checkpoint(folder)
     assert headstart(*words).code == 0
     assert not folder.exists()

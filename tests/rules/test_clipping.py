@@ -109,6 +109,13 @@ class TestTheBestArm:
         expected = np.bincount(best, minlength=20) / len(best)
         np.testing.assert_allclose(probabilities_of_best(centres, slopes), expected, atol=4e-3)
 
+    def test_very_many_arms_agree_with_draws(self):
+        rng = np.random.default_rng(1)
+        centres, slopes = rng.standard_normal(500), rng.standard_normal((500, 5))
+        best = (centres + rng.standard_normal((40_000, 5)) @ slopes.T).argmax(1)
+        expected = np.bincount(best, minlength=500) / len(best)
+        np.testing.assert_allclose(probabilities_of_best(centres, slopes), expected, atol=8e-3)
+
     def test_equal_arms_share_and_certain_arms_win(self):
         parts = np.ones(1), np.array([[1.0, 0.0]]), 0.1 * np.eye(2)[None]
         contexts = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.3], [1.0, 0.0], [9.0, 0.0]])

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
 from headstart.bandit.batch import Choices
-from headstart.bandit.journal import Journal, Replayed, replay_lines
+from headstart.bandit.encoding import check_kinds
+from headstart.bandit.from_data import BanditFromData
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.bandit.observation import add_task_evidence
-from headstart.bandit.queries import BanditQueries
+from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
-from headstart.features.reader import ContextReader
-from headstart.model.evidence import Evidence
+from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
+from headstart.features.transformer import encoder_of
 from headstart.random import seed_as_integer
 from headstart.records import Array
 from headstart.rules import UCB, Rule
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["Bandit", "load"]
 
 
-class Bandit(BanditQueries):
+class Bandit(BanditFromData):
     """A contextual bandit for many related tasks, which learns the prior that they share.
 
     Parameters
     ----------
-    dim : int
-        The number of features of a context.
+    dim : int, Schema or transformer
+        The number of features of a context; a :class:`~headstart.Schema` of the fields of contexts
+        and actions; or anything fitted that has ``transform`` and a fixed width, such as a
+        scikit-learn ``ColumnTransformer``.
     transfer : Transfer, default EmpiricalBayes()
         How to learn a prior from other tasks.
     rule : Rule, default UCB()
@@ -62,6 +65,13 @@ class Bandit(BanditQueries):
         For tasks whose parameter drifts: the number of later rewards of its task after which a
         reward counts half. Nothing is forgotten unless it is given. (Learning from a reward then
         takes O(d³).)
+    reward : {"number", "binary"}, default "number"
+        What rewards are. ``"number"``: any finite numbers, with the expectation xᵀθ. ``"binary"``:
+        0 or 1 (clicks), which are 1 with the probability 1/(1 + exp(−xᵀθ)); ``noise`` must then be
+        ``"auto"``, and :meth:`Task.predict` gives probabilities.
+    minimize : bool, default False
+        Whether rewards are costs. Scores and predictions are then costs; evidence, beliefs and the
+        prior are those of the rewards of opposite sign.
 
     Examples
     --------
@@ -88,7 +98,7 @@ class Bandit(BanditQueries):
 
     def __init__(
         self,
-        dim: int,
+        dim: int | Any,
         transfer: Transfer | None = None,
         rule: Rule | None = None,
         noise: float | str = "auto",
@@ -98,24 +108,31 @@ class Bandit(BanditQueries):
         cache_size: int = 256,
         choice_window: int = 4096,
         half_life: float | None = None,
+        reward: str = "number",
+        minimize: bool = False,
     ) -> None:
-        dim = checks.dimension(dim)
+        encoder = encoder_of(dim)
+        names = None if encoder is None else encoder.feature_names
+        dim = checks.dimension(dim if names is None else len(names))
         if intercept is not None:
             intercept = checks.flag("intercept", intercept)
         transfer = EmpiricalBayes() if transfer is None else transfer
         rule = UCB() if rule is None else rule
         check_kinds(transfer, rule)
         intercept = transfer.unit_free if intercept is None else intercept
-        features = Features(dim, intercept=intercept)
+        features = Features(dim, names, intercept=intercept)
         transfer = transfer.with_constant(intercept)
-        if isinstance(noise, str):
-            checks.one_of("noise", noise, ("auto",))
-        scale = None if isinstance(noise, str) else checks.positive("noise", noise)
+        rewards = reward_model(reward, minimize)
+        scale = rewards.check_noise(noise)
+        rewards.check_rule(rule)
         if half_life is not None:
             half_life = checks.positive("half_life", half_life)
         choice_window = checks.integer("choice_window", choice_window, 1)
         cache_size = checks.integer("cache_size", cache_size, 1)
-        ledger = Ledger(features.dim, transfer, scale, cache_size, choice_window, half_life)
+        ledger = Ledger(
+            features.dim, transfer, scale, cache_size, choice_window, half_life, rewards
+        )
+        ledger.items = new_items(encoder, features, rewards)
         rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
         if transfer.keeps_forced and not rule.forces:
             warnings.warn(
@@ -124,7 +141,8 @@ class Bandit(BanditQueries):
                 stacklevel=2,
             )
         seed = seed_as_integer(seed)
-        self._state = BanditState(ledger, rule, ContextReader(features), seed, os.urandom(16))
+        reader = ContextReader(features, encoder=encoder)
+        self._state = BanditState(ledger, rule, reader, seed, os.urandom(16))
 
     @classmethod
     def from_fit(
@@ -137,6 +155,7 @@ class Bandit(BanditQueries):
         seed: Seed = None,
         *,
         tasks: Iterable[tuple[Sequence[str], Array]] | None = None,
+        reward: str = "number",
     ) -> Self:
         """A bandit that starts from a prior fitted to logs (:meth:`headstart.fleet.Fitted.bandit`).
 
@@ -148,15 +167,14 @@ class Bandit(BanditQueries):
             The columns of contexts.
         transfer : Transfer
             The transfer that was fitted.
-        rule, noise, seed
+        rule, noise, seed, reward
             As for :class:`Bandit`.
         tasks : iterable of (ids, packed evidence), optional
             The tasks that were fitted, if they are to be closed tasks of the bandit. Their evidence
             is then taken out of their own prior when they return.
         """
-        bandit = cls(
-            features.context_dim, transfer, rule, noise, seed, intercept=features.intercept
-        )
+        dim, intercept = features.context_dim, features.intercept
+        bandit = cls(dim, transfer, rule, noise, seed, intercept=intercept, reward=reward)
         bandit._state.start_from(fit, features, tasks)
         return bandit
 
@@ -170,10 +188,10 @@ class Bandit(BanditQueries):
         return bandit
 
     def __repr__(self) -> str:
-        noise = self._state.ledger.prior_state.noise
+        ledger = self._state.ledger
         return (
             f"Bandit(dim={self.dim}, transfer={self.transfer!r}, rule={self.rule!r}, "
-            f"noise={'auto' if noise is None else noise!r}) with {len(self)} tasks"
+            f"{ledger.rewards.arguments(ledger.prior_state.noise)}) with {len(self)} tasks"
         )
 
     @property
@@ -197,7 +215,15 @@ class Bandit(BanditQueries):
         """Delete a task: its evidence, and what it contributed to the prior."""
         self._state.delete(checks.task_name(id))
 
-    def choose_many(self, ids: Sequence[str | int], contexts: Any, exclude: Any = None) -> Choices:
+    def choose_many(
+        self,
+        ids: Sequence[str | int],
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+    ) -> Choices:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
@@ -211,7 +237,12 @@ class Bandit(BanditQueries):
             What is on offer to each task. Tables, one per task, may be arrays, lists or data
             frames, and differ in their number of arms.
         exclude : sequence, default None
-            For each task, the arms that must not be picked (row numbers, or a mask), or ``None``.
+            For each task, the arms that must not be picked (row numbers, a mask, or ids of
+            actions), or ``None``.
+        context : dict, or sequence of dict, optional
+            With a schema, the context of all tasks, or of each.
+        actions : sequence, optional
+            With a schema, the actions on offer to all tasks, or a list of those of each.
 
         Returns
         -------
@@ -229,7 +260,12 @@ class Bandit(BanditQueries):
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise checks.refuse("ids", "a list of task ids", ids)
-        return self._state.choose_many([checks.task_name(id) for id in ids], contexts, exclude)
+        names = [checks.task_name(id) for id in ids]
+        if self.schema is not None:
+            contexts = requests_of(len(names), contexts, context, actions)
+        else:
+            contexts = plain_contexts(request_of(contexts, context, actions))
+        return self._state.choose_many(names, contexts, exclude)
 
     def freeze(self) -> None:
         """Stop learning: ``learn`` and ``close`` change nothing, and tasks can still choose."""
@@ -246,8 +282,9 @@ class Bandit(BanditQueries):
         ----------
         choice : Choice, str, or a sequence of these
             A choice or its token.
-        reward : float, or a sequence of float
-            A finite number, or as many as there are choices.
+        reward : float or bool, or a sequence of these
+            A finite number (0 or 1 with ``reward="binary"``, a cost with ``minimize=True``), or as
+            many as there are choices.
 
         Returns
         -------
@@ -267,89 +304,6 @@ class Bandit(BanditQueries):
         """
         return self._state.learn(choice, reward)
 
-    def add_evidence(self, id: str | int, evidence: Evidence) -> bool:
-        """Add the sums of rounds that were not choices of this bandit to a task.
-
-        Parameters
-        ----------
-        id : str or int
-            The task, which is made if it is new.
-        evidence : Evidence
-            Of contexts as in ``task.evidence``: with the intercept last if the bandit has one, and
-            standardized if a fit has done so.
-
-        Returns
-        -------
-        bool
-            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
-        """
-        return add_task_evidence(self._state, checks.task_name(id), evidence)
-
-    def fit(
-        self,
-        frame: Any,
-        *,
-        task: str,
-        reward: str,
-        weight: str | None = None,
-        features: Sequence[str] | None = None,
-        standardize: bool = True,
-    ) -> Self:
-        """Learn the prior from rows in memory, as ``headstart fit`` does from logs.
-
-        The tasks of the rows are closed tasks of the bandit afterwards. When one returns, it goes
-        on from its own evidence, and the prior it gets is without its own contribution.
-
-        Parameters
-        ----------
-        frame : pandas or Polars data frame, or dict of arrays
-            One row per round.
-        task, reward : str
-            The columns of the tasks' ids and of the rewards.
-        weight : str, optional
-            The column of the weights: a row of weight w counts as w rows.
-        features : sequence of str, optional
-            The columns of the features, in the order of arrays; all the others unless given.
-        standardize : bool, default True
-            Whether features are centred (with an intercept) and divided by their standard
-            deviations. The bandit does so with every context by itself.
-
-        Notes
-        -----
-        It returns the bandit, which must have no tasks. Rows with missing values are refused. If
-        the bandit has a ``half_life``, the rows of a task must be in their order in time.
-
-        Examples
-        --------
-        >>> import headstart as hs
-        >>> rows = {"user": ["a", "a", "b"], "price": [1.0, 2.0, 1.5], "bought": [1, 0, 1]}
-        >>> bandit = hs.Bandit(dim=1, seed=0).fit(rows, task="user", reward="bought")
-        >>> len(bandit), bandit.task("a").rounds
-        (2, 2)
-        """
-        from headstart.bandit.fitting import fit_rows
-
-        fit_rows(self._state, frame, task, reward, weight, features, standardize)
-        return self
-
-    def replay(self, journal: Journal | PathLike) -> Replayed:
-        """Learn from the rewards in a journal that were not learned from yet.
-
-        After a crash, load the last file and replay the journal. Rewards that are in the file are
-        skipped, so a journal may reach back further than the file, and may be replayed more than
-        once. Tasks that were made after the file was saved are made again.
-
-        Parameters
-        ----------
-        journal : Journal, str or path-like
-            A journal, or its path.
-
-        Returns
-        -------
-        Replayed
-        """
-        return replay_lines(journal, self._state.replay)
-
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""
         from headstart.bandit import snapshot  # here, because importing headstart must stay cheap
@@ -359,7 +313,12 @@ class Bandit(BanditQueries):
 
     @classmethod
     def load(
-        cls, path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None
+        cls,
+        path: PathLike,
+        *,
+        transfer: Transfer | None = None,
+        rule: Rule | None = None,
+        schema: Any = None,
     ) -> Self:
         """The bandit that was saved at a path.
 
@@ -373,28 +332,29 @@ class Bandit(BanditQueries):
         transfer, rule : Transfer, Rule, optional
             Those of the saved bandit, if they are not classes of this library: a file holds
             settings, never code.
+        schema : transformer, optional
+            The transformer of the saved bandit, if it has one. A :class:`~headstart.Schema` is in
+            the file.
         """
         from headstart.bandit import snapshot
 
         check_kinds(transfer, rule)
-        state = snapshot.unpack(path, transfer, rule)
+        state = snapshot.unpack(path, transfer, rule, schema)
         state.separate()
         return cls._of(state)
 
 
-def load(path: PathLike, *, transfer: Transfer | None = None, rule: Rule | None = None) -> Bandit:
+def load(
+    path: PathLike,
+    *,
+    transfer: Transfer | None = None,
+    rule: Rule | None = None,
+    schema: Any = None,
+) -> Bandit:
     """The bandit that was saved at a path, to continue exactly where it was.
 
     See Also
     --------
     Bandit.load : the same.
     """
-    return Bandit.load(path, transfer=transfer, rule=rule)
-
-
-def check_kinds(transfer: object, rule: object) -> None:
-    """Refuse what is neither a transfer nor ``None``, and what is neither a rule nor ``None``."""
-    if not isinstance(transfer, Transfer | None):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
-    if not isinstance(rule, Rule | None):
-        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
+    return Bandit.load(path, transfer=transfer, rule=rule, schema=schema)

@@ -13,15 +13,13 @@ from headstart import checks
 from headstart.bandit.choice import Choice
 from headstart.errors import InputError
 from headstart.features.conversion import allowed_arms
-from headstart.features.reader import ContextReader
-from headstart.random import Streams
+from headstart.features.reader import ContextReader, Offer
 from headstart.records import Array
-from headstart.rules import Pick, Propensities, Rule
+from headstart.rules import Pick, Rule
 from headstart.rules.clipping import check_arms
 
 __all__ = [
     "Choices",
-    "Decision",
     "check_k",
     "check_tables",
     "decide_many",
@@ -78,53 +76,14 @@ class Choices(Sequence[Choice]):
         return f"Choices of {len(self)} tasks"
 
 
-class Decision:
-    """What a choice was made from; called, it gives the propensities of the choice.
-
-    Attributes
-    ----------
-    rule, belief, table
-        The rule, the belief, and the arms as the model sees them.
-    seed, key, position
-        Where the choice's random numbers come from.
-    allowed
-        The arms that could be picked; ``None`` for all.
-    before
-        The arms that were picked for the positions before, in a ranking.
-    """
-
-    __slots__ = ("allowed", "before", "belief", "key", "position", "rule", "seed", "table")
-
-    def __init__(
-        self,
-        rule: Rule,
-        belief: Any,
-        table: Array,
-        seed: int,
-        key: Any,
-        position: int,
-        allowed: Any,
-        before: Sequence[int] = (),
-    ) -> None:
-        self.rule, self.belief, self.table = rule, belief, table
-        self.seed, self.key, self.position = seed, key, position
-        self.allowed, self.before = allowed, before
-
-    def __call__(self) -> Propensities:
-        """The propensities, by random numbers of their own: no decision depends on it."""
-        stream = Streams(self.seed).at(self.key, self.position, stream=1)
-        if self.before:
-            rank = self.rule.rank_propensities
-            return rank(self.belief, self.table, stream, self.before, self.allowed)
-        return self.rule.propensities(self.belief, self.table, stream, self.allowed)
-
-
 def read_tables(
-    reader: ContextReader, contexts: Any, exclude: Any, tasks: int
-) -> tuple[Any, list[Any]]:
+    reader: ContextReader, contexts: Any, exclude: Any, tasks: int, write_items: Any = ()
+) -> tuple[Offer, list[Any]]:
     """What is on offer to several tasks, and which arms each may pick (``None`` for all)."""
     frames = isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts)
-    if frames or is_ragged(contexts):
+    if reader.encoder is not None:
+        offer = reader.read_requests(contexts, write_items)
+    elif frames or is_ragged(contexts):
         offer = read_ragged(reader, contexts, tasks)
     else:
         offer = reader.read_many(contexts, tasks)
@@ -138,7 +97,8 @@ def read_tables(
     allowed = []
     for at, (rows, given) in enumerate(zip(exclude, offer[0], strict=True)):
         with errors_at("exclude", at):
-            allowed.append(allowed_arms(rows, len(given)))
+            ids = offer.labels[at] if offer.has_ids else None
+            allowed.append(allowed_arms(rows, len(given), ids))
     return offer, allowed
 
 
@@ -161,7 +121,7 @@ def is_ragged(contexts: Any) -> bool:
     return sized and len({len(part) for part in contexts}) > 1
 
 
-def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Any:
+def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Offer:
     """As :meth:`ContextReader.read_many`, for tables with different numbers of arms, or frames."""
     if len(contexts) != tasks:
         raise InputError(f"contexts must hold {tasks} tables, one per task; got {len(contexts)}")
@@ -174,7 +134,7 @@ def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Any:
     flat = np.concatenate(given)
     sizes = reader.check_sizes(flat, float(np.vdot(flat, flat)))
     names = reader.features.names if features.names == reader.features.names else features.names
-    return given, [features.transform(values) for values in given], names, sizes
+    return Offer(given, [features.transform(values) for values in given], names, sizes)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import hmac
+import json
 import struct
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from headstart.rules import Propensities
 __all__ = ["Choice", "check_choice", "choice_id"]
 
 TOKEN_VERSION = 2
+LABELLED_TOKEN_VERSION = 3  # the same, followed by what the arm is called, as JSON
 # version, forced, epoch, number, arm, dimension, length of the task id
 TOKEN_HEAD = struct.Struct("<BBQQIIH")
 DIGEST_BYTES = 12
@@ -38,6 +40,9 @@ class Choice:
         The row of the contexts that was picked, as it was given.
     score
         The rule's index of that arm (UCB's bound, Thompson's draw), in rewards' units.
+    action
+        What the arm is called: the id of the action, its label in the index of a frame, or the row
+        number where there is neither.
     task
         The task's id.
     number
@@ -58,6 +63,7 @@ class Choice:
         repr=False, default=None
     )
     epoch: int = 0
+    action: Any = None
 
     #: The context as the model sees it, with its units and intercept. Only the bandit that made a
     #: choice sets it; it is no field, so whatever is a copy lacks it and is checked again.
@@ -75,6 +81,7 @@ class Choice:
         compute_propensities: Callable[[], Propensities] | None = None,
         epoch: int = 0,
         row: Array | None = None,
+        action: Any = None,
     ) -> None:
         # A dataclass that is frozen would set its fields one by one, which takes three times as
         # long; choices are made often.
@@ -89,6 +96,7 @@ class Choice:
             compute_propensities=compute_propensities,
             epoch=epoch,
             row=row,
+            action=arm if action is None else action,
         )
 
     @property
@@ -131,12 +139,19 @@ class Choice:
         """A string that carries all that is needed to learn from the choice in another process.
 
         It is sealed with the bandit's identity: a damaged token, or another bandit's, is refused.
+        It carries an ``action`` that is text or a whole number; any other is left out.
         """
         try:
             task = self.task.encode()
             place = self.epoch, self.number, self.arm
-            head = TOKEN_HEAD.pack(TOKEN_VERSION, self.forced, *place, len(self.context), len(task))
+            labelled = type(self.action) is str or (
+                type(self.action) is int and self.action != self.arm
+            )
+            version = LABELLED_TOKEN_VERSION if labelled else TOKEN_VERSION
+            head = TOKEN_HEAD.pack(version, self.forced, *place, len(self.context), len(task))
             body = head + task + self.context.astype("<f8").tobytes()
+            if labelled:
+                body += json.dumps(self.action).encode()
             return base64.urlsafe_b64encode(body + keyed_digest(body, self.origin)).decode()
         except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
             raise ChoiceError(f"the choice was made by hand and fits no token ({error})") from error
@@ -149,18 +164,21 @@ class Choice:
         except (binascii.Error, ValueError):
             raise ChoiceError(f"token {shortened(token)} is not a headstart token") from None
         body, digest = raw[:-DIGEST_BYTES], raw[-DIGEST_BYTES:]
-        if len(body) < TOKEN_HEAD.size or body[0] != TOKEN_VERSION:
+        versions = (TOKEN_VERSION, LABELLED_TOKEN_VERSION)
+        if len(body) < TOKEN_HEAD.size or body[0] not in versions:
             raise ChoiceError(f"token {shortened(token)} is not a token of this version")
         if not hmac.compare_digest(keyed_digest(body, origin), digest):
             raise ChoiceError(
                 f"token {shortened(token)} is damaged, or belongs to another bandit than this one"
             )
-        _, forced, epoch, number, arm, dim, length = TOKEN_HEAD.unpack_from(body)
+        version, forced, epoch, number, arm, dim, length = TOKEN_HEAD.unpack_from(body)
         task = body[TOKEN_HEAD.size : TOKEN_HEAD.size + length].decode()
         context = np.frombuffer(body, dtype="<f8", offset=TOKEN_HEAD.size + length, count=dim)
         context = set_read_only(context.astype(np.float64))
+        labelled = version == LABELLED_TOKEN_VERSION
+        action = json.loads(body[TOKEN_HEAD.size + length + 8 * dim :]) if labelled else None
         score, mark = float("nan"), bool(forced)
-        return cls(arm, score, task, number, mark, context, origin, epoch=epoch)
+        return cls(arm, score, task, number, mark, context, origin, epoch=epoch, action=action)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Choice):
@@ -176,7 +194,8 @@ class Choice:
         return self.origin, self.task, self.epoch, self.number
 
     def __repr__(self) -> str:
-        return f"Choice(id={self.id!r}, arm={self.arm}, score={self.score:.4g})"
+        action = "" if self.action == self.arm else f", action={self.action!r}"
+        return f"Choice(id={self.id!r}, arm={self.arm}{action}, score={self.score:.4g})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickled with its propensities, which the other side has no belief to find from."""

@@ -9,9 +9,11 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import FileError
+from headstart.rules import Rule
 from headstart.settings import SETTINGS, full_name
+from headstart.transfer import Transfer
 
-__all__ = ["decode", "encode"]
+__all__ = ["check_kinds", "decode", "encode"]
 
 
 def encode(value: Any) -> Any:
@@ -58,3 +60,11 @@ def decode(value: Any, argument: str) -> Any:
             f"import it before loading, or pass it as load(path, {argument}=…)"
         )
     return kind(**{name: decode(field, argument) for name, field in fields.items()})
+
+
+def check_kinds(transfer: object, rule: object) -> None:
+    """Refuse what is neither a transfer nor ``None``, and what is neither a rule nor ``None``."""
+    if not isinstance(transfer, Transfer | None):
+        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+    if not isinstance(rule, Rule | None):
+        raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)

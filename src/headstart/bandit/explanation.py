@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.batch import Decision
 from headstart.bandit.choice import Choice
+from headstart.bandit.decision import Decision
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
@@ -66,6 +66,8 @@ class Explanation(NamedTuple):
     arm, other : int, and int or None
         The arm that was chosen, and the arm it is compared with; ``None`` for the mean of the
         others that could be picked (of the arm itself if there were none).
+    action, other_action : object
+        What the two are called: ids or labels, or the numbers of arms.
     values, other_values : ndarray of shape (features,)
         The features of both as they were given.
     contributions : Effects
@@ -80,14 +82,19 @@ class Explanation(NamedTuple):
     task : Effects
         The coefficients of the task: the change of the expected reward per unit of each feature.
     average : ndarray of shape (features,)
-        The coefficients of an average task, the mean of the prior.
+        The coefficients of an average task: the mean of the prior that the task had at the time
+        (``task.refresh()`` takes the newest one).
     level : float
         The probability of each interval.
+    what : str
+        What differences and coefficients are of: the expected reward or cost, or log-odds.
     """
 
     choice: str
     arm: int
     other: int | None
+    action: Any
+    other_action: Any
     values: Array
     other_values: Array
     contributions: Effects
@@ -97,22 +104,24 @@ class Explanation(NamedTuple):
     task: Effects
     average: Array
     level: float
+    what: str = "expected reward"
 
     def __repr__(self) -> str:
         """Both tables, the largest effects first."""
         versus = "beside the mean of the others"
         if self.other is not None:
-            versus = f"beside arm {self.other}"
+            versus = f"beside {arm_name(self.other, self.other_action)}"
         elif np.array_equal(self.values, self.other_values):
             versus = "was the only arm that could be picked"
         estimate, lower, upper = self.difference
         lines = [
-            f"{self.choice}: arm {self.arm} {versus} (intervals of {self.level:.0%})",
-            f"  expected reward {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
+            f"{self.choice}: {arm_name(self.arm, self.action)} {versus}"
+            f" (intervals of {self.level:.0%})",
+            f"  {self.what} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
             + ("" if self.bonus is None else f", bonus for being less known {self.bonus:+.4g}")
             + f", propensity {self.propensity:.3g}",
         ]
-        columns = ("feature", f"arm {self.arm}", "other", "contribution", "interval")
+        columns = ("feature", "chosen", "other", "contribution", "interval")
         order = [at for at in self.contributions.largest() if self.contributions.estimate[at]]
         parts = self.contributions
         lines += table(
@@ -145,6 +154,11 @@ class Explanation(NamedTuple):
             ],
         )
         return "\n".join(lines)
+
+
+def arm_name(arm: int, action: Any) -> str:
+    """An arm in a text: by what it is called, or by its number."""
+    return f"arm {arm}" if action == arm else f"{action!r}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -189,20 +203,22 @@ def explain_choice(
     y = rows[rivals].mean(0)
     quantile = float(ndtri(0.5 + level / 2.0))
     with state.lock:
-        features = state.reader.features
-    names = feature_names(features)
-    gap = rows[arm] - y
+        features, rewards = state.reader.features, state.ledger.rewards
+    names, sign = feature_names(features), rewards.sign
+    gap = sign * (rows[arm] - y)
     mean, half = moments(belief, gap[None], quantile)
     bonus = None
     if index is not None:
-        apart, size = index[arm] - index[rivals].mean() - mean[0], np.abs(index).max()
+        apart, size = sign * (index[arm] - index[rivals].mean()) - mean[0], np.abs(index).max()
         bonus = float(apart) if abs(apart) > 1e-12 * size else 0.0  # else it is rounding
-    given = units_matrix(features)
+    given = sign * units_matrix(features)
     average = belief.prior.belief()
     return Explanation(
         choice.id,
         arm,
         other,
+        choice.action,
+        None if other is None else decision.label(other),
         values_as_given(features, rows[arm]),
         values_as_given(features, y),
         effects(belief, names, np.diag(gap), quantile),
@@ -212,6 +228,7 @@ def explain_choice(
         effects(belief, names, given, quantile),
         average.predict(given),
         level,
+        rewards.explained,
     )
 
 

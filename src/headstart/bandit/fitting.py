@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,17 +16,26 @@ from headstart.bandit.observation import (
     read_weights,
     weighted_sums,
 )
+from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
-from headstart.features.conversion import Features, numeric_column
+from headstart.features.conversion import numeric_column
 from headstart.features.reader import ContextReader
+from headstart.model.evidence import Evidence
+from headstart.model.logistic import posterior_evidence
+from headstart.model.prior import Prior
 from headstart.records import Array
-from headstart.transfer.pooled_fit import fit_standardized, pool
+from headstart.transfer import Transfer
+from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
+from headstart.transfer.standardize import Units
 from headstart.transfer.task_order import ordered_partitions
 
 if TYPE_CHECKING:
+    from headstart.bandit.ledger.items import ItemLedger
     from headstart.bandit.state import BanditState
 
 __all__ = ["fit_rows"]
+
+CLICK_PASSES = 3  # over the rows of rewards of 0 and 1
 
 
 class Columns(NamedTuple):
@@ -56,6 +66,14 @@ class Columns(NamedTuple):
         if values.ndim != 1:
             raise InputError(f"column {name!r} must have one value per row; got {values.shape}")
         return values
+
+    def without(self, names: Collection[object]) -> dict[str, Any]:
+        """The other columns, as values of any type."""
+        return {
+            name: column.to_list() if hasattr(column, "to_list") else column
+            for name, column in self.columns.items()
+            if name not in names
+        }
 
     def feature(self, name: str) -> Array:
         """A column of numbers."""
@@ -92,18 +110,23 @@ def fit_rows(
                 f"transfer must learn from all rounds; {transfer!r} learns from forced rounds "
                 f"alone, which rows do not mark: use Gaussian(forced=False)"
             )
-        rows = read_rows(reader.features, frame, task, reward, weight, features)
+        items = None if ledger.items is None else ledger.items.copied()
+        rows = read_rows(reader, ledger.rewards, frame, task, reward, weight, features, items)
         names, packed = sums_by_task(rows, ledger.decay)
         partitions, ids = ordered_partitions(names, packed, reader.features.dim)
         intercept = reader.features.intercept
-        fit = fit_standardized(
-            transfer,
-            partitions,
-            pool(partitions),
-            noise,
-            intercept=intercept,
-            standardize=standardize,
-        )
+        if ledger.rewards.needs_belief:
+            tasks_rows = rows_by_task(rows, ledger.decay)
+            fit = fit_clicks(transfer, tasks_rows, pool(partitions), intercept, standardize)
+        else:
+            fit = fit_standardized(
+                transfer,
+                partitions,
+                pool(partitions),
+                noise,
+                intercept=intercept,
+                standardize=standardize,
+            )
         shift = scale = None
         if fit.units is not None:
             given = slice(reader.features.context_dim)
@@ -113,7 +136,14 @@ def fit_rows(
         twin = ledger.copied()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
-        new_reader = ContextReader(fitted)
+        if items is not None:
+            items.features = fitted
+            prior = transfer.prior(fit.state)
+            for name in items.tasks:
+                belief = prior.belief(twin.entries.evidence(name))
+                twin.changes.commit(*items.steps_to_close(name, belief))
+            twin.items = items
+        new_reader = ContextReader(fitted, encoder=reader.encoder)
         twin.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
             (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
@@ -131,12 +161,31 @@ class TaskRows(NamedTuple):
 
 
 def read_rows(
-    features: Features, frame: Any, task: object, reward: object, weight: object, named: Any
+    reader: ContextReader,
+    model: RewardModel,
+    frame: Any,
+    task: object,
+    reward: object,
+    weight: object,
+    named: Any,
+    items: ItemLedger | None,
 ) -> TaskRows:
-    """The rows of a frame, checked."""
+    """The rows of a frame, checked; ``items`` learns from them in their order."""
+    features = reader.features
     columns = Columns.of(frame)
-    ids, rewards = columns.array("task", task), columns.array("reward", reward)
+    ids = columns.array("task", task)
+    rewards = model.read_many(read_rewards(columns.array("reward", reward), len(ids)))
     others = {task, reward} | ({weight} if weight is not None else set())
+    weights = None if weight is None else columns.array("weight", weight)
+    if reader.encoder is not None:
+        if named is not None:
+            raise InputError("features must not be given: the schema says which columns are used")
+        values = rewards, read_weights(weights, len(ids))
+        writer = None
+        if items is not None:
+            writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
+        table = reader.encode(columns.without(others), writer, distinct=False)[0].table
+        return TaskRows(ids, features.transform(table), *values, features.names or ())
     if named is None:
         named = [name for name in columns.columns if name not in others]
     elif isinstance(named, (str, bytes)) or not isinstance(named, Sequence):
@@ -159,18 +208,26 @@ def read_rows(
     features = features._replace(names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
-    weights = None if weight is None else columns.array("weight", weight)
     return TaskRows(
         ids,
         features.transform(table),
-        read_rewards(rewards, len(ids)),
+        rewards,
         read_weights(weights, len(ids)),
         names,
     )
 
 
-def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
-    """The ids of the tasks, in the order of their first rows, and their packed evidence.
+class OneTask(NamedTuple):
+    """The rows of one task that have a positive weight."""
+
+    name: str
+    contexts: Array
+    rewards: Array
+    weights: Array
+
+
+def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
+    """The rows of every task, in the order of the tasks' first rows.
 
     Rows of weight 0 are left out, and so are tasks that have no others. With decay, a row counts
     less for every later one of its task.
@@ -184,19 +241,54 @@ def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
     codes = merged[codes]  # 7 and "7" are one task
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
-    found, packed = [], []
+    found = []
     for at, name in enumerate(names):
         own = order[edges[at] : edges[at + 1]]
+        own = own[rows.weights[own] > 0]
         weights = rows.weights[own]
         if decay < 1.0:
             weights = weights * decay_weights(weights, decay)
-        evidence, count = weighted_sums(rows.contexts[own], rows.rewards[own], weights)
-        if count:
-            found.append(name)
-            packed.append(evidence.pack())
+        if len(own):
+            found.append(OneTask(name, rows.contexts[own], rows.rewards[own], weights))
     if not found:
         raise InputError("weight must be above 0 in at least one row; got none")
-    return found, np.array(packed)
+    return found
+
+
+def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
+    """The ids of the tasks, in the order of their first rows, and their packed evidence."""
+    tasks = rows_by_task(rows, decay)
+    packed = [weighted_sums(task.contexts, task.rewards, task.weights)[0].pack() for task in tasks]
+    return [task.name for task in tasks], np.array(packed)
+
+
+def fit_clicks(
+    transfer: Transfer,
+    tasks: Sequence[OneTask],
+    pooled: Evidence,
+    intercept: bool,
+    standardize: bool,
+) -> PooledFit:
+    """Fit a transfer to rewards of 0 and 1, in a few passes over the rows.
+
+    Every pass expands the rewards of each task around its posterior under the prior of the pass
+    before; the first prior is N(0, I) in standardized features. The order of rows does not matter.
+    """
+    names, dim = [task.name for task in tasks], pooled.dim
+    units = Units.of(pooled, constant=pooled.dim - 1 if intercept else None)
+    prior = Prior(np.zeros(dim), units.matrix.T)
+    if standardize:
+        tasks = [task._replace(contexts=units.contexts(task.contexts)) for task in tasks]
+        prior = Prior.isotropic(dim)
+    for _ in range(CLICK_PASSES):
+        packed = [
+            posterior_evidence(prior, task.contexts, task.rewards, task.weights).pack()
+            for task in tasks
+        ]
+        partitions, _ = ordered_partitions(names, np.array(packed), dim)
+        state = transfer.refit_partitions(partitions, 1.0)
+        prior = transfer.prior(state).as_gaussian()
+    return PooledFit(state, pool(partitions), units if standardize else None, partitions)
 
 
 def task_name(id: Any) -> str:

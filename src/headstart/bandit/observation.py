@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +11,18 @@ from headstart import checks
 from headstart.bandit.ledger.additions import add_evidence
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE
+from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, find_fault
 from headstart.records import Array
 
 if TYPE_CHECKING:
+    from headstart.bandit.rewards import RewardModel
     from headstart.bandit.state import BanditState
 
 __all__ = [
     "add_task_evidence",
     "decay_weights",
+    "linearized_sums",
     "observe_rounds",
     "read_rewards",
     "read_weights",
@@ -34,17 +38,31 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
     with state.lock:
         ledger = state.ledger
         ledger.entry(name)
-        offer = state.reader.read(contexts)
+        items = None if ledger.items is None else ledger.items.copied()
+
+        def learn_items(labels: Sequence[Any], table: Array) -> None:
+            assert items is not None
+            count = len(table)
+            numbers = ledger.rewards.read_many(read_rewards(rewards, count))
+            items.learn_rows([name] * count, numbers, read_weights(weight, count), labels, table)
+
+        writer = None if items is None else learn_items
+        offer = state.reader.read(contexts, writer, distinct=False)
         rows = offer[1]
-        values = read_rewards(rewards, len(rows))
+        values = ledger.rewards.read_many(read_rewards(rewards, len(rows)))
         weights = read_weights(weight, len(rows))
         if ledger.decay < 1.0:
             weights = weights * decay_weights(weights, ledger.decay)
-        evidence, count = weighted_sums(rows, values, weights)
+        if ledger.rewards.needs_belief:
+            belief = ledger.belief_for(name, rows)
+            evidence, count = linearized_sums(ledger.rewards, belief, rows, values, weights)
+        else:
+            evidence, count = weighted_sums(rows, values, weights)
         if state.is_frozen:
             return False
         if count:
-            add_evidence(ledger, name, evidence, count, rows[weights > 0])
+            steps = [] if items is None else [(setattr, ledger, "items", items)]
+            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps)
         if state.reader.accept(offer, is_frozen=False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         return True
@@ -115,4 +133,24 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
     sums = Evidence.zero(rows.shape[1]).add_many(scaled, pulled, np.zeros(len(root), dtype=bool))
-    return sums.replace(rounds=float(weights[used].sum())), int(used.sum())
+    rounds = float(weights[used].sum())
+    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(root)
+
+
+def linearized_sums(
+    rewards: RewardModel, belief: BaseBelief, rows: Array, values: Array, weights: Array
+) -> tuple[Evidence, int]:
+    """The evidence of the rounds of a linear model that stand for rounds with weights, in order.
+
+    Also how many have a positive weight.
+    """
+    used = np.flatnonzero(weights > 0)
+    contexts, targets = np.empty((len(used), rows.shape[1])), np.empty(len(used))
+    for place, at in enumerate(used):
+        weight = float(weights[at])
+        context, target = rewards.linearize(belief, rows[at], float(values[at]), weight)
+        belief = belief.update(context, target)
+        contexts[place], targets[place] = context, target
+    sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets, np.zeros(len(used), dtype=bool))
+    rounds = float(weights[used].sum())
+    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from headstart import checks
 from headstart.bandit.report import Report, make_report
@@ -21,6 +22,12 @@ class BanditQueries:
     _state: BanditState
 
     @property
+    def schema(self) -> Any:
+        """The schema or the transformer that encodes contexts and actions; ``None`` for neither."""
+        encoder = self._state.reader.encoder
+        return None if encoder is None else encoder.schema
+
+    @property
     def transfer(self) -> Transfer:
         """How it learns a prior."""
         return self._state.ledger.prior_state.transfer
@@ -32,7 +39,7 @@ class BanditQueries:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features, if a data frame was passed."""
+        """The names of the features, from the schema or from a data frame that was passed."""
         return self._state.reader.features.names
 
     @property

@@ -26,7 +26,10 @@ class Report(Record):
     counted_tasks
         How many tasks the rest rests on: the finished ones, and the running ones that count.
     noise
-        R, the scale of the rewards' noise.
+        R, the scale of the rewards' noise; 1 where a logistic model stands for it.
+    rewards
+        What the rewards are, unless they are numbers to be made large. For a logistic model the
+        eigenvalues are variances of log-odds.
     rank, rank_interval
         The dimension of the subspace that tasks share and the least and the most that it may be;
         ``None`` where the transfer has none.
@@ -64,6 +67,8 @@ class Report(Record):
     effective_rank: float | None = None
     support: float | None = None
     counted_tasks: int = 0
+    rewards: str = ""
+    is_logistic: bool = False
     rank_interval: tuple[int, int] | None = None
     weights: dict[str, float] | None = None
 
@@ -73,8 +78,10 @@ class Report(Record):
             f"{self.rounds} rewards, {self.dim} features",
             f"learns by       {self.transfer}",
             f"chooses by      {self.rule}",
-            f"noise           R ≈ {self.noise:.4g}",
+            f"rewards         {self.rewards}" if self.rewards else "",
+            "" if self.is_logistic else f"noise           R ≈ {self.noise:.4g}",
         ]
+        lines = [line for line in lines if line]
         if self.rank is not None:
             share = "" if self.explained is None else f", {self.explained:.0%} of the variance"
             bounds = self.rank_interval
@@ -145,6 +152,8 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         effective_rank=explained.effective_rank,
         support=explained.support,
         counted_tasks=tasks,
+        rewards=ledger.rewards.describe(),
+        is_logistic=ledger.rewards.fixed_noise is not None,
         rank_interval=explained.rank_interval,
         weights=explained.weights,
     )

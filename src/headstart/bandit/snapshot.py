@@ -16,12 +16,16 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit import encoding, validation
+from headstart.bandit.item_files import pack_items, unpack_items
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
+from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.errors import FileError, HeadstartError, InputError
 from headstart.features.reader import ContextReader
+from headstart.features.transformer import encoder_from_dict
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, MixturePrior
@@ -56,7 +60,9 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
             "kind": "bandit",
             "transfer": encoding.encode(ledger.prior_state.transfer),
             "rule": encoding.encode(state.rule),
-            "noise": ledger.prior_state.noise,
+            "noise": None if ledger.rewards.fixed_noise else ledger.prior_state.noise,
+            "reward": ledger.rewards.name,
+            "minimize": ledger.rewards.minimize,
             "half_life": ledger.half_life,
             "cache_size": ledger.cache.size,
             "choice_window": ledger.choice_window,
@@ -64,11 +70,13 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
             "origin": state.origin.hex(),
             "frozen": state.is_frozen,
             "features": reader.features._asdict(),
+            "schema": None if reader.encoder is None else reader.encoder.to_dict(),
             "offer_count": reader.offer_count,
         }
         sizes = reader.sizes
         tensors: Tensors = {"sizes": np.vstack([sizes.counts, sizes.log_sums, sizes.origin])}
-        for part in (pack_entries(ledger), pack_prior(ledger.prior_state), pack_cache(ledger)):
+        packed = pack_entries(ledger), pack_prior(ledger.prior_state), pack_cache(ledger)
+        for part in (*packed, pack_items(ledger.items)):
             header |= part[0]
             tensors |= part[1]
         return header, tensors
@@ -152,14 +160,16 @@ def prefixed(name: str, part: Any) -> Tensors:
     return {f"{name}.{inner}": array for inner, array in flatten(part).items()}
 
 
-def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | None) -> BanditState:
+def unpack(
+    path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | None, schema: Any = None
+) -> BanditState:
     """The state that a file holds."""
     header, tensors = tensor_file.read(path, rows={"evidence", "removals"})
     kind = header.get("kind") if isinstance(header, dict) else type(header).__name__
     if kind != "bandit":
         raise FileError(f"path {str(path)!r} must hold a bandit; it holds {checks.describe(kind)}")
     try:
-        return unpack_state(header, tensors, transfer, rule)
+        return unpack_state(header, tensors, transfer, rule, schema)
     except FileError as error:
         raise FileError(f"path {str(path)!r}: {error}") from None
     except HeadstartError as error:
@@ -172,7 +182,11 @@ def unpack(path: tensor_file.PathLike, transfer: Transfer | None, rule: Rule | N
 
 
 def unpack_state(
-    header: Header, tensors: dict[str, Any], transfer: Transfer | None, rule: Rule | None
+    header: Header,
+    tensors: dict[str, Any],
+    transfer: Transfer | None,
+    rule: Rule | None,
+    schema: Any = None,
 ) -> BanditState:
     """The state that a header and arrays describe."""
     if transfer is None:
@@ -184,30 +198,37 @@ def unpack_state(
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule", rule)
     features = validation.parse_features(header["features"])
+    encoder = encoder_from_dict(header.get("schema"), schema)
+    validation.check_encoder(encoder, features)
     validation.check_dimension(features.dim, transfer, tensors.values())
-    noise, half_life = header["noise"], header["half_life"]
+    rewards = reward_model(header.get("reward", "number"), header.get("minimize", False))
+    noise = rewards.check_noise("auto" if header["noise"] is None else header["noise"])
+    half_life = header["half_life"]
     ledger = Ledger(
         features.dim,
         transfer,
-        None if noise is None else checks.positive("noise", noise),
+        noise,
         checks.integer("cache_size", header["cache_size"], 1),
         checks.integer("choice_window", header["choice_window"], 1),
         None if half_life is None else checks.positive("half_life", half_life),
+        rewards,
     )
     prior_state = ledger.prior_state
-    rule.check_bandit(
-        transfer.prior(prior_state.state), transfer, prior_state.noise, ledger.half_life
-    )
+    rewards.check_rule(rule)
+    rule.check_bandit(transfer.prior(prior_state.state), transfer, noise, ledger.half_life)
     parts = group_by_part(tensors)
     unpack_entries(ledger, header, tensors["evidence"], parts["task"])
     templates = unpack_prior(prior_state, header, tensors["removals"], parts)
     unpack_cache(ledger, header, parts, templates)
+    ledger.items = new_items(encoder, features, rewards)
+    if ledger.items is not None:
+        unpack_items(ledger.items, header, parts["items"], ledger.entries)
     sizes = validation.parse_sizes(tensors["sizes"], features.context_dim)
     offer_count = validation.check_count("offer_count", header["offer_count"])
     return BanditState(
         ledger,
         rule,
-        ContextReader(features, sizes, offer_count),
+        ContextReader(features, sizes, offer_count, encoder),
         validation.parse_seed(header["seed"]),
         validation.parse_key(header["origin"]),
         is_frozen=checks.flag("frozen", header["frozen"]),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from headstart import checks
 from headstart.bandit.batch import (
     Choices,
-    Decision,
     check_k,
     check_tables,
     decide_many,
@@ -22,17 +18,20 @@ from headstart.bandit.batch import (
     read_tables,
 )
 from headstart.bandit.choice import Choice, check_choice, choice_id
+from headstart.bandit.decision import Decision, make_choices
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
-from headstart.features.conversion import MAX_VALUE, Features, allowed_arms, check_reward
-from headstart.features.reader import ContextReader
+from headstart.features.conversion import Features, allowed_arms
+from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.schema.encoder import EncodedRows
+from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
-from headstart.records import Array, set_read_only
-from headstart.rules import Rule
+from headstart.records import Array
+from headstart.rules import Pick, Rule
 
 __all__ = ["BanditState"]
 
@@ -92,7 +91,7 @@ class BanditState:
         with self.lock:
             self.ledger.finish()
             shared = {name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")}
-            return shared | {"ledger": self.ledger.copied(), "reader": copy.copy(self.reader)}
+            return shared | {"ledger": self.ledger.copied(), "reader": self.reader.copied()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -106,7 +105,7 @@ class BanditState:
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
-            self.reader = ContextReader(features)
+            self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
                 self.ledger.prior_state.restore(base=fit, state=fit.state)
@@ -178,9 +177,21 @@ class BanditState:
         with self.lock:
             self.ledger.entry(name)
             features = self.reader.features
-            rows = features.transform(features.read(contexts)[0])
+            if self.reader.encoder is None:
+                given = features.read(plain_contexts(contexts))[0]
+            else:
+                given = self.encode(name, contexts).table
+            rows = features.transform(given)
             with self.ledger.prior_state.preserved():
                 return self.ledger.belief_for(name, rows), rows
+
+    def encode(self, name: str, contexts: Any) -> EncodedRows:
+        """The rows of actions, as a task would choose from them now."""
+        with self.lock:
+            self.ledger.entry(name)
+            if self.reader.encoder is None:
+                raise HeadstartError("the bandit has no schema: contexts are taken as they are")
+            return self.reader.encode(contexts, self.ledger.item_writer(name))[0]
 
     def refresh(self, name: str) -> None:
         """Let a running task take the newest prior."""
@@ -215,9 +226,11 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
-            offer = self.reader.read(contexts)
+            offer = self.reader.read(contexts, ledger.item_writer(name))
             given, rows = offer[:2]
-            allowed = None if exclude is None else allowed_arms(exclude, len(rows))
+            allowed = None
+            if exclude is not None:
+                allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
@@ -240,18 +253,10 @@ class BanditState:
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
-        features, choices = self.reader.features, []
-        arms: list[int] = []
-        for arm, score, forced in picks:
-            place = self.seed, key, position, allowed, tuple(arms)
-            decision = Decision(rule, belief, rows, *place)
-            row = set_read_only(rows[arm].copy())
-            context = row[: features.context_dim]
-            if features.scale is not None:
-                context = set_read_only(given[arm].copy())
-            which = name, number + len(arms), bool(forced)
-            choices.append(Choice(arm, score, *which, context, self.origin, decision, epoch, row))
-            arms.append(arm)
+        place = self.seed, key, position, allowed
+        decision = Decision(rule, belief, rows, *place, labels=offer.labels)
+        which = name, number, epoch
+        choices = make_choices(decision, picks, given, which, self.origin, ledger.rewards.score)
         return choices[0] if k is None else choices
 
     def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
@@ -259,7 +264,8 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             ledger.finish()
-            offer, allowed = read_tables(self.reader, contexts, exclude, len(names))
+            writers = [ledger.item_writer(name) for name in names]
+            offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
             check_tables(rule, offer[0], allowed)
             given, tables = offer[:2]
             for name in names:
@@ -278,21 +284,21 @@ class BanditState:
                 streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
-            arms, scores, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            scores = ledger.rewards.score(indices)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
 
         def make(at: int) -> Choice:
-            arm, key, position = int(arms[at]), streams[at].key, streams[at].place
-            rows = tables[at]
-            decision = Decision(rule, beliefs[at], rows, self.seed, key, position, allowed[at])
-            context, row = set_read_only(given[at][arm].copy()), set_read_only(rows[arm].copy())
-            place = names[at], numbers[at], bool(forced[at])
-            return Choice(
-                arm, float(scores[at]), *place, context, self.origin, decision, epoch, row
-            )
+            place = self.seed, streams[at].key, streams[at].place, allowed[at]
+            labels = offer.labels and offer.labels[at]
+            decision = Decision(rule, beliefs[at], tables[at], *place, labels=labels)
+            picks = [Pick(int(arms[at]), float(indices[at]), forced[at])]
+            which = names[at], numbers[at], epoch
+            key, score = self.origin, ledger.rewards.score
+            return make_choices(decision, picks, given[at], which, key, score)[0]
 
         return Choices(arms, scores, names, make)
 
@@ -344,11 +350,11 @@ class BanditState:
             raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
         if task is not None and name != task:
             raise ChoiceError(f"choice {choice.id} belongs to task {name!r}, not {task!r}")
-        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
-            reward = check_reward(reward)
+        reward = self.ledger.rewards.read(reward)
         if self.ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
-        return name, epoch, number, row, float(reward), choice.forced
+        item = None if self.ledger.items is None else item_key(choice.action)
+        return name, epoch, number, row, reward, choice.forced, item
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""
@@ -366,7 +372,7 @@ class BanditState:
                 raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
             choice = Choice.from_token(token, self.origin)
             check_choice(choice, self.origin, self.reader.features.context_dim)
-            reward = check_reward(reward)
+            self.ledger.rewards.read(reward)
             if choice.task not in entries:
                 if choice.number < entries.first_number:
                     raise TaskError(f"task {choice.task!r} of choice {choice.id} was deleted")

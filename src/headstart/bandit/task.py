@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-import numpy as np
-
 from headstart import checks
+from headstart.features.reader import request_of
 from headstart.records import Array
 
 if TYPE_CHECKING:
@@ -82,20 +81,47 @@ class Task:
         return self._state.belief(self._id)
 
     @overload
-    def choose(self, contexts: Any, exclude: Any = None, *, k: None = None) -> Choice: ...
-    @overload
-    def choose(self, contexts: Any, exclude: Any = None, *, k: int) -> list[Choice]: ...
     def choose(
-        self, contexts: Any, exclude: Any = None, *, k: int | None = None
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: None = None,
+    ) -> Choice: ...
+    @overload
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int,
+    ) -> list[Choice]: ...
+    def choose(
+        self,
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int | None = None,
     ) -> Choice | list[Choice]:
         """Choose one of the arms on offer, or several different ones.
 
         Parameters
         ----------
         contexts : array_like of shape (K, dim), or data frame
-            One row of features per arm.
-        exclude : sequence of int or of bool, default None
-            Arms that must not be picked: row numbers, or a mask.
+            One row of features per arm. With a schema, the actions.
+        exclude : sequence of int, of bool or of ids, default None
+            Arms that must not be picked: row numbers, a mask, or ids of actions.
+        context : dict, optional
+            With a schema, the fields of the context by name. They may be columns of a frame of
+            actions instead.
+        actions : list of dict, data frame, array with names, or list of ids, optional
+            With a schema, the actions on offer: each a dict of its fields and its ``id``, or a row.
         k : int, optional
             How many arms to pick, for example the length of a list that is shown.
 
@@ -119,7 +145,25 @@ class Task:
         >>> task.learn(choices, [0.0, 1.0])
         True
         """
-        return self._state.choose(self._id, contexts, exclude, k)
+        return self._state.choose(self._id, request_of(contexts, context, actions), exclude, k)
+
+    def encode(self, contexts: Any = None, *, context: Any = None, actions: Any = None) -> Any:
+        """The rows that the schema makes of actions, as the task would choose from them now.
+
+        ``choose`` accepts them in place of the actions and decides on them as they are, so that a
+        decision can be repeated when more is known of the items.
+
+        Parameters
+        ----------
+        contexts, context, actions
+            As for :meth:`choose`.
+
+        Returns
+        -------
+        EncodedRows
+            With ``table``, an array of shape (K, dim), and ``labels``, the ids of the actions.
+        """
+        return self._state.encode(self._id, request_of(contexts, context, actions))
 
     def learn(self, choice: Any, reward: Any) -> bool:
         """Learn the reward of a choice of this task, or of several.
@@ -130,8 +174,9 @@ class Task:
         ----------
         choice : Choice, str, or a sequence of these
             A choice or its token.
-        reward : float, or a sequence of float
-            A finite number, or as many as there are choices.
+        reward : float or bool, or a sequence of these
+            A finite number (0 or 1 with ``reward="binary"``, a cost with ``minimize=True``), or as
+            many as there are choices.
 
         Returns
         -------
@@ -181,13 +226,24 @@ class Task:
 
         return observe_rounds(self._state, self._id, contexts, rewards, weight)
 
-    def predict(self, contexts: Any, level: float = 0.95, *, of_reward: bool = False) -> Prediction:
+    def predict(
+        self,
+        contexts: Any = None,
+        level: float = 0.95,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        of_reward: bool = False,
+    ) -> Prediction:
         """Expected rewards of arms, with intervals.
+
+        With ``reward="binary"`` they are probabilities of a reward of 1, and intervals of single
+        rewards begin and end at 0 or 1. With ``minimize=True`` they are expected costs.
 
         Parameters
         ----------
-        contexts : array_like of shape (K, dim), or data frame
-            One row of features per arm.
+        contexts, context, actions
+            As for :meth:`choose`.
         level : float, default 0.95
             The probability with which an interval contains the expected reward.
         of_reward : bool, default False
@@ -201,11 +257,10 @@ class Task:
 
         level = checks.fraction("level", level, open_ends=True)
         of_reward = checks.flag("of_reward", of_reward)
-        belief, rows = self._state.belief_for(self._id, contexts)
-        mean, width = belief.predict(rows), belief.width(rows)
-        spread = belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
-        half = float(ndtri(0.5 + level / 2.0)) * spread
-        return Prediction(mean, mean - half, mean + half, level)
+        belief, rows = self._state.belief_for(self._id, request_of(contexts, context, actions))
+        quantile = float(ndtri(0.5 + level / 2.0))
+        interval = self._state.ledger.rewards.interval(belief, rows, quantile, of_reward)
+        return Prediction(*interval, level)
 
     def explain(
         self, choice: Choice, *, against: int | str = "runner-up", level: float = 0.95
@@ -241,9 +296,9 @@ class Task:
         >>> task.explain(task.choose([[1.0, 0.5], [0.0, 1.0]]))
         ann#0: arm 0 beside arm 1 (intervals of 95%)
           expected reward +1.756 [+1.029, +2.483], bonus for being less known +0, propensity 1
-          feature  arm 0  other  contribution            interval
-          x0           1      0        +1.608   [+0.4323, +2.784]
-          x1         0.5      1       +0.1483  [-0.4396, +0.7362]
+          feature  chosen  other  contribution            interval
+          x0            1      0        +1.608   [+0.4323, +2.784]
+          x1          0.5      1       +0.1483  [-0.4396, +0.7362]
         what sets the task apart: coefficients beside those of an average task
           feature       task          interval  average  difference
           x0           1.608   [0.4323, 2.784]        0      +1.608

@@ -25,6 +25,7 @@ from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.features.sizes import UsualSizes
+from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, find_fault, packed_size
@@ -141,6 +142,12 @@ def parse_features(value: object) -> Features:
             for number in check_list(f"features.{name}", value[name], dim):
                 check(f"features.{name}", number)
     return features
+
+
+def check_encoder(encoder: AnyEncoder | None, features: Features) -> None:
+    """Refuse a schema whose columns are not the features."""
+    if encoder is not None and encoder.feature_names != features.names:
+        raise InputError("schema must have the columns that features names; got others")
 
 
 def parse_sizes(array: npt.NDArray[Any], dim: int) -> UsualSizes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headstart import checks
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
     Interrupted,
@@ -90,8 +91,8 @@ def fit(
     reward: RewardColumn,
     features: FeatureColumns,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="File for the bandit, to be read by headstart.load.")
-    ] = Path("prior.headstart"),
+        str, typer.Option("--out", "-o", help="Path or URL for the bandit (headstart.load).")
+    ] = "prior.headstart",
     weight: WeightColumn = None,
     timestamp: TimeOfRepeats = None,
     round_id: RoundOfRepeats = None,
@@ -103,6 +104,9 @@ def fit(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
+    reward_model: Annotated[
+        str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
+    ] = "number",
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -114,7 +118,13 @@ def fit(
     standardize: Standardize = True,
     cluster: Cluster = None,
     workers: Workers = None,
-    memory: Annotated[str, typer.Option(help="Memory limit; beyond it, disk is used.")] = "2GiB",
+    memory: Annotated[
+        str,
+        typer.Option(help="Memory limit (on a cluster: of each worker); beyond it, disk."),
+    ] = "2GiB",
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Folder or URL for checkpoints; by default beside --out.")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume/--afresh", help="Resume an interrupted fit, or start again.")
     ] = True,
@@ -122,49 +132,55 @@ def fit(
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Columns, Logs
+    from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST, bytes_from, transfer_from
     from headstart.fleet.fit import fit as run
-    from headstart.fleet.summing.checkpoint import check_target, forget, kept_in, locked
+    from headstart.fleet.summing.checkpoint import (
+        checkpointed_rows,
+        lock_folder,
+        remove_checkpoint,
+    )
+    from headstart.fleet.target import Target
 
-    check_local(out)
     how, room = transfer_from(transfer), bytes_from(memory)
+    is_binary = check_reward_model(reward_model, noise, cluster)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
     columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
     options = storage_options(storage)
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
-    check_target(out, rows)
-    folder = out.with_name(out.name + ".partial")
-    if not resume and folder.exists():
-        with locked(folder):
-            forget(folder)
-    before = kept_in(folder)
+    Target(out, rows)
+    place = out + ".partial" if checkpoint is None else checkpoint
+    if not resume:
+        with lock_folder(place, options):
+            remove_checkpoint(place, options)
+    before = checkpointed_rows(place, options)
     if not as_json:
         print_notes(rows)
         if before:
-            warn(f"Resuming: {before:,} rows were read before, and are in {str(folder)!r}.")
+            warn(f"Resuming: {before:,} rows were read before, and are in {place!r}.")
     with (
-        reporting_interrupt(folder),
+        reporting_interrupt(place, options),
         progress_bars(quiet=as_json) as bar,
         bar("reading", progress_unit(rows)) as reading,
         bar("fitting") as fitting,
     ):
         stages = {"reading": reading, "fitting": fitting}
-        found = run(
-            rows,
-            how,
-            noise=noise,
-            intercept=intercept,
-            standardize=standardize,
-            out=out,
-            keep_tasks=keep_tasks,
-            cluster=cluster,
-            workers=workers,
-            memory=room,
-            resume=folder,
-            progress=None if as_json else lambda what, done, all: stages[what](done, all),
-        )
-    summary = {**found.summary(), "out": str(out)}
+        shared: dict[str, Any] = {
+            "intercept": intercept,
+            "standardize": standardize,
+            "out": out,
+            "keep_tasks": keep_tasks,
+            "memory": room,
+            "progress": None if as_json else lambda what, done, all: stages[what](done, all),
+        }
+        if is_binary:
+            found = fit_click_logs(rows, how, **shared)
+        else:
+            found = run(
+                rows, how, noise=noise, cluster=cluster, workers=workers, checkpoint=place, **shared
+            )
+    summary = {**found.summary(), "out": out}
     if before:
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
     notes = summary.pop("notes", [])
@@ -314,6 +330,19 @@ def progress_unit(logs: Logs) -> str:
     return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
+def check_reward_model(reward_model: str, noise: float | None, cluster: str | None) -> bool:
+    """Whether rewards are binary; refused together with what is not for them."""
+    from headstart.bandit.rewards import REWARD_MODELS
+
+    checks.one_of("reward-model", reward_model, REWARD_MODELS)
+    if reward_model == "number":
+        return False
+    for name, value in (("noise", noise), ("cluster", cluster)):
+        if value is not None:
+            raise checks.refuse(f"--{name}", f"left out with --reward-model {reward_model}", value)
+    return True
+
+
 def check_local(out: Path) -> None:
     """Refuse a URL for results."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
@@ -322,23 +351,23 @@ def check_local(out: Path) -> None:
 
 
 @contextlib.contextmanager
-def reporting_interrupt(folder: Path) -> Iterator[None]:
+def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
     """After Ctrl-C, say what was stored; an empty folder is removed."""
-    from headstart.fleet.summing.checkpoint import kept_in, tidy
+    from headstart.fleet.summing.checkpoint import checkpointed_rows, remove_unused
 
     try:
         yield
     except KeyboardInterrupt:
-        tidy(folder)
-        rows = kept_in(folder)
+        remove_unused(place, storage)
+        rows = checkpointed_rows(place, storage)
         if not rows:
             raise Interrupted("nothing was read far enough to be kept.") from None
         raise Interrupted(
-            f"the {rows:,} rows read so far are kept in {str(folder)!r}: the same command resumes "
-            f"from there (--afresh starts again)."
+            f"the {rows:,} rows read so far are kept in {place!r}: the same command resumes from "
+            f"there (--afresh starts again)."
         ) from None
     except BaseException:
-        tidy(folder)
+        remove_unused(place, storage)
         raise
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,15 +169,24 @@ def numeric_column(column: Any, name: str) -> Array:
     return values.astype(np.float64)
 
 
-def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
-    """Which arms may be picked: all but the rows in ``exclude``.
+def allowed_arms(
+    exclude: Any, arms: int, ids: Sequence[Any] | None = None
+) -> npt.NDArray[np.bool_] | None:
+    """Which arms may be picked: all but those in ``exclude``, given by row or by id.
+
+    Texts are ids. Whole numbers are ids where ``ids`` are whole numbers, and rows otherwise.
 
     >>> allowed_arms([0, 2], 4)
     array([False,  True, False,  True])
+    >>> allowed_arms(["tea"], 2, ["tea", "coffee"])
+    array([False,  True])
     """
     if exclude is None:
         return None
     want = f"row numbers from 0 to {arms - 1}, or a mask of {arms} booleans"
+    if ids is not None:
+        want += ", or ids of actions on offer"
+        exclude = rows_of_ids(exclude, ids)
     if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
         raise checks.refuse("exclude", want, exclude)
     if checks.has_masked(exclude):
@@ -201,6 +210,30 @@ def allowed_arms(exclude: Any, arms: int) -> npt.NDArray[np.bool_] | None:
     if not allowed.any():
         raise InputError(f"exclude must leave at least one arm; got all {arms} of them")
     return allowed
+
+
+def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
+    """The rows of the actions with these ids; what is no list of ids is returned as it is."""
+    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
+        return exclude
+    listed = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
+    by_number = not any(isinstance(id, str) for id in ids)
+    if any(isinstance(item, (bool, np.bool_)) for item in listed):
+        return exclude
+    if not any(isinstance(item, str) or by_number for item in listed):
+        return exclude
+    places = {id: row for row, id in enumerate(ids)}
+    rows = []
+    for item in listed:
+        if not isinstance(item, str) and not by_number:
+            rows.append(item)
+            continue
+        if not isinstance(item, Hashable) or item not in places:
+            raise InputError(
+                f"exclude must hold ids of actions on offer; got {checks.describe(item)}"
+            )
+        rows.append(places[item])
+    return rows
 
 
 def check_reward(value: Any) -> float:

@@ -2,45 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.features.conversion import Features
+from headstart import checks
+from headstart.errors import InputError
+from headstart.features.conversion import MAX_SQUARES, Features
+from headstart.features.schema.encoder import EncodedRows
 from headstart.features.sizes import UsualSizes
+from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
 
-__all__ = ["ContextReader", "Offer"]
+__all__ = ["ContextReader", "Offer", "Request", "plain_contexts", "request_of", "requests_of"]
 
 FIRST_OFFERS = 16  # offers that the usual sizes are computed from; later, every power of two
 
+#: Writes what is known of items, given by the keys of their ids, into the last columns of a table.
+ItemWriter = Callable[[Sequence[Any], Array], None]
 
-#: The contexts as they were passed and as the model sees them (in a new array), and the names and
-#: the usual sizes of features from now on.
-Offer = tuple[Array, Array, tuple[str, ...] | None, UsualSizes]
+
+class Request(NamedTuple):
+    """What a caller of ``choose`` has passed by name: a context and the actions on offer."""
+
+    context: Any
+    actions: Any
+
+
+class Offer(NamedTuple):
+    """What is on offer, as it was read.
+
+    Attributes
+    ----------
+    given, rows
+        The contexts as they were passed or encoded, and as the model sees them (in a new array).
+        Of several tasks, one table for each.
+    names, sizes
+        The names and the usual sizes of features from now on.
+    labels, has_ids
+        What the arms are called, and whether those are ids that were given; ``None`` where arms
+        are row numbers. Of several tasks, the labels of each.
+    """
+
+    given: Any
+    rows: Any
+    names: tuple[str, ...] | None
+    sizes: UsualSizes
+    labels: Any = None
+    has_ids: bool = False
 
 
 class ContextReader:
-    """Checks contexts and transforms them, and remembers names and usual sizes of features."""
+    """Checks contexts and transforms them, and remembers names and usual sizes of features.
+
+    With an ``encoder`` (of a schema), contexts and actions are encoded first.
+    """
 
     def __init__(
-        self, features: Features, sizes: UsualSizes | None = None, offer_count: int = 0
+        self,
+        features: Features,
+        sizes: UsualSizes | None = None,
+        offer_count: int = 0,
+        encoder: AnyEncoder | None = None,
     ) -> None:
         self.features = features
+        self.encoder = encoder
+        # Columns that the encoder makes itself, such as those of items, cannot be far out either.
+        self.is_bounded = np.full(features.context_dim, encoder is not None)
+        if encoder is not None:
+            self.is_bounded[: encoder.width] = encoder.is_bounded
         self.offer_count = offer_count
         self.set_sizes(sizes or UsualSizes.zero(features.context_dim))
+
+    def copied(self) -> ContextReader:
+        """A reader of its own, with the same content."""
+        encoder = None if self.encoder is None else encoder_of(self.encoder.schema)
+        return ContextReader(self.features, self.sizes, self.offer_count, encoder)
 
     def set_sizes(self, sizes: UsualSizes) -> None:
         """Set the usual sizes of the features."""
         self.sizes, self.limits = sizes, sizes.limits
+        self.limits[self.is_bounded] = np.inf
         self.max_squares = float(self.limits.min()) ** 2  # no sum of squares is below its terms
         self.usual_sizes = sizes.usual(self.features)
 
-    def read(self, contexts: Any) -> Offer:
-        """The contexts of one task, shape ``(K, context_dim)``."""
+    def read(
+        self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
+    ) -> Offer:
+        """The contexts of one task, shape ``(K, context_dim)``; with ``distinct``, no id twice."""
+        if self.encoder is not None:
+            encoded, squares = self.encode(contexts, write_items, distinct=distinct)
+            given, sizes = encoded.table, self.check_sizes(encoded.table, squares)
+            rows = self.features.transform(given)
+            return Offer(given, rows, self.features.names, sizes, encoded.labels, encoded.has_ids)
+        contexts = plain_contexts(contexts)
         given, squares, names = self.features.read(contexts)
         sizes = self.check_sizes(given, squares)
-        return given, self.features.transform(given), names, sizes
+        labels = None
+        if hasattr(contexts, "columns") and hasattr(contexts, "index"):
+            labels = contexts.index.to_list()
+        return Offer(given, self.features.transform(given), names, sizes, labels)
+
+    def encode(
+        self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
+    ) -> tuple[EncodedRows, float]:
+        """Contexts and actions by the schema, and the sum of squares of their rows."""
+        assert self.encoder is not None
+        request = contexts if type(contexts) is Request else Request(None, contexts)
+        if isinstance(request.actions, EncodedRows):
+            encoded = self.check_encoded(request)
+        else:
+            extra = self.features.context_dim - self.encoder.width
+            encoded = self.encoder.encode(*request, extra, distinct=distinct)
+            if write_items is not None:
+                write_items(encoded.labels or (), encoded.table)
+        squares = float(np.vdot(encoded.table, encoded.table))
+        if not squares <= MAX_SQUARES:
+            self.features.check(encoded.table)
+        return encoded, squares
+
+    def check_encoded(self, request: Request) -> EncodedRows:
+        """Rows that were encoded before: to be decided on as they are."""
+        encoded: EncodedRows = request.actions
+        if request.context is not None:
+            raise InputError("context must not be given together with rows that are encoded")
+        table = checks.finite_array("actions", encoded.table, "rows that were encoded", ndim=2)
+        self.features.check(table)
+        return encoded._replace(table=np.array(table, dtype=np.float64, order="C"))
 
     def read_many(self, contexts: Any, tasks: int) -> Offer:
         """The contexts of several tasks, shape ``(tasks, K, context_dim)``."""
@@ -48,7 +137,24 @@ class ContextReader:
         if tasks:
             flat = given.reshape(-1, self.features.context_dim)
             sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
-        return given, self.features.transform(given), self.features.names, sizes
+        return Offer(given, self.features.transform(given), self.features.names, sizes)
+
+    def read_requests(
+        self, requests: Sequence[Request], write_items: Sequence[ItemWriter | None]
+    ) -> Offer:
+        """What is on offer to several tasks, by the schema."""
+        tables = [
+            self.encode(request, writer)[0]
+            for request, writer in zip(requests, write_items, strict=True)
+        ]
+        given = [encoded.table for encoded in tables]
+        rows, sizes = [self.features.transform(table) for table in given], self.sizes
+        if given:
+            flat = np.concatenate(given)
+            sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
+        labels = [encoded.labels for encoded in tables]
+        has_ids = any(encoded.has_ids for encoded in tables)
+        return Offer(given, rows, self.features.names, sizes, labels, has_ids)
 
     def check_sizes(self, contexts: Array, squares: float) -> UsualSizes:
         """The usual sizes from now on; contexts with values far out are refused.
@@ -59,6 +165,8 @@ class ContextReader:
         due = count < FIRST_OFFERS or count & (count - 1) == 0
         if not due and (squares <= self.max_squares or (np.abs(contexts) <= self.limits).all()):
             return sizes
+        if self.encoder is not None:
+            contexts = np.where(self.is_bounded, 0.0, contexts)
         updated = sizes.update(contexts, self.features)
         return updated if due else sizes
 
@@ -67,11 +175,65 @@ class ContextReader:
 
         As long as learning is frozen, they do not.
         """
-        _, _, names, sizes = offer
         self.offer_count += 1
-        if names is not self.features.names:
-            self.features = self.features._replace(names=names)
-        if sizes is self.sizes or is_frozen:
+        if offer.names is not self.features.names:
+            self.features = self.features._replace(names=offer.names)
+        if offer.sizes is self.sizes or is_frozen:
             return False
-        self.set_sizes(sizes)
+        self.set_sizes(offer.sizes)
         return True
+
+
+def request_of(contexts: Any, context: Any, actions: Any) -> Any:
+    """What was passed to ``choose``: contexts as they are, or a context and actions by name."""
+    if context is None and actions is None:
+        if contexts is None:
+            raise InputError("contexts must be given, or actions; got None")
+        return contexts
+    if actions is None:
+        return Request(context, contexts)
+    if contexts is not None:
+        raise InputError("contexts and actions must not both be given: they say the same")
+    return Request(context, actions)
+
+
+def requests_of(tasks: int, contexts: Any, context: Any, actions: Any) -> list[Request]:
+    """What was passed to ``choose_many`` of a bandit with a schema, one request for each task."""
+    actions = contexts if actions is None else actions
+    if actions is None:
+        raise InputError("actions must be given: what is on offer to each task")
+    contexts_by_task = [context] * tasks
+    if context is not None and not isinstance(context, Mapping):
+        contexts_by_task = listed("context", context, tasks, "a dict, or one for each task")
+    if is_one_offer(actions):
+        return [Request(each, actions) for each in contexts_by_task]
+    want = "what is on offer to each task, or to all of them"
+    pairs = zip(contexts_by_task, listed("actions", actions, tasks, want), strict=True)
+    return [Request(*pair) for pair in pairs]
+
+
+def is_one_offer(actions: Any) -> bool:
+    """Whether actions are those of one decision: a frame, or dicts or ids, not lists of them."""
+    if not isinstance(actions, (list, tuple)):
+        return True
+    return any(isinstance(each, (Mapping, str)) or checks.is_whole(each) for each in actions[:1])
+
+
+def listed(name: str, value: Any, count: int, want: str) -> list[Any]:
+    """A list with one entry for each task."""
+    if not isinstance(value, (list, tuple)) or len(value) != count:
+        got = f"{len(value)}" if isinstance(value, (list, tuple)) else checks.describe(value)
+        raise InputError(f"{name} must be {want} ({count} of them); got {got}")
+    return list(value)
+
+
+def plain_contexts(contexts: Any) -> Any:
+    """What was passed to a bandit without a schema, which takes contexts as they are."""
+    if type(contexts) is not Request:
+        return contexts
+    if contexts.context is not None:
+        raise InputError(
+            "context must be part of the rows, or the bandit must have a schema: "
+            "headstart.Bandit(headstart.Schema(…))"
+        )
+    return contexts.actions

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from headstart import checks
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.report import Report
-from headstart.errors import FileError, InputError
+from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
+from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
-from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import check_target, forget, locked
+from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
+from headstart.fleet.summing.merging import Partition
 from headstart.fleet.summing.outliers import oddities
 from headstart.fleet.summing.passes import one_blas_thread
-from headstart.fleet.summing.shelf import Portion
 from headstart.fleet.summing.standardize import Units
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.model.evidence import Evidence
+from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.fleet.target import Target
+from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import (
@@ -41,7 +45,7 @@ from headstart.transfer import (
     Subspace,
     Transfer,
 )
-from headstart.transfer.pooled_fit import fit_standardized, pool
+from headstart.transfer.pooled_fit import fit_standardized
 
 __all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
 
@@ -75,6 +79,8 @@ class Fitted(NamedTuple):
         Every task's own evidence, where it was asked for, of features in their units.
     notes
         What is odd about the logs: a single task, rewards that are all alike.
+    reward
+        What rewards are, as in :class:`~headstart.Bandit`.
     """
 
     transfer: Transfer
@@ -89,8 +95,9 @@ class Fitted(NamedTuple):
     weightless: int
     feature_names: tuple[str, ...]
     seconds: float
-    kept: list[Portion] | None = None
+    kept: list[Partition] | None = None
     notes: tuple[str, ...] = ()
+    reward: str = "number"
 
     @property
     def prior(self) -> Any:
@@ -109,6 +116,7 @@ class Fitted(NamedTuple):
             shift, scale = (
                 tuple(part[:given].tolist()) for part in (self.units.shift, self.units.scale)
             )
+        kept = None if self.kept is None else [(ids.to_pylist(), rows) for ids, rows in self.kept]
         return Bandit.from_fit(
             BaseFit(self.state, float(self.tasks), self.pooled),
             Features(given, self.feature_names, self.intercept, shift, scale),
@@ -116,7 +124,8 @@ class Fitted(NamedTuple):
             rule,
             "auto" if self.noise is None else self.noise,
             seed,
-            tasks=self.kept,
+            tasks=kept,
+            reward=self.reward,
         )
 
     def report(self) -> Report:
@@ -137,6 +146,7 @@ class Fitted(NamedTuple):
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
             "transfer": repr(self.transfer),
+            "reward_model": self.reward,
             "noise": report.noise,
             "rank": report.rank,
             "effective_rank": report.effective_rank,
@@ -158,7 +168,7 @@ def fit(
     cluster: str | None = None,
     workers: int | None = None,
     memory: int = 2 << 30,
-    resume: PathLike | None = None,
+    checkpoint: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Fitted:
     """Learn a prior from logs.
@@ -183,21 +193,24 @@ def fit(
         (without, by their root mean squares), so that it does not matter in which units they come.
         The bandit does so with every context by itself.
     out
-        Where to write the bandit, for :func:`headstart.load`; nowhere unless given.
+        A path or URL to write the bandit to, for :func:`headstart.load`; nowhere unless given.
     keep_tasks
-        Keep every task's own evidence, so that known tasks go on where they were.
+        Keep every task's own evidence, so that known tasks go on where they were. It is refused if
+        that takes more than ``memory``.
     cluster
-        ``"ray"`` for a Ray cluster started here, or the address of one that runs:
+        ``"ray"`` for the Ray cluster that this process is connected to, or else one started here,
+        or the address of one that runs:
         ``"ray://host:port"`` or ``"host:port"``. This machine's cores unless given.
     workers
         How many cores; all unless given, this machine's or the cluster's.
     memory
-        Bytes of memory to take, about (2 GiB), by all workers together. Evidence that does not fit
-        goes to disk.
-    resume
-        A folder to keep what was read in, so that a fit that is interrupted can go on when it is
-        called again with the same folder. It is removed when the fit is done. On a cluster, all
-        machines must see it; if they do not, nothing is kept.
+        Bytes of memory to take, about (2 GiB): on this machine by all workers together, on a
+        cluster by each. Evidence that does not fit goes to disk.
+    checkpoint
+        The path or URL of a folder where to store what was read, so that a fit that is interrupted
+        resumes when it is called again with the same folder, with or without a cluster. It is
+        removed when the fit is done. A path must be one that all machines of the cluster see;
+        otherwise a message says so, and nothing is stored.
     progress
         Called with ``"reading"`` or ``"fitting"``, how much is done, and how much there is.
     """
@@ -218,116 +231,136 @@ def fit(
     if checks.integer("memory", memory) < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
     workers = None if workers is None else checks.integer("workers", workers, 1)
-    target = None if out is None else writable(out)
-    if target is not None:
-        check_target(target, logs)
-    folder = None if resume is None else checked_path(resume)
+    target = None if out is None else Target(out, logs)
     start = time.perf_counter()
-    told = passes_told(transfer, progress)
-    plan = Plan(logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize)
-    with contextlib.nullcontext() if folder is None else locked(folder):
+    on_pass = count_passes(transfer, progress)
+    most = memory if keep_tasks else 0
+    plan = Plan(
+        logs.for_fit(intercept), transfer.with_constant(intercept), noise, standardize, most
+    )
+    with contextlib.ExitStack() as stack:
+        place, stored = None if checkpoint is None else check_place(checkpoint), None
+        if place is not None:
+            stack.enter_context(lock_folder(place, logs.storage))
+            stored = Checkpoint(place, plan.logs, plan.logs.parts())
+        tasks: TaskPartitions
         if cluster is None:
-            gathered = threads.gather(
-                plan.logs, workers=workers, memory=memory, folder=folder, progress=progress
+            tasks, summary = stack.enter_context(
+                threads.gather(
+                    plan.logs, workers=workers, memory=memory, checkpoint=stored, progress=progress
+                )
             )
-            try:
-                portions = threads.Shelved(gathered.shelf, workers or os.cpu_count() or 1)
-                portions.told = told
-                fitted = learned(plan, portions, gathered.tally, keep_tasks)
-            finally:
-                gathered.shelf.remove()
         else:
+            from headstart.fleet.engines import ray
             from headstart.fleet.engines.cluster import connect
-            from headstart.fleet.engines.hand_out import gathered as spread_out
 
-            with (
-                connect(cluster, workers) as there,
-                spread_out(
-                    there.ray,
-                    plan.logs,
-                    workers=workers,
-                    memory=memory,
-                    folder=folder,
-                    progress=progress,
-                ) as spread,
-            ):
-                spread.told = told
-                fitted = learned(plan, spread, spread.tally, keep_tasks)
-        fitted = fitted._replace(seconds=time.perf_counter() - start)
+            machines = stack.enter_context(connect(cluster, workers))
+            tasks, summary = ray.gather(
+                machines, plan.logs, memory=memory, checkpoint=stored, progress=progress
+            )
+        tasks.on_pass = on_pass
+        fitted = fit_tasks(plan, tasks, summary)._replace(seconds=time.perf_counter() - start)
         if target is not None:
-            fitted.bandit().save(target)
-        if folder is not None:
-            forget(folder)
+            target.write(fitted.bandit())
+        if place is not None:
+            remove_checkpoint(place, logs.storage)
     return fitted
 
 
+def check_place(checkpoint: PathLike) -> str:
+    """A folder's path or URL, refused by name if it is neither."""
+    return os.fspath(checkpoint) if is_url(str(checkpoint)) else str(checked_path(checkpoint))
+
+
 class Plan(NamedTuple):
-    """What to learn from, and how."""
+    """What to learn from, and how; tasks are kept if they take no more than so many bytes."""
 
     logs: Logs
     transfer: Transfer
     noise: float | None
     standardize: bool
+    keep_bytes: int
 
 
-def learned(plan: Plan, portions: Buckets, tally: ReadSummary, keep_tasks: bool) -> Fitted:
-    """Fit the evidence, wherever it is."""
-    logs = plan.logs
-    if not len(portions):
-        raise tally.nothing(logs.columns)
-    every = pool(portions)
-    odd = oddities(logs.feature_names, logs.intercept, every, tally.sampled)
-    with one_blas_thread():
-        state, every, _, _ = fit_standardized(
-            plan.transfer,
-            portions,
-            every,
-            plan.noise,
-            intercept=logs.intercept,
-            standardize=plan.standardize,
-        )
+def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted:
+    """Fit the evidence of all tasks, wherever it is."""
+    logs, count = plan.logs, len(tasks)
+    if not count:
+        raise summary.nothing(logs.columns)
+    if plan.keep_bytes:
+        check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
+    every = Evidence.unpack(tasks.pooled(), logs.width)
+    odd = oddities(logs.feature_names, logs.intercept, every, summary.sampled)
+    refused = refuse_scales(summary, every)
+    try:
+        with one_blas_thread(), np.errstate(all="ignore"):
+            state, every, _, _ = fit_standardized(
+                plan.transfer,
+                tasks,
+                every,
+                plan.noise,
+                intercept=logs.intercept,
+                standardize=plan.standardize,
+            )
+            prior = plan.transfer.prior(state).as_gaussian()
+    except np.linalg.LinAlgError:
+        raise refused from None
+    if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
+        raise refused
     return Fitted(
         transfer=plan.transfer,
         noise=plan.noise,
         state=state,
         pooled=every,
-        units=portions.units,
+        units=tasks.units,
         intercept=logs.intercept,
-        tasks=len(portions),
-        rows=tally.rows,
-        bad=tally.bad,
-        weightless=tally.weightless,
+        tasks=count,
+        rows=summary.rows,
+        bad=summary.bad,
+        weightless=summary.weightless,
         feature_names=logs.feature_names,
         seconds=0.0,
-        kept=list(portions.each_portion()) if keep_tasks else None,
+        kept=list(tasks.partitions()) if plan.keep_bytes else None,
         notes=(
-            *tally.notes(len(portions), float(every.rounds), logs.share),
+            *summary.notes(count, float(every.rounds), logs.share),
             *logs.survey().copies,
             *odd,
         ),
     )
 
 
-def passes_told(transfer: Transfer, progress: Progress | None) -> Any:
+def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:
+    """The error where numbers differ so much in size that nothing can be computed with them."""
+    count = max(float(every.rounds), 1e-300)
+    sizes = np.sqrt(np.maximum(np.diag(every.gram), 0.0) / count)
+    sizes = sizes[sizes > 0]
+    ranges = [f"rewards from {summary.least:.3g} to {summary.greatest:.3g}"]
+    if len(sizes):
+        ranges.append(f"features of sizes from {sizes.min():.3g} to {sizes.max():.3g}")
+    if summary.heaviest:
+        ranges.append(f"weights up to {summary.heaviest:.3g}")
+    return InputError(
+        f"logs must not hold numbers that differ too much in size to be computed with; got "
+        f"{', '.join(ranges)}: find the rows with headstart check, and repair or remove them"
+    )
+
+
+def check_room(tasks: int, size: int, memory: int) -> None:
+    """Refuse to keep tasks of which a bandit would hold more than fits into memory."""
+    if tasks * size > memory:
+        raise InputError(
+            f"keep_tasks holds the evidence of all tasks in memory: {tasks:,} tasks take "
+            f"{tasks * size / 2**30:.1f} GiB, more than the {memory / 2**30:.1f} GiB of memory "
+            f"allowed; raise memory (--memory), or fit without keep_tasks (--keep-tasks)"
+        )
+
+
+def count_passes(transfer: Transfer, progress: Progress | None) -> Callable[[], None] | None:
     """What to call after every pass over the tasks."""
     if progress is None:
         return None
-    many = 1 + transfer.partition_passes
-    steps: Iterator[int] = iter(range(1, 1 << 30))
+    many, steps = transfer.partition_passes, itertools.count(1)
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
-
-
-def writable(out: PathLike) -> Path:
-    """Where to write, refused before anything is read if it cannot be."""
-    target = checked_path(out)
-    if target.is_dir():
-        raise FileError(f"out must be a file to write; {str(target)!r} is a folder")
-    parent = target.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise FileError(
-            f"out cannot be written: {str(parent)!r} is no folder that can be written to"
-        )
-    return target
 
 
 TRANSFERS: dict[str, type[Transfer]] = {

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit.task_belief import next_belief
+from headstart.bandit.rewards import RewardModel, reward_model
+from headstart.bandit.task_belief import LoneTask, next_belief
 from headstart.errors import InputError
 from headstart.kernels.forms import load
 from headstart.lab.per_seed import PerSeed
@@ -60,6 +61,7 @@ class Player(NamedTuple):
     form: LoopForm | None
     rng: SeedGenerators
     noise: float | None
+    rewards: RewardModel
     intercept: bool = False
 
 
@@ -155,9 +157,11 @@ def simulate(
         if not transfer.batched:
             transfer = PerSeed(transfer)
         rng = SeedGenerators(seeds, policy.name)
-        known = noise if policy.knows_noise else None
-        form = policy.rule.loop_form()
-        players[policy.name] = Player(transfer, policy.rule, form, rng, known, policy.intercept)
+        rewards = reward_model(policy.reward, False)
+        known = rewards.fixed_noise or (noise if policy.knows_noise else None)
+        players[policy.name] = Player(
+            transfer, policy.rule, policy.rule.loop_form(), rng, known, rewards, policy.intercept
+        )
     states = {
         name: player.transfer.init(dim + player.intercept, player.noise, (len(seeds),))
         for name, player in players.items()
@@ -176,18 +180,22 @@ def simulate(
                 shown = batch.contexts[:, 0]
                 states[name] = player.transfer.observe_contexts(states[name], shown)
             belief = player.transfer.prior(states[name]).belief()
-            alone = player.noise is None and task == 0
-            if loops is not None and player.form and belief.loop_form() and not alone:
-                arms = play_compiled(loops, player, belief, batch)
+            logistic = player.rewards.needs_belief
+            alone = task == 0 and (player.noise is None or logistic)
+            learned = batch
+            compiled = loops if not alone and not logistic else None
+            if compiled is not None and player.form and belief.loop_form():
+                arms = play_compiled(compiled, player, belief, batch)
                 first = player.form.forced_of(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
             else:
-                lone = (player.transfer, states[name]) if alone else None
-                arms, forced = play(player, belief, batch, lone)
+                lone = LoneTask(player.transfer, states[name], logistic) if alone else None
+                learned = batch.copy() if logistic else batch
+                arms, forced = play(player, belief, batch, learned, lone)
             values = batch.select("values", arms)
             regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
             if not player.transfer.fixed(player.noise):
-                evidence = batch.evidence(arms, forced if player.transfer.keeps_forced else None)
+                evidence = learned.evidence(arms, forced if player.transfer.keeps_forced else None)
                 states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:
             progress(rounds * len(seeds) * len(policies))
@@ -207,6 +215,12 @@ class EpisodeBatch:
         self.values = stack([episode.values for episode in episodes])
         self.rewards = stack([episode.rewards for episode in episodes])
         self.best = self.values.max(-1)
+
+    def copy(self) -> EpisodeBatch:
+        """The same with contexts and rewards of its own."""
+        other = copy.copy(self)
+        other.contexts, other.rewards = self.contexts.copy(), self.rewards.copy()
+        return other
 
     def with_intercept(self) -> EpisodeBatch:
         """The same with a constant feature after the others."""
@@ -246,11 +260,16 @@ def stack(parts: Sequence[Array]) -> Array:
 
 
 def play(
-    player: Player, belief: BaseBelief, batch: EpisodeBatch, alone: tuple[Transfer, Any] | None
+    player: Player,
+    belief: BaseBelief,
+    batch: EpisodeBatch,
+    learned: EpisodeBatch,
+    alone: LoneTask | None,
 ) -> tuple[Arms, Any]:
     """Play one task by the policy's own rule: arms ``(seeds, rounds)``, and which were forced.
 
-    ``alone`` holds the transfer and its state, if no other task tells the noise.
+    ``learned`` is the batch itself, or a copy in which rounds are replaced by those of the linear
+    model that stand for them. ``alone`` is given if no other task tells the scale.
     """
     seeds, rounds, _, dim = batch.contexts.shape
     rows = np.arange(seeds)
@@ -264,9 +283,13 @@ def play(
         contexts = batch.contexts[:, k]
         pick = player.rule.choose(belief, contexts, rng)
         arms[:, k], forced[:, k] = pick.arm, pick.forced
-        reward = batch.rewards[rows, k, pick.arm]
-        seen = functools.partial(batch.evidence, arms[:, : k + 1])
-        belief = next_belief(belief, contexts[rows, pick.arm], reward, k + 1, seen, alone)
+        context, reward = contexts[rows, pick.arm], batch.rewards[rows, k, pick.arm]
+        if learned is not batch:
+            context, reward = player.rewards.linearize(belief, context, reward)
+            learned.contexts[rows, k, pick.arm] = context
+            learned.rewards[rows, k, pick.arm] = reward
+        seen = functools.partial(learned.evidence, arms[:, : k + 1])
+        belief = next_belief(belief, context, reward, k + 1, seen, alone)
     return arms, forced
 
 

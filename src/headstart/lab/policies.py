@@ -16,6 +16,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.algorithms import ALGORITHMS, Algorithm, Recipe
+from headstart.bandit.rewards import REWARD_MODELS
 from headstart.errors import InputError
 from headstart.rules import Rule
 from headstart.settings import Settings
@@ -54,6 +55,8 @@ class Policy(Settings):
         Whether it is given the noise R of a world that states one.
     intercept
         Whether a constant feature is added to contexts.
+    reward
+        What rewards are, as in :class:`~headstart.Bandit`: ``"number"`` or ``"binary"``.
 
     Examples
     --------
@@ -67,6 +70,10 @@ class Policy(Settings):
     rule: Rule
     knows_noise: bool = True
     intercept: bool = False
+    reward: str = "number"
+
+    def __post_init__(self) -> None:
+        checks.one_of("reward", self.reward, REWARD_MODELS)
 
     def for_populations(self, populations: Sequence[Population]) -> Policy:
         """The policy itself: it is the same for all populations."""
@@ -82,9 +89,10 @@ class NamedPolicy(Settings):
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = (*self.entry.options, "label")
+        known = (*self.entry.options, "label", "reward")
         for option in self.options:
             checks.one_of(f"option of {self.algorithm}", option, known)
+        checks.one_of("reward", self.reward, REWARD_MODELS)
         recipe = self.build(1, {name: ANY_TRUTH[name] for name in self.entry.truth})
         if recipe.intercept is not None:
             checks.flag("intercept", recipe.intercept)
@@ -99,9 +107,15 @@ class NamedPolicy(Settings):
         options = [f"{name}={value!r}" for name, value in {**label, **self.options}.items()]
         return f"policy({', '.join([repr(self.algorithm), *options])})"
 
+    @property
+    def reward(self) -> Any:
+        """What rewards are: an option of every algorithm."""
+        return self.options.get("reward", "number")
+
     def build(self, dim: int, truth: Mapping[str, Any]) -> Recipe:
         """Transfer, rule and intercept for ``dim`` features."""
-        return self.entry.build(dim, {**self.options, **truth})
+        options = {name: value for name, value in self.options.items() if name != "reward"}
+        return self.entry.build(dim, {**options, **truth})
 
     def for_populations(self, populations: Sequence[Population]) -> Policy:
         """Transfer and rule for these populations, with their truths if it is an oracle."""
@@ -109,7 +123,8 @@ class NamedPolicy(Settings):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning was given when the policy was made
             transfer, rule, intercept = self.build(populations[0].dim, truth)
-        return Policy(self.name, transfer, rule, self.entry.knows_noise, bool(intercept))
+        knows_noise, reward = self.entry.knows_noise, self.reward
+        return Policy(self.name, transfer, rule, knows_noise, bool(intercept), reward)
 
 
 AnyPolicy = Policy | NamedPolicy
@@ -136,7 +151,7 @@ def policy(algorithm: str, /, label: object = None, **options: Any) -> NamedPoli
     label
         The name that tables and figures show; the algorithm's own unless given.
     **options
-        Options of the algorithm, such as ``rank=3`` or ``paper=True``.
+        Options of the algorithm, such as ``rank=3`` or ``paper=True``; or ``reward="binary"``.
 
     Examples
     --------

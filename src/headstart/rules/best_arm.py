@@ -10,8 +10,9 @@ best on an interval of w₁, which has an exact probability::
 with the slopes b and the intercepts c at these w₂, w₃, …. The mean over them is taken at the points
 of a Sobol sequence and their opposites.
 
-Two arms, and arms that differ in one direction only, are exact. The error of a probability is
-otherwise below 0.0005 up to five arms, 0.001 at ten and 0.005 at fifty. No random numbers are
+Two arms, and arms that differ in one direction only, are exact. Otherwise the error of a
+probability is about 0.001; in measured cases of up to 32 arms it was 0.002 at most. With more
+arms, w₁ is left to the points too, and the largest measured error was 0.0035. No random numbers are
 drawn: the same belief and contexts give the same probabilities.
 """
 
@@ -26,9 +27,9 @@ from headstart.records import Array, set_read_only
 
 __all__ = ["best_probabilities", "probabilities_of_best"]
 
-MAX_POWER = 13  # the mean is taken at 2^13 points
-MIN_POWER = 9
-MAX_WORK = 1e7  # points × arms²: where there are many arms, there are fewer points
+POWER = 13  # the mean is taken at 2^13 points
+MAX_LINES = 32  # arms; of more, all directions are left to the points, twice as many
+BLOCK = 1 << 22  # scores that are computed at a time
 FAR = 9.0  # standard deviations below another arm at which an arm is never the best
 
 
@@ -100,11 +101,23 @@ def distinct_probabilities(centres: Array, slopes: Array) -> Array:
     left, sizes, _ = np.linalg.svd(a, full_matrices=False)
     kept = sizes > 1e-12 * sizes[0]
     w = left[:, kept] * sizes[kept]
-    power = int(np.clip(np.log2(MAX_WORK / len(near) ** 2), MIN_POWER, MAX_POWER))
-    intercepts = c + normal_points(power, w.shape[1] - 1) @ w[:, 1:].T
+    if len(near) > MAX_LINES:
+        values[near] = shares_of_points(c, w)
+        return values
+    intercepts = c + normal_points(POWER, w.shape[1] - 1) @ w[:, 1:].T
     values[near] = line_probabilities(intercepts, w[:, 0]).mean(0)
     values /= values.sum()
     return values
+
+
+def shares_of_points(centres: Array, slopes: Array) -> Array:
+    """The share of the points at which each entry of ``centres + slopes @ z`` is the largest."""
+    points = normal_points(POWER + 1, slopes.shape[1])
+    blocks = np.array_split(points, 1 + points.shape[0] * len(centres) // BLOCK)
+    wins = [(centres + block @ slopes.T).argmax(1) for block in blocks]
+    counts = np.bincount(np.concatenate(wins), minlength=len(centres))
+    shares: Array = counts / len(points)
+    return shares
 
 
 def line_probabilities(intercepts: Array, slopes: Array) -> Array:

@@ -178,7 +178,8 @@ class Thompson(Indexed):
     ) -> Propensities:
         """Estimated: how often each arm comes next among ``draws`` draws that rank those before.
 
-        The draws are those of θ given the positions before (:mod:`headstart.rules.ordering`).
+        The draws are those of θ given the positions before (:mod:`headstart.rules.ordering`). They
+        depend on each other: standard errors are up to twice those of independent draws.
         """
         left = arms_left(contexts, before, allowed)
         lone = left is not None and left.sum() == 1

@@ -66,6 +66,23 @@ def has_means_widths_and_draws(belief: BaseBelief) -> None:
     np.testing.assert_allclose(draws.std(0), deviation, rtol=0.1, atol=1e-12)
 
 
+def tells_its_gaussians(belief: BaseBelief) -> None:
+    """If it tells which Gaussians it draws from, they have its means and widths."""
+    after = learned(belief, *rounds_for(belief))
+    parts = after.gaussian_parts()
+    if parts is None:
+        return
+    weights, means, roots = parts
+    table = np.random.default_rng(5).standard_normal((4, belief.dim))
+    np.testing.assert_allclose(weights.sum(), 1.0)
+    each = means @ table.T
+    mean = weights @ each
+    np.testing.assert_allclose(mean, after.predict(table), rtol=1e-9, atol=1e-12)
+    spread = after.noise**2 * ((table @ roots) ** 2).sum(-1) + (each - mean) ** 2
+    deviation = after.noise * after.width(table)
+    np.testing.assert_allclose(np.sqrt(weights @ spread), deviation, rtol=0.1, atol=1e-12)
+
+
 def counts_its_rounds(belief: BaseBelief) -> None:
     """The number of rewards grows by one with each; other counts can be put in."""
     contexts, rewards = rounds_for(belief)
@@ -181,6 +198,7 @@ def serve(bandit: Bandit, seed: int, together: bool = False) -> list[list[int]]:
 #: Checks of beliefs, each called with one before any reward.
 BELIEF_CHECKS = (
     has_means_widths_and_draws,
+    tells_its_gaussians,
     counts_its_rounds,
     is_determined_by_its_sums,
     is_immutable,

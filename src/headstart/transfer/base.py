@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -219,6 +219,13 @@ class Transfer(Settings, ABC):
     def unscaled_features(self, state: Any) -> npt.NDArray[np.bool_]:
         """Which features have no unit yet, and so do not count."""
         return np.zeros(0, dtype=bool)
+
+    def units_test(self, state: Any) -> Callable[[Array], bool] | None:
+        """A quick test whether contexts on offer may tell the unit of a feature that has none.
+
+        ``None`` if there is no such test: all contexts may.
+        """
+        return None
 
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior | None:
         """A prior for the only task there is, from what it has shown; ``None`` for the usual.

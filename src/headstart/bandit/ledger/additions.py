@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger
-from headstart.bandit.task_belief import with_own_noise
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 
 __all__ = ["add_evidence"]
 
 
-def add_evidence(ledger: Ledger, name: str, evidence: Evidence, count: int, rows: Any) -> None:
+def add_evidence(
+    ledger: Ledger,
+    name: str,
+    evidence: Evidence,
+    count: int,
+    rows: Any,
+    more_steps: Sequence[Step] = (),
+) -> None:
     """Add evidence of ``count`` rewards to a task: all of it, or nothing.
 
     A running task that has no belief takes one, as when it chooses, so that it counts among the
     running tasks. ``rows`` are the contexts as the model sees them, which may tell units of
-    features; ``None`` if they are not known. With decay, the earlier evidence counts less by
-    ``count`` rewards.
+    features; ``None`` if they are not known. ``more_steps`` are part of the change. With decay, the
+    earlier evidence counts less by ``count`` rewards.
     """
     entry, closed = ledger.entries[name], name in ledger.prior_state.closed
     if entry.cached is None and not closed:
@@ -40,7 +48,7 @@ def add_evidence(ledger: Ledger, name: str, evidence: Evidence, count: int, rows
     marks = entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, None
     update = entry, packed, cached, rewards, marks, ledger.entries.reward_count + count
     steps = ledger.prior_state.steps_to_change(name) if closed else []
-    ledger.changes.commit((ledger.entries.put_round, update), *steps)
+    ledger.changes.commit((ledger.entries.put_round, update), *steps, *more_steps)
     if cached is not None and passes_refresh_time(rewards - count, rewards):
         ledger.refresh_if_grown(name, cached)
 
@@ -60,8 +68,7 @@ def updated_belief(
     """The belief of a cached task, from its prior and all its evidence."""
     belief: BaseBelief = task.belief.prior.belief(evidence)
     if task.alone:
-        prior_state = ledger.prior_state
-        belief = with_own_noise(prior_state.transfer, prior_state.state, belief, evidence)
+        belief = ledger.lone_task(ledger.prior_state).belief(belief, evidence)
     return belief if ledger.decay == 1.0 else belief.with_rounds(float(rewards))
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
-from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry, add_rounds
+from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
-from headstart.bandit.task_belief import next_belief, with_own_noise
+from headstart.bandit.ledger.rounds import task_after_round
+from headstart.bandit.rewards import Numbers, RewardModel
+from headstart.bandit.task_belief import LoneTask, is_power_of_two
 from headstart.errors import HeadstartError, TaskError
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
@@ -23,11 +27,12 @@ __all__ = ["Ledger", "RewardedChoice"]
 
 MAX_FAILURES = 3  # of a batch of rewards, before the rest of it is dropped
 MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its usual size
+NUMBERS = Numbers()
 
 
 #: A task, the epoch and the number of a choice, its context as the model sees it, its reward, and
-#: whether it was forced.
-RewardedChoice = tuple[str, int, int, Array, float, bool]
+#: whether it was forced, and the key of its item where items are known by their ids.
+RewardedChoice = tuple[str, int, int, Array, float, bool, str | None]
 #: A belief to choose from, whether its task alone tells the noise, and what the contexts on offer
 #: have told of units.
 PreparedChoice = tuple[BaseBelief, bool, tuple[PriorState, bool] | None]
@@ -51,6 +56,8 @@ class Ledger:
     half_life
         The number of rewards of a task after which an earlier one counts half; ``None`` for no
         decay.
+    rewards
+        What rewards are.
     """
 
     def __init__(
@@ -61,18 +68,30 @@ class Ledger:
         cache_size: int,
         choice_window: int,
         half_life: float | None = None,
+        rewards: RewardModel = NUMBERS,
     ) -> None:
+        if rewards.fixed_noise is not None:
+            noise = rewards.fixed_noise
+        self.rewards = rewards
         self.half_life = half_life
         self.decay = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
         self.choice_window = choice_window
         self.entries = TaskEntries(dim, keeps_forced=transfer.keeps_forced)
         self.cache = BeliefCache(self.entries, cache_size)
         self.changes = Changes()
-        self.prior_state = PriorState(self.entries, self.cache, self.changes, transfer, noise)
+        self.prior_state = PriorState(
+            self.entries,
+            self.cache,
+            self.changes,
+            transfer,
+            noise,
+            scale_is_known=noise is not None and rewards.fixed_noise is None,
+        )
         self.usual_sizes: Array | None = None  # of the features, infinite where they are unknown
         self.batch: Sequence[RewardedChoice] = ()  # being learned from, all or none
         self.batch_done = 0  # how many of them are learned from
         self.batch_failures = 0
+        self.items: ItemLedger | None = None  # where items are known by their ids
 
     def copied(self) -> Ledger:
         """A ledger of its own with the same content."""
@@ -81,6 +100,7 @@ class Ledger:
         twin.entries, twin.changes = self.entries.copied(), Changes()
         twin.cache = BeliefCache(twin.entries, self.cache.size, self.cache.tasks)
         twin.prior_state = self.prior_state.copied(twin.entries, twin.cache, twin.changes)
+        twin.items = None if self.items is None else self.items.copied()
         return twin
 
     def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
@@ -106,6 +126,10 @@ class Ledger:
             raise TaskError(f"task {name!r} is unknown here: it was deleted, or never made")
         return entry
 
+    def item_writer(self, name: str) -> Callable[[Sequence[Any], Array], None] | None:
+        """Writes what is known of items into the rows on offer to a task."""
+        return None if self.items is None else functools.partial(self.items.write, name)
+
     def belief(self, name: str) -> BaseBelief:
         """The belief of a task, computed if it is not cached; nothing is cached by this."""
         cached = self.entries[name].cached
@@ -113,7 +137,7 @@ class Ledger:
 
     def belief_for(self, name: str, contexts: Array) -> BaseBelief:
         """The belief of a task, were these contexts on offer; nothing is changed by this."""
-        if self.prior_state.lacks_units:
+        if self.prior_state.may_tell_units(contexts):
             offered, new_units = self.prior_state.with_offer(contexts, update=False)
             if new_units:
                 return self.compute_belief(name, offered, keep=False)[0]
@@ -122,7 +146,7 @@ class Ledger:
     def compute_belief(
         self, name: str, prior_state: PriorState | None = None, *, keep: bool = True
     ) -> tuple[BaseBelief, bool]:
-        """The belief from the newest prior, and whether only the task itself tells the noise.
+        """The belief from the newest prior, and whether only the task itself tells the scale.
 
         The prior does not hold the task's own evidence; with ``keep`` it is cached.
         """
@@ -130,13 +154,17 @@ class Ledger:
         prior = prior_state.prior_without(name, keep=keep)
         evidence, count = self.entries.evidence(name), self.entries[name].reward_count
         self.check_evidence(name, evidence, prior)
-        alone = not prior_state.has_noise_from_others(name)
-        if alone and not count:
+        alone = not prior_state.has_scale_from_others(name)
+        if alone and not count and prior_state.noise is None:
             prior = prior.with_unknown_noise() or prior
         belief: BaseBelief = prior.belief(evidence if evidence.rounds else None)
         if alone and count:
-            belief = with_own_noise(prior_state.transfer, prior_state.state, belief, evidence)
+            belief = self.lone_task(prior_state).belief(belief, evidence)
         return belief if self.decay == 1.0 else belief.with_rounds(float(count)), alone
+
+    def lone_task(self, prior_state: PriorState) -> LoneTask:
+        """What the belief of a task rests on that alone tells the scale."""
+        return LoneTask(prior_state.transfer, prior_state.state, prior_state.noise is not None)
 
     def check_evidence(self, name: str, evidence: Evidence, prior: BasePrior | None = None) -> None:
         """Refuse a task whose contexts differ so much in size that its sums cannot hold them.
@@ -197,7 +225,7 @@ class Ledger:
         contexts have told of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offered = self.entries[name].cached, None
-        if learn_units and self.prior_state.lacks_units:
+        if learn_units and self.prior_state.may_tell_units(contexts):
             offered = self.prior_state.with_offer(contexts, update=cached is None)
             if cached is None or offered[1]:
                 return *self.compute_belief(name, offered[0]), offered
@@ -265,18 +293,25 @@ class Ledger:
 
         ``batch_done`` tells how many choices of a batch are then learned from.
         """
-        name, epoch, number, context, reward, forced = choice
+        name, epoch, number, context, reward, forced, item = choice
         entry = self.entries[name]
         before, count = entry.cached, entry.reward_count + 1
         packed = cached = None
         if before is None:
+            if self.rewards.needs_belief:
+                belief = self.compute_belief(name)[0]
+                context, reward = self.rewards.linearize(belief, context, reward)
             evidence = entry.evidence(self.entries.dim).discounted(self.decay)
             packed = evidence.add_unchecked(context, reward, forced).pack()
         else:
-            cached = self.updated(before, context, reward, forced, count)
+            cached = task_after_round(self, before, choice, count)
         marks = entry.marks_after(epoch, number, self.choice_window)
         closed = name in self.prior_state.closed
         steps = self.prior_state.steps_to_change(name) if closed else None
+        if self.items is not None and item is not None:
+            known = None if before is None else before.belief
+            more = self.items.steps_to_learn(name, item, choice[3], choice[4], known)
+            steps = [*(steps or ()), *more]
         if entry.cached is not before or entry.reward_count + 1 != count:
             raise HeadstartError(
                 f"task {name!r} was changed by another call while it was learning (did a signal "
@@ -301,27 +336,6 @@ class Ledger:
             with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
                 self.cache_belief(name, *self.compute_belief(name))
 
-    def updated(
-        self, task: CachedTask, context: Array, reward: float, forced: bool, reward_count: int
-    ) -> CachedTask:
-        """A cached task after one more reward."""
-        evidence, pending, belief, alone, other_rewards, key = task
-        own = (self.prior_state.transfer, self.prior_state.state) if alone else None
-        if self.decay < 1.0:
-            evidence = add_rounds(evidence, pending).discounted(self.decay)
-            evidence, pending = evidence.add_unchecked(context, reward, forced), ()
-            belief = belief.prior.belief(evidence)
-            if own and is_power_of_two(reward_count):
-                belief = with_own_noise(*own, belief, evidence)
-            belief = belief.with_rounds(float(reward_count))
-        else:
-            evidence, pending = task.with_round(context, reward, forced)
-            belief = next_belief(
-                belief, context, reward, reward_count, lambda: add_rounds(evidence, pending), own
-            )
-        updated = evidence, pending, belief, alone, other_rewards, key
-        return tuple.__new__(CachedTask, updated)  # three times as fast as a call of the class
-
     def close(self, name: str, state: Any = None) -> None:
         """Fold a task into the prior, once however often it is called.
 
@@ -329,21 +343,33 @@ class Ledger:
         """
         if name in self.prior_state.closed:
             return
+        belief = self.closing_belief(name)
         steps = self.prior_state.steps_to_close(name, state)
+        if self.items is not None and belief is not None:
+            steps += self.items.steps_to_close(name, belief)
         # A returning task finds its belief cached, where that is as good as a new one.
         if not self.prior_state.transfer.removes_exactly:
             steps += self.cache.steps_to_evict(name)
         self.changes.commit(*steps)
 
+    def closing_belief(self, name: str) -> BaseBelief | None:
+        """The belief of a task, where the vectors of items learn from it."""
+        if self.items is None:
+            return None
+        with self.prior_state.preserved():
+            return self.belief(name)
+
     def reopen(self, name: str) -> None:
         """Let a closed task run on: its evidence leaves the prior until it is closed again."""
         if name in self.prior_state.closed:
-            self.changes.commit(*self.prior_state.steps_to_reopen(name))
+            items = [] if self.items is None else self.items.steps_to_reopen(name)
+            self.changes.commit(*self.prior_state.steps_to_reopen(name), *items)
 
     def delete(self, name: str) -> None:
         """Remove a task and what it contributed to the prior."""
         self.changes.commit(
             *self.prior_state.steps_to_delete(name),
+            *([] if self.items is None else self.items.steps_to_delete(name)),
             (self.cache.discard, name),
             (self.entries.remove, name),
         )
@@ -352,11 +378,6 @@ class Ledger:
         """Let a running task take the newest prior."""
         if name not in self.prior_state.closed:
             self.cache_belief(name, *self.compute_belief(name))
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether a count is one of 1, 2, 4, 8 and so on."""
-    return count & (count - 1) == 0
 
 
 def is_refresh_time(choice_count: int) -> bool:

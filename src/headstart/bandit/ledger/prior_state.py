@@ -82,12 +82,15 @@ class PriorState:
         changes: Changes,
         transfer: Transfer,
         noise: float | None,
+        *,
+        scale_is_known: bool,
     ) -> None:
         self.entries = entries
         self.cache = cache
         self.changes = changes
         self.transfer = transfer
         self.noise = noise
+        self.scale_is_known = scale_is_known  # of θ, before any reward
         self.base: BaseFit | None = None
         self.state: Any = transfer.init(entries.dim, noise)
         self.closed: dict[str, None] = {}  # in the order they were closed
@@ -98,10 +101,12 @@ class PriorState:
         self.removal_count = 0  # since the last refit
         self.cached: CachedPrior | None = None
         self.lacks_units = transfer.unit_free  # some features may have no unit yet
+        self.units_test: tuple[Any, Any] = (None, None)  # of a state (Transfer.units_test)
 
     def copied(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
         twin = copy.copy(self)
+        twin.units_test = (None, None)
         twin.restore(entries=entries, cache=cache, changes=changes)
         for name in ("closed", "unfolded", "removals", "reopened"):
             setattr(twin, name, getattr(self, name).copy())
@@ -143,6 +148,15 @@ class PriorState:
         finally:
             self.changes.finish()
             self.changes.commit((self.put_state, *before))
+
+    def may_tell_units(self, contexts: Array) -> bool:
+        """Whether contexts on offer may tell units that are not known, by a quick test."""
+        if not self.lacks_units:
+            return False
+        state, test = self.units_test
+        if state is not self.state:
+            state, test = self.units_test = self.state, self.transfer.units_test(self.state)
+        return test is None or test(contexts)
 
     def with_offer(self, contexts: Array, *, update: bool) -> tuple[Self, bool]:
         """The same after contexts were on offer, and whether they have told new units.
@@ -268,10 +282,10 @@ class PriorState:
                 return None
         return state
 
-    def has_noise_from_others(self, name: str) -> bool:
-        """Whether the noise is given, or other tasks have had rewards that tell it."""
+    def has_scale_from_others(self, name: str) -> bool:
+        """Whether the scale of θ and the noise are given, or other tasks have had rewards."""
         fitted = self.base is not None and self.base.pooled.squares > 0
-        if self.noise is not None or fitted:
+        if self.scale_is_known or fitted:
             return True
         running = self.cache.tasks if self.transfer.counts_running else ()
         others = (other for other in itertools.chain(self.closed, running) if other != name)

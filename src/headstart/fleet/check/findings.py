@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headstart.fleet.check.profile import Profile
     from headstart.fleet.reading.logs import Logs
 
-__all__ = ["Finding", "counted", "find_problems", "notes_on_features"]
+__all__ = ["Finding", "find_problems", "notes_on_features", "quantity"]
 
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 NAMED = 5
@@ -50,8 +50,8 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
             )
         if profile.too_large:
             text += (
-                f"; squares of {listed(list(profile.too_large))} are beyond what a sum can hold, "
-                f"so divide by a constant"
+                f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "
+                f"hold, so divide by a constant"
             )
         if logs.on_bad_rows == "error":
             yield Finding("stop", f"{text}: repair them, or leave them out with --on-bad-rows skip")
@@ -134,11 +134,12 @@ def notes_on_features(profile: Profile) -> Iterator[str]:
     zeros = names[steady & (profile.lowest == 0)].tolist()
     levels = names[steady & (profile.lowest != 0)].tolist()
     if zeros and not steady.all():
-        yield f"{listed(zeros)} {plural(zeros)} 0 everywhere, and {does(zeros)} nothing"
+        verbs = ("is", "changes") if len(zeros) == 1 else ("are", "change")
+        yield f"{join_names(zeros)} {verbs[0]} 0 everywhere, and {verbs[1]} nothing"
     if levels:
         which = "is constant" if len(levels) == 1 else "are constant"
         yield (
-            f"{listed(levels)} {which}, as is the intercept that fit and evaluate add "
+            f"{join_names(levels)} {which}, as is the intercept that fit and evaluate add "
             f"(--no-intercept leaves it out): predictions are the same without"
         )
     else:
@@ -151,7 +152,7 @@ def notes_on_features(profile: Profile) -> Iterator[str]:
     if len(profile.dependences) > NAMED:
         more = [profile.features[one.feature] for one in profile.dependences[NAMED:]]
         verb = "is a linear combination" if len(more) == 1 else "are linear combinations"
-        yield f"{listed(more)} {verb} of others, too"
+        yield f"{join_names(more)} {verb} of others, too"
     scales, moving = profile.deviations[~steady], names[~steady]
     if len(scales) and scales.max() > FAR_APART * scales.min() > 0:
         much = scales.max() / scales.min()
@@ -169,7 +170,7 @@ def relation(one: Dependence, profile: Profile) -> str:
     flags = all(profile.lowest[place] == 0 and profile.highest[place] == 1 for place in places)
     whole = one.exact and abs(one.constant - 1.0) < 1e-6
     if len(places) > 1 and flags and whole and all(abs(f + 1.0) < 1e-6 for _, f in one.terms):
-        names = listed([profile.features[place] for place in sorted(places)])
+        names = join_names([profile.features[place] for place in sorted(places)])
         return (
             f"{names} are a full set of groups: they add up to 1, as the intercept is. Predictions "
             f"do not suffer, but effects are divided between them and the intercept"
@@ -198,16 +199,16 @@ def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
         if counts.repeated:
             yield Finding(
                 "fix",
-                f"{counted(counts.repeated, 'round')}{part} with more than one row: are rows "
+                f"{quantity(counts.repeated, 'round')}{part} with more than one row: are rows "
                 f"logged twice? If they are arms that were on offer together, say with --chosen "
                 f"which one was shown",
             )
         return
     if counts.unchosen:
-        yield Finding("fix", f"{counted(counts.unchosen, 'round')}{part} without a chosen arm")
+        yield Finding("fix", f"{quantity(counts.unchosen, 'round')}{part} without a chosen arm")
     if counts.overchosen:
         yield Finding(
-            "fix", f"{counted(counts.overchosen, 'round')}{part} with more than one chosen arm"
+            "fix", f"{quantity(counts.overchosen, 'round')}{part} with more than one chosen arm"
         )
     if counts.rounds and counts.arms < 1 + 1e-9:
         yield Finding(
@@ -223,10 +224,10 @@ def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
         )
 
 
-def counted(count: float, what: str) -> str:
+def quantity(count: float, what: str) -> str:
     """So many of something.
 
-    >>> counted(1, "row"), counted(1200, "row"), counted(2.5, "row")
+    >>> quantity(1, "row"), quantity(1200, "row"), quantity(2.5, "row")
     ('1 row', '1,200 rows', '2.5 rows')
     """
     text = f"{round(count):,}" if count == round(count) else f"{count:.3g}"
@@ -238,26 +239,16 @@ def label(name: str) -> str:
     return visible(str(name), line=True)
 
 
-def listed(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     """Some names, not too many.
 
-    >>> listed(["a", "b", "c", "d", "e", "f", "g"])
+    >>> join_names(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
     """
     shown = [label(name) for name in names[: NAMED + 1]]
     if len(names) <= NAMED:
         return ", ".join(shown[:-1]) + (" and " if len(names) > 1 else "") + shown[-1]
     return f"{', '.join(shown[:NAMED])} and {len(names) - NAMED} more"
-
-
-def plural(names: list[str]) -> str:
-    """The verb for some names."""
-    return "is" if len(names) == 1 else "are"
-
-
-def does(names: list[str]) -> str:
-    """What some names do."""
-    return "changes" if len(names) == 1 else "change"
 
 
 def formula(one: Dependence, profile: Profile) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from headstart.errors import visible
 from headstart.fleet.check.collinear import Dependence
-from headstart.fleet.check.findings import Finding, counted
+from headstart.fleet.check.findings import Finding, quantity
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.outliers import Stray
 
@@ -201,8 +201,8 @@ class Profile:
     def __str__(self) -> str:
         about = "" if self.task_share == 1 else "about "
         lines = [
-            f"{counted(self.rows, 'row')} of {about}{counted(self.tasks, 'task')} in "
-            f"{counted(self.files, 'file')}, {counted(len(self.features), 'feature')}"
+            f"{quantity(self.rows, 'row')} of {about}{quantity(self.tasks, 'task')} in "
+            f"{quantity(self.files, 'file')}, {quantity(len(self.features), 'feature')}"
         ]
         if about:
             lines.append(
@@ -232,8 +232,8 @@ class Profile:
             shared = "" if rounds.share == 1 else f" (of 1 in {round(1 / rounds.share)})"
             lines += [
                 "",
-                f"{counted(rounds.rounds, 'round')}{shared} with "
-                f"{counted(rounds.arms, 'row')} on average",
+                f"{quantity(rounds.rounds, 'round')}{shared} with "
+                f"{quantity(rounds.arms, 'row')} on average",
             ]
         if self.bad:
             lines += ["", f"rows that cannot be used (the first row is 0): {self.bad.count:,}"]

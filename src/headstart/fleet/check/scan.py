@@ -6,7 +6,6 @@ Tasks and rounds are counted by their hashes; of very many, a sample of them.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable
 
@@ -59,10 +58,8 @@ def check(
     """
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
-    lenient = copy.copy(logs)
-    lenient.on_bad_rows = "skip"
-    parts = lenient.parts()
-    logs.surveyed, lenient.share = lenient.surveyed, lenient.survey().share
+    parts = logs.parts()
+    lenient = logs.changed(on_bad_rows="skip", share=logs.survey().share)
     scan, done = Scan(logs.dim), 0
     with job_runner(cluster, workers) as map_jobs:
         for part, found in zip(parts, map_jobs(scan_part, parts, lenient), strict=True):
@@ -83,6 +80,8 @@ def scan_part(part: Part, logs: Logs) -> Scan:
     scan = Scan(logs.dim)
     for rows in logs.read(part, turned=False):
         scan.add(rows)
+    scan.tasks.combine()  # so that less is sent
+    scan.rounds.combine()
     return scan
 
 
@@ -163,7 +162,9 @@ class Scan:
             mean += centred.mean(0)  # what rounding has left
             self.moments.add(len(columns), mean, centred.T @ centred)
         lowest, highest = columns.min(0), columns.max(0)
-        for place in np.flatnonzero(farther(lowest, highest) > farther(self.lowest, self.highest)):
+        for place in np.flatnonzero(
+            largest_sizes(lowest, highest) > largest_sizes(self.lowest, self.highest)
+        ):
             row = int(np.abs(columns[:, place]).argmax())
             self.extremes[place] = str(rows.ids[int(rows.codes[start + row])].as_py())
         self.lowest = np.minimum(self.lowest, lowest)
@@ -177,7 +178,10 @@ class Scan:
         self.tasks.merge(other.tasks)
         self.rounds.merge(other.rounds)
         self.moments.add(other.moments.count, other.moments.mean, other.moments.scatter)
-        far, near = farther(other.lowest, other.highest), farther(self.lowest, self.highest)
+        far, near = (
+            largest_sizes(other.lowest, other.highest),
+            largest_sizes(self.lowest, self.highest),
+        )
         for place in np.flatnonzero(far > near):
             self.extremes[place] = other.extremes[place]
         self.lowest = np.minimum(self.lowest, other.lowest)
@@ -216,7 +220,7 @@ class Scan:
         return strays(columns, away, size, squares, count)
 
 
-def farther(lowest: Floats, highest: Floats) -> Floats:
+def largest_sizes(lowest: Floats, highest: Floats) -> Floats:
     """The largest size of each column; below 0 where there is none."""
     return np.where(lowest <= highest, np.maximum(np.abs(lowest), np.abs(highest)), -1.0)
 

@@ -70,7 +70,7 @@ def connect(cluster: str, workers: int | None = None) -> Iterator[Cluster]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if address is None:
-            ray.init(num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
+            ray.init("local", num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
         else:
             try:
                 check_listening(address)
@@ -172,20 +172,24 @@ class Cluster:
 
     # --- Before the work begins -------------------------------------------------------------------
 
-    def check_machines(self) -> None:
-        """Refuse machines with other versions, and memory that none of them has."""
+    def run_everywhere(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+        """``function(*arguments)`` on every machine, also where no CPU is free."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        task, references = self.ray.remote(function), []
+        for node in self.nodes():
+            place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+            placed = task.options(num_cpus=0, max_retries=RETRIES, scheduling_strategy=place)
+            references.append(placed.remote(*arguments))
+        return self.fetch_all(references)
+
+    def check_machines(self) -> None:
+        """Refuse machines with other versions, and memory that none of them has."""
         # A function inside another is sent by value: it runs where headstart is not installed.
-        probe, nodes = self.ray.remote(version_probe()), self.nodes()
-        places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=True) for node in nodes]
-        options: dict[str, Any] = {"num_cpus": 0, "max_retries": RETRIES}
-        found = self.fetch_all(
-            [probe.options(scheduling_strategy=place, **options).remote() for place in places]
-        )
-        for node, versions in zip(nodes, found, strict=True):
-            check_versions(self.versions, versions, node["NodeManagerAddress"])
-        resources = [node["Resources"] for node in nodes if node["Resources"].get("CPU", 0) >= 1]
+        for machine, versions in self.run_everywhere(version_probe()):
+            check_versions(self.versions, versions, machine)
+        every = [node["Resources"] for node in self.nodes()]
+        resources = [each for each in every if each.get("CPU", 0) >= 1]
         if self.memory and resources:
             largest = max(int(each.get("memory", 0)) for each in resources)
             if largest < self.memory:
@@ -203,7 +207,7 @@ class Cluster:
 
     def wait_for_cpu(self) -> None:
         """Wait until a task can run, and say so if that takes long."""
-        reference = self.task(os.getpid, retries=RETRIES).remote()
+        reference = self.task(os.getpid).remote()
         while not self.ray.wait([reference], timeout=PATIENCE)[0]:
             cpus = int(self.ray.cluster_resources().get("CPU", 0))
             log.warning(
@@ -214,13 +218,11 @@ class Cluster:
 
     # --- Tasks and their results ------------------------------------------------------------------
 
-    def task(
-        self, function: Callable[..., Any], *, returns: int = 1, retries: int = RETRIES
-    ) -> Any:
+    def task(self, function: Callable[..., Any], *, returns: int = 1) -> Any:
         """A function as a task: ``.remote(*arguments)`` gives references to its results."""
         remote = self.ray.remote(run_task if returns == 1 else run_generator)
         options: dict[str, Any] = {"memory": self.memory} if self.memory else {}
-        remote = remote.options(num_cpus=1, max_retries=retries, num_returns=returns, **options)
+        remote = remote.options(num_cpus=1, max_retries=RETRIES, num_returns=returns, **options)
         return Bound(remote, (self.versions, function))
 
     def wait(self, references: Sequence[Any]) -> list[Any]:
@@ -314,8 +316,8 @@ def fetch_all(ray: Any, references: Sequence[Any]) -> list[Any]:
         raise
     except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
         raise WorkerDied(
-            f"the worker died each of {RETRIES + 1} times ({type(error).__name__}): out of memory, "
-            f"perhaps"
+            f"its worker died in each of {RETRIES + 1} attempts ({type(error).__name__}), perhaps "
+            f"because it had too little memory"
         ) from error
     except errors.RayError as error:
         raise HeadstartError(
@@ -356,10 +358,11 @@ def run_generator(
         yield from function(*arguments)
 
 
-def version_probe() -> Callable[[], dict[str, str]]:
-    """A function that tells the versions where it runs, with the standard library alone."""
+def version_probe() -> Callable[[], tuple[str, dict[str, str]]]:
+    """A function that names the machine and its versions, with the standard library alone."""
 
-    def probe() -> dict[str, str]:
+    def probe() -> tuple[str, dict[str, str]]:
+        import socket
         import sys
         from importlib import metadata
 
@@ -369,7 +372,7 @@ def version_probe() -> Callable[[], dict[str, str]]:
                 found[name] = metadata.version(name)
             except metadata.PackageNotFoundError:
                 found[name] = ""
-        return found
+        return socket.gethostname(), found
 
     return probe
 
@@ -377,7 +380,7 @@ def version_probe() -> Callable[[], dict[str, str]]:
 @functools.cache
 def installed_versions() -> dict[str, str]:
     """The versions here that must be the same on all machines."""
-    return version_probe()()
+    return version_probe()()[1]
 
 
 def check_versions(here: dict[str, str], there: dict[str, str], machine: str) -> None:

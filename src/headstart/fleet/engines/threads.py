@@ -1,62 +1,58 @@
-"""One pass over the logs on this machine, on all cores; what is interrupted goes on from there.
+"""The engine of one machine: threads read parts of the logs and add them up together.
 
-Every worker is a thread: reading and adding up hold no lock of Python's. A worker takes one part
-of the logs after the other and adds it to the sums that all share. With a *folder*, these sums are
-written there now and then, and a manifest says which parts are in them: a pass that is interrupted
-and begun again reads only the rest.
+Reading and adding up hold no lock of Python's. With a checkpoint, what was read is written there
+now and then: the sums, the rows that were spilled, and how far every part was read. A fit that is
+interrupted and begun again reads only the rest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import secrets
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from headstart import checks
 from headstart.errors import FileError
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing import checkpoint
-from headstart.fleet.summing.buckets import Buckets
-from headstart.fleet.summing.checkpoint import Kept
-from headstart.fleet.summing.loops import MANY, load_soon
-from headstart.fleet.summing.passes import Call
-from headstart.fleet.summing.shelf import Portion, Shelf
+from headstart.fleet.summing import checkpoint as checkpoints
+from headstart.fleet.summing.accumulator import (
+    Accumulator,
+    HashedRows,
+    ReadPlan,
+    partition_count,
+    unread_blocks,
+)
+from headstart.fleet.summing.checkpoint import Checkpoint, Position
+from headstart.fleet.summing.grams import TABLES
+from headstart.fleet.summing.shards import write_run
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.sums import Sums
+from headstart.fleet.summing.tasks import DiskTasks, LocalTasks, MemoryTasks, PartitionFile
+from headstart.kernels import forms
 
-__all__ = ["Gathered", "Progress", "Shelved", "gather"]
-
-Found = TypeVar("Found")
+__all__ = ["Progress", "gather"]
 
 #: Called with what is being done, how much of it is done and how much there is in all.
 Progress = Callable[[str, float, float], None]
 
-READING = 3 << 27  # bytes a worker takes to read, about
-WHOLE = 1 << 28  # bytes of features; a part of no more is added all at once
 
-
-class Gathered(NamedTuple):
-    """The evidence of every task, and what was read for it."""
-
-    shelf: Shelf
-    tally: ReadSummary
-
-
+@contextlib.contextmanager
 def gather(
     logs: Logs,
     *,
     workers: int | None = None,
     memory: int = 2 << 30,
-    folder: Path | None = None,
+    checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
-) -> Gathered:
-    """Read all logs, and add them up by task.
+) -> Iterator[tuple[LocalTasks, ReadSummary]]:
+    """Read all logs, and add them up by task: the tasks, and what was read for them.
 
     Parameters
     ----------
@@ -65,72 +61,188 @@ def gather(
     workers
         How many threads; as many as there are cores unless given.
     memory
-        How many bytes of memory it may take, about. Sums that do not fit go to disk.
-    folder
-        Where to keep what was read, so that an interrupted pass can go on. It is made if need be.
+        How many bytes of memory it may take, about. What does not fit goes to disk.
+    checkpoint
+        Where to write what was read, so that an interrupted fit can be resumed. What goes to disk
+        otherwise is removed in the end.
     progress
         Called as rows (or, where the files do not tell their number, bytes) are read.
     """
     workers = os.cpu_count() or 1 if workers is None else checks.integer("workers", workers, 1)
-    parts = logs.parts()
-    kept = None if folder is None else Kept(folder, logs, parts)
-    done = set() if kept is None else kept.parts
-    missing = [part for part in parts if part.key not in done]
-    amount = amounts(parts)
-    pace = Pace(sum(amount[part.key] for part in parts), progress)
-    pace.add(sum(amount[part.key] for part in parts if part.key in done))
-    workers = max(1, min(workers, len(missing)))
-    budget = max(memory - workers * READING, memory // 4)
-    sums = Sums(logs.width, budget, None if kept is None else kept.folder, workers)
-    reading = Reading(logs, sums, kept)
-    if sum(part.rows or 0 for part in missing) >= MANY:  # while the first rows are read
-        load_soon()
-    run(reading, workers, iter(missing), lambda part: pace.add(amount[part.key]))
-    if kept is not None:
-        if time.monotonic() - kept.started > checkpoint.OFTEN:
-            reading.keep()
-        sums.runs += kept.old_runs
-        reading.tally.add(kept.old)
-    return Gathered(sums.shelf(keep=kept is not None), reading.tally)
+    with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
+        folder = Path(temporary)
+        if checkpoint is not None and not checkpoint.folder.remote:
+            folder = Path(checkpoint.folder.place)
+        reading = Reading(logs, folder, checkpoint, workers, memory, progress)
+        try:
+            reading.run()
+            yield reading.finish(), reading.summary
+        finally:
+            if checkpoint is not None:
+                checkpoint.remove_unsaved()
 
 
-class Shelved(Buckets):
-    """The buckets of a shelf as portions that this machine's cores work on."""
+class Reading:
+    """What all threads have read, and how far they are."""
 
-    def __init__(self, shelf: Shelf, workers: int) -> None:
-        super().__init__(shelf.dim, shelf.sizes)
-        self.shelf, self.workers = shelf, workers
+    def __init__(
+        self,
+        logs: Logs,
+        folder: Path,
+        checkpoint: Checkpoint | None,
+        workers: int,
+        memory: int,
+        progress: Progress | None,
+    ) -> None:
+        parts = logs.parts()
+        self.logs, self.folder, self.checkpoint = logs, folder, checkpoint
+        self.before = ReadSummary() if checkpoint is None else checkpoint.summary
+        self.workers, self.limit = workers, memory // (4 * workers)
+        self.plan = plan = ReadPlan.of(logs.width, memory, workers)
+        rows = sum(part.rows or part.bytes // (4 * logs.dim + 8) for part in parts)
+        if rows >= forms.WORTH:
+            forms.load_in_background(TABLES)
+        self.partitions = partition_count(rows, logs.width, self.limit)
+        self.runs: list[Path] = []  # what was spilled
+        self.sums = Accumulator(logs.width, plan.memory, self.partitions, self.spill, workers)
+        self.lock = self.sums.lock  # for all that follows
+        self.summary = ReadSummary()
+        self.positions: dict[str, Position] = {}
+        self.sound = True  # whether the sums hold what the summary says
+        self.started = self.saved = time.monotonic()
+        self.stop = threading.Event()
+        done = set(self.before.parts)
+        self.left = iter([part for part in parts if part.key not in done])
+        self.amounts, self.progress = amounts(parts), progress
+        self.total = sum(self.amounts.values())
+        self.reached = sum(self.amounts[key] for key in done)
 
-    def raw(self, bucket: int) -> Portion:
-        """The tasks of one bucket."""
-        return self.shelf.portion(bucket)
+    def spill(self, shards: Iterator[Any]) -> None:
+        """Write a run."""
+        path = self.folder / f"run-{secrets.token_hex(8)}.arrow"
+        write_run(path, shards)
+        self.runs.append(path)
 
-    def map(
-        self, function: Callable[..., Found], *arguments: Any, first: int | None = None
-    ) -> list[Found]:
-        """Every bucket's, by several threads: most of the work holds no lock of Python's."""
-        answer = Call(function, arguments, self.units, len(self)).of(self.shelf)
-        with ThreadPoolExecutor(self.workers) as pool:
-            limits = self.limits(first)
-            found = list(pool.map(answer, limits, limits.values()))
-        if self.told is not None:
-            self.told()
-        return found
+    def run(self) -> None:
+        """Let every thread read parts until there are none, or one fails."""
+        errors: list[BaseException] = []
 
+        def work() -> None:
+            try:
+                while not self.stop.is_set() and (part := self.next_part()) is not None:
+                    self.read(part)
+            except BaseException as error:
+                errors.append(error)
+                self.stop.set()
 
-class Pace:
-    """How far the reading has come."""
+        self.advance(0.0)
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.plan.readers)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.1)  # so that Ctrl-C is heard
+        except KeyboardInterrupt as error:
+            self.stop.set()
+            for thread in threads:
+                thread.join()  # the blocks that are being read, a second or so
+            errors.insert(0, error)
+        if errors:
+            with contextlib.suppress(FileError):  # the first error is what matters
+                self.save()
+            raise errors[0]
 
-    def __init__(self, total: float, progress: Progress | None) -> None:
-        self.total, self.done, self.progress = total, 0.0, progress
-        self.lock = threading.Lock()
-
-    def add(self, more: float) -> None:
-        """So much more is done."""
+    def next_part(self) -> Part | None:
+        """A part that nobody has begun."""
         with self.lock:
-            self.done += more
+            return next(self.left, None)
+
+    def read(self, part: Part) -> None:
+        """Add the blocks of a part, those that were not added before an interruption."""
+        before = None if self.checkpoint is None else self.checkpoint.positions.get(part.key)
+        blocks = unread_blocks(self.logs, part, self.plan.rows, before)
+        for position, rows in blocks:
+            if self.stop.is_set():
+                return
+            summary, block = ReadSummary(), HashedRows.of(rows)
+            summary.count(rows)
+            with self.lock:
+                self.sound = False
+                self.sums.add(block)
+                self.summary.add(summary)
+                self.positions[part.key] = position
+                self.sound = True
+                if time.monotonic() - self.saved > checkpoints.INTERVAL:
+                    self.save()
+        with self.lock:
+            self.positions.pop(part.key, None)
+            self.summary.parts.append(part.key)
+        self.advance(self.amounts[part.key])
+
+    def advance(self, more: float) -> None:
+        """So much more is read."""
+        with self.lock:
+            self.reached += more
             if self.progress is not None:
-                self.progress("reading", self.done, self.total)
+                self.progress("reading", self.reached, self.total)
+
+    def save(self) -> None:
+        """Write a checkpoint of all that was read; it replaces the one before."""
+        with self.lock:
+            self.saved = time.monotonic()
+            if self.checkpoint is None or not self.sound:
+                return
+            if not self.summary.parts and not self.positions:
+                return
+            self.sums.spill_rows()
+            runs = list(self.runs)
+            if len(self.sums.index):
+                runs.append(self.folder / f"run-{secrets.token_hex(8)}.arrow")
+                write_run(runs[-1], self.sums.snapshot())
+            self.checkpoint.save(runs, self.summary, self.positions)
+            self.saved = time.monotonic()
+
+    def finish(self) -> LocalTasks:
+        """The tasks, when all is read."""
+        dim = self.logs.width
+        earlier = [] if self.checkpoint is None else self.checkpoint.local_runs(self.folder)
+        self.sums.spill_rows()
+        if self.runs or earlier:
+            self.sums.finish()
+            if self.checkpoint is not None:
+                self.checkpoint.save(self.runs, self.summary, {})
+            tasks: LocalTasks = DiskTasks(dim, self.sum_partitions([*earlier, *self.runs]))
+        else:
+            if time.monotonic() - self.started > checkpoints.INTERVAL:
+                self.save()
+            self.sums.flush()
+            self.sums.buffer = None
+            index = self.sums.index
+            tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids)
+        tasks.workers = self.workers
+        self.summary.add(self.before)
+        return tasks
+
+    def sum_partitions(self, runs: Sequence[Path]) -> list[PartitionFile]:
+        """Sum up the partitions of runs, each into a file; those finished before are kept."""
+        names = " ".join(sorted(run.name for run in runs)).encode()
+        token = f"{hashlib.blake2b(names, digest_size=8).hexdigest()}-{self.partitions}"
+        dim = self.logs.width
+
+        def sum_partition(number: int) -> PartitionFile:
+            path = self.folder / f"partition-{token}-{number:04d}.arrow"
+            count, limit = self.partitions, self.limit
+            return PartitionFile.find(path) or PartitionFile.write(
+                path, runs, dim, number, count, limit
+            )
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            files = list(pool.map(sum_partition, range(self.partitions)))
+        if self.checkpoint is None:
+            for run in runs:
+                run.unlink(missing_ok=True)
+        return files
 
 
 def amounts(parts: Sequence[Part]) -> dict[str, float]:
@@ -138,117 +250,3 @@ def amounts(parts: Sequence[Part]) -> dict[str, float]:
     if all(part.rows is not None for part in parts):
         return {part.key: float(part.rows or 0) for part in parts}
     return {part.key: float(part.bytes) for part in parts}
-
-
-def blocks_of(logs: Logs, part: Part) -> Iterable[Rows]:
-    """The rows of a part: a list, or one block after the other if it is too large to be held.
-
-    If a part of the first kind cannot be read, that is told before any of it is there.
-    """
-    size = 2 * part.bytes if part.rows is None else 8 * logs.width * part.rows
-    blocks = logs.read(part, turned=False)
-    return list(blocks) if size <= WHOLE else blocks
-
-
-class Reading:
-    """What all threads have read: their sums, and the parts that are in them."""
-
-    def __init__(self, logs: Logs, sums: Sums, kept: Kept | None) -> None:
-        self.logs, self.sums, self.kept = logs, sums, kept
-        self.tally = ReadSummary()  # everything
-        self.fresh = ReadSummary()  # what was not kept yet
-        self.unkept = 0  # the first of the files not kept yet
-        self.torn = 0  # parts of which the sums hold a piece
-        self.due = time.monotonic() + checkpoint.OFTEN
-        self.stop = threading.Event()
-        self.changed = threading.Condition(sums.lock)
-
-    def read(self, part: Part) -> None:
-        """Add one part: all of it or nothing, if it is not too large to be held."""
-        blocks = blocks_of(self.logs, part)
-        with self.changed if isinstance(blocks, list) else contextlib.nullcontext():
-            self.add(part, blocks)
-
-    def add(self, part: Part, blocks: Iterable[Rows]) -> None:
-        """Add blocks; if it fails in their midst, the part stays torn."""
-        tally = ReadSummary(parts=[part.key])
-        with self.changed:
-            self.torn += 1
-        for rows in blocks:
-            tally.count(rows)
-            self.sums.add(rows)
-        with self.changed:
-            self.torn -= 1
-            self.tally.add(tally)
-            self.fresh.add(tally)
-            self.changed.notify_all()
-
-    def keep_now_and_then(self) -> None:
-        """Keep the sums if it is time, as soon as no part is torn."""
-        if self.kept is None or time.monotonic() < self.due:
-            return
-        with self.changed:
-            self.changed.wait_for(
-                lambda: not self.torn or self.stop.is_set() or time.monotonic() < self.due
-            )
-            if time.monotonic() >= self.due:
-                self.keep()
-                self.changed.notify_all()  # whoever waited for it need not wait any more
-
-    def keep(self) -> None:
-        """Write the sums to disk, and say so in the manifest."""
-        if self.kept is None or self.torn or not self.fresh.parts:
-            return
-        self.sums.spill()
-        self.kept.add(self.sums.runs[self.unkept :], self.fresh)
-        self.unkept = len(self.sums.runs)
-        self.fresh = ReadSummary()
-        self.due = time.monotonic() + checkpoint.OFTEN
-
-    def end(self) -> None:
-        """Let the threads stop after the parts they read."""
-        self.stop.set()
-        with self.changed:
-            self.changed.notify_all()
-
-
-def run(
-    reading: Reading, workers: int, parts: Iterator[Part], finished: Callable[[Part], None]
-) -> None:
-    """Let every worker read parts until there are none, or one fails."""
-    lock = threading.Lock()
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            while not reading.stop.is_set():
-                with lock:
-                    part = next(parts, None)
-                if part is None:
-                    return
-                reading.read(part)
-                finished(part)
-                reading.keep_now_and_then()
-        except BaseException as error:
-            errors.append(error)
-            reading.end()
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.1)  # so that Ctrl-C is heard
-    except KeyboardInterrupt as error:
-        reading.end()
-        for thread in threads:
-            thread.join()  # the parts that are being read, a second or so
-        errors.insert(0, error)
-    if not errors:
-        return
-    with contextlib.suppress(FileError):  # the first error is what matters
-        reading.keep()
-    for path in reading.sums.runs[reading.unkept :]:
-        path.unlink(missing_ok=True)
-    raise errors[0]

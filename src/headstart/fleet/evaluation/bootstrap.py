@@ -102,13 +102,13 @@ class Draws:
             if not size[column] > 0:
                 estimates.append(Estimate(math.nan, math.nan, math.nan))
                 continue
-            low, high = ends(drawn[np.isfinite(drawn[:, column]), column])
+            low, high = interval_ends(drawn[np.isfinite(drawn[:, column]), column])
             low, high = value - wide * (value - low), value + wide * (high - value)
             estimates.append(Estimate(value, low, high))
         return estimates
 
 
-def ends(values: Array) -> tuple[float, float]:
+def interval_ends(values: Array) -> tuple[float, float]:
     """The ends of the interval that holds the middle 95 % of the draws."""
     outside = (1.0 - LEVEL) / 2.0
     low, high = np.quantile(values, [outside, 1.0 - outside], method="nearest")

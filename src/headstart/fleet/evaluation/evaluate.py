@@ -19,15 +19,9 @@ from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Measures
 from headstart.fleet.evaluation.models import fit_models, learn_prior
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.result import Evaluation
-from headstart.fleet.evaluation.sample import (
-    Plan,
-    Sample,
-    Split,
-    draw_sample,
-    split_at_random,
-    split_by_time,
-    task_starts,
-)
+from headstart.fleet.evaluation.sample import ALL, Plan, Sample
+from headstart.fleet.evaluation.sampling import read_sample
+from headstart.fleet.evaluation.splits import Split
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.summing.outliers import oddities
@@ -195,29 +189,6 @@ def evaluate(
     )
 
 
-def read_sample(
-    logs: Logs,
-    plan: Plan,
-    future: float,
-    splits: int | None,
-    map_jobs: MapJobs,
-    progress: Callable[[float], None],
-) -> tuple[Sample, list[Split]]:
-    """What is looked at of a log, and its splits into past and future tasks."""
-    if logs.columns.timestamp is None:
-        sample = draw_sample(logs, plan, map_jobs, progress)
-        return sample, split_at_random(len(sample.keys), future, splits)
-    tasks = task_starts(logs, plan, map_jobs)
-    keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
-    split, cut = split_by_time(starts, future)
-    plan = plan._replace(cut=cut, offered=keys[split.future])
-    sample = draw_sample(logs, plan, map_jobs, progress)
-    # Tasks without a row that can be used are not in the sample.
-    ahead = np.isin(sample.keys, keys[split.future])
-    past = np.isin(sample.keys, keys[split.past])
-    return sample, [Split(np.flatnonzero(past), np.flatnonzero(ahead))]
-
-
 class SplitResult(NamedTuple):
     """The models of one split, and how they predicted its future.
 
@@ -296,7 +267,12 @@ def estimate_values(
     advice = offpolicy.missing(logs.columns)
     offers = sample.offers(split.future)
     if offers is not None:
-        advice = offpolicy.doubts(offers)
+        advice = offpolicy.reason_to_withhold(offers)
+        if not len(offers.rewards) and sample.arms_limit < ALL:
+            advice = (
+                "Off-policy values are withheld: the arms on offer to a single task take more than "
+                "the memory that is kept for them. Log fewer arms, or a sample of the rounds."
+            )
     if offers is None or advice:
         return [], advice
     if result.units is not None:

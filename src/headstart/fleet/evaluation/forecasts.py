@@ -15,7 +15,7 @@ from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["Episodes", "Forecast", "forecast", "start_of"]
+__all__ = ["Episodes", "Forecast", "forecast", "start_beliefs"]
 
 CHUNK = 256  # tasks side by side: as many as fit the processor's cache
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
@@ -73,15 +73,15 @@ def forecast(prior: Prior | MixturePrior, episodes: Episodes) -> Forecast:
     found = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
     for at in range(0, tasks, CHUNK):
         rows = slice(at, min(at + CHUNK, tasks))
-        one_chunk(prior, episodes, rows, found)
+        forecast_chunk(prior, episodes, rows, found)
     return found
 
 
-def one_chunk(
+def forecast_chunk(
     prior: Prior | MixturePrior, episodes: Episodes, rows: slice, found: Forecast
 ) -> None:
     """Predict and learn the tasks of a chunk."""
-    belief = start_of(prior, rows.stop - rows.start)
+    belief = start_beliefs(prior, rows.stop - rows.start)
     longest = int(np.max(episodes.lengths[rows], initial=0))
     # Each row in double precision: the belief's roots must stay so.
     features = episodes.features[rows, :longest].astype(np.float64)
@@ -89,7 +89,7 @@ def one_chunk(
         x, r = features[:, place], episodes.rewards[rows, place]
         weight = episodes.weights[rows, place]
         here = weight > 0
-        mean, score, at = predicted(belief, x, r)
+        mean, score, at = predict_rewards(belief, x, r)
         found.errors[rows, place] = np.where(here, (r - mean) ** 2, 0.0)
         found.scores[rows, place] = np.where(here, score, 0.0)
         found.places[rows, place] = np.where(here, at, 0.0)
@@ -99,7 +99,7 @@ def one_chunk(
             belief = belief.update(x * scale[:, None], r * scale)
 
 
-def start_of(prior: Prior | MixturePrior, tasks: int) -> Any:
+def start_beliefs(prior: Prior | MixturePrior, tasks: int) -> Any:
     """The belief before any reward, for so many tasks side by side."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
     wide = Prior(
@@ -113,7 +113,9 @@ def start_of(prior: Prior | MixturePrior, tasks: int) -> Any:
     return Belief.start(wide)
 
 
-def predicted(belief: Belief | MixtureBelief, x: Array, r: Array) -> tuple[Array, Array, Array]:
+def predict_rewards(
+    belief: Belief | MixtureBelief, x: Array, r: Array
+) -> tuple[Array, Array, Array]:
     """The mean, the log density and the place of rewards in their predicted distributions."""
     from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
 

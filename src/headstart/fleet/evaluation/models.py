@@ -17,18 +17,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from headstart.errors import InputError
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
-from headstart.transfer.partitions import PartitionList
 
 __all__ = ["alone", "fit_models", "learn_prior", "pooled", "random_intercept"]
 
-PARTITION = 1024  # past tasks that are fitted at a time
 STEPS = 60  # of scoring, at most
 CLOSE = 1e-5  # relative change at which it stops
 MOST = 500  # past tasks that four numbers are fitted to
@@ -39,12 +39,20 @@ def fit_models(
     past: Array, dim: int, intercept: int | None, transfer: Transfer
 ) -> dict[str, Prior | MixturePrior]:
     """All models, by name, fitted to the packed evidence of past tasks."""
-    models: dict[str, Prior | MixturePrior] = {LEARNED: learn_prior(transfer, past, dim)}
-    models[POOLED] = pooled(past, dim, intercept)
-    if intercept is not None:
-        models[OFFSET] = random_intercept(past, dim, intercept)
-        models[AVERAGE] = alone(past, dim, intercept, around_average=True)
-    models[ALONE] = alone(past, dim, intercept)
+    try:
+        models: dict[str, Prior | MixturePrior] = {LEARNED: learn_prior(transfer, past, dim)}
+        models[POOLED] = pooled(past, dim, intercept)
+        if intercept is not None:
+            models[OFFSET] = random_intercept(past, dim, intercept)
+            models[AVERAGE] = alone(past, dim, intercept, around_average=True)
+        models[ALONE] = alone(past, dim, intercept)
+    except np.linalg.LinAlgError as error:
+        weights, squares = past[:, -2], past[:, -1]
+        raise InputError(
+            f"logs must hold numbers that can be computed with together; these differ too much in "
+            f"size: the rows of a task weigh from {weights.min():.3g} to {weights.max():.3g}, and "
+            f"their weighted squared rewards are from {squares.min():.3g} to {squares.max():.3g}"
+        ) from error
     return models
 
 
@@ -54,9 +62,8 @@ def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePri
     As ``headstart fit`` learns it: all together if they are few, in passes over partitions
     otherwise.
     """
-    parts = [past[at : at + PARTITION] for at in range(0, len(past), PARTITION)]
-    state = transfer.refit_partitions(PartitionList(parts, dim))
-    prior: Prior | MixturePrior = transfer.prior(state)
+    tasks = MemoryTasks(dim, np.asarray(past, dtype=np.float64), np.arange(len(past)))
+    prior: Prior | MixturePrior = transfer.prior(transfer.refit_partitions(tasks))
     return prior
 
 
@@ -84,7 +91,9 @@ def alone(past: Array, dim: int, intercept: int | None, around_average: bool = F
     (array([3., 3.]), 1.0)
     """
     sample = some_tasks(past, dim)
-    tried = [fitted(sample, intercept, around_average, units) for units in units_of(sample)]
+    tried = [
+        fit_scales(sample, intercept, around_average, units) for units in candidate_units(sample)
+    ]
     best = tried[0]
     if len(tried) > 1:
         best = max(tried, key=lambda found: likelihood(sample, *found))
@@ -134,7 +143,7 @@ def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
     sums = past[:, len(i) + intercept]
     ridge = np.diag(1.0 / np.clip(np.diag(start.root) ** 2, 1e-60, 1e60))
 
-    def fitted_with(ratio: float) -> tuple[float, Array, Array, float]:
+    def fit_with_ratio(ratio: float) -> tuple[float, Array, Array, float]:
         factor = ratio / (1.0 + ratio * own)
         left = gram - (column * factor[:, None]).T @ column + ridge
         right = moment - column.T @ (factor * sums)
@@ -146,13 +155,17 @@ def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
 
     ratios = np.geomspace(1e-8, 1e8, 33)
     for _ in range(3):
-        best = int(np.argmax([fitted_with(ratio)[0] for ratio in ratios.tolist()]))
+        best = int(np.argmax([fit_with_ratio(ratio)[0] for ratio in ratios.tolist()]))
         low, high = ratios[max(best - 1, 0)], ratios[min(best + 1, len(ratios) - 1)]
         ratio, ratios = float(ratios[best]), np.geomspace(low, high, 9)
-    _, mean, left, noise = fitted_with(ratio)
+    _, mean, left, noise = fit_with_ratio(ratio)
     covariance = np.linalg.inv(left)
     covariance[intercept, intercept] += ratio
     covariance = noise * (covariance + covariance.T) / 2.0
+    if not np.isfinite(covariance).all() or np.linalg.eigvalsh(covariance)[0] < -1e-9 * np.trace(
+        covariance
+    ):
+        raise np.linalg.LinAlgError("rounding has left no covariance")
     return Prior.gaussian(mean, covariance, noise=float(np.sqrt(noise)))
 
 
@@ -162,7 +175,7 @@ def some_tasks(past: Array, dim: int) -> Evidence:
     return Evidence.unpack(past[use[:: max(1, -(-len(use) // MOST))]], dim)
 
 
-def units_of(tasks: Evidence) -> list[Array]:
+def candidate_units(tasks: Evidence) -> list[Array]:
     """The features' units: as they come, and each its root mean square."""
     dim = tasks.moment.shape[-1]
     square = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
@@ -171,7 +184,9 @@ def units_of(tasks: Evidence) -> list[Array]:
     return [np.ones(dim), own] if np.abs(own - 1.0).max() > 1e-6 else [own]
 
 
-def systems(tasks: Evidence, mean: Array, variances: Array, noise: float) -> tuple[Array, Array]:
+def task_systems(
+    tasks: Evidence, mean: Array, variances: Array, noise: float
+) -> tuple[Array, Array]:
     """I + S and v of every task: S = F Gram F / R² and v = F (moment − Gram μ) / R², with Σ = FF.
 
     The posterior mean of a task is μ + F z with z = (I + S)⁻¹ v.
@@ -183,14 +198,14 @@ def systems(tasks: Evidence, mean: Array, variances: Array, noise: float) -> tup
 
 def likelihood(tasks: Evidence, mean: Array, variances: Array, noise: float) -> float:
     """The log-likelihood of all tasks, up to a constant."""
-    inner, pull = systems(tasks, mean, variances, noise)
+    inner, pull = task_systems(tasks, mean, variances, noise)
     z = np.linalg.solve(inner, pull[..., None])[..., 0]
     explained = (pull * z).sum(-1) - np.linalg.slogdet(inner)[1]
     rest = tasks.squares - (mean * (2.0 * tasks.moment - tasks.gram @ mean)).sum(-1)
     return float(0.5 * (explained - rest / noise - tasks.rounds * np.log(noise)).sum())
 
 
-def fitted(
+def fit_scales(
     tasks: Evidence, intercept: int | None, around_average: bool, units: Array
 ) -> tuple[Array, Array, float]:
     """The intercept's mean, the variances of intercept and features, and R², by scoring.
@@ -218,7 +233,7 @@ def fitted(
     for _ in range(STEPS):
         before = np.append(scales, noise)
         variances = variances_of(scales)
-        inner, pull = systems(tasks, mean, variances, noise)
+        inner, pull = task_systems(tasks, mean, variances, noise)
         left = np.linalg.inv(inner)
         known, z = np.eye(dim) - left, (left @ pull[..., None])[..., 0]
         found = mean + z * np.sqrt(variances)

@@ -46,10 +46,10 @@ __all__ = [
     "Policy",
     "Terms",
     "Value",
-    "doubts",
     "estimate",
     "follow_terms",
     "missing",
+    "reason_to_withhold",
     "replay_terms",
 ]
 
@@ -252,7 +252,7 @@ def missing(columns: Columns) -> str:
     return f"To estimate what a policy would earn, the log must also hold {listed}."
 
 
-def doubts(offers: Offers) -> str:
+def reason_to_withhold(offers: Offers) -> str:
     """Why estimates from these rounds could not be right, and what to log; empty where they can.
 
     Where only the arm shown has a propensity there is nothing to add up, and nothing to doubt.

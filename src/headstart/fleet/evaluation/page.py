@@ -50,12 +50,12 @@ ABOUT = {
 }
 
 
-def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = "") -> Path:
+def write_page(evaluation: Evaluation, folder: str | os.PathLike[str], source: str = "") -> Path:
     """Write ``report.html`` into a folder, and the figures beside it: all of them, or nothing.
 
     Parameters
     ----------
-    found
+    evaluation
         What :func:`~headstart.fleet.evaluation.evaluate` gave.
     folder
         Where to write; made if need be.
@@ -64,9 +64,9 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
     """
     target = checked_path(folder)
     check_place(target)
-    parts = sections(found)
+    parts = sections(evaluation)
     about = f" ({visible(source, line=True)})" if source else ""
-    with drafted(target) as draft:
+    with draft_folder(target) as draft:
         for part in parts:
             for figure in part.figures:
                 figure.save(draft / "figures")
@@ -74,8 +74,9 @@ def write_page(found: Evaluation, folder: str | os.PathLike[str], source: str = 
             draft / "report.html",
             f"Does a learned prior help?{about}",
             parts,
-            manifest(found),
-            f"> **{TITLES[found.verdict.kind]}**\n>\n> {found.verdict.sentence}\n\n{found.basis}",
+            manifest(evaluation),
+            f"> **{TITLES[evaluation.verdict.kind]}**\n>\n> {evaluation.verdict.sentence}\n\n"
+            f"{evaluation.basis}",
         )
     return target / "report.html"
 
@@ -89,7 +90,7 @@ def check_place(folder: str | os.PathLike[str]) -> None:
     there = target
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
-    with telling_of(target):
+    with explain_errors(target):
         if there == target and target.is_dir():
             check_replaceable(target / "report.html")
         if not there.is_dir():
@@ -105,7 +106,7 @@ def check_place(folder: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def drafted(target: Path) -> Iterator[Path]:
+def draft_folder(target: Path) -> Iterator[Path]:
     """A folder inside the target whose files go where they belong when all is written.
 
     Inside, because what lies beside it may be on another disk, or not be ours to write to.
@@ -113,7 +114,7 @@ def drafted(target: Path) -> Iterator[Path]:
     made = [folder for folder in (target, *target.parents) if not folder.exists()]
     draft: Path | None = None
     try:
-        with telling_of(target):
+        with explain_errors(target):
             target.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".headstart-", dir=target))
             yield draft
@@ -135,7 +136,7 @@ def drafted(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def telling_of(target: Path) -> Iterator[None]:
+def explain_errors(target: Path) -> Iterator[None]:
     """Say of a folder why it could not be written."""
     try:
         yield
@@ -147,7 +148,7 @@ def telling_of(target: Path) -> Iterator[None]:
         raise FileError(f"out {str(target)!r} could not be written ({reason})") from cause
 
 
-def sections(found: Evaluation) -> list[Section]:
+def sections(evaluation: Evaluation) -> list[Section]:
     """The page's parts."""
     parts = [
         Section(
@@ -155,27 +156,30 @@ def sections(found: Evaluation) -> list[Section]:
             "Models are compared by the squared error of rewards that they predicted before they "
             "saw them, and by the regret that is expected of them. An answer is given where the "
             "intervals of both support it. The table has the share of the other model's squared "
-            f"error that is saved; + speaks for the answer, − against it.\n\n{answers(found)}",
+            f"error that is saved; + speaks for the answer, − against it.\n\n"
+            f"{answer_table(evaluation)}",
         ),
-        Section("Models", models_in_words(found), table=found.frame),
-        Section("Error by position", "", plots.errors(found)),
-        Section("Differences", "", plots.gains(found)),
-        Section("Expected gain", gain_in_words(found), plots.regret(found)),
-        Section("Calibration", "", plots.calibration(found)),
-        Section("Tasks", bad_in_words(found), plots.rounds_per_task(found.rounds)),
+        Section("Models", describe_models(evaluation), table=evaluation.frame),
+        Section("Error by position", "", plots.errors(evaluation)),
+        Section("Differences", "", plots.gains(evaluation)),
+        Section("Expected gain", describe_gain(evaluation), plots.regret(evaluation)),
+        Section("Calibration", "", plots.calibration(evaluation)),
+        Section("Tasks", describe_left_out(evaluation), plots.rounds_per_task(evaluation.rounds)),
     ]
-    if found.values:
-        text = values_in_words(found)
-        parts.append(Section("Off-policy values", text, plots.values(found), value_table(found)))
+    if evaluation.values:
+        text = describe_values(evaluation)
+        parts.append(
+            Section("Off-policy values", text, plots.values(evaluation), value_table(evaluation))
+        )
     else:
-        parts.append(Section("Off-policy values", found.advice))
+        parts.append(Section("Off-policy values", evaluation.advice))
     parts.append(Section("What was done", DONE))
     return parts
 
 
-def gain_in_words(found: Evaluation) -> str:
+def describe_gain(evaluation: Evaluation) -> str:
     """What the learned prior is expected to save."""
-    gain = found.gain
+    gain = evaluation.gain
     return (
         f"A learned prior is expected to save **{gain}**. It is the share of regret saved, beside "
         f"the better of one pooled model and a task that learns alone; an offset of its own for "
@@ -192,10 +196,10 @@ EFFECTIVE = (
 )
 
 
-def values_in_words(found: Evaluation) -> str:
+def describe_values(evaluation: Evaluation) -> str:
     """On what the estimates rest, and why they need not agree."""
-    logged = found.values[0]
-    replayed = [value for value in found.values if value.estimator == NAMES["replay"]]
+    logged = evaluation.values[0]
+    replayed = [value for value in evaluation.values if value.estimator == NAMES["replay"]]
     shares = [value.used / max(1, value.tasks) for value in replayed]
     low, high = (number(share, 2) for share in (min(shares), max(shares)))
     each = low if low == high else f"{low} to {high}"
@@ -249,28 +253,28 @@ COLUMNS = (
 )
 
 
-def models_in_words(found: Evaluation) -> str:
+def describe_models(evaluation: Evaluation) -> str:
     """What each model is."""
-    lines = [f"- **{name}**: {ABOUT[name]}" for name in found.priors]
-    lines.append(f"\nIntercept: {found.settings['intercept']}. {COLUMNS}")
+    lines = [f"- **{name}**: {ABOUT[name]}" for name in evaluation.priors]
+    lines.append(f"\nIntercept: {evaluation.settings['intercept']}. {COLUMNS}")
     return "\n".join(lines)
 
 
-def bad_in_words(found: Evaluation) -> str:
+def describe_left_out(evaluation: Evaluation) -> str:
     """What was left out."""
-    notes = "".join(f"\n\nNote: {visible(note, line=True)}." for note in found.notes)
-    if not found.bad:
+    notes = "".join(f"\n\nNote: {visible(note, line=True)}." for note in evaluation.notes)
+    if not evaluation.bad:
         return f"Every row could be used.{notes}"
-    counts = found.bad.reasons.items()
+    counts = evaluation.bad.reasons.items()
     reasons = ", ".join(f"{visible(reason, line=True)} ({rows:,})" for reason, rows in counts)
-    return f"{count(found.bad.count, 'row')} could not be used: {reasons}.{notes}"
+    return f"{count(evaluation.bad.count, 'row')} could not be used: {reasons}.{notes}"
 
 
-def answers(found: Evaluation) -> str:
+def answer_table(evaluation: Evaluation) -> str:
     """The possible answers with what is for and against them, as a table in Markdown."""
     rows = [
         f"| {finding.statement} | {ANSWERS[finding.holds]} | {finding.evidence} |"
-        for finding in found.verdict.findings
+        for finding in evaluation.verdict.findings
     ]
     return "\n".join(
         [
@@ -281,7 +285,7 @@ def answers(found: Evaluation) -> str:
     )
 
 
-def value_table(found: Evaluation) -> pl.DataFrame:
+def value_table(evaluation: Evaluation) -> pl.DataFrame:
     """One row per policy and estimator."""
     import polars as pl
 
@@ -295,21 +299,21 @@ def value_table(found: Evaluation) -> pl.DataFrame:
                 "of tasks": number(value.tasks),
                 "effective rounds": number(value.effective),
             }
-            for value in found.values
+            for value in evaluation.values
         ]
     )
 
 
-def manifest(found: Evaluation) -> dict[str, Any]:
+def manifest(evaluation: Evaluation) -> dict[str, Any]:
     """How it was made."""
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "logs": [visible(file, line=True) for file in found.origin.files],
-        "command": visible(found.origin.command),
+        "logs": [visible(file, line=True) for file in evaluation.origin.files],
+        "command": visible(evaluation.origin.command),
         "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
         "written": f"{now:%Y-%m-%d %H:%M} UTC",
-        "order within a task": visible(found.origin.order),
-        "past tasks": found.past,
-        "future tasks": found.future,
-        **{name: visible(str(value)) for name, value in found.settings.items()},
+        "order within a task": visible(evaluation.origin.order),
+        "past tasks": evaluation.past,
+        "future tasks": evaluation.future,
+        **{name: visible(str(value)) for name, value in evaluation.settings.items()},
     }

@@ -85,14 +85,14 @@ class Origin(NamedTuple):
             words += ["--on-bad-rows", self.reading["on_bad_rows"]]
         for name in self.reading["storage"]:
             words += ["--storage", f"{name}=…"]
-        more, rest = in_words(self.options)
+        more, rest = command_options(self.options)
         text = shlex.join([*words, *more])
         if len(self.paths) > LISTED:
             rest = [f"LOGS: {len(self.paths):,} files", *rest]
         return text + (f"  # {', '.join(rest)}" if rest else "")
 
 
-def in_words(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def command_options(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Options that are not the default as words of the command, and those that it does not have."""
     from headstart.fleet.evaluation.evaluate import evaluate
 
@@ -105,7 +105,7 @@ def in_words(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         if value is None or equal_values(value, usual):
             continue
         if name == "transfer":
-            text = transfer_in_words(value)
+            text = transfer_option(value)
             words += [] if text in (None, "empirical_bayes") else [flag, str(text)]
             rest += [f"transfer={value!r}"] if text is None else []
         elif name in ONLY_IN_PYTHON:
@@ -117,11 +117,11 @@ def in_words(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return words, rest
 
 
-def transfer_in_words(transfer: Transfer) -> str | None:
+def transfer_option(transfer: Transfer) -> str | None:
     """A transfer as the command takes it, or ``None`` where it cannot.
 
     >>> from headstart import EmpiricalBayes, Subspace
-    >>> transfer_in_words(EmpiricalBayes()), transfer_in_words(Subspace(rank=3))
+    >>> transfer_option(EmpiricalBayes()), transfer_option(Subspace(rank=3))
     ('empirical_bayes', 'subspace:rank=3')
     """
     from headstart.fleet.fit import TRANSFERS, transfer_from

@@ -105,8 +105,8 @@ class Evaluation:
             shown.append(
                 {
                     "model": name,
-                    "squared error": brief(self.measures.errors[name]),
-                    "log-likelihood": brief(self.measures.scores[name]),
+                    "squared error": format_estimate(self.measures.errors[name]),
+                    "log-likelihood": format_estimate(self.measures.scores[name]),
                     "in 95 %": f"{covered:.1%}".replace("%", " %"),
                     "regret": f"{100.0 * regret[name]:.1f} %",
                 }
@@ -127,7 +127,7 @@ class Evaluation:
         for value in self.values:
             if value.estimator != NAMES["logged"]:
                 row = rows.setdefault(value.estimator, {"estimator": value.estimator})
-                row[value.policy] = brief(value.value)
+                row[value.policy] = format_estimate(value.value)
         return list(rows.values())
 
     @property
@@ -147,15 +147,16 @@ class Evaluation:
             by_name.setdefault(value.estimator, []).append(value)
         logged = by_name[NAMES["logged"]][0]
         parts = [
-            f"{NAMES[name]} on {between([value.used for value in by_name[NAMES[name]]])} of "
-            f"{between([value.tasks for value in by_name[NAMES[name]]])} tasks"
+            f"{NAMES[name]} on {format_range([value.used for value in by_name[NAMES[name]]])} of "
+            f"{format_range([value.tasks for value in by_name[NAMES[name]]])} tasks"
             for name in ("replay", "weighted")
         ]
         return (
-            f"As logged, a round earned {brief(logged.value)}. Estimates rest on different rounds: "
-            f"{' and '.join(parts)}, while the policy is new to them; {NAMES['ips']}, "
-            f"{NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of {logged.tasks:,} tasks. "
-            "They answer different questions: compare policies by one estimator."
+            f"As logged, a round earned {format_estimate(logged.value)}. Estimates rest on "
+            f"different rounds: {' and '.join(parts)}, while the policy is new to them; "
+            f"{NAMES['ips']}, {NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of "
+            f"{logged.tasks:,} tasks. They answer different questions: compare policies by one "
+            f"estimator."
         )
 
     @property
@@ -176,7 +177,7 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for programs."""
-        found = self.measures
+        measures = self.measures
         return {
             "verdict": self.verdict.kind,
             "sentence": self.verdict.sentence,
@@ -192,10 +193,12 @@ class Evaluation:
             "bad_rows": self.bad.count,
             "models": {
                 name: {
-                    "squared_error": plain(found.errors[name]),
-                    "log_likelihood": plain(found.scores[name]),
-                    "squared_error_by_position": [plain(e) for e in found.by_position[name]],
-                    "coverage": {str(level): plain(e) for level, e in found.coverage[name].items()},
+                    "squared_error": as_json(measures.errors[name]),
+                    "log_likelihood": as_json(measures.scores[name]),
+                    "squared_error_by_position": [as_json(e) for e in measures.by_position[name]],
+                    "coverage": {
+                        str(level): as_json(e) for level, e in measures.coverage[name].items()
+                    },
                 }
                 for name in self.priors
             },
@@ -203,13 +206,13 @@ class Evaluation:
                 {
                     "model": one,
                     "against": other,
-                    "squared_error_saved": plain(found.savings[one, other]),
-                    "nats_per_reward": plain(gain),
+                    "squared_error_saved": as_json(measures.savings[one, other]),
+                    "nats_per_reward": as_json(gain),
                 }
-                for (one, other), gain in found.gains.items()
+                for (one, other), gain in measures.gains.items()
             ],
             "off_policy": [
-                value._asdict() | {"value": plain(value.value)} for value in self.values
+                value._asdict() | {"value": as_json(value.value)} for value in self.values
             ],
             "off_policy_needs": self.advice,
             "notes": list(self.notes),
@@ -218,9 +221,9 @@ class Evaluation:
         }
 
     def __str__(self) -> str:
-        lines = [*aligned(self.table), "", self.verdict.sentence, "", self.basis]
+        lines = [*align_columns(self.table), "", self.verdict.sentence, "", self.basis]
         if self.values:
-            lines += ["", "What policies would earn per round", *aligned(self.value_table)]
+            lines += ["", "What policies would earn per round", *align_columns(self.value_table)]
             lines += ["", self.value_note]
         elif self.advice:
             lines += ["", self.advice]
@@ -228,10 +231,10 @@ class Evaluation:
         return visible("\n".join(lines))
 
 
-def aligned(table: list[dict[str, str]]) -> list[str]:
+def align_columns(table: list[dict[str, str]]) -> list[str]:
     """A table as lines of text.
 
-    >>> aligned([{"model": "none", "error": "1.2"}, {"model": "pooled", "error": "0.9"}])
+    >>> align_columns([{"model": "none", "error": "1.2"}, {"model": "pooled", "error": "0.9"}])
     ['model   error', 'none    1.2', 'pooled  0.9']
     """
     titles = list(table[0])
@@ -243,22 +246,24 @@ def aligned(table: list[dict[str, str]]) -> list[str]:
     ]
 
 
-def between(counts: list[int]) -> str:
+def format_range(counts: list[int]) -> str:
     """Several counts as one, or as a range.
 
-    >>> between([24, 24]), between([1300, 74, 130])
+    >>> format_range([24, 24]), format_range([1300, 74, 130])
     ('24', '74 to 1,300')
     """
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def brief(found: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
     """An estimate for a table: intervals of means are about symmetric."""
-    half = (found.high - found.low) / 2.0
-    return format_interval(found.value, found.value - half, found.value + half)
+    half = (estimate.high - estimate.low) / 2.0
+    return format_interval(estimate.value, estimate.value - half, estimate.value + half)
 
 
-def plain(found: Estimate) -> dict[str, float | None]:
+def as_json(estimate: Estimate) -> dict[str, float | None]:
     """An estimate for JSON, which knows no infinity."""
-    return {name: part if math.isfinite(part) else None for name, part in found._asdict().items()}
+    return {
+        name: part if math.isfinite(part) else None for name, part in estimate._asdict().items()
+    }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.fleet.evaluation.forecasts import start_of
+from headstart.fleet.evaluation.forecasts import start_beliefs
 from headstart.model.base import BaseBelief
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -104,10 +104,10 @@ def follow(
     """
     targets, shown, expected = (np.zeros(len(offers.rewards)) for _ in range(3))
     same = policy.prior is model
-    for tasks in chunks(offers):
-        belief = start_of(policy.prior, len(tasks))
-        modelled = belief if same else start_of(model, len(tasks))
-        for step in steps(offers, tasks):
+    for tasks in task_chunks(offers):
+        belief = start_beliefs(policy.prior, len(tasks))
+        modelled = belief if same else start_beliefs(model, len(tasks))
+        for step in logged_steps(offers, tasks):
             rule = policy.rule.propensities(belief, step.contexts, rng, step.allowed)
             rewards = modelled.predict(step.contexts)
             at, here = step.rounds[step.here], step.here
@@ -116,10 +116,10 @@ def follow(
             shown[at] = np.take_along_axis(rewards, arm, 1)[here, 0]
             expected[at] = (rule.values * rewards).sum(1)[here]
             x = np.take_along_axis(step.contexts, arm[..., None], 1)[:, 0]
-            belief = learned(belief, x, offers.rewards[step.rounds], here)
+            belief = update_some(belief, x, offers.rewards[step.rounds], here)
             # Where both start alike they stay alike.
             rewards = offers.rewards[step.rounds]
-            modelled = belief if same else learned(modelled, x, rewards, here)
+            modelled = belief if same else update_some(modelled, x, rewards, here)
     return targets, shown, expected
 
 
@@ -142,9 +142,9 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
         The numbers of the rounds that were kept.
     """
     kept = np.zeros(len(offers.rewards), dtype=bool)
-    for tasks in chunks(offers):
-        belief = start_of(policy.prior, len(tasks))
-        for step in steps(offers, tasks):
+    for tasks in task_chunks(offers):
+        belief = start_beliefs(policy.prior, len(tasks))
+        for step in logged_steps(offers, tasks):
             picked = policy.rule.choose(belief, step.contexts, rng, step.allowed).arm
             agree = (picked == step.chosen) & step.here
             if least is not None:
@@ -152,18 +152,18 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
                 agree &= rng.random(len(agree)) < chance
             x = step.contexts[np.arange(len(tasks)), picked]
             kept[step.rounds[agree]] = True
-            belief = learned(belief, x, offers.rewards[step.rounds], agree)
+            belief = update_some(belief, x, offers.rewards[step.rounds], agree)
     return np.flatnonzero(kept)
 
 
-def chunks(offers: Offers) -> Iterator[Whole]:
+def task_chunks(offers: Offers) -> Iterator[Whole]:
     """Tasks of about the same length together, the longest first."""
     order = np.argsort(-np.diff(offers.tasks), kind="stable")
     for at in range(0, len(order), CHUNK):
         yield order[at : at + CHUNK]
 
 
-def steps(offers: Offers, tasks: Whole) -> Iterator[Step]:
+def logged_steps(offers: Offers, tasks: Whole) -> Iterator[Step]:
     """The first round of these tasks, the second, and so on."""
     begins, ends = offers.tasks[tasks], offers.tasks[tasks + 1]
     arms = offers.arms
@@ -180,7 +180,7 @@ def steps(offers: Offers, tasks: Whole) -> Iterator[Step]:
         yield Step(rounds, here, np.where(here, offers.chosen[rounds], 0), contexts, allowed)
 
 
-def learned(
+def update_some(
     belief: BaseBelief, x: Array, rewards: Array, where: npt.NDArray[np.bool_]
 ) -> BaseBelief:
     """The belief after one more round of some of the tasks; x = 0 teaches the others nothing."""

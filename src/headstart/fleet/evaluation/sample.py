@@ -1,57 +1,33 @@
-"""The tasks that an evaluation looks at: their evidence, and the rounds they began with.
-
-Of very many tasks those with the smallest hashes are taken. Which these are is known only when all
-is read; until then, the tasks with the smallest hashes so far include them. So one read is enough:
-each part of the log gives the rows of tasks that may yet be in the sample, and what is kept of them
-is bounded by the number of tasks, not by the number of rows.
-
-Where tasks are split by time, rows of past tasks count until the first future task begins. When
-that is takes a read of its own, of the columns of tasks and times alone.
-"""
+"""The tasks in the sample of an evaluation: their evidence, and the rounds they began with."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from headstart.errors import InputError
-from headstart.fleet.engines.jobs import MapJobs
 from headstart.fleet.evaluation.forecasts import Episodes
 from headstart.fleet.evaluation.rollout import Offers
-from headstart.fleet.reading.hashing import Hashes, hash_ids
-from headstart.fleet.reading.keyed_sums import MAX_KEYS, KeyedSums
-from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.evaluation.splits import Places
+from headstart.fleet.reading.hashing import Hashes
+from headstart.fleet.reading.keyed_sums import KeyedSums
+from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.grams import ADD_ROWS
 from headstart.fleet.summing.outliers import Sampled
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
-__all__ = [
-    "Plan",
-    "Sample",
-    "Split",
-    "draw_sample",
-    "split_at_random",
-    "split_by_time",
-    "task_starts",
-]
+__all__ = ["ALL", "Columns", "Plan", "Sample", "SampleBuilder", "columns_of", "logs_all_arms"]
 
 Columns = dict[str, npt.NDArray[Any]]
-Places = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
 ROWS_AT_HAND = 2**18  # rows that are collected before they are added up
 OFFER_BYTES = 2**28  # of the features of arms on offer, at most
-NEVER = np.iinfo(np.int64).max
 ALL = 2**64  # above every hash
-
-#: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
-FEWEST, MOST, ENOUGH = 3, 5, 2500
 
 
 class Plan(NamedTuple):
@@ -79,13 +55,6 @@ class Plan(NamedTuple):
     horizon: int
     cut: int | None = None
     offered: Hashes | None = None
-
-
-class Split(NamedTuple):
-    """The places of past and of future tasks in the sample, both in the order of their hashes."""
-
-    past: Places
-    future: Places
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,97 +139,8 @@ class Sample:
         """
         if self.arms is None:
             return None
-        arms = taken(self.arms, np.isin(self.arms["key"], self.keys[future]))
+        arms = take_rows(self.arms, np.isin(self.arms["key"], self.keys[future]))
         return Offers.of_rows(arms)
-
-
-class PartRows(NamedTuple):
-    """What one part of a log gives: rows of tasks that may be in the sample, and counts of all."""
-
-    bad: BadRows
-    tasks: KeyedSums
-    blocks: list[Columns]
-
-
-def draw_sample(
-    logs: Logs,
-    plan: Plan,
-    map_jobs: MapJobs,
-    progress: Callable[[float], None],
-) -> Sample:
-    """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
-    parts = logs.parts()
-    tasks = counted_tasks(plan)
-    builder = SampleBuilder(logs, plan)
-    bad = BadRows()
-    jobs = ((number, part, limit_of(tasks, plan.max_tasks)) for number, part in enumerate(parts))
-    for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
-        bad = bad + found.bad
-        tasks.merge(found.tasks)
-        for block in found.blocks:
-            builder.add(block, limit_of(tasks, plan.max_tasks))
-        progress(done / len(parts))
-    if not len(tasks.keys):
-        raise InputError("logs must hold rows with rewards; these have none")
-    return builder.sample(tasks, bad)
-
-
-def counted_tasks(plan: Plan) -> KeyedSums:
-    """Rewards and first times by task: nothing yet."""
-    return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
-
-
-def limit_of(tasks: KeyedSums, count: int) -> int:
-    """The hash below which the first ``count`` tasks are; 2⁶⁴ where there are no more."""
-    keys = tasks.keys
-    return int(keys[count]) if len(keys) > count else ALL
-
-
-def task_starts(logs: Logs, plan: Plan, map_jobs: MapJobs) -> KeyedSums:
-    """When tasks begin: a read of the columns of tasks, rewards and times alone."""
-    tasks = counted_tasks(plan)
-    for found in map_jobs(count_part, logs.parts(), logs.without_features(), plan):
-        tasks.merge(found)
-    return tasks
-
-
-def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:
-    """How many rewards the tasks of a part have, and when they begin."""
-    tasks = counted_tasks(plan)
-    for rows in logs.read(part):
-        count_tasks(rows, tasks, plan.seed)
-    return tasks
-
-
-def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
-    """Add the rewards and first times of a block's tasks; gives their hashes."""
-    keys = hash_ids(rows.ids, seed)
-    codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
-    counts = np.bincount(codes, minlength=len(keys))
-    starts = np.full(len(keys), NEVER)
-    if rows.timestamps is not None:
-        when = rows.timestamps if rows.chosen is None else rows.timestamps[rows.chosen]
-        np.minimum.at(starts, codes, when)
-    some = counts > 0
-    tasks.add(keys[some], counts[some], starts[some])
-    return keys
-
-
-def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
-    """The rows of a part whose tasks have hashes below a limit, and are among the first here."""
-    number, part, limit = job
-    tasks, bad, order = counted_tasks(plan), BadRows(), number << 40
-    whole, blocks = logs_all_arms(logs), []
-    for rows in logs.read(part, turned=False):
-        bad = bad + rows.bad
-        keys = count_tasks(rows, tasks, plan.seed)
-        limit = min(limit, limit_of(tasks, plan.max_tasks))
-        use = (keys <= np.uint64(limit - 1))[rows.codes]
-        if rows.chosen is not None and not whole:
-            use &= rows.chosen
-        blocks.append(columns_of(rows, np.flatnonzero(use), keys, order, whole))
-        order += rows.count
-    return PartRows(bad, tasks, blocks)
 
 
 def logs_all_arms(logs: Logs) -> bool:
@@ -313,10 +193,10 @@ class SampleBuilder:
         """Add up the rows that wait, and let go of those that nothing else needs."""
         if not self.waiting:
             return
-        rows, self.waiting = joined(self.waiting), []
-        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
-        shown = taken(rows, np.argsort(rows["key"], kind="stable"))
-        shown = taken(shown, shown["chosen"])
+        rows, self.waiting = concatenated_rows(self.waiting), []
+        rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
+        shown = take_rows(rows, np.argsort(rows["key"], kind="stable"))
+        shown = take_rows(shown, shown["chosen"])
         self.set_tasks(np.union1d(self.keys, shown["key"]), limit)
         self.add_up(shown)
         self.keep_first_rounds(rows, limit)
@@ -359,8 +239,8 @@ class SampleBuilder:
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
-        rows = joined([*self.kept, rows])
-        rows = taken(rows, rows["key"] <= np.uint64(limit - 1))
+        rows = concatenated_rows([*self.kept, rows])
+        rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         rank, head = round_ranks(rows, self.whole)
         chosen, key = rows["chosen"], rows["key"]
         keep = (rank < self.plan.first) & (chosen | head)
@@ -375,19 +255,18 @@ class SampleBuilder:
             keep |= arms
         final = np.lexsort((rows["order"], rank, key))
         final = final[keep[final]]
-        self.kept = [taken(rows, final)]
+        self.kept = [take_rows(rows, final)]
         self.ranks = rank[final]
 
-    def sample(self, tasks: KeyedSums, bad: BadRows) -> Sample:
+    def sample(self, tasks: KeyedSums, bad: BadRows, limit: int) -> Sample:
         """All that was read."""
-        limit = limit_of(tasks, self.plan.max_tasks)
         self.fold(limit)
         self.set_tasks(self.keys, limit)
         (rows,) = self.kept
         inside = np.isin(rows["key"], self.keys)
         arms = None
         if self.whole:
-            arms = taken(
+            arms = take_rows(
                 rows,
                 inside
                 & (self.ranks < self.plan.horizon)
@@ -401,7 +280,7 @@ class SampleBuilder:
             self.evidence if self.plan.cut is None else self.early,
             self.lowest,
             self.highest,
-            self.episodes(taken(rows, inside & rows["chosen"])),
+            self.episodes(take_rows(rows, inside & rows["chosen"])),
             arms,
             tasks.columns[0],
             tasks.total,
@@ -427,14 +306,14 @@ class SampleBuilder:
         return Episodes(features, rewards, weights, lengths)
 
 
-def joined(blocks: list[Columns]) -> Columns:
+def concatenated_rows(blocks: list[Columns]) -> Columns:
     """Blocks of rows as one."""
     if len(blocks) == 1:
         return blocks[0]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def taken(rows: Columns, index: npt.NDArray[Any]) -> Columns:
+def take_rows(rows: Columns, index: npt.NDArray[Any]) -> Columns:
     """Some of the rows."""
     return {name: values[index] for name, values in rows.items()}
 
@@ -461,47 +340,3 @@ def round_ranks(rows: Columns, whole: bool) -> tuple[Places, npt.NDArray[np.bool
     rank = np.empty(len(heads), dtype=np.intp)
     rank[sequence] = np.arange(len(heads)) - np.searchsorted(owner, owner)
     return rank[group], head
-
-
-def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split]:
-    """Several splits of tasks in the order of their hashes, a moving part of them the future.
-
-    All tasks are in the future about equally often. Unless given, there are 3 to 5, the fewer the
-    more tasks there are.
-
-    >>> [split.future.tolist() for split in split_at_random(10, 0.3, 3)]
-    [[0, 1, 2], [3, 4, 5], [7, 8, 9]]
-    """
-    ahead = check_split(tasks, future)
-    splits = splits or max(FEWEST, min(MOST, ENOUGH // max(tasks, 1)))
-    found = []
-    for turn in range(splits):
-        chosen = np.zeros(tasks, dtype=bool)
-        chosen[(round(turn / splits * tasks) + np.arange(ahead)) % tasks] = True
-        found.append(Split(np.flatnonzero(~chosen), np.flatnonzero(chosen)))
-    return found
-
-
-def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int]:
-    """The tasks that start last as the future, and when the first of them starts."""
-    ahead = check_split(len(starts), future)
-    latest = np.sort(np.argsort(starts, kind="stable")[-ahead:])
-    cut = int(starts[latest].min())
-    past = np.flatnonzero(starts < cut)
-    if len(past) < 2:
-        raise InputError(
-            "timestamp must tell earlier from later tasks; here most tasks start at the same time. "
-            "Leave it out to split tasks at random"
-        )
-    return Split(past, latest), cut
-
-
-def check_split(tasks: int, future: float) -> int:
-    """How many of so many tasks are the future; refused where they are too few."""
-    ahead = round(future * tasks)
-    if ahead < 2 or tasks - ahead < 2:
-        raise InputError(
-            f"evaluate needs at least 2 past and 2 future tasks; these logs have {tasks} tasks "
-            f"with rewards, of which future={future:g} makes {ahead} the future"
-        )
-    return ahead

@@ -215,7 +215,7 @@ def evidence(name: str, models: Mapping[str, str], savings: Savings) -> str:
     """What is for or against an answer: its model against the others."""
     model = models[name]
     parts = [
-        f"{signed(savings[model, other])} against {OTHERS[other]}"
+        f"{format_saving(savings[model, other])} against {OTHERS[other]}"
         for other in models.values()
         if other != model
     ]
@@ -231,10 +231,10 @@ OTHERS = {
 }
 
 
-def signed(saved: Estimate) -> str:
+def format_saving(saved: Estimate) -> str:
     """A difference in per cent, with its sign and interval.
 
-    >>> signed(Estimate(0.0154, 0.011, 0.02))
+    >>> format_saving(Estimate(0.0154, 0.011, 0.02))
     '+1.54 % [+1.10, +2.00]'
     """
     value, low, high = (
@@ -244,10 +244,10 @@ def signed(saved: Estimate) -> str:
     return f"{value} % [{low}, {high}]"
 
 
-def compared(saved: Estimate) -> tuple[str, str]:
+def comparison_words(saved: Estimate) -> tuple[str, str]:
     """How a model does beside another, and the word that goes before the other.
 
-    >>> compared(Estimate(0.01, -0.01, 0.03)), compared(Estimate(0.48, 0.4, 0.57))
+    >>> comparison_words(Estimate(0.01, -0.01, 0.03)), comparison_words(Estimate(0.48, 0.4, 0.57))
     (('as well', 'as'), ('better', 'than'))
     """
     return ("better", "than") if clearly_better(saved) else ("as well", "as")
@@ -269,11 +269,11 @@ def sentence(
         return (
             f"Tasks share structure: a learned prior is expected to save {gain}. It predicts a new "
             f"task's {rewards} better than every simpler model, by "
-            f"{signed(savings[LEARNED, nearest])} {UNIT} of {OTHERS[nearest]} or more."
+            f"{format_saving(savings[LEARNED, nearest])} {UNIT} of {OTHERS[nearest]} or more."
         )
     if kind != "unknown":
         found = savings[models[kind], LEARNED]
-        well, than = compared(found)
+        well, than = comparison_words(found)
         beyond = " beyond their average reward" if single == AVERAGE else ""
         what = {
             "pooling": f"Tasks are all alike: one pooled model predicts a new task's {rewards} "
@@ -284,12 +284,12 @@ def sentence(
             "independence": f"Tasks share nothing{beyond}: each learns {well} alone {than} from a "
             f"learned prior",
         }[kind]
-        return f"{what} ({signed(found)} {UNIT}; + is better)."
+        return f"{what} ({format_saving(found)} {UNIT}; + is better)."
     found = savings[LEARNED, nearest]
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
-        f"{signed(found)} {UNIT} of {OTHERS[nearest]}, and at choosing it is expected to save "
-        f"{gain}.{more_tasks(found)}"
+        f"{format_saving(found)} {UNIT} of {OTHERS[nearest]}, and at choosing it is expected to "
+        f"save {gain}.{more_tasks(found)}"
     )
 
 

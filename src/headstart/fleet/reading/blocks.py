@@ -1,20 +1,34 @@
-"""From a block of a file to :class:`Rows`."""
+"""From a block of a file to :class:`Rows`: whose a row is, when it happened, and its numbers.
+
+Ids are compared as text without the white space around it: the whole number 7, ``"7"`` and
+``" 7 "`` are the same task, ``"7.0"`` and ``"07"`` are others. Times are microseconds since 1970.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
 
-from headstart.fleet.reading.cells import Block, Cells
-from headstart.fleet.reading.columns import Resolved
+from headstart.fleet.reading.arrays import as_array, filled
+from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
+from headstart.fleet.reading.columns import Resolved, is_text, is_time
+from headstart.fleet.reading.hashing import hash_ids
 from headstart.fleet.reading.repeats import fingerprints
-from headstart.fleet.reading.rows import Rows
-from headstart.fleet.reading.task_ids import read_task
-from headstart.fleet.reading.times import read_rounds, read_times
+from headstart.fleet.reading.rows import Rows, drop_unused_ids
 from headstart.fleet.reading.transpose import Upright
 
 __all__ = ["to_rows"]
+
+LONGEST = 1000  # characters of a task id
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+NEVER = -(2**63)
 
 
 def to_rows(
@@ -81,3 +95,127 @@ def writable(array: Any) -> Any:
     if isinstance(array, Upright) or array.flags.writeable:
         return array
     return array.copy()
+
+
+def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
+    """Which task each row has: codes, the ids they stand for, and one that was trimmed.
+
+    Rows that cannot be used get code 0.
+    """
+    array = cells.column("task")
+    if kinds.is_integer(array.type) and not array.null_count:
+        coded = array.dictionary_encode()
+        return as_array(coded.indices).copy(), coded.dictionary, ""
+    if kinds.is_null(array.type):
+        array = array.cast(pa.string())
+    absent = cells.missing("task", array)
+    if not kinds.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    numbers: npt.NDArray[np.int32] = filled(array.indices).astype(np.int32)
+    written, broken = decode_ids(array.dictionary)
+    ids = pc.utf8_trim_whitespace(written)
+    lengths = as_array(pc.utf8_length(ids))
+    for reason, wrong in (
+        ("task is missing", lengths == 0),
+        (f"task is longer than {LONGEST} characters", lengths > LONGEST),
+        ("task is not valid text", broken),
+    ):
+        if wrong.any():
+            mask = wrong[numbers] & ~absent
+            cells.reject(reason, mask, lambda row: repr(written[int(numbers[row])].as_py())[:60])
+    spaced = ""
+    if not ids.equals(written):
+        spaced = written.filter(pc.not_equal(ids, written))[0].as_py()
+    if not len(ids):
+        ids = pa.array([""])  # every row is bad
+    once = ids.dictionary_encode()
+    if len(once.dictionary) < len(ids):  # a dictionary may have a value twice
+        numbers = as_array(once.indices).astype(np.int32)[numbers]
+        ids = once.dictionary
+    return *drop_unused_ids(numbers, ids), spaced
+
+
+def decode_ids(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
+    """Distinct ids as text, empty where they are missing, and which are no valid text."""
+    try:
+        ids = dictionary.cast(pa.string())
+        ids.validate(full=True)
+    except pa.ArrowInvalid:
+        cells = dictionary.cast(pa.binary()).to_pylist()
+        ids = pa.array([(cell or b"").decode(errors="replace") for cell in cells], pa.string())
+        return ids, as_array(pc.match_substring(ids, "\ufffd"))
+    return ids.fill_null("") if ids.null_count else ids, np.zeros(len(ids), dtype=bool)
+
+
+def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
+    """Times as whole numbers: microseconds since 1970, or whole numbers as they are."""
+    array = cells.column(role)
+    if is_text(array.type):
+        array = parse_times(array, role, cells)
+    cells.missing(role, array)
+    kind = array.type
+    if kinds.is_date(kind):
+        array = array.cast(pa.timestamp("us"), safe=False)
+    if is_time(array.type):
+        span = kinds.is_duration(array.type)
+        unit = pa.duration("us") if span else pa.timestamp("us", array.type.tz)
+        return filled(array.cast(unit, safe=False).view(pa.int64()))
+    if kinds.is_floating(kind) or kinds.is_decimal(kind):
+        # Fractions are seconds, as clocks of programs give them.
+        values = as_floats(array)
+        good = np.isfinite(values) & (np.abs(values) <= 9e12)
+        cells.reject(f"{role} is not finite", ~good & ~nulls(array), show_value(values))
+        return whole_numbers(np.round(np.where(good, values, 0.0) * 1e6))
+    if kinds.is_null(kind) or kinds.is_boolean(kind):
+        return np.zeros(len(array), dtype=np.int64)
+    if kinds.is_uint64(kind):
+        large = pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())).fill_null(False)
+        cells.reject(f"{role} is too large", as_array(large), "above 2⁶³")
+    return whole_numbers(filled(array))
+
+
+def whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Numbers as whole numbers of 64 bits; no copy where they are."""
+    return values.astype(np.int64, copy=False)
+
+
+def parse_times(array: pa.Array, role: str, cells: Cells) -> pa.Array:
+    """Times from text as people and programs write them; what is no time is bad."""
+    for zone in (None, "UTC"):  # all without a zone, or all with one
+        with contextlib.suppress(pa.ArrowInvalid):
+            return array.cast(pa.timestamp("us", zone)).view(pa.int64()).view(pa.timestamp("us"))
+    texts = array.to_pylist()
+    parsed = [None if text is None or not text.strip() else since_epoch(text) for text in texts]
+    wrong = np.array([moment == NEVER for moment in parsed], dtype=bool)
+    cells.reject(f"{role} is not a time", wrong, lambda place: repr(texts[place])[:60])
+    return pa.array(parsed, pa.int64()).view(pa.timestamp("us"))
+
+
+def since_epoch(text: str) -> int:
+    """Microseconds since 1970, in UTC where the text has no zone; ``NEVER`` where it is no time."""
+    try:
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        return NEVER
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+    return (moment - EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
+    """Which round: whole numbers as they are, other values by a number made from their text."""
+    array = cells.column("round")
+    kind = array.type
+    if is_time(kind):
+        return read_times(cells, "round")
+    cells.missing("round", array)
+    if kinds.is_integer(kind) and not kinds.is_uint64(kind):
+        return whole_numbers(filled(array))
+    if not kinds.is_dictionary(kind):
+        array = array.dictionary_encode()
+    texts = array.dictionary.cast(pa.string())
+    if texts.null_count:
+        texts = texts.fill_null("")
+    numbers = hash_ids(texts).view(np.int64)
+    digits = pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$")  # stand for themselves
+    numbers[as_array(digits)] = as_array(texts.filter(digits).cast(pa.int64()))
+    return whole_numbers(np.append(numbers, 0)[filled(array.indices)])

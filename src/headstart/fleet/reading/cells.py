@@ -58,27 +58,6 @@ class Block(NamedTuple):
     spoiled: Mapping[str, Mapping[int, str]] = {}
     bad: BadRows = BadRows()
 
-    def slices(self, rows: int) -> list[Block]:
-        """The same in blocks of at most so many rows."""
-        if self.table.num_rows <= rows:
-            return [self]
-        return [self.part(start, start + rows) for start in range(0, self.table.num_rows, rows)]
-
-    def part(self, start: int, stop: int) -> Block:
-        """Some of the rows; those that did not make it are counted with the first."""
-        spoiled = {
-            name: {at - start: text for at, text in cells.items() if start <= at < stop}
-            for name, cells in self.spoiled.items()
-        }
-        return Block(
-            self.table.slice(start, stop - start),
-            self.file,
-            self.first + start,
-            None if self.numbers is None else self.numbers[start:stop],
-            spoiled,
-            BadRows() if start else self.bad,
-        )
-
 
 class Cells:
     """The columns of a block as arrays; ``mask`` and ``bad`` say which rows cannot be used."""

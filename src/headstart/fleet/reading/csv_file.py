@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.types as kinds
 
 from headstart.errors import InputError
-from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, is_number
-from headstart.fleet.reading.lines import LineFile
-from headstart.fleet.reading.rows import BadRows, Example, first_examples
+from headstart.fleet.reading.lines import Broken, LineFile
 
 __all__ = ["CsvFile"]
 
@@ -27,19 +23,17 @@ NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan"}
 WRONG_WIDTH = "row has another number of cells than the header"
 OPEN_QUOTE = "row has a quote that is not closed in its line"
 
-Broken = dict[int, tuple[str, str]]  # the rows that are none: by their number, why, what they hold
-
 
 class CsvFile(LineFile):
     """A CSV file."""
 
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, told from the first rows."""
-        self.names, self.mark, self.end = header(self.text, self.path, columns)
-        text = self.text[self.end :]
+        self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
+        text = self.text[self.header_end :]
         try:
             head, _ = self.parse(text, arrow_csv.ConvertOptions())
-            texts, _ = self.parse(text, as_text(self.names))
+            texts, _ = self.parse(text, text_options(self.names))
         except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
             head = texts = pa.table([pa.nulls(0)] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
@@ -50,30 +44,10 @@ class CsvFile(LineFile):
             ]
         )
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
-        """The rows of a range of bytes, at most ``rows`` at a time."""
-        file, first = self.name(span), 0
-        for count, text in enumerate(self.pieces(span)):
-            if span[0] == 0 and count == 0:
-                text = text[self.end :]
-            table, spoiled, broken = self.convert(text, resolved)
-            numbers, bad = None, BadRows()
-            if broken:
-                examples = [Example(file, first + row, *why) for row, why in broken.items()]
-                reasons = [reason for reason, _ in broken.values()]
-                counts = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
-                bad = BadRows(len(broken), counts, first_examples(examples))
-                every = np.arange(table.num_rows + len(broken))
-                numbers = first + np.delete(every, list(broken))
-            yield from Block(table, file, first, numbers, spoiled, bad).slices(rows)
-            first += table.num_rows + len(broken)
-
     def convert(
-        self, text: bytes, resolved: Resolved
+        self, text: bytes, resolved: Resolved, threads: bool
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
-        """Lines as a table of the right types, cells that are of another, and rows left out."""
+        """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         used = resolved.used
         types = {name: resolved.types[name] for name in used}
         options = arrow_csv.ConvertOptions(
@@ -86,17 +60,17 @@ class CsvFile(LineFile):
             pass
         # Some cell is not what its column must be: once more as text, then cell by cell.
         try:
-            table, broken = self.parse(text, as_text(used))
+            table, broken = self.parse(text, text_options(used))
         except pa.ArrowInvalid:
-            if is_utf8(text):
+            if not (fault := not_utf8(text)):
                 raise
             raise InputError(
-                f"{self.path!r} is not UTF-8 text ({first_odd(text)}): save it as UTF-8"
+                f"{self.path!r} is not UTF-8 text ({fault}): save it as UTF-8"
             ) from None
         spoiled = {}
         for index, name in enumerate(used):
             if not kinds.is_string(types[name]):
-                values, wrong = cells_as(types[name], table.column(index))
+                values, wrong = convert_cells(types[name], table.column(index))
                 table = table.set_column(index, name, values)
                 if wrong:
                     spoiled[name] = wrong
@@ -164,17 +138,17 @@ class CsvFile(LineFile):
                 delimiter=self.mark,
                 newlines_in_values=True,
                 # Rows are handed over as text: where they cannot be, the file is refused as it is.
-                invalid_row_handler=set_aside if is_utf8(text) else None,
+                invalid_row_handler=None if not_utf8(text) else set_aside,
             ),
             convert_options=options,
         )
         return table, broken
 
 
-def header(text: bytes, path: str, columns: Columns) -> tuple[list[str], str, int]:
+def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], str, int]:
     r"""The names in the first line that is not empty, what separates them, and where it ends.
 
-    >>> header(b"\n\ntask,reward\n1,2\n", "log.csv", Columns("task", "reward", "x"))
+    >>> read_header(b"\n\ntask,reward\n1,2\n", "log.csv", Columns("task", "reward", "x"))
     (['task', 'reward'], ',', 14)
     """
     start = len(text) - len(text.lstrip(b"\r\n"))
@@ -205,25 +179,25 @@ def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) ->
         return pa.bool_()
     if role == "timestamp":
         for kind in (pa.int64(), pa.float64()):
-            values, wrong = cells_as(kind, cells)
+            values, wrong = convert_cells(kind, cells)
             if not wrong and values.null_count < len(values):
                 return kind
         return pa.string()
     if kinds.is_boolean(guess):
         return guess
-    if is_number(guess) or cells_as(pa.float64(), cells)[0].is_valid().true_count:
+    if is_number(guess) or convert_cells(pa.float64(), cells)[0].is_valid().true_count:
         return pa.float64()
-    return pa.bool_() if not cells_as(pa.bool_(), cells)[1] else pa.string()
+    return pa.bool_() if not convert_cells(pa.bool_(), cells)[1] else pa.string()
 
 
-def as_text(names: list[str]) -> arrow_csv.ConvertOptions:
+def text_options(names: list[str]) -> arrow_csv.ConvertOptions:
     """Options that leave all cells as they are."""
     return arrow_csv.ConvertOptions(
         include_columns=names, column_types=dict.fromkeys(names, pa.string())
     )
 
 
-def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def convert_cells(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Cells of text as another type: missing where they cannot be, and what those held."""
     texts = pc.utf8_trim_whitespace(pa.chunked_array(column, pa.string()).combine_chunks())
     empty = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
@@ -234,7 +208,7 @@ def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict
         except pa.ArrowInvalid:
             pass
     cells = texts.to_pylist()
-    values = [None if cell is None else cell_as(kind, cell) for cell in cells]
+    values = [None if cell is None else convert_cell(kind, cell) for cell in cells]
     wrong = {
         place: repr(cell)[:60]
         for place, (cell, value) in enumerate(zip(cells, values, strict=True))
@@ -243,7 +217,7 @@ def cells_as(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict
     return pa.array(values, kind), wrong
 
 
-def cell_as(kind: pa.DataType, text: str) -> float | None:
+def convert_cell(kind: pa.DataType, text: str) -> float | None:
     """One cell as a number or a flag; ``None`` where it is none."""
     if kinds.is_boolean(kind):
         return True if text in TRUE else False if text in FALSE else None
@@ -257,30 +231,15 @@ def cell_as(kind: pa.DataType, text: str) -> float | None:
     return value if plain and (not whole or abs(value) < 2**63) else None
 
 
-def is_utf8(text: bytes) -> bool:
-    r"""Whether bytes are UTF-8, told without a copy.
+def not_utf8(text: bytes) -> str:
+    r"""The first place where bytes are not UTF-8; empty where they are.
 
-    >>> is_utf8("grün".encode()), is_utf8("grün".encode("latin-1"))
-    (True, False)
-    """
-    offsets = pa.py_buffer(np.array([0, len(text)], dtype=np.int64))
-    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(text)])
-    try:
-        whole.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def first_odd(text: bytes) -> str:
-    r"""The first place where bytes are not UTF-8.
-
-    >>> print(first_odd("name\ngrün\n".encode("latin-1")))
-    b'gr\xfcn'
+    >>> print(not_utf8("name\ngrün\n".encode("latin-1")), not_utf8("grün".encode()) == "")
+    b'gr\xfcn' True
     """
     try:
         text.decode()
     except UnicodeDecodeError as error:
         start = text.rfind(b"\n", 0, error.start) + 1
         return repr(text[max(start, error.start - 30) : error.start + 30].splitlines()[0])
-    return "in some cell"
+    return ""

@@ -134,10 +134,10 @@ def find_local(path: str, given: str | None) -> list[File]:
     elif os.path.isdir(path):
         inside = glob.glob(os.path.join(glob.escape(path), "**", "*"), recursive=True)
         names = [name for name in inside if os.path.isfile(name) and is_log(name, given)]
-        names = without_hidden(names, path, given)
+        names = drop_hidden(names, path, given)
     elif glob.has_magic(path):
         names = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
-        names = without_hidden(names, path, given)
+        names = drop_hidden(names, path, given)
     else:
         raise MissingFileError(f"paths must be {WANT}; nothing is at {path!r}")
     return [File(name, (stat := os.stat(name)).st_size, str(stat.st_mtime_ns)) for name in names]
@@ -164,14 +164,14 @@ def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[F
                 return [File(url, *stores.version(system, info))]
             found = system.find(path, detail=True)
             found = {name: info for name, info in found.items() if is_log(name, given)}
-        names = without_hidden(list(found), path, given, url)
+        names = drop_hidden(list(found), path, given, url)
         with ThreadPoolExecutor(16) as pool:  # some listings have no sizes or times
             versions = pool.map(lambda name: stores.version(system, found[name]), names)
         whole = [system.unstrip_protocol(name) for name in names]
         return [File(name, *version) for name, version in zip(whole, versions, strict=True)]
 
 
-def without_hidden(
+def drop_hidden(
     names: list[str], pattern: str, given: str | None, url: str | None = None
 ) -> list[str]:
     """Names that a folder or a glob stands for, without hidden files, drafts and markers.

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, is_list
-from headstart.fleet.reading.lines import LineFile
-from headstart.fleet.reading.rows import BadRows, Example, first_examples
+from headstart.fleet.reading.lines import Broken, LineFile
 
 __all__ = ["JsonFile"]
 
@@ -38,29 +34,23 @@ class JsonFile(LineFile):
             [(name, column_type(roles.get(name), counts)) for name, counts in seen.items()]
         )
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
-        """The rows of a range of bytes, at most ``rows`` at a time."""
-        file, first = self.name(span), 0
+    def convert(
+        self, text: bytes, resolved: Resolved, threads: bool
+    ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
+        """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         types = pa.schema([(name, resolved.types[name]) for name in resolved.used])
-        for text in self.pieces(span):
-            if not text or text.isspace():
-                continue
-            try:
-                table = arrow_json.read_json(
-                    pa.BufferReader(text),
-                    arrow_json.ReadOptions(use_threads=threads, block_size=len(text) + 1),
-                    arrow_json.ParseOptions(
-                        explicit_schema=types, unexpected_field_behavior="ignore"
-                    ),
-                )
-                block = Block(table, file, first)
-            except pa.ArrowInvalid:
-                # Some line is not what it must be: line by line, which is slower, finds them all.
-                block = read_line_by_line(text, file, first, types, resolved.columns)
-            yield from block.slices(rows)
-            first += block.table.num_rows + block.bad.count
+        if not text or text.isspace():
+            return types.empty_table(), {}, {}
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(text),
+                arrow_json.ReadOptions(use_threads=threads, block_size=len(text) + 1),
+                arrow_json.ParseOptions(explicit_schema=types, unexpected_field_behavior="ignore"),
+            )
+            return table, {}, {}
+        except pa.ArrowInvalid:
+            # Some line is not what it must be: line by line, which is slower, finds them all.
+            return read_line_by_line(text, types, resolved.columns)
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
@@ -95,25 +85,22 @@ def column_type(role: str | None, counts: collections.Counter[type]) -> pa.DataT
 
 
 def read_line_by_line(
-    text: bytes, file: str, first: int, types: pa.Schema, columns: Columns
-) -> Block:
+    text: bytes, types: pa.Schema, columns: Columns
+) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
     """Lines read one by one; values that are not what they must be are set aside."""
     lines = [line for line in text.splitlines() if line.strip()]
-    entries = {
-        place: entry for place, line in enumerate(lines) if (entry := parse(line)) is not None
+    entries = [parse(line) for line in lines]
+    broken = {
+        place: (BROKEN, repr(lines[place][:60].decode(errors="replace")))
+        for place, entry in enumerate(entries)
+        if entry is None
     }
-    broken = [
-        Example(file, first + place, BROKEN, repr(line[:60].decode(errors="replace")))
-        for place, line in enumerate(lines)
-        if place not in entries
-    ]
-    bad = BadRows(len(broken), {BROKEN: len(broken)}, first_examples(broken))
     spoiled: dict[str, dict[int, str]] = {}
     arrays = []
     for field in types:
         kind = pa.string() if field.name in (columns.task, columns.round) else field.type
-        given = [entry.get(field.name) for entry in entries.values()]
-        values = [cell_as(kind, value) for value in given]
+        given = [entry.get(field.name) for entry in entries if entry is not None]
+        values = [convert_cell(kind, value) for value in given]
         wrong = {
             row: repr(value)[:60]
             for row, value in enumerate(given)
@@ -122,12 +109,10 @@ def read_line_by_line(
         if wrong:
             spoiled[field.name] = wrong
         arrays.append(pa.array(values, kind))
-    numbers = first + np.array(list(entries), dtype=np.int64)
-    table = pa.table(arrays, names=types.names)
-    return Block(table, file, first, numbers, spoiled, bad if broken else BadRows())
+    return pa.table(arrays, names=types.names), spoiled, broken
 
 
-def cell_as(kind: pa.DataType, value: Any) -> Any:
+def convert_cell(kind: pa.DataType, value: Any) -> Any:
     """A JSON value as a type; ``None`` if it is none. Whole numbers may stand for text."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if kinds.is_string(kind):

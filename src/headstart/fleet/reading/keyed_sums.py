@@ -46,16 +46,15 @@ class KeyedSums:
     def add(self, keys: Hashes, *columns: npt.NDArray[Any]) -> None:
         """Add numbers; a key may come any number of times."""
         self.pending.append((keys, *columns))
-        if sum(len(block[0]) for block in self.pending[1:]) > max(
-            self.max_keys, len(self.pending[0][0])
-        ):
+        waiting = sum(len(block[0]) for block in self.pending[1:])
+        if waiting > max(self.max_keys, len(self.pending[0][0])):
             self.combine()
 
     def merge(self, other: KeyedSums) -> None:
         """Add all that another one has."""
         self.limit = min(self.limit, other.limit)
-        self.pending += other.pending
-        self.combine()
+        for block in other.pending:
+            self.add(*block)
 
     def combine(self) -> None:
         """Bring keys into order, each once, and no more than may be kept."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import copy
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ __all__ = ["Logs", "Part"]
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
+SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
 
 READERS: dict[str, Any] = {
@@ -143,36 +143,31 @@ class Logs:
             self.feature_names = tuple(f"{resolved.features[0]}[{i}]" for i in range(width))
         self.dim = len(self.feature_names)
 
+    def changed(self, **attributes: Any) -> Logs:
+        """The same logs with other attributes."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__ | attributes)
+        return other
+
     def for_fit(self, intercept: bool) -> Logs:
         """The same logs with the columns that a fit reads, and a constant feature if wanted."""
-        other = copy.copy(self)
-        other.intercept, other.lenient = intercept, True
         features = self.columns.features if self.resolved.listed else self.resolved.features
-        other.columns = dataclasses.replace(self.columns, features=features, propensity=None)
-        other.share = other.survey().share
-        return other
+        columns = dataclasses.replace(self.columns, features=features, propensity=None)
+        other = self.changed(intercept=intercept, lenient=True, columns=columns)
+        return other.changed(share=other.survey().share)
 
     def with_intercept(self, intercept: bool) -> Logs:
         """The same logs, with a constant feature after the others if wanted."""
-        other = copy.copy(self)
-        other.intercept = intercept
-        return other
+        return self.changed(intercept=intercept)
 
     def without_features(self) -> Logs:
         """The same logs without their features, and without rows that cannot be used."""
-        other = copy.copy(self)
-        other.intercept, other.features_read, other.on_bad_rows = False, False, "skip"
-        return other
+        return self.changed(intercept=False, features_read=False, on_bad_rows="skip")
 
     @property
     def width(self) -> int:
         """How many features rows are read with: the log's, and the intercept if there is one."""
         return self.dim + self.intercept
-
-    def __copy__(self) -> Logs:
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets parts one by one and needs no list of them, or of files.
@@ -183,12 +178,17 @@ class Logs:
         return f"Logs({many}, {self.columns!r})"
 
     @contextlib.contextmanager
-    def open_reader(self, path: str) -> Iterator[Any]:
-        """The reader of a file; errors name the file."""
+    def open_reader(self, path: str, frugal: bool = False) -> Iterator[Any]:
+        """The reader of a file; errors name the file.
+
+        A file that is mapped into memory is read faster, but all that was read of it counts as
+        memory in use, so it is not if that is to be little.
+        """
         form, remote = files.format_of(path, self.format), files.is_url(path)
+        mapped = form in files.MAPPED and not frugal
         with (
             files.file_errors(path, form),
-            files.open_file(path, self.storage, mapped=form in files.MAPPED) as source,
+            files.open_file(path, self.storage, mapped=mapped) as source,
         ):
             reader = READERS[form](source, path, self.columns, remote)
             if reader.schema is not None:
@@ -348,7 +348,7 @@ class Logs:
                 # Once a row is bad, the rest of the part is only looked at: all reasons at once.
                 bad += found.bad
                 if self.on_bad_rows == "skip" or not bad:
-                    yield found
+                    yield from found.split(rows)
         except HeadstartError:
             files.check_unchanged(file, self.storage)  # if it was changed, that is why
             raise
@@ -358,7 +358,7 @@ class Logs:
 
     def blocks(self, part: Part, rows: int, threads: bool) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""
-        with self.open_reader(part.path) as reader:
+        with self.open_reader(part.path, frugal=rows < SMALL) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
             features = self.resolved.features if self.features_read else ()

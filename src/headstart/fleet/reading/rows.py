@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,6 +176,17 @@ class Rows(NamedTuple):
         """Some of the rows, by a mask or by their places; ``ids`` is kept to what they need."""
         codes, ids = drop_unused_ids(self.codes[index], self.ids)
         return self.map(lambda array: array[index])._replace(codes=codes, ids=ids)
+
+    def split(self, count: int) -> Iterator[Rows]:
+        """The rows in blocks of at most so many; what was left out is counted with the first."""
+        if self.count <= count:
+            yield self
+            return
+        for start in range(0, self.count, count):
+            block = self.take(np.arange(start, min(start + count, self.count)))
+            if start:
+                block = block._replace(bad=BadRows(), weightless=0, fingerprints=None)
+            yield block
 
     def map(self, function: Callable[[Any], Any]) -> Rows:
         """The same function of every array with an entry for each row, but for the codes."""

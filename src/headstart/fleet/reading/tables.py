@@ -15,6 +15,7 @@ __all__ = ["ArrowFile", "ParquetFile", "Span"]
 Span = tuple[int, int, int | None]  # from, to, and how many rows, where that is known
 
 MAGIC = b"ARROW1"
+BUFFER = 1 << 18  # bytes of a column that are read at a time
 
 
 class ParquetFile:
@@ -59,7 +60,11 @@ class ParquetFile:
         task = resolved.columns.task
         coded = [task] if task in resolved.used and is_text(resolved.types[task]) else []
         reader = pq.ParquetFile(
-            self.source, metadata=self.metadata, read_dictionary=coded, pre_buffer=self.remote
+            self.source,
+            metadata=self.metadata,
+            read_dictionary=coded,
+            pre_buffer=self.remote,
+            buffer_size=0 if self.remote else BUFFER,
         )
         first = sum(self.metadata.row_group(group).num_rows for group in range(span[0]))
         for group in range(*span):
@@ -112,5 +117,7 @@ class ArrowFile:
         file = self.path if span[0] == 0 else f"{self.path} from record batch {span[0]:,}"
         first = 0
         for batch in batches:
-            yield from Block(pa.Table.from_batches([batch]), file, first).slices(rows)
+            for start in range(0, batch.num_rows, rows):
+                piece = batch.slice(start, rows)
+                yield Block(pa.Table.from_batches([piece]), file, first + start)
             first += batch.num_rows

@@ -13,7 +13,7 @@ import itertools
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,27 @@ from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "block_rows", "collect"]
+__all__ = ["Accumulator", "HashedRows", "ReadPlan", "collect", "partition_count", "unread_blocks"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
-MOST_BUFFERED = 1 << 29  # bytes of rows that are added at once, at most
+MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
+COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
+LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
+
+
+class HashedRows(NamedTuple):
+    """Rows that count as evidence, with the hashes of their tasks' ids, which are text."""
+
+    rows: Rows
+    hashes: Hashes
+
+    @classmethod
+    def of(cls, rows: Rows) -> HashedRows:
+        """Of all rows, those that were chosen, where that was logged."""
+        rows = rows.shown()
+        ids = id_texts(rows.ids)
+        return cls(rows._replace(ids=ids), hash_ids(ids))
 
 
 class Accumulator:
@@ -45,8 +61,8 @@ class Accumulator:
     dim
         The number of features.
     memory
-        How many bytes it may take. Three eighths are for sums, a quarter and an eighth for rows
-        that wait; the rest is for those who read.
+        How many bytes it may take. Half is for sums, a quarter for rows that wait to be added to
+        them, and a quarter for rows that wait to be spilled.
     partitions
         How many shards a spill has: a power of two.
     spill
@@ -61,20 +77,18 @@ class Accumulator:
         self.dim, self.memory, self.threads = dim, memory, threads
         self.partitions, self.spill = partitions, spill
         self.width = packed_size(dim)
-        self.capacity = max(1, 3 * memory // 8 // (8 * self.width + INDEX_BYTES))
+        self.capacity = max(1, memory // 2 // (8 * self.width + INDEX_BYTES))
         self.lock = threading.RLock()
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
         self.buffer: RowBuffer | None = None
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
         self.waiting: RowBuffer | None = None
 
-    def add(self, rows: Rows) -> None:
-        """Add rows: those that were chosen, where that was logged."""
-        rows = rows.shown()
-        ids = id_texts(rows.ids)
-        hashes = hash_ids(ids)
+    def add(self, block: HashedRows) -> None:
+        """Add rows."""
+        rows, hashes = block
         with self.lock:
-            numbers = self.index.numbers(ids, hashes, self.capacity)
+            numbers = self.index.numbers(rows.ids, hashes, self.capacity)
             known = numbers >= 0
             if known.all():
                 self.add_known(rows, numbers)
@@ -106,13 +120,13 @@ class Accumulator:
 
     def add_unknown(self, rows: Rows, hashes: Hashes) -> None:
         """Buffer rows of tasks that the table has no room for."""
-        ids, start = id_texts(rows.ids), 0
+        start = 0
         while start < rows.count:
             if self.waiting is None or self.waiting.dtype != rows.features.dtype:
                 self.spill_rows()
-                room = min(self.memory // 8, MOST_BUFFERED)
+                room = min(self.memory // 4, MOST_BUFFERED)
                 self.waiting = RowBuffer(room, self.dim, rows.features.dtype)
-            start += self.waiting.take(rows, self.others.numbers(ids, hashes), start)
+            start += self.waiting.take(rows, self.others.numbers(rows.ids, hashes), start)
             if self.waiting.full:
                 self.spill_rows()
 
@@ -199,9 +213,59 @@ def empty_table(rows: int, width: int) -> Packed:
     return np.frombuffer(memory, np.float64, rows * width).reshape(rows, width)
 
 
-def block_rows(dim: int, memory: int, readers: int = 1) -> int:
-    """How many rows are read at a time by each of some readers: a sixteenth of the memory."""
-    return max(1024, memory // 16 // readers // (8 * dim))
+class ReadPlan(NamedTuple):
+    """How memory is divided between those who read and the sums.
+
+    Attributes
+    ----------
+    readers
+        How many threads read at a time.
+    rows
+        How many rows they read at a time.
+    memory
+        How many bytes are left for the sums.
+    """
+
+    readers: int
+    rows: int
+    memory: int
+
+    @classmethod
+    def of(cls, dim: int, memory: int, workers: int = 1) -> ReadPlan:
+        """Of so many features, in so many bytes, for so many threads.
+
+        A quarter of the memory is for reading. Where it is too little for all threads, some only
+        add up. An eighth is for sums in any case.
+        """
+        need = COLUMN_BYTES * (dim + 2)
+        readers = int(np.clip(memory // 4 // need, 1, workers))
+        left = max(memory - readers * need - LOOPS_BYTES, memory // 8)
+        return cls(readers, max(1024, left // 8 // readers // (4 * dim)), left)
+
+
+def partition_count(rows: int, dim: int, limit: int) -> int:
+    """Into how many partitions so many rows are spilled, so that each takes ``limit`` bytes.
+
+    If it takes more, it is summed up in several steps.
+
+    >>> partition_count(10**6, 30, 1 << 20), partition_count(10, 30, 1 << 20)
+    (512, 16)
+    """
+    need = rows * (8 * dim + 40) / limit
+    return int(np.clip(2 ** np.ceil(np.log2(max(need, 1.0))), 16, 4096))
+
+
+def unread_blocks(
+    logs: Logs, part: Part, rows: int, position: tuple[int, int] | None = None
+) -> Iterator[tuple[tuple[int, int], Rows]]:
+    """The blocks of a part, each with the position after it.
+
+    A part that was begun goes on after its ``position``, in blocks of as many rows as before.
+    """
+    rows, before = (rows, 0) if position is None else position
+    for number, block in enumerate(logs.read(part, turned=False, rows=rows), 1):
+        if number > before:
+            yield (rows, number), block
 
 
 def collect(
@@ -218,12 +282,13 @@ def collect(
             if shard.num_rows:
                 shards[place].append(shard)
 
-    sums = Accumulator(logs.width, memory, partitions, keep, threads)
+    plan = ReadPlan.of(logs.width, memory)
+    sums = Accumulator(logs.width, plan.memory, partitions, keep, threads)
     summary = ReadSummary()
     for part in parts:
-        for rows in logs.read(part, turned=False, rows=block_rows(logs.width, memory)):
+        for _, rows in unread_blocks(logs, part, plan.rows):
             summary.count(rows)
-            sums.add(rows)
+            sums.add(HashedRows.of(rows))
         summary.parts.append(part.key)
     sums.finish()
     return shards, summary

@@ -1,40 +1,69 @@
-"""What was read, and a folder that keeps it, so that a fit that was interrupted can go on.
+"""Checkpoints: what was read of logs so far, in a folder from which an interrupted fit resumes.
 
-The folder has files of evidence and a manifest, which says which parts of the logs are in them.
+The folder, a path or a URL, has runs (:mod:`headstart.fleet.summing.shards`) and *entries*. An
+entry is a JSON file that says which runs belong together and what is in them: parts of the logs
+that were read to their end, and how many blocks of others. It is written after its runs, so that
+what it says is there. Finished partitions may be there too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from headstart.errors import FileError, InputError
-from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.storage import atomic, tensor_file
+from headstart.storage import atomic
+from headstart.storage.atomic import PathLike
 
-__all__ = ["OFTEN", "Kept", "check_target", "forget", "kept_in", "locked", "tidy"]
+__all__ = [
+    "INTERVAL",
+    "Checkpoint",
+    "Position",
+    "checkpointed_rows",
+    "lock_folder",
+    "remove_checkpoint",
+    "remove_unused",
+]
 
-OFTEN = 60.0  # seconds after which sums are kept
+INTERVAL = 60.0  # seconds between checkpoints
 LOCK = "lock"
-OURS = ("run-*.evidence", "bucket-*.evidence", "probe-*")
+ENTRY = re.compile(r"entry-[0-9a-f]+\.json")
+OURS = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.json|\.draft)?")
+
+Storage = Mapping[str, Any] | None
+Position = tuple[int, int]  # how many rows a block has, and how many blocks were read
 
 
-class Kept:
-    """A folder with the sums of parts that were read, and a manifest of them."""
+class Checkpoint:
+    """A folder with what was read of some logs.
 
-    def __init__(self, folder: Path, logs: Logs, parts: Sequence[Part]) -> None:
-        self.folder = folder
-        self.manifest = folder / "manifest.json"
-        self.lock = threading.Lock()
-        self.started = time.monotonic()
+    Parameters
+    ----------
+    place
+        The folder's path or URL; it is made if it is not there.
+    logs, parts
+        What is read. Entries of other logs, or of other settings, are refused.
+
+    Attributes
+    ----------
+    runs, summary
+        The names of the runs of earlier entries, and what is in them.
+    positions
+        Parts that were begun and not finished.
+    """
+
+    def __init__(self, place: PathLike, logs: Logs, parts: Sequence[Part]) -> None:
+        self.folder = Folder(place, logs.storage)
+        self.folder.create()
         # Where nothing tells whether a file has changed, what was read of it is not used again.
         self.lasting = {part.key for part in parts if part.changed}
         self.settings = {
@@ -44,85 +73,115 @@ class Kept:
             "on_bad_rows": logs.on_bad_rows,
             "intercept": logs.intercept,
         }
-        self.entries: list[dict[str, Any]] = []
-        make(folder)
-        if self.manifest.exists():
-            self.recover(parts)
-        names = {name for entry in self.entries for name in entry["files"]}
-        self.old_runs = [folder / name for name in sorted(names)]
-        self.old = ReadSummary()
-        for entry in self.entries:
-            self.old.add(ReadSummary.from_json(entry))
-        clear(folder, names)  # what was begun, but not finished
+        self.runs: list[str] = []
+        self.summary, self.positions = ReadSummary(), dict[str, Position]()
+        self.latest: tuple[str, list[str]] | None = None  # entry and runs of the last save
+        there, known = set(self.folder.names()), {part.key for part in parts}
+        for entry in read_entries(self.folder):
+            self.check(entry, known, there)
+            self.runs += entry["runs"]
+            self.summary.add(ReadSummary.from_json(entry["summary"]))
+            for key, position in entry["positions"].items():
+                self.positions[key] = max(tuple(position), self.positions.get(key, (0, 0)))
+        self.named = set(self.runs)  # runs that entries name
+        self.remove_unsaved()
+
+    def check(self, entry: Mapping[str, Any], known: set[str], there: set[str]) -> None:
+        """Refuse an entry of other logs or settings, or without its files."""
+        failed = f"the fit in {str(self.folder)!r} cannot go on"
+        again = "begin afresh (--afresh), or put it back as it was"
+        for name, value in self.settings.items():
+            if (before := entry["settings"].get(name)) != value:
+                raise InputError(f"{failed}: {name} was {before!r} and is {value!r} now; {again}")
+        for key in (*entry["summary"]["parts"], *entry["positions"]):
+            if key not in known:
+                raise InputError(
+                    f"{failed}: file {key.rsplit('|', 3)[0]!r} was changed, moved or removed; "
+                    f"{again}"
+                )
+        for name in entry["runs"]:
+            if name not in there:
+                raise FileError(f"{failed}: {name} is missing; begin afresh (--afresh)")
 
     @property
     def parts(self) -> set[str]:
         """The parts that need not be read again."""
-        return set(self.old.parts)
+        return set(self.summary.parts)
 
-    def recover(self, parts: Sequence[Part]) -> None:
-        """What an earlier pass has kept, if it was of the same logs with the same settings."""
-        again = "begin afresh (--afresh), or put it back as it was"
-        with atomic.explain_read_errors(self.manifest, "the manifest of an interrupted fit"):
-            known = json.loads(self.manifest.read_text())
-            settings, entries = known["settings"], known["entries"]
-            keys = [key for entry in entries for key in entry["parts"]]
-        for name, value in self.settings.items():
-            if settings.get(name) != value:
-                raise InputError(
-                    f"the fit in {str(self.folder)!r} cannot go on: {name} was "
-                    f"{settings.get(name)!r} and is {value!r} now; {again}"
-                )
-        there = {part.key for part in parts}
-        for key in keys:
-            if key not in there:
-                raise InputError(
-                    f"the fit in {str(self.folder)!r} cannot go on: file {key.split('|')[0]!r} "
-                    f"was changed, moved or removed; {again}"
-                )
-        for entry in entries:
-            for name in entry["files"]:
-                if not (self.folder / name).exists():
-                    raise FileError(
-                        f"the fit in {str(self.folder)!r} cannot go on: {name} is missing; "
-                        f"begin afresh (--afresh)"
-                    )
-        self.entries = entries
+    def local_runs(self, folder: Path) -> list[Path]:
+        """The runs of earlier entries on this machine, copied to a folder if need be."""
+        return [self.folder.fetch(name, folder) for name in self.runs]
 
-    def add(self, files: Sequence[Path], tally: ReadSummary) -> None:
-        """Say that these files hold these parts."""
-        if not self.lasting.issuperset(tally.parts):
-            return
-        entry = {"files": [path.name for path in files], **tally.as_json()}
-        with self.lock:
-            self.entries.append(entry)
-            content = json.dumps({"settings": self.settings, "entries": self.entries}, indent=1)
-            with atomic.atomic_write(self.manifest) as draft:
-                draft.write(content.encode())
+    def add(self, runs: Sequence[str], summary: ReadSummary) -> None:
+        """Add an entry: these runs, which are in the folder, hold these parts."""
+        self.write_entry(runs, summary, {})
+
+    def save(
+        self, runs: Sequence[Path], summary: ReadSummary, positions: Mapping[str, Position]
+    ) -> None:
+        """Replace the entry of the last save: these files hold all that was read since the start.
+
+        They are copied to the folder if they are elsewhere. Runs that only the replaced entry
+        names are removed.
+        """
+        for run in runs:
+            if self.latest is None or run.name not in self.latest[1]:
+                self.folder.write(run.name, run)
+        names, before = [run.name for run in runs], self.latest
+        entry = self.write_entry(names, summary, positions)
+        if entry is not None:
+            self.latest = entry, names
+            for name in () if before is None else (before[0], *(set(before[1]) - set(names))):
+                self.folder.remove(name)
+
+    def write_entry(
+        self, runs: Sequence[str], summary: ReadSummary, positions: Mapping[str, Position]
+    ) -> str | None:
+        """Write an entry and give its name; ``None`` if it has parts that cannot be used again."""
+        if not self.lasting.issuperset([*summary.parts, *positions]):
+            return None
+        content = {
+            "settings": self.settings,
+            "runs": list(runs),
+            "positions": dict(positions),
+            "summary": summary.as_json(),
+        }
+        name = f"entry-{secrets.token_hex(8)}.json"
+        self.folder.write(name, json.dumps(content).encode())
+        self.named.update(runs)
+        return name
+
+    def remove_unsaved(self) -> None:
+        """Remove the runs that no entry names."""
+        for name in self.folder.names():
+            if name.startswith("run-") and OURS.fullmatch(name) and name not in self.named:
+                self.folder.remove(name)
 
 
-def clear(folder: Path, kept: Iterable[str] = ()) -> None:
-    """Remove the files that fits make, but for those that are kept; what else is there stays."""
-    for pattern in OURS:
-        for path in folder.glob(pattern):
-            if path.name not in kept:
-                path.unlink(missing_ok=True)
-
-
-def make(folder: Path) -> None:
-    """Make a folder that can be written to, if it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK).touch()
-    except OSError as error:
-        raise FileError(f"folder {str(folder)!r} cannot be made ({error})") from error
+def read_entries(folder: Folder) -> Iterator[dict[str, Any]]:
+    """The entries of a checkpoint."""
+    for name in folder.names():
+        if ENTRY.fullmatch(name):
+            with atomic.explain_read_errors(Path(folder.place, name), "the entry of a checkpoint"):
+                entry = json.loads(folder.read(name))
+                _ = entry["settings"], entry["runs"], entry["positions"], entry["summary"]["parts"]
+            yield entry
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if need be, for one fit at a time; others are refused."""
-    make(folder)
-    with open(folder / LOCK, "ab") as file:  # locked until it is closed
+def lock_folder(place: PathLike, storage: Storage = None) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for one fit at a time; others are refused.
+
+    Behind URLs, nothing is locked.
+    """
+    folder = Folder(place, storage)
+    folder.create()
+    if folder.remote:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        with folder.errors(LOCK):
+            file = stack.enter_context(open(Path(folder.place) / LOCK, "ab"))
         if atomic.locks is not None:
             try:
                 atomic.locks.flock(file, atomic.locks.LOCK_EX | atomic.locks.LOCK_NB)
@@ -136,51 +195,28 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def forget(folder: Path) -> None:
-    """Remove what was kept, and the folder if nothing else is in it."""
-    (folder / "manifest.json").unlink(missing_ok=True)
-    clear(folder)
-    (folder / LOCK).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # there is something else in it, or it is not there
-        folder.rmdir()
+def remove_checkpoint(place: PathLike, storage: Storage = None) -> None:
+    """Remove a checkpoint, and the folder if nothing else is in it."""
+    folder = Folder(place, storage)
+    names = sorted(folder.names(), key=lambda name: not ENTRY.fullmatch(name))  # entries first
+    for name in names:
+        if OURS.fullmatch(name) or name == LOCK:
+            folder.remove(name)
+    if not folder.remote:
+        with contextlib.suppress(OSError):  # there is something else in it, or it is not there
+            Path(folder.place).rmdir()
 
 
-def kept_in(folder: Path) -> int:
-    """How many rows an interrupted fit has kept; 0 where there is nothing to go on from."""
-    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-        entries = json.loads((folder / "manifest.json").read_text())["entries"]
-        return sum(int(entry["rows"]) for entry in entries)
+def checkpointed_rows(place: PathLike, storage: Storage = None) -> int:
+    """How many rows an interrupted fit has read; 0 where there is nothing to resume from."""
+    with contextlib.suppress(FileError, LookupError, TypeError, ValueError):
+        return sum(int(entry["summary"]["rows"]) for entry in read_entries(Folder(place, storage)))
     return 0
 
 
-def tidy(folder: Path) -> None:
-    """Remove a folder from which nothing can go on: one without a manifest that no fit uses."""
-    if folder.is_dir() and not (folder / "manifest.json").exists():
-        with contextlib.suppress(FileError), locked(folder):
-            forget(folder)
-
-
-def check_target(target: Path, logs: Logs) -> None:
-    """Refuse to write a bandit over a log, or over anything else that is no bandit."""
-    if target.is_dir():
-        return
-    atomic.check_replaceable(target)
-    if not target.exists():
-        return
-    for file in logs.files:
-        if not is_url(file.path) and target.samefile(file.path):
-            raise FileError(f"out must not be one of the logs; got {str(target)!r}")
-    if target.stat().st_size and not is_ours(target):
-        raise FileError(
-            f"out must be a new file, or one that headstart wrote; {str(target)!r} is something "
-            f"else: give another name, or remove it first"
-        )
-
-
-def is_ours(path: Path) -> bool:
-    """Whether a file is one of headstart's, by how it begins."""
-    try:
-        with path.open("rb") as file:
-            return tensor_file.read_header(file)[0].get("format") == tensor_file.FORMAT
-    except (OSError, *atomic.DECODING_ERRORS):
-        return False
+def remove_unused(place: PathLike, storage: Storage = None) -> None:
+    """Remove a folder from which nothing can be resumed: no entries, and no fit that uses it."""
+    folder = Folder(place, storage)
+    if folder.exists() and not any(map(ENTRY.fullmatch, folder.names())):
+        with contextlib.suppress(FileError), lock_folder(place, storage):
+            remove_checkpoint(place, storage)

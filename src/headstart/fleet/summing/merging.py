@@ -1,8 +1,13 @@
-"""Shards of one partition into the finished sums of its tasks, in order."""
+"""Shards into the finished sums of their tasks, in order.
+
+Entries of shards (rows, and sums of rows) are sorted by task, and those of each task are added up.
+Of runs on disk, one range of hashes is in memory at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +16,11 @@ import pyarrow.compute as pc
 
 from headstart.fleet.reading.arrays import as_array, as_arrow
 from headstart.fleet.summing.grams import ADD_ROWS, Packed, Whole
-from headstart.fleet.summing.shards import matrix_of
+from headstart.fleet.summing.shards import matrix_of, read_run
 from headstart.fleet.summing.task_index import order_of_tasks
 from headstart.model.evidence import packed_size
 
-__all__ = ["Partition", "chunk_tasks", "merge", "merge_in_chunks"]
+__all__ = ["Partition", "chunk_tasks", "merge", "merge_in_chunks", "merge_runs"]
 
 CHUNK_BYTES = 1 << 22
 
@@ -29,7 +34,7 @@ class Partition(NamedTuple):
 
 def chunk_tasks(dim: int) -> int:
     """How many tasks are handled at a time: four megabytes of them."""
-    return max(16, CHUNK_BYTES // (8 * packed_size(dim)))
+    return max(64, CHUNK_BYTES // (8 * packed_size(dim)))
 
 
 def merge(shards: Iterable[pa.RecordBatch], dim: int) -> Partition:
@@ -110,3 +115,24 @@ def gather_rows(shards: Sequence[pa.RecordBatch], dim: int) -> tuple[Packed, Pac
         for shard in shards
     ]
     return features, rewards, np.concatenate(weights)
+
+
+def merge_runs(
+    runs: Sequence[Path], dim: int, low: int, high: int, limit: int, depth: int = 10
+) -> Iterator[Partition]:
+    """The tasks of runs with low ≤ hash < high, some at a time.
+
+    Where their shards take more than ``limit`` bytes, the range is halved, up to ``depth`` times.
+    """
+    shards, size = [], 0
+    for run in runs:
+        for shard in read_run(run, low, high):
+            shards.append(shard)
+            size += shard.nbytes
+        if size > limit and depth:
+            shards.clear()
+            middle = (low + high) // 2
+            yield from merge_runs(runs, dim, low, middle, limit, depth - 1)
+            yield from merge_runs(runs, dim, middle, high, limit, depth - 1)
+            return
+    yield from merge_in_chunks(shards, dim)

@@ -1,4 +1,7 @@
-"""Passes over the buckets of a shelf, compiled where there is a compiled form."""
+"""Passes over the evidence of many tasks: a function of some of them at a time.
+
+A pass may have a compiled form beside its reference (:data:`FAST_PASSES`).
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.fleet.summing.loops import compiled
-from headstart.fleet.summing.shelf import Shelf
+from headstart.fleet.summing.grams import TABLES, Packed, Whole
 from headstart.fleet.summing.standardize import Units
+from headstart.kernels import forms
 from headstart.model.prior import symmetric_root
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.passes import Totals
 from headstart.transfer.empirical_bayes.population import Fit
 
-__all__ = ["Call", "one_blas_thread"]
+__all__ = ["FAST_PASSES", "Call", "one_blas_thread"]
 
-WORTH = 4096  # tasks that make it worth while to load the compiled loops
+WORTH_TASKS = 4096  # tasks that repay loading the compiled loops
+
+Pass = Callable[[Packed, Whole], Any]  # of the rows of a table at some places
 
 
 class Call(NamedTuple):
-    """``function(rows, dim, *arguments)`` of every bucket of a shelf, wherever that is.
+    """``function(rows, dim, *arguments)`` of the packed evidence of tasks, wherever they are.
 
-    Features are in ``units``, if there are any. ``tasks`` says how many there are in all buckets.
+    Features are in ``units``, if there are any. ``tasks`` says how many tasks there are in all.
     """
 
     function: Callable[..., Any]
@@ -32,47 +37,46 @@ class Call(NamedTuple):
     units: Units | None
     tasks: int
 
-    def of(self, shelf: Shelf) -> Callable[[int, int], Any]:
-        """What gives the answer for the first tasks of a bucket; compiled where possible."""
-        if (
-            self.function is passes.partition_totals
-            and self.tasks >= WORTH
-            and compiled() is not None
-        ):
-            (fit,) = self.arguments
-            return compiled_totals(shelf, fit, self.units)
+    def prepare(self, dim: int) -> Pass:
+        """The pass over tasks with so many features; compiled, if there is a form worth loading."""
+        fast = FAST_PASSES.get(self.function)
+        if fast is not None and self.tasks >= WORTH_TASKS:
+            compiled = fast(self.units, *self.arguments)
+            if compiled is not None:
+                return compiled
 
-        def answer(bucket: int, limit: int) -> Any:
-            rows = shelf.portion(bucket).rows[:limit]
+        def reference(table: Packed, places: Whole) -> Any:
+            rows = table[places]
             rows = rows if self.units is None else self.units.packed(rows)
-            return self.function(rows, shelf.dim, *self.arguments)
+            return self.function(rows, dim, *self.arguments)
 
-        return answer
+        return reference
 
 
-def compiled_totals(
-    shelf: Shelf, fit: Fit, units: Units | None
-) -> Callable[[int, int], Totals | None]:
-    """The sums of a pass, one task after the other, without Python's lock.
+def compiled_totals(units: Units | None, fit: Fit) -> Pass | None:
+    """:func:`headstart.transfer.empirical_bayes.passes.partition_totals`, compiled.
 
-    The reference is :func:`headstart.transfer.empirical_bayes.passes.partition_totals`.
-
-    The evidence stays as it is: with features x' = T x, F G' F = (F T) G (F T)ᵀ.
+    The evidence stays as it is: with features x' = T x, F G' Fᵀ = (F T) G (F T)ᵀ.
     """
+    loops = forms.load(TABLES)
+    if loops is None:
+        return None
     mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
     if units is not None:
         mean, root = units.matrix.T @ mean, root @ units.matrix
     noise, freedom = float(fit.noise_variance), float(fit.freedom)
 
-    def answer(bucket: int, limit: int) -> Totals | None:
-        table, places = shelf.where(bucket)
-        places = places[:limit]
-        if not len(places):
-            return None
-        sums = compiled().totals(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)
+    def totals(table: Packed, places: Whole) -> Totals:
+        sums = loops.task_sums(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)
         return Totals(np.asarray(float(len(places))), *map(np.asarray, sums))
 
-    return answer
+    return totals
+
+
+#: References, and what makes their compiled form from units and arguments.
+FAST_PASSES: dict[Callable[..., Any], Callable[..., Pass | None]] = {
+    passes.partition_totals: compiled_totals
+}
 
 
 @contextlib.contextmanager

@@ -21,11 +21,19 @@ import pyarrow as pa
 
 from headstart.errors import FileError
 from headstart.fleet.reading.arrays import as_array, as_arrow
-from headstart.fleet.reading.hashing import Hashes
+from headstart.fleet.reading.hashing import Hashes, partition_range
 from headstart.fleet.summing.grams import Packed
 from headstart.storage import atomic
 
-__all__ = ["matrix_of", "read_run", "row_shard", "select_hashes", "sum_shard", "write_run"]
+__all__ = [
+    "matrix_of",
+    "read_run",
+    "row_shard",
+    "run_reader",
+    "select_hashes",
+    "sum_shard",
+    "write_run",
+]
 
 
 def row_shard(
@@ -69,7 +77,7 @@ def select_hashes(shard: pa.RecordBatch, low: int, high: int) -> pa.RecordBatch:
 
 
 def write_run(path: Path, shards: Iterable[pa.RecordBatch]) -> None:
-    """Write a run; the file is there when all of it is on disk."""
+    """Write a run; the file is there when all of it is written."""
     draft = path.with_name(path.name + ".draft")
     try:
         with atomic.explain_write_errors(path):
@@ -80,24 +88,30 @@ def write_run(path: Path, shards: Iterable[pa.RecordBatch]) -> None:
                     if writer is None:
                         writer = stack.enter_context(pa.ipc.new_file(sink, shard.schema))
                     writer.write_batch(shard)
-            with open(draft, "rb") as file:
-                os.fsync(file.fileno())
             os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
 
 
-def read_run(path: Path, partition: int = 0, partitions: int = 1) -> Iterator[pa.RecordBatch]:
-    """The shards of one partition of a run, one after the other."""
+def read_run(path: Path, low: int = 0, high: int = 2**64) -> Iterator[pa.RecordBatch]:
+    """What a run holds of the tasks with low ≤ hash < high, one shard after the other."""
+    with run_reader(path) as reader:
+        count = reader.num_record_batches
+        for place in range(count * low >> 64, min((count * high >> 64) + 1, count)):
+            first, end = partition_range(place, count)
+            if max(first, low) < min(end, high):
+                shard = reader.get_batch(place)
+                inside = low <= first and end <= high
+                yield shard if inside else select_hashes(shard, low, high)
+
+
+@contextlib.contextmanager
+def run_reader(path: Path) -> Iterator[Any]:
+    """A run that is open for reading; errors name the file."""
     try:
         with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
-            count = reader.num_record_batches
-            low, high = 2**64 * partition // partitions, 2**64 * (partition + 1) // partitions
-            first = count * partition // partitions
-            for place in range(first, max(count * (partition + 1) // partitions, first + 1)):
-                shard = reader.get_batch(place)
-                yield shard if count >= partitions else select_hashes(shard, low, high)
+            yield reader
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FileError(f"path {str(path)!r} cannot be read ({reason})") from error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["error_bars", "label_rows", "log_rows", "log_ticks", "plotly_log_axis", "write_beside"]
 
 # Round numbers for a logarithmic axis, from coarse to fine: within a decade, then at even steps.
-DECADES = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+DECADES = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
 STEPS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -36,7 +36,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     for places in sets:
         inside = [round(place, 10) for place in places if low <= place <= high]
         if len(inside) >= 4:
-            return inside if len(inside) <= 8 else inside[::2]
+            return inside[:: math.ceil(len(inside) / 8)]
     return [low, high]
 
 

@@ -35,6 +35,8 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
     if 2 * world.arms * (world.dim + 8) * 4 > ON_CHIP - 8192:
         return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
     for policy in (policy.for_populations([world.population(0)]) for policy in policies):
+        if policy.reward != "number":
+            return f"{policy.name} has a model of {policy.reward} rewards, which is not compiled"
         if world.logistic or not policy.knows_noise:
             return f"{policy.name} must be told the noise"
         transfer = policy.transfer

@@ -22,7 +22,7 @@ from headstart.lab.report import Section, write_report
 from headstart.lab.studies.outcome import Outcome, ratios
 from headstart.lab.studies.runner import even_checkpoints
 from headstart.lab.versions import versions
-from headstart.worlds import Logged, MovieLens, Synthetic, World
+from headstart.worlds import Clicks, Logged, MovieLens, Synthetic, World
 
 __all__ = ["PLAN", "compare", "list_policies", "list_worlds"]
 
@@ -30,6 +30,7 @@ PLAN = "plan.toml"
 
 WORLDS: dict[str, Callable[..., World]] = {
     "synthetic": Synthetic,
+    "clicks": Clicks,
     "movielens": MovieLens,
     "logged": Logged,
 }

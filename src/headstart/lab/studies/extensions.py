@@ -50,6 +50,7 @@ FIGURE_SEEDS = 12  # seeds of the figures that show everybody
 FEW_SEEDS = 8  # seeds of studies that take long for each seed
 TUNED, BEST = "P-LinUCB, tuned λ", "LinUCB, best λ"
 GIVEN = "empirical Bayes, units given"
+BINARY, NO_INTERCEPT = "headstart, binary rewards", "headstart, no intercept"
 
 
 def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.DataFrame]:
@@ -204,21 +205,31 @@ def interleaved_claim(runner: Runner, seeds: Sequence[int]) -> Claim:
 def clicks(
     runner: Runner, seeds: Sequence[int], policies: Sequence[NamedPolicy]
 ) -> tuple[Section, Claim]:
-    """Rewards of 0 and 1 with a logistic link."""
-    found = runner.run("beyond-clicks", CLICKS, policies, seeds=seeds)
+    """Rewards of 0 and 1 with a logistic link, by a linear and by a logistic model."""
+    binary = policy("empirical_bayes", BINARY, reward="binary")
+    bare = policy("empirical_bayes", NO_INTERCEPT, intercept=False)
+    found = runner.run("beyond-clicks", CLICKS, (*policies, binary, bare), seeds=seeds)
     oracle = play_seeds(runner, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
     totals = found.totals().sort("seed")
-    ours, lone = (totals.filter(policy=name)["total"].to_numpy() for name in (DEFAULT, "LinUCB"))
-    ratio, lost = ours.sum() / lone.sum(), ours.sum() / oracle.sum()
+    ours, logistic, without, lone = (
+        totals.filter(policy=name)["total"].to_numpy()
+        for name in (DEFAULT, BINARY, NO_INTERCEPT, "LinUCB")
+    )
+    ratio, lost, lost_by_link, lost_without = (
+        ours.sum() / lone.sum(),
+        *(each.sum() / oracle.sum() for each in (ours, logistic, without)),
+    )
     text = (
-        f"Rewards are 1 with probability 1/(1 + exp(−{CLICKS.logistic:g} xᵀθ)), else 0, and the "
-        f"model is linear all the same. Over {len(seeds)} seeds its total regret is "
+        f"Rewards are 1 with probability 1/(1 + exp(−{CLICKS.logistic:g} xᵀθ)), else 0. Over "
+        f"{len(seeds)} seeds the total regret of the default, a linear model with an intercept, is "
         f"{ratio:.3f} × LinUCB's, and {lost:.2f} × that of an oracle that is given the mean, the "
-        "covariance and the logistic link."
+        f"covariance and the logistic link. Without the intercept it is {lost_without:.2f} × the "
+        f'oracle\'s, and with reward="binary", a logistic model, {lost_by_link:.2f} ×.'
     )
     claim = our_claim(
         "Rewards of 0 and 1 work too",
-        f"÷ LinUCB {ratio:.3f}; ÷ an oracle given μ, Σ and the link {lost:.2f}",
+        f"÷ LinUCB {ratio:.3f}; ÷ an oracle given μ, Σ and the link {lost:.2f}, with "
+        f'reward="binary" {lost_by_link:.2f}',
         bool((ours <= 1.02 * lone).all()),
     )
     figure = figures.totals(found.regret, name="beyond-clicks-totals")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
-from headstart.model.prior import Prior
+from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.passes import LOW_RANK_PASSES, PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
-from headstart.transfer.noise import task_scale
+from headstart.transfer.noise import task_ridge, task_scale
 
 __all__ = ["StandardizedTransfer"]
 
@@ -95,6 +96,14 @@ class StandardizedTransfer(Transfer):
         """Which features have not varied yet."""
         return np.asarray(state.units.inverse == 0.0)
 
+    def units_test(self, state: Any) -> Callable[[Array], bool] | None:
+        """Whether a feature that has not varied yet has another value."""
+        unknown = np.flatnonzero(state.units.inverse == 0.0)
+        if not len(unknown) or not state.contexts.count:
+            return None
+        values = state.contexts.first[unknown]
+        return lambda contexts: bool((contexts.take(unknown, 1) != values).any())
+
     def in_current_units(self, state: Any) -> Any:
         """The same state in the units that its tasks tell."""
         if not self.unit_free:
@@ -110,10 +119,15 @@ class StandardizedTransfer(Transfer):
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
         units = self.units_of(Tasks.of(evidence), state.contexts)
-        noise, lam = task_scale(units.convert_evidence(evidence))
+        local, freedom = units.convert_evidence(evidence), 0.0
+        if state.known_noise:
+            noise, freedom = state.known_noise, ONE_NOISE
+            lam = task_ridge(local, noise)
+        else:
+            noise, lam = task_scale(local)
         root = np.eye(evidence.dim) / np.sqrt(np.asarray(lam))[..., None, None]
         mean, root = units.to_original(np.zeros_like(evidence.moment), root)
-        return Prior(mean, root, noise=noise, noise_freedom=0.0)
+        return Prior(mean, root, noise=noise, noise_freedom=freedom)
 
     @property
     def partition_passes(self) -> int:

@@ -153,8 +153,13 @@ class Units(Record):
 
 
 def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
-    """The mean and the mean square of every feature, over the rounds of all ordinary tasks."""
-    rounds = tasks.rounds * ((tasks.weight > 0) & (tasks.rounds > 1e-100))
+    """The mean and the mean square of every feature, over the rounds of all ordinary tasks.
+
+    The constant feature tells how much the rounds of a task count: where rewards are 0 or 1, a
+    round is in the sums with a weight.
+    """
+    rounds = np.maximum(tasks.gram[..., -1, -1], 0.0) if constant else tasks.rounds
+    rounds = rounds * ((tasks.weight > 0) & (rounds > 1e-100))
     each = np.maximum(rounds, 1e-100)[..., None]
     diagonal = np.maximum(np.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
     square = np.where(rounds[..., None] > 0, diagonal / each, 0.0)

@@ -1,0 +1,152 @@
+"""Clicks: ``reward="binary"`` beside the linear default, both with an intercept.
+
+Total regret on paired seeds, the share of true click probabilities inside 90 % intervals, predicted
+over true click rates, and by how much the order of a task's rewards moves its predictions:
+
+    python benchmarks/clicks.py --seeds 12 --tasks 200
+    python benchmarks/clicks.py --order
+"""
+
+import argparse
+import dataclasses
+
+import numpy as np
+
+from headstart.lab import simulate
+from headstart.lab.logistic_oracle import play_logistic_oracle
+from headstart.lab.policies import Policy, policy
+from headstart.lab.studies.extensions import CLICKS
+from headstart.model.evidence import Evidence
+from headstart.model.logistic import expected_probability, linearize, sigmoid
+from headstart.model.prior import Prior
+from headstart.rules import UCB
+from headstart.transfer import EmpiricalBayes
+from headstart.worlds.clicks import Clicks
+
+WORLDS = {
+    "5 %": Clicks(),
+    "30 %": Clicks(base_rate=0.3),
+    "1.5 %": Clicks(base_rate=0.015),
+    "5 %, one in ten rewards random": Clicks(random=0.1),
+    "beyond": CLICKS,
+}
+SEEN_ROUNDS = (5, 25, 100, 190)  # at which predictions are recorded
+WARM_UP = 10  # tasks before predictions are recorded
+QUANTILE = 1.6449  # of 90 % intervals
+SEEN: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Watched(UCB):
+    """UCB that records mean and deviation of the log-odds of all arms, and its pick."""
+
+    def choose(self, belief, contexts, rng, allowed=None):
+        pick = super().choose(belief, contexts, rng, allowed)
+        if int(np.max(belief.rounds)) in SEEN_ROUNDS:
+            SEEN.append((belief.predict(contexts), belief.width(contexts), pick.arm))
+        return pick
+
+    def loop_form(self):
+        """None: it is to be called."""
+        return None
+
+
+def interval(ratios: np.ndarray) -> str:
+    """A mean with what it is uncertain by, 95 %."""
+    return f"{ratios.mean():.3f} ± {1.96 * ratios.std(ddof=1) / np.sqrt(len(ratios)):.3f}"
+
+
+def calibration(world, seeds, tasks: int, rounds: int) -> list[str]:
+    """The share of true probabilities inside their intervals, and predicted over true rates."""
+    populations = [world.population(seed) for seed in seeds]
+    inside, chosen, predicted, true = [], [], [], []
+    for task in range(WARM_UP, tasks):
+        values = np.stack([population.episode(task, rounds).values for population in populations])
+        for at, k in enumerate(SEEN_ROUNDS):
+            odds, width, arm = SEEN[task * len(SEEN_ROUNDS) + at]
+            low, high = sigmoid(odds - QUANTILE * width), sigmoid(odds + QUANTILE * width)
+            hit = (low <= values[:, k]) & (values[:, k] <= high)
+            inside.append(hit.mean(1))
+            chosen.append(np.take_along_axis(hit, arm[:, None], 1)[:, 0])
+            predicted.append(expected_probability(odds, width).mean(1))
+            true.append(values[:, k].mean(1))
+    rate = np.mean(predicted, 0) / np.mean(true, 0)
+    return [interval(np.mean(part, 0)) for part in (inside, chosen)] + [interval(rate)]
+
+
+def compare(chosen: argparse.Namespace) -> None:
+    """The table of regret and calibration."""
+    seeds = list(range(chosen.first, chosen.first + chosen.seeds))
+    linear = policy("empirical_bayes")
+    binary = Policy("binary", EmpiricalBayes(), Watched(), intercept=True, reward="binary")
+    bare = policy("empirical_bayes", "no intercept", intercept=False)
+    print("| world | binary ÷ linear | first ten tasks | inside 90 % | chosen arms | rate ÷ true |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, world in WORLDS.items():
+        if chosen.world and name not in chosen.world:
+            continue
+        SEEN.clear()
+        rounds = chosen.rounds
+        found = simulate(world, [linear, binary], seeds, chosen.tasks, rounds)
+        theirs, ours = (found[each.name].regret[:, :, -1] for each in (linear, binary))
+        cells = [
+            interval(ours.sum(1) / theirs.sum(1)),
+            interval(ours[:, :10].sum(1) / theirs[:, :10].sum(1)),
+            *calibration(world, seeds, chosen.tasks, rounds),
+        ]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        if world is CLICKS and chosen.oracle:
+            other = simulate(world, [bare], seeds, chosen.tasks, rounds)[bare.name]
+            oracle = np.array(
+                [play_logistic_oracle(world, seed, chosen.tasks, rounds) for seed in seeds]
+            )
+            for label, regret in (
+                ("linear, no intercept", other.regret[:, :, -1]),
+                ("linear", theirs),
+                ("binary", ours),
+            ):
+                print(f"{label} ÷ oracle: {interval(regret.sum(1) / oracle.sum(1))}", flush=True)
+
+
+def order(chosen: argparse.Namespace) -> None:
+    """How far predictions of a task move if its rewards come in another order."""
+    for name, world in WORLDS.items():
+        if not isinstance(world, Clicks):
+            continue
+        moved = []
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
+            population = world.population(seed)
+            episode, rng = population.episode(0, 200), np.random.default_rng(seed)
+            rows = np.hstack([episode.contexts[:, 0], np.ones((200, 1))])
+            clicks, fresh = episode.rewards[:, 0], rng.standard_normal((50, rows.shape[1]))
+            fresh[:, -1] = 1.0
+            level = np.append(population.mean, population.intercept)
+            spread = np.zeros((len(level), len(level)))
+            spread[:-1, :-1], spread[-1, -1] = population.covariance, world.level**2
+            prior = Prior.gaussian(level, spread)
+            odds = []
+            for _ in range(8):
+                belief, evidence = prior.belief(), Evidence.zero(len(level))
+                for k in rng.permutation(200):
+                    row, target = linearize(belief, rows[k], clicks[k])
+                    belief, evidence = belief.update(row, target), evidence.add(row, target)
+                odds.append(belief.predict(fresh))
+            moved.append(np.std(odds, 0, ddof=1) / belief.width(fresh))
+        print(f"{name}: {np.sqrt(np.mean(np.square(moved))):.3f} of a posterior deviation")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--first", type=int, default=1000, help="the first seed")
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--world", action="append", help="only these worlds")
+    parser.add_argument("--oracle", action="store_true", help="the oracle of beyond as well")
+    parser.add_argument("--order", action="store_true", help="only what the order changes")
+    chosen = parser.parse_args()
+    (order if chosen.order else compare)(chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""How a bandit learns from data that are not its own choices: rows, sums and journals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from headstart import checks
+from headstart.bandit.journal import Journal, Replayed, replay_lines
+from headstart.bandit.observation import add_task_evidence
+from headstart.bandit.queries import BanditQueries
+from headstart.model.evidence import Evidence
+
+if TYPE_CHECKING:
+    from headstart.storage.tensor_file import PathLike
+
+__all__ = ["BanditFromData"]
+
+
+class BanditFromData(BanditQueries):
+    """The part of a bandit that learns from data other than its own choices."""
+
+    def add_evidence(self, id: str | int, evidence: Evidence) -> bool:
+        """Add the sums of rounds that were not choices of this bandit to a task.
+
+        Parameters
+        ----------
+        id : str or int
+            The task, which is made if it is new.
+        evidence : Evidence
+            Of contexts as in ``task.evidence``: with the intercept last if the bandit has one, and
+            standardized if a fit has done so.
+
+        Returns
+        -------
+        bool
+            ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+        """
+        return add_task_evidence(self._state, checks.task_name(id), evidence)
+
+    def fit(
+        self,
+        frame: Any,
+        *,
+        task: str,
+        reward: str,
+        weight: str | None = None,
+        features: Sequence[str] | None = None,
+        standardize: bool = True,
+    ) -> Self:
+        """Learn the prior from rows in memory, as ``headstart fit`` does from logs.
+
+        The tasks of the rows are closed tasks of the bandit afterwards. When one returns, it goes
+        on from its own evidence, and the prior it gets is without its own contribution.
+
+        Parameters
+        ----------
+        frame : pandas or Polars data frame, or dict of arrays
+            One row per round.
+        task, reward : str
+            The columns of the tasks' ids and of the rewards.
+        weight : str, optional
+            The column of the weights: a row of weight w counts as w rows.
+        features : sequence of str, optional
+            The columns of the features, in the order of arrays; all the others unless given. A
+            bandit with a schema takes its fields.
+        standardize : bool, default True
+            Whether features are centred (with an intercept) and divided by their standard
+            deviations. The bandit does so with every context by itself.
+
+        Notes
+        -----
+        It returns the bandit, which must have no tasks. Rows with missing values are refused. If
+        the bandit has a ``half_life``, the rows of a task must be in their order in time.
+
+        Examples
+        --------
+        >>> import headstart as hs
+        >>> rows = {"user": ["a", "a", "b"], "price": [1.0, 2.0, 1.5], "bought": [1, 0, 1]}
+        >>> bandit = hs.Bandit(dim=1, seed=0).fit(rows, task="user", reward="bought")
+        >>> len(bandit), bandit.task("a").rounds
+        (2, 2)
+        """
+        from headstart.bandit.fitting import fit_rows
+
+        fit_rows(self._state, frame, task, reward, weight, features, standardize)
+        return self
+
+    def replay(self, journal: Journal | PathLike) -> Replayed:
+        """Learn from the rewards in a journal that were not learned from yet.
+
+        After a crash, load the last file and replay the journal. Rewards that are in the file are
+        skipped, so a journal may reach back further than the file, and may be replayed more than
+        once. Tasks that were made after the file was saved are made again.
+
+        Parameters
+        ----------
+        journal : Journal, str or path-like
+            A journal, or its path.
+
+        Returns
+        -------
+        Replayed
+        """
+        return replay_lines(journal, self._state.replay)

@@ -1,0 +1,179 @@
+"""What is known of items as the header and the arrays of a file, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart import checks
+from headstart.bandit import validation
+from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
+from headstart.errors import InputError
+from headstart.features.items.repeats import Repeats
+from headstart.features.items.table import ItemTable, ItemUpdate, Totals
+from headstart.features.items.vectors import RANK, Loading
+
+__all__ = ["pack_items", "unpack_items"]
+
+Arrays = dict[str, npt.NDArray[Any]]
+PAIR_NUMBERS = 6  # of a Pair, besides its arrays
+
+
+def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
+    """The part of a header and the arrays that describe items."""
+    if items is None:
+        return {}, {}
+    table, dim = items.table, items.features.dim
+    ids = list(table.places)
+    places = np.array(list(table.places.values()), dtype=np.intp)
+    number = {key: at for at, key in enumerate(ids)}
+    pairs = [(key, pair) for task in items.tasks.values() for key, pair in task.pairs.items()]
+    rows = [pair.pending_row for _, pair in pairs if pair.pending_row is not None]
+    folded = [pair for _, pair in pairs if pair.precision is not None]
+    loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
+    header = {
+        "item_ids": ids,
+        "item_version": table.version,
+        "item_tasks": list(items.tasks),
+        "item_closed": [task.loading is not None for task in items.tasks.values()],
+        "item_pairs": [len(task.pairs) for task in items.tasks.values()],
+    }
+    arrays = {
+        "counts": table.counts[places],
+        "sums": table.sums[places],
+        "precisions": table.precisions[places],
+        "moments": table.moments[places],
+        "totals": np.array([totals_row(table.totals)]),
+        "task_totals": np.array([totals_row(task.totals) for task in items.tasks.values()]),
+        "pair_items": np.array([number[key] for key, _ in pairs], dtype=np.int64),
+        "pair_numbers": np.array([pair[:PAIR_NUMBERS] for _, pair in pairs]),
+        "pair_pending": np.array([pair.pending_row is not None for _, pair in pairs], dtype=bool),
+        "pair_folded": np.array([pair.precision is not None for _, pair in pairs], dtype=bool),
+        "pending_rows": np.array(rows),
+        "pair_precisions": np.array([pair.precision for pair in folded]),
+        "pair_moments": np.array([pair.moment for pair in folded]),
+        "loading_means": np.array([loading.mean for loading in loadings]),
+        "loading_crosses": np.array([loading.cross for loading in loadings]),
+        "loading_noises": np.array([loading.noise for loading in loadings]),
+    }
+    shapes = array_shapes(dim)
+    packed = {
+        f"items.{name}": array.reshape(-1, *shapes[name]).astype(array.dtype, copy=False)
+        for name, array in arrays.items()
+    }
+    return header, packed
+
+
+def array_shapes(dim: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays, without their first axes."""
+    return {
+        "counts": (),
+        "sums": (),
+        "precisions": (RANK, RANK),
+        "moments": (RANK,),
+        "totals": (7,),
+        "task_totals": (7,),
+        "pair_items": (),
+        "pair_numbers": (PAIR_NUMBERS,),
+        "pair_pending": (),
+        "pair_folded": (),
+        "pending_rows": (dim,),
+        "pair_precisions": (RANK, RANK),
+        "pair_moments": (RANK,),
+        "loading_means": (dim,),
+        "loading_crosses": (RANK, dim),
+        "loading_noises": (),
+    }
+
+
+def totals_row(totals: Totals) -> list[float]:
+    """The numbers of totals."""
+    return [totals.rewards, totals.total, totals.squares, *totals.repeats]
+
+
+def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks: Any) -> None:
+    """Restore what is known of items, checked; ``tasks`` are the known task ids."""
+    ids = validation.check_task_ids("item_ids", header["item_ids"])
+    names = validation.check_task_ids("item_tasks", header["item_tasks"], tasks)
+    closed = validation.check_list("item_closed", header["item_closed"], len(names))
+    counts = validation.check_list("item_pairs", header["item_pairs"], len(names))
+    total = sum(validation.check_count("item_pairs", count) for count in counts)
+    pending, folded = parts["pair_pending"], parts["pair_folded"]
+    lengths = dict.fromkeys(array_shapes(items.features.dim), len(ids))
+    lengths |= {"totals": 1, "task_totals": len(names)}
+    lengths |= {name: total for name in lengths if name.startswith("pair_")}
+    lengths |= {"pending_rows": int(pending.sum())}
+    lengths |= dict.fromkeys(("pair_precisions", "pair_moments"), int(folded.sum()))
+    is_closed = [checks.flag("item_closed", flag) for flag in closed]
+    lengths |= {name: sum(is_closed) for name in lengths if name.startswith("loading_")}
+    check_arrays(parts, lengths, items.features.dim)
+    numbers = parts["pair_items"]
+    if total and not (numbers.min() >= 0 and numbers.max() < len(ids)):
+        raise InputError("pair_items must be numbers of items; got others")
+    items.table = table_of(ids, parts, validation.check_count("version", header["item_version"]))
+    rows, precisions = iter(parts["pending_rows"]), iter(parts["pair_precisions"])
+    moments, loadings = iter(parts["pair_moments"]), loadings_of(items, parts)
+    place = 0
+    for name, count, flag, row in zip(names, counts, is_closed, parts["task_totals"], strict=True):
+        task = items.tasks[name] = TaskItems()
+        task.set_state(totals_of(row), next(loadings) if flag else None)
+        for at in range(place, place + count):
+            task.pairs[ids[numbers[at]]] = Pair._make(
+                [
+                    *parts["pair_numbers"][at].tolist(),
+                    next(rows) if pending[at] else None,
+                    next(precisions) if folded[at] else None,
+                    next(moments) if folded[at] else None,
+                ]
+            )
+        if len(task.pairs) != count:
+            raise InputError("item_pairs must name every item of a task once; got some twice")
+        place += count
+
+
+def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
+    """Refuse arrays of the wrong type or shape, or that are not finite."""
+    kinds: dict[str, type[np.generic]] = {"pair_items": np.int64}
+    kinds |= {"pair_pending": np.bool_, "pair_folded": np.bool_}
+    for name, shape in array_shapes(dim).items():
+        array, kind = parts[name], kinds.get(name, np.float64)
+        if array.shape != (lengths[name], *shape) or array.dtype != kind:
+            raise checks.refuse(f"items.{name}", f"of shape {(lengths[name], *shape)}", array)
+        if kind is np.float64 and not np.abs(array).max(initial=0.0) <= validation.MAX_NUMBER:
+            raise InputError(f"items.{name} must be finite; got other numbers")
+    for name in ("counts", "loading_noises"):
+        if (parts[name] <= 0).any():
+            raise InputError(f"items.{name} must be above 0; got less")
+    if (parts["pair_numbers"][:, [0, 2, 4]] < 0).any():
+        raise InputError("items.pair_numbers must be counts and weights of 0 or more; got less")
+    if (parts["totals"][:, [0, 3, 4, 5, 6]] < 0).any():
+        raise InputError("items.totals must be counts and squares of 0 or more; got less")
+    try:
+        np.linalg.cholesky(parts["precisions"])
+    except np.linalg.LinAlgError:
+        raise InputError("items.precisions must be positive definite; got others") from None
+
+
+def table_of(ids: list[str], parts: Arrays, version: int) -> ItemTable:
+    """The statistics of items."""
+    table = ItemTable()
+    arrays = (parts[name] for name in ("counts", "sums", "precisions", "moments"))
+    for key, count, total, precision, moment in zip(ids, *arrays, strict=True):
+        table.put(key, ItemUpdate(float(count), float(total), precision, moment))
+    table.set_totals(totals_of(parts["totals"][0]), version)
+    return table
+
+
+def totals_of(row: npt.NDArray[Any]) -> Totals:
+    """The inverse of :func:`totals_row`."""
+    numbers = row.tolist()
+    return Totals._make([*numbers[:3], Repeats._make(numbers[3:])])
+
+
+def loadings_of(items: ItemLedger, parts: Arrays) -> Any:
+    """The loadings of closed tasks, one after another."""
+    arrays = (parts[f"loading_{name}"] for name in ("means", "crosses", "noises"))
+    for mean, cross, noise in zip(*arrays, strict=True):
+        yield Loading(mean, cross, float(noise), items.vector_columns)

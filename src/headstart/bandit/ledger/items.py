@@ -1,0 +1,311 @@
+"""What tasks have contributed to the statistics of items: learned, folded, and removed again.
+
+A reward counts for the item at once. The item's vector learns when the task is closed, from all
+rewards since it was closed last; a late reward of a closed task is folded by the loading that the
+task was closed with. What a task has contributed is kept, so that it can be deleted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.bandit.ledger.changes import Step
+from headstart.bandit.rewards import RewardModel
+from headstart.features.conversion import Features
+from headstart.features.items.repeats import Repeats, effective_count, own_share
+from headstart.features.items.table import VALUE_UNIT, ItemTable, ItemUpdate, Totals
+from headstart.features.items.vectors import RANK, Loading
+from headstart.features.schema.encoder import Encoder
+from headstart.features.schema.rows import item_key
+from headstart.features.transformer import AnyEncoder
+from headstart.model.base import BaseBelief
+from headstart.records import Array
+
+__all__ = ["ItemLedger", "Pair", "TaskItems", "new_items"]
+
+
+class Pair(NamedTuple):
+    """The rewards of one item in one task, and what they have contributed.
+
+    Attributes
+    ----------
+    rewards, total
+        How many rewards, and their sum.
+    weight, share
+        What of n and S of the item they are.
+    pending_weight, pending_total, pending_row
+        Sums of the rewards that the item's vector has not learned from: of their weights, and with
+        these of rewards and rows.
+    precision, moment
+        What of P and H of the item they are; ``None`` for nothing.
+    """
+
+    rewards: float = 0.0
+    total: float = 0.0
+    weight: float = 0.0
+    share: float = 0.0
+    pending_weight: float = 0.0
+    pending_total: float = 0.0
+    pending_row: Array | None = None
+    precision: Array | None = None
+    moment: Array | None = None
+
+
+class TaskItems:
+    """The items of one task."""
+
+    __slots__ = ("loading", "pairs", "totals")
+
+    def __init__(self) -> None:
+        self.pairs: dict[str, Pair] = {}
+        self.totals = Totals()
+        self.loading: Loading | None = None  # of the last time it was closed, if it is closed
+
+    def copied(self) -> TaskItems:
+        """The same, to be changed on its own."""
+        twin = copy.copy(self)
+        twin.pairs = self.pairs.copy()
+        return twin
+
+    def set_state(self, totals: Totals, loading: Loading | None) -> None:
+        """Set the sums over its rewards, and how it weighs vectors."""
+        self.totals, self.loading = totals, loading
+
+
+class ItemLedger:
+    """The statistics of items, and what each task has contributed.
+
+    Parameters
+    ----------
+    features
+        The columns of rows; the last of them are those of items.
+    action_columns
+        The columns of the fields of actions.
+    rewards
+        What rewards are.
+    """
+
+    def __init__(self, features: Features, action_columns: slice, rewards: RewardModel) -> None:
+        self.rewards = rewards
+        self.table = ItemTable()
+        self.tasks: dict[str, TaskItems] = {}
+        self.features = features
+        self.action_columns = action_columns
+        self.first_column = features.context_dim - 2 - RANK
+        self.scaling: tuple[Any, Any, Any] = (None, None, None)  # of features, as arrays
+        self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
+
+    def copied(self) -> ItemLedger:
+        """A ledger of its own with the same content."""
+        twin = copy.copy(self)
+        twin.table = self.table.copied()
+        twin.tasks = {name: task.copied() for name, task in self.tasks.items()}
+        return twin
+
+    def write(self, name: str, labels: Sequence[Any], table: Array) -> None:
+        """Write what is known of items into the rows on offer to a task."""
+        keys = [label if type(label) is str else item_key(label) for label in labels]
+        columns = self.table.columns(keys)
+        task = self.tasks.get(name)
+        rho = self.table.totals.repeats.rho
+        if task is not None and rho > 0.0:
+            for place, key in enumerate(keys):
+                pair = task.pairs.get(key)
+                if pair is not None and pair.rewards > 0:
+                    share = own_share(pair.rewards, rho)
+                    columns[place, 0] *= 1.0 - share
+                    columns[place, 0] += share * self.own_value(task, pair)
+                    columns[place, 2:] *= 1.0 - share
+                    table[place, self.action_columns] *= 1.0 - share
+        table[:, self.first_column :] = columns
+
+    def own_value(self, task: TaskItems, pair: Pair) -> float:
+        """The mean reward of an item in a task above that of the task, in units of q."""
+        totals = self.table.totals
+        own = (task.totals.total + totals.mean) / (task.totals.rewards + 1.0)
+        deviation = totals.deviation
+        return (pair.total / pair.rewards - own) / (VALUE_UNIT * deviation) if deviation else 0.0
+
+    def steps_to_learn(
+        self,
+        name: str,
+        key: str,
+        row: Array,
+        reward: float,
+        belief: BaseBelief | None,
+        *,
+        given: bool = False,
+    ) -> list[Step]:
+        """How to add a reward of an item in a task; ``belief`` is the task's, before it.
+
+        The row is as the model sees it or, if it is ``given``, as it was encoded.
+        """
+        task = self.tasks.get(name) or TaskItems()
+        table, pair = self.table, task.pairs.get(key) or Pair()
+        error = None
+        if belief is not None:
+            error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))
+        repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error)
+        added = Totals(1.0, reward, reward**2, repeats)
+        totals, own = table.totals.add(added), task.totals.add(added)
+        count, total = pair.rewards + 1.0, pair.total + reward
+        weight = effective_count(count, totals.repeats.rho)
+        share, gain = weight * total / count, max(weight - pair.weight, 0.0)
+        known = table.count_and_sum(key)
+        update = ItemUpdate(known[0] + weight - pair.weight, known[1] + share - pair.share)
+        encoded = row if given else self.given_row(row)
+        changed = pair._replace(rewards=count, total=total, weight=weight, share=share)
+        if task.loading is not None:
+            more = self.contribution(task.loading, encoded, reward, gain)
+            precision, moment = table.precision_and_moment(key)
+            update = update._replace(precision=precision + more[0], moment=moment + more[1])
+            changed = changed._replace(
+                precision=more[0] if pair.precision is None else pair.precision + more[0],
+                moment=more[1] if pair.moment is None else pair.moment + more[1],
+            )
+        else:
+            before = 0.0 if pair.pending_row is None else pair.pending_row
+            changed = changed._replace(
+                pending_weight=pair.pending_weight + gain,
+                pending_total=pair.pending_total + gain * reward,
+                pending_row=before + gain * encoded,
+            )
+        return [
+            (self.tasks.setdefault, name, task),
+            (task.pairs.__setitem__, key, changed),
+            (task.set_state, own, task.loading),
+            (table.put, key, update),
+            (table.set_totals, totals, table.version + 1),
+        ]
+
+    def steps_to_close(self, name: str, belief: BaseBelief) -> list[Step]:
+        """How to let the vectors of items learn from a task that is closed with this belief."""
+        task = self.tasks.get(name) or TaskItems()
+        loading, table = self.loading(belief), self.table
+        steps: list[Step] = [
+            (self.tasks.setdefault, name, task),
+            (task.set_state, task.totals, loading),
+        ]
+        for key, pair in task.pairs.items():
+            if pair.pending_row is None:
+                continue
+            changed = pair._replace(pending_weight=0.0, pending_total=0.0, pending_row=None)
+            if pair.pending_weight > 0:
+                weight = pair.pending_weight
+                row, reward = pair.pending_row / weight, pair.pending_total / weight
+                precision, moment = self.contribution(loading, row, reward, weight)
+                before = table.precision_and_moment(key)
+                update = ItemUpdate(
+                    *table.count_and_sum(key), before[0] + precision, before[1] + moment
+                )
+                steps.append((table.put, key, update))
+                if pair.precision is not None and pair.moment is not None:
+                    precision, moment = precision + pair.precision, moment + pair.moment
+                changed = changed._replace(precision=precision, moment=moment)
+            steps.append((task.pairs.__setitem__, key, changed))
+        return [*steps, (table.set_totals, table.totals, table.version + 1)]
+
+    def contribution(
+        self, loading: Loading, row: Array, reward: float, weight: float
+    ) -> tuple[Array, Array]:
+        """What rounds with this mean row and mean reward add to P and H of their item."""
+        target, share = self.rewards.working_reward(float(loading.mean @ row), reward)
+        return loading.contribution(row, target, share * weight)
+
+    def steps_to_reopen(self, name: str) -> list[Step]:
+        """How to let a closed task run on: later rewards wait until it is closed again."""
+        task = self.tasks.get(name)
+        return [] if task is None else [(task.set_state, task.totals, None)]
+
+    def steps_to_delete(self, name: str) -> list[Step]:
+        """How to remove a task, and what it has contributed."""
+        task = self.tasks.get(name)
+        if task is None:
+            return []
+        table, steps = self.table, []
+        for key, pair in task.pairs.items():
+            count, total = table.count_and_sum(key)
+            update = ItemUpdate(count - pair.weight, total - pair.share)
+            if pair.precision is not None and pair.moment is not None:
+                precision, moment = table.precision_and_moment(key)
+                update = update._replace(
+                    precision=precision - pair.precision, moment=moment - pair.moment
+                )
+            steps.append((table.put, key, update))
+        totals = table.totals.subtract(task.totals)
+        if len(self.tasks) == 1:
+            totals = Totals()  # without the rounding of differences
+        return [
+            *steps,
+            (table.set_totals, totals, table.version + 1),
+            (self.tasks.pop, name, None),
+        ]
+
+    def learn_rows(
+        self,
+        names: Sequence[str],
+        rewards: Array,
+        weights: Array,
+        labels: Sequence[Any],
+        table: Array,
+    ) -> None:
+        """Learn from logged rounds, in their order, and write what was known before each.
+
+        Rounds of weight 0 are left out. Only for a copy that nobody uses yet: what is interrupted
+        is left half done.
+        """
+        for at, (name, label, row) in enumerate(zip(names, labels, table, strict=True)):
+            self.write(name, [label], row[None])
+            if not weights[at] > 0:
+                continue
+            reward = float(rewards[at])
+            padded = np.append(row, 1.0) if self.features.intercept else row
+            for function, *arguments in self.steps_to_learn(
+                name, item_key(label), padded, reward, None, given=True
+            ):
+                function(*arguments)
+
+    def given_row(self, row: Array) -> Array:
+        """A row of the model as it was encoded, before it was shifted and scaled."""
+        if self.features.scale is None:
+            return row
+        if self.scaling[0] is not self.features:
+            shift, scale = np.array(self.features.shift), np.array(self.features.scale)
+            self.scaling = (self.features, shift, scale)
+        _, shift, scale = self.scaling
+        given = row.copy()
+        given[: len(scale)] *= scale
+        given[: len(scale)] += shift
+        return given
+
+    def loading(self, belief: BaseBelief) -> Loading:
+        """How a task weighs vectors, for rows as they are encoded."""
+        noise = float(belief.noise)
+        mean, columns = belief.predict(np.eye(self.features.dim)), self.vector_columns
+        root = getattr(belief, "root", None)
+        if root is None:
+            cross = np.zeros((RANK, len(mean)))
+        else:
+            cross = noise**2 * (root[columns] @ root.T)
+        shift, scale = self.features.shift, self.features.scale
+        if shift is not None and scale is not None:
+            change = np.eye(len(mean))
+            change[range(len(scale)), range(len(scale))] = 1.0 / np.array(scale)
+            if self.features.intercept:
+                change[: len(scale), -1] = -np.array(shift) / np.array(scale)
+            mean = change.T @ mean
+            cross = (change.T[columns, columns] @ cross) @ change
+        return Loading(mean, cross, noise, columns)
+
+
+def new_items(
+    encoder: AnyEncoder | None, features: Features, rewards: RewardModel
+) -> ItemLedger | None:
+    """The ledger of items of a bandit, if its schema knows items by their ids."""
+    if not isinstance(encoder, Encoder) or not encoder.schema.identity:
+        return None
+    return ItemLedger(features, encoder.action_columns, rewards)

@@ -1,0 +1,272 @@
+"""What rewards are: numbers or clicks, to be made large or small.
+
+A reward model stands between the rewards that users pass and the linear model of a task. It reads a
+reward, says which round of the linear model stands for it, and gives scores and predictions in the
+user's own units. Costs (``minimize=True``) are learned as rewards of the opposite sign.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from headstart import checks
+from headstart.features.conversion import MAX_VALUE, check_reward
+from headstart.model.base import BaseBelief
+from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
+from headstart.records import Array
+
+__all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
+
+WANT_BINARY = "0 or 1, or a boolean, with reward='binary'"
+Interval = tuple[Array, Array, Array]  # expected rewards, and the ends of their intervals
+
+
+@dataclasses.dataclass(frozen=True)
+class RewardModel(ABC):
+    """How rewards enter the linear model of a task.
+
+    Attributes
+    ----------
+    minimize
+        Whether the rewards are costs.
+    """
+
+    minimize: bool = False
+
+    #: The name, as ``Bandit(reward=…)`` has it.
+    name: ClassVar[str]
+    #: R, where it follows from the model; ``None`` where it is given or estimated.
+    fixed_noise: ClassVar[float | None] = None
+
+    @property
+    def sign(self) -> float:
+        """−1 for costs, else 1."""
+        return -1.0 if self.minimize else 1.0
+
+    @property
+    def needs_belief(self) -> bool:
+        """Whether a round of the linear model depends on the belief before it."""
+        return False
+
+    @abstractmethod
+    def read(self, reward: Any) -> float:
+        """The reward that the model learns from, from one that a user passes; checked."""
+
+    @abstractmethod
+    def read_many(self, rewards: Array) -> Array:
+        """The same of an array of finite numbers."""
+
+    @abstractmethod
+    def linearize(
+        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
+    ) -> tuple[Array, Any]:
+        """The round of the linear model that stands for a context and a reward as read.
+
+        With a ``weight`` it stands for so many of them.
+        """
+
+    @abstractmethod
+    def expected(self, index: float) -> float:
+        """The reward, as read, that is expected where the linear model has this value."""
+
+    @abstractmethod
+    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
+        """What stands for a mean reward in the linear model near a value of it, and its weight."""
+
+    @abstractmethod
+    def score(self, index: Any) -> Any:
+        """A rule's index, a number or an array, in the units of the user's rewards."""
+
+    @abstractmethod
+    def interval(
+        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
+    ) -> Interval:
+        """Expected rewards with intervals, in the units of the user's rewards.
+
+        ``quantile`` is q, such that a standard normal is between −q and q with the probability of
+        the interval. With ``of_reward`` the intervals are those of single rewards.
+        """
+
+    def check_noise(self, noise: object) -> float | None:
+        """R as it was given; ``None`` if it is to be estimated, or follows from the model."""
+        if isinstance(noise, str):
+            checks.one_of("noise", noise, ("auto",))
+            return None
+        if self.fixed_noise is not None:
+            raise checks.refuse("noise", f"'auto' with reward={self.name!r}", noise)
+        return checks.positive("noise", noise)
+
+    @abstractmethod
+    def check_rule(self, rule: object) -> None:
+        """Refuse a rule that these rewards are not for."""
+
+    def arguments(self, noise: float | None) -> str:
+        """The arguments of a bandit that say what rewards are."""
+        parts = [f"noise={'auto' if noise is None else noise!r}"]
+        if self.fixed_noise is not None:
+            parts = [f"reward={self.name!r}"]
+        if self.minimize:
+            parts.append("minimize=True")
+        return ", ".join(parts)
+
+    @property
+    def explained(self) -> str:
+        """What the linear model is of, in the user's units."""
+        return "expected cost" if self.minimize else "expected reward"
+
+    def describe(self) -> str:
+        """What the rewards are, for a report."""
+        return ", to be made small (minimize=True)" if self.minimize else ""
+
+
+class Numbers(RewardModel):
+    """Any finite numbers: E r = xᵀθ."""
+
+    name = "number"
+
+    def check_rule(self, rule: object) -> None:
+        """Any rule will do."""
+
+    def read(self, reward: Any) -> float:
+        """A finite number, of the opposite sign for a cost."""
+        if type(reward) not in (float, np.float64) or not -MAX_VALUE <= reward <= MAX_VALUE:
+            reward = check_reward(reward)
+        return -float(reward) if self.minimize else float(reward)
+
+    def read_many(self, rewards: Array) -> Array:
+        """Of the opposite sign for costs."""
+        return self.sign * rewards
+
+    def linearize(
+        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
+    ) -> tuple[Array, Any]:
+        """The round itself."""
+        root = math.sqrt(weight)
+        return root * x, root * r
+
+    def expected(self, index: float) -> float:
+        """The value itself."""
+        return index
+
+    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
+        """The reward itself."""
+        return reward, 1.0
+
+    def score(self, index: Any) -> Any:
+        """The index itself, of the opposite sign for costs."""
+        return -index if self.minimize else index
+
+    def interval(
+        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
+    ) -> Interval:
+        """xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹."""
+        width = belief.width(rows)
+        mean = self.sign * belief.predict(rows)
+        half = quantile * belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
+        return mean, mean - half, mean + half
+
+    def describe(self) -> str:
+        """Empty for rewards that are numbers, to be made large."""
+        return f"numbers{super().describe()}" if self.minimize else ""
+
+
+class Binary(RewardModel):
+    """0 or 1: P(r = 1) = σ(xᵀθ) (:mod:`headstart.model.logistic`).
+
+    A cost of 1 is learned as a reward of 0.
+    """
+
+    name = "binary"
+    fixed_noise = 1.0
+
+    def check_rule(self, rule: object) -> None:
+        """The radii and scales of the analysis are those of linear rewards."""
+        for name in ("radius", "scale"):
+            value = getattr(rule, name, None)
+            if isinstance(value, str):
+                want = "a number with reward='binary': the analysis is of linear rewards"
+                raise checks.refuse(name, want, value)
+        if hasattr(rule, "then"):  # a rule that begins with another
+            self.check_rule(rule.then)
+
+    @property
+    def explained(self) -> str:
+        """Log-odds."""
+        return f"log-odds of a {'cost' if self.minimize else 'reward'} of 1"
+
+    @property
+    def needs_belief(self) -> bool:
+        """A reward is expanded around the belief before it."""
+        return True
+
+    def read(self, reward: Any) -> float:
+        """0 or 1, or a boolean."""
+        number = check_reward(reward)
+        if number not in (0.0, 1.0):
+            raise checks.refuse("reward", WANT_BINARY, reward)
+        return 1.0 - number if self.minimize else number
+
+    def read_many(self, rewards: Array) -> Array:
+        """Every one 0 or 1."""
+        other = (rewards != 0.0) & (rewards != 1.0)
+        if other.any():
+            raise checks.refuse("rewards", WANT_BINARY, float(rewards[other][0]))
+        return 1.0 - rewards if self.minimize else rewards
+
+    def linearize(
+        self, belief: BaseBelief, x: Array, r: Any, weight: float = 1.0
+    ) -> tuple[Array, Any]:
+        """One Gaussian observation of the log-odds."""
+        return linearize(belief, x, r, weight)
+
+    def expected(self, index: float) -> float:
+        """σ of log-odds."""
+        return float(sigmoid(index))
+
+    def working_reward(self, index: float, reward: float) -> tuple[float, float]:
+        """Log-odds to first order around their value: e + (r − p)/w with w = p (1 − p)."""
+        chance = self.expected(index)
+        weight = max(chance * (1.0 - chance), MIN_WEIGHT)
+        return index + (reward - chance) / weight, weight
+
+    def score(self, index: Any) -> Any:
+        """σ of an index in log-odds: a probability."""
+        return sigmoid(self.sign * index)
+
+    def interval(
+        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
+    ) -> Interval:
+        """E σ(xᵀθ), with the quantiles of σ(xᵀθ); or those of a reward, which are 0 or 1."""
+        odds, deviation = self.sign * belief.predict(rows), belief.width(rows)
+        mean = expected_probability(odds, deviation)
+        if of_reward:
+            tail = half_tail(quantile)
+            return mean, (1.0 - mean <= tail).astype(float), (mean > tail).astype(float)
+        half = quantile * deviation
+        return mean, sigmoid(odds - half), sigmoid(odds + half)
+
+    def describe(self) -> str:
+        """That the linear model is one of log-odds."""
+        return f"0 or 1, by a logistic model{super().describe()}"
+
+
+def half_tail(quantile: float) -> float:
+    """The probability that a standard normal is above a quantile."""
+    from scipy.special import ndtr  # importing headstart must stay cheap
+
+    return float(ndtr(-quantile))
+
+
+#: Reward models by name.
+REWARD_MODELS: dict[str, type[RewardModel]] = {kind.name: kind for kind in (Numbers, Binary)}
+
+
+def reward_model(reward: object, minimize: object) -> RewardModel:
+    """The reward model of a name."""
+    kind = REWARD_MODELS[checks.one_of("reward", reward, REWARD_MODELS)]
+    return kind(checks.flag("minimize", minimize))

@@ -1,0 +1,90 @@
+"""What a task's own rewards of an item are worth, if the item is met again.
+
+The reward of an item in a task is r = f + u + ε: f is what the model predicts, u an effect of this
+item in this task with variance τ², and ε noise with variance σ². The share ρ = τ² / (τ² + σ²) of
+the variance is estimated from repeats::
+
+    1 − ρ = (variance of rewards within an item of a task) / (variance of f's errors)
+
+After n rewards with mean m, the best prediction is (1 − s) f + s m with s = nρ / (nρ + 1 − ρ); and
+the n rewards tell as much of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["Repeats", "effective_count", "own_share"]
+
+PRIOR_REPEATS = 10.0  # repeats that count for ρ = 0
+MAX_RHO = 0.999
+
+
+class Repeats(NamedTuple):
+    """Sums from which ρ is estimated; those of several tasks add up.
+
+    Attributes
+    ----------
+    squares, repeats
+        The sum of squares of rewards about the mean of their item in their task, and its degrees of
+        freedom.
+    error_squares, firsts
+        The sum of squared errors of the predictions of items that a task met for the first time,
+        and their number.
+    """
+
+    squares: float = 0.0
+    repeats: float = 0.0
+    error_squares: float = 0.0
+    firsts: float = 0.0
+
+    def add(self, other: Repeats) -> Repeats:
+        """The sums of both."""
+        return Repeats(
+            self.squares + other.squares,
+            self.repeats + other.repeats,
+            self.error_squares + other.error_squares,
+            self.firsts + other.firsts,
+        )
+
+    def subtract(self, other: Repeats) -> Repeats:
+        """The difference, without negative rounding."""
+        return Repeats(*(max(a - b, 0.0) for a, b in zip(self, other, strict=True)))
+
+    @classmethod
+    def of_reward(cls, count: float, total: float, reward: float, error: float | None) -> Repeats:
+        """What a reward of an item adds, of which the task had ``count`` that sum to ``total``."""
+        if count:
+            return cls(count / (count + 1.0) * (reward - total / count) ** 2, 1.0)
+        return cls() if error is None else cls(0.0, 0.0, error**2, 1.0)
+
+    @property
+    def rho(self) -> float:
+        """ρ, shrunken towards 0.
+
+        >>> Repeats(squares=0.0, repeats=30.0, error_squares=8.0, firsts=10.0).rho
+        0.75
+        """
+        if not self.repeats or not self.firsts or not self.error_squares:
+            return 0.0
+        within, first = self.squares / self.repeats, self.error_squares / self.firsts
+        known = self.repeats / (self.repeats + PRIOR_REPEATS)
+        return min(max(known * (1.0 - within / first), 0.0), MAX_RHO)
+
+
+def own_share(count: Any, rho: float) -> Any:
+    """The share s of a task's own mean in the prediction, after so many rewards.
+
+    >>> own_share(1, 0.5), own_share(0, 0.5), own_share(9, 0.0)
+    (0.5, 0.0, 0.0)
+    """
+    return count * rho / (count * rho + 1.0 - rho)
+
+
+def effective_count(count: float, rho: float) -> float:
+    """As how many first rewards so many rewards of one item in one task count.
+
+    >>> effective_count(5.0, 0.0), effective_count(5.0, 1.0), effective_count(1.0, 0.3)
+    (5.0, 1.0, 1.0)
+    """
+    return 1.0 / (rho + (1.0 - rho) / count)

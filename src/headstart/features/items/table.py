@@ -1,0 +1,193 @@
+"""The statistics of items over all tasks, and the columns that they become.
+
+With n effective rewards of an item that sum to S, and the mean r̄ and standard deviation sd of all
+rewards::
+
+    known  K = n / (n + 5)        value  q = (S − n r̄) / (n + 5) / (0.3 sd)
+
+and the vector E. A new item has q = K = 0. Where the task has rewards of the item itself, with mean
+m and share s (:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀)/(0.3 sd),
+m₀ being the task's mean reward, and the columns of the action's fields and of E are multiplied by
+1 − s.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headstart.features.items.repeats import Repeats
+from headstart.features.items.vectors import RANK, initial_vectors
+from headstart.records import Array
+
+__all__ = ["COLUMN_NAMES", "ItemTable", "ItemUpdate", "Totals"]
+
+COLUMN_NAMES = ("id value", "id known", *(f"id vector {at + 1}" for at in range(RANK)))
+PRIOR_COUNT = 5.0  # rewards of an average item that every item begins with
+VALUE_UNIT = 0.3  # of q, in standard deviations of rewards
+MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
+
+
+class Totals(NamedTuple):
+    """Sums over all rewards, and those from which the worth of repeats is estimated."""
+
+    rewards: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+    repeats: Repeats = Repeats()
+
+    def add(self, other: Totals) -> Totals:
+        """The sums of both."""
+        return Totals(
+            self.rewards + other.rewards,
+            self.total + other.total,
+            self.squares + other.squares,
+            self.repeats.add(other.repeats),
+        )
+
+    def subtract(self, other: Totals) -> Totals:
+        """The difference."""
+        return Totals(
+            self.rewards - other.rewards,
+            self.total - other.total,
+            self.squares - other.squares,
+            self.repeats.subtract(other.repeats),
+        )
+
+    @property
+    def mean(self) -> float:
+        """r̄, 0 without rewards."""
+        return self.total / self.rewards if self.rewards > 0 else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of rewards, 0 if they are constant."""
+        if self.rewards < 1:
+            return 0.0
+        square = self.squares / self.rewards
+        variance = square - self.mean**2
+        return math.sqrt(variance) if variance > MIN_SPREAD * square else 0.0
+
+
+class ItemUpdate(NamedTuple):
+    """The statistics of an item after a change: n and S, and P and H if they have changed."""
+
+    weight: float
+    total: float
+    precision: Array | None = None
+    moment: Array | None = None
+
+
+class ItemTable:
+    """The statistics of all items that have had a reward, in arrays that grow by doubling."""
+
+    def __init__(self) -> None:
+        self.version = 0  # how often it was changed
+        self.totals = Totals()
+        self.places: dict[str, int] = {}
+        self.size = 0  # places that are or were taken
+        self.free: list[int] = []  # those of items without any reward left
+        self.counts = np.zeros(0)
+        self.sums = np.zeros(0)
+        self.precisions = np.zeros((0, RANK, RANK))
+        self.moments = np.zeros((0, RANK))
+        self.vectors = np.zeros((0, RANK))
+
+    def copied(self) -> ItemTable:
+        """A table of its own with the same content."""
+        twin = copy.copy(self)
+        twin.places, twin.free = self.places.copy(), self.free.copy()
+        for name in ("counts", "sums", "precisions", "moments", "vectors"):
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def count_and_sum(self, key: str) -> tuple[float, float]:
+        """N and S of an item."""
+        at = self.places.get(key)
+        return (0.0, 0.0) if at is None else (float(self.counts[at]), float(self.sums[at]))
+
+    def precision_and_moment(self, key: str) -> tuple[Array, Array]:
+        """P and H of an item."""
+        at = self.places.get(key)
+        if at is None:
+            return np.eye(RANK), initial_vectors([key])[0]
+        return self.precisions[at].copy(), self.moments[at].copy()
+
+    def put(self, key: str, update: ItemUpdate) -> None:
+        """Set the statistics of an item, which is forgotten if it has no reward left.
+
+        Doing so twice is the same as once.
+        """
+        at = self.places.get(key)
+        if update.weight <= 1e-9:
+            if at is not None:
+                self.counts[at] = self.sums[at] = 0.0
+                self.free.append(self.places.pop(key))
+            return
+        if at is None:
+            at = self.free[-1] if self.free else self.size
+            if at >= len(self.counts):
+                self.grow()
+            self.size = max(self.size, at + 1)
+        self.counts[at], self.sums[at] = update.weight, update.total
+        if update.precision is not None and update.moment is not None:
+            self.precisions[at], self.moments[at] = update.precision, update.moment
+            self.vectors[at] = np.linalg.solve(update.precision, update.moment)
+        elif key not in self.places:
+            self.precisions[at] = np.eye(RANK)
+            self.moments[at] = self.vectors[at] = initial_vectors([key])[0]
+        if key not in self.places:
+            self.places[key] = at
+            if self.free and self.free[-1] == at:
+                self.free.pop()
+
+    def set_totals(self, totals: Totals, version: int) -> None:
+        """Set the sums over all rewards."""
+        self.totals, self.version = totals, version
+
+    def grow(self) -> None:
+        """Make room for twice as many items."""
+        size = max(64, 2 * len(self.counts))
+        for name in ("counts", "sums", "precisions", "moments", "vectors"):
+            old = getattr(self, name)
+            larger = np.zeros((size, *old.shape[1:]))
+            larger[: len(old)] = old
+            setattr(self, name, larger)
+
+    def columns(self, keys: Sequence[str]) -> Array:
+        """q, K and E of items, shape ``(len(keys), 2 + rank)``."""
+        find = self.places.get
+        found = [find(key, -1) for key in keys]
+        out = np.zeros((len(keys), 2 + RANK))
+        if -1 not in found:
+            self.write_known(found, out)
+            return out
+        places: npt.NDArray[np.intp] = np.array(found)
+        new = np.flatnonzero(places < 0)
+        out[new, 2:] = initial_vectors([keys[at] for at in new.tolist()])
+        old = np.flatnonzero(places >= 0)
+        if len(old):
+            known = np.empty((len(old), 2 + RANK))
+            self.write_known(places[old], known)
+            out[old] = known
+        return out
+
+    def write_known(self, places: Sequence[int] | npt.NDArray[np.intp], out: Array) -> None:
+        """Write the columns of items that are in the table."""
+        counts, sums = self.counts.take(places), self.sums.take(places)
+        divisor = counts + PRIOR_COUNT
+        deviation = self.totals.deviation
+        if deviation:
+            out[:, 0] = (sums - counts * self.totals.mean) / (VALUE_UNIT * deviation * divisor)
+        else:
+            out[:, 0] = 0.0
+        out[:, 1] = counts / divisor
+        out[:, 2:] = self.vectors.take(places, 0)

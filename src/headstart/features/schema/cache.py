@@ -1,0 +1,85 @@
+"""Rows of actions that were encoded before, for catalogues that are offered again and again."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headstart.features.schema.rows import ActionRows, ActionSpec, check_ids
+from headstart.records import Array
+
+__all__ = ["RowCache"]
+
+MAX_ROWS = 4096
+MAX_NUMBERS = 2**20  # of all rows together
+
+
+class RowCache:
+    """The encoded fields of actions, by the values of their fields.
+
+    Values that are equal have the same columns, whatever their types, so that a row that was
+    encoded once is right for every action whose values are equal. Only lists of dicts are looked
+    up. When it is full, it begins anew.
+
+    Parameters
+    ----------
+    spec
+        The fields.
+    width
+        How many columns they have.
+    """
+
+    def __init__(self, spec: ActionSpec, width: int) -> None:
+        self.spec = spec
+        self.values_of: Callable[[Any], Any] | None = None
+        if spec.fields:
+            self.values_of = operator.itemgetter(*spec.fields)
+        self.id_is_field = spec.id in spec.fields
+        self.places: dict[Any, int] = {}
+        self.capacity = max(64, min(MAX_ROWS, MAX_NUMBERS // max(width, 1)))
+        self.rows = np.empty((0, width))
+
+    def find(self, actions: Any) -> tuple[Array, Any, bool] | None:
+        """The rows, labels, and whether these are ids; ``None`` if not all rows are known."""
+        if type(actions) is not list or self.values_of is None or not self.places:
+            return None
+        if set(map(type, actions)) != {dict}:
+            return None
+        id = self.spec.id
+        has_ids = id in actions[0]
+        extra = has_ids and not self.id_is_field
+        try:
+            places = list(map(self.places.__getitem__, map(self.values_of, actions)))
+            labels = [action[id] for action in actions] if has_ids else None
+        except (KeyError, TypeError):  # not known, or not hashable
+            return None
+        if sum(map(len, actions)) != len(actions) * (len(self.spec.fields) + extra):
+            return None
+        if has_ids:
+            check_ids(ActionRows(len(actions), labels, True, {}))
+        elif self.spec.identity:
+            return None
+        return self.rows.take(places, 0), labels, has_ids
+
+    def add(self, actions: list[dict[str, Any]], rows: Array) -> None:
+        """Remember the rows of actions, which were encoded."""
+        if self.values_of is None or len(actions) > self.capacity:
+            return
+        try:
+            keys = list(map(self.values_of, actions))
+            new = {key: place for place, key in enumerate(keys) if key not in self.places}
+        except TypeError:  # ids alone, or values that are not hashable
+            return
+        if len(self.places) + len(new) > self.capacity:
+            self.places, new = {}, {key: place for place, key in enumerate(keys)}
+        first = len(self.places)
+        if first + len(new) > len(self.rows):
+            larger = np.empty((min(self.capacity, 2 * (first + len(new))), rows.shape[1]))
+            larger[:first] = self.rows[:first]
+            self.rows = larger
+        for number, (key, place) in enumerate(new.items(), first):
+            self.rows[number] = rows[place]
+            self.places[key] = number

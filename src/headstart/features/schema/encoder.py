@@ -1,0 +1,200 @@
+"""Encoding: a context and the actions on offer as rows of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.features.items.table import COLUMN_NAMES
+from headstart.features.schema.cache import RowCache
+from headstart.features.schema.fields import Field, FieldError, Values
+from headstart.features.schema.rows import ActionSpec, action_label, read_actions
+from headstart.features.schema.schema import Schema
+from headstart.records import Array
+
+__all__ = ["EncodedRows", "Encoder"]
+
+
+class EncodedRows(NamedTuple):
+    """The actions on offer as the model's features, without the intercept.
+
+    Attributes
+    ----------
+    table : ndarray of shape (K, width)
+        One row per action.
+    labels : sequence, or None
+        The ids of the actions, or their labels in the index of a frame.
+    has_ids : bool
+        Whether the labels are ids that were given.
+    """
+
+    table: Array
+    labels: Sequence[Any] | None
+    has_ids: bool
+
+
+class FieldColumns(NamedTuple):
+    """A field with its name and its columns."""
+
+    name: str
+    field: Field
+    columns: slice
+
+
+class Encoder:
+    """A schema, prepared to encode actions.
+
+    Parameters
+    ----------
+    schema
+        The fields.
+
+    Attributes
+    ----------
+    width : int
+        How many columns a row has, without those that identity adds.
+    is_bounded : ndarray of bool
+        Of each column, whether it holds only zeros and ones.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.width = schema.width
+        start, columns = 0, {}
+        for name, field in (*schema.context_fields, *schema.action_fields):
+            columns[name] = slice(start, start := start + field.width)
+        self.context = [
+            FieldColumns(name, field, columns[name]) for name, field in schema.context_fields
+        ]
+        self.action = [
+            FieldColumns(name, field, columns[name]) for name, field in schema.action_fields
+        ]
+        self.context_width = sum(each.field.width for each in self.context)
+        self.action_columns = slice(self.context_width, start)
+        self.crosses = []
+        fields = schema.context | schema.action
+        for one, two in schema.crosses:
+            stop = start + fields[one].width * fields[two].width
+            self.crosses.append((columns[one], columns[two], slice(start, stop)))
+            start = stop
+        bounded = [flag for each in (*self.context, *self.action) for flag in each.field.is_bounded]
+        for one, two in schema.crosses:
+            flags = fields[one].is_bounded, fields[two].is_bounded
+            bounded += [left and right for left in flags[0] for right in flags[1]]
+        self.is_bounded = np.array(bounded, dtype=bool)
+        names = tuple(schema.action)
+        ignore = frozenset(schema.ignore)
+        spec = ActionSpec(names, (), schema.id, ignore, schema.identity, distinct=True)
+        self.spec = spec
+        self.cache = RowCache(spec, self.action_columns.stop - self.action_columns.start)
+        self.spec_with_context = spec._replace(shared=tuple(schema.context))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the columns, with those that identity adds."""
+        return self.schema.feature_names + (COLUMN_NAMES if self.schema.identity else ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as plain data."""
+        return self.schema.to_dict()
+
+    def encode(
+        self, context: Any, actions: Any, extra: int = 0, *, distinct: bool = True
+    ) -> EncodedRows:
+        """The rows of the actions; ``extra`` columns of zeros are added at the end.
+
+        Where ``context`` is ``None``, its fields are columns of the actions. Ids must be
+        ``distinct``, unless the rows are those of several decisions.
+        """
+        shared = context is None and bool(self.context)
+        known = self.cache.find(actions) if distinct and not shared else None
+        if known is not None:
+            block, labels, has_ids = known
+            table = np.zeros((len(block), self.width + extra))
+            table[:, self.action_columns] = block
+        else:
+            spec = self.spec_with_context if shared else self.spec
+            rows = read_actions(actions, spec._replace(distinct=distinct))
+            labels, has_ids = rows.labels, rows.has_ids
+            table = np.zeros((rows.size, self.width + extra))
+            self.write(self.action, rows.columns, labels, table)
+            if shared:
+                self.write(self.context, rows.columns, labels, table)
+            elif type(actions) is list:
+                self.cache.add(actions, table[:, self.action_columns])
+        if shared or context is None:
+            for one, two, product in self.crosses:
+                outer = table[:, one, None] * table[:, None, two]
+                table[:, product] = outer.reshape(len(table), -1)
+        else:
+            self.write_context(context, table)
+        return EncodedRows(table, labels, has_ids)
+
+    def write_context(self, context: Any, table: Array) -> None:
+        """Write the columns of one context for all actions, and the crosses."""
+        row = self.context_row(context)
+        table[:, : self.context_width] = row
+        for one, two, product in self.crosses:
+            if one.start >= self.context_width:
+                outer = table[:, one, None] * table[:, None, two]
+                table[:, product] = outer.reshape(len(table), -1)
+                continue
+            factor, width = table[:, two], two.stop - two.start
+            for place, value in enumerate(row[one].tolist()):  # most of them are zeros
+                if value:
+                    start = product.start + place * width
+                    table[:, start : start + width] = factor if value == 1.0 else value * factor
+
+    def write(
+        self,
+        fields: list[FieldColumns],
+        columns: Mapping[str, Values],
+        labels: Sequence[Any] | None,
+        table: Array,
+    ) -> None:
+        """Write the columns of some fields of the actions."""
+        for name, field, place in fields:
+            try:
+                field.write(columns[name], table[:, place])
+            except KeyError:
+                raise InputError(
+                    f"context must have the field {name!r}, or actions must have it as a column"
+                ) from None
+            except FieldError as error:
+                label = None if labels is None else labels[error.place]
+                raise InputError(
+                    f"{action_label(error.place, label)}: field {name!r} must be {error.want}; "
+                    f"got {checks.describe(error.got)}"
+                ) from None
+
+    def context_row(self, context: Any) -> Array:
+        """The columns of the context's fields."""
+        if not isinstance(context, Mapping):
+            want = f"a dict with the fields {[each.name for each in self.context]}"
+            raise checks.refuse("context", want, context)
+        row = np.zeros(self.context_width)
+        for name, field, place in self.context:
+            if name not in context:
+                raise InputError(
+                    f"context: field {name!r} is missing (a value that is not known is None)"
+                )
+            try:
+                field.write_one(context[name], row[place])
+            except FieldError as error:
+                raise InputError(
+                    f"context: field {name!r} must be {error.want}; "
+                    f"got {checks.describe(error.got)}"
+                ) from None
+        if len(context) > len(self.context):
+            known = {each.name for each in self.context} | set(self.schema.ignore)
+            extra = [name for name in context if name not in known]
+            if extra:
+                raise InputError(
+                    f"context: field {extra[0]!r} is not in the schema, whose context has "
+                    f"{[each.name for each in self.context]}"
+                )
+        return row

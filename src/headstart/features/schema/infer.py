@@ -1,0 +1,245 @@
+"""A schema proposed for a table, with the reasons for each field."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import InputError
+from headstart.features.schema.fields import Field, is_missing
+from headstart.features.schema.kinds import boolean, category, number, vector
+from headstart.features.schema.schema import Schema
+
+__all__ = ["FieldReview", "Review", "propose"]
+
+MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
+MAX_BUCKETS = 64
+MAX_WHOLE = 6  # different whole numbers that are taken for a category with a note
+MAX_CROSSED = 256  # columns of all crosses together
+IDENTITY = "identity=True"
+MIN_IDENTITY = 2  # rows of an item, on average, that make its identity worth knowing
+
+
+class FieldReview(NamedTuple):
+    """What was found of one column.
+
+    Attributes
+    ----------
+    name, role
+        The column, and whether it is a field of the context or of actions, the id, the task, the
+        reward, or ignored.
+    field
+        The field that is proposed, if any.
+    found, notes
+        What the values are, and what to look at.
+    """
+
+    name: str
+    role: str
+    field: Field | None
+    found: str
+    notes: str = ""
+
+
+class Review(NamedTuple):
+    """What was found of all columns; printed as a table."""
+
+    rows: int
+    columns: tuple[FieldReview, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        cells = [("column", "role", "field", "values", "")]
+        cells += [
+            (each.name, each.role, repr(each.field or "–").strip("'"), each.found, each.notes)
+            for each in self.columns
+        ]
+        widths = [max(len(row[at]) for row in cells) for at in range(4)]
+        lines = [f"{self.rows} rows"]
+        for row in cells:
+            padded = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
+            lines.append("  ".join([*padded, row[4]]).rstrip())
+        return "\n".join([*lines, *self.notes])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def propose(
+    frame: Any,
+    task: str | None,
+    reward: str | None,
+    context: Iterable[str],
+    id: str,
+    ignore: Iterable[str],
+) -> Schema:
+    """The schema for the rows of a frame (:meth:`Schema.infer`)."""
+    columns = read_columns(frame)
+    named: dict[str, list[str]] = {}
+    for argument, names in (("context", context), ("ignore", ignore)):
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise checks.refuse(argument, "a list of column names", names)
+        named[argument] = list(names)
+    roles = dict.fromkeys(named["ignore"], "ignored")
+    roles |= {name: "task" for name in (task,) if name is not None}
+    roles |= {name: "reward" for name in (reward,) if name is not None}
+    for name in (*roles, *named["context"]):
+        if name not in columns:
+            raise checks.refuse("frame", f"a table with the column {name!r}", ", ".join(columns))
+    review = review_columns(columns, roles, named["context"], id)
+    fields: dict[str, dict[str, Field]] = {"context": {}, "action": {}}
+    for each in review.columns:
+        if each.field is not None:
+            fields["context" if each.role == "context" else "action"][each.name] = each.field
+    identity = any(each.role == "id" and each.notes == IDENTITY for each in review.columns)
+    unused = [each.name for each in review.columns if each.role == "ignored"]
+    if not fields["action"] and not identity:
+        raise InputError(f"frame must have a column that tells actions apart; got\n{review}")
+    widths = [sum(field.width for field in fields[part].values()) for part in fields]
+    crosses: Any = "all" if widths[0] * widths[1] <= MAX_CROSSED else ()
+    if not crosses and fields["context"]:
+        note = "the context is not crossed with the actions, which would take too many columns:"
+        review = review._replace(notes=(*review.notes, f"{note} choose crosses by hand"))
+    schema = Schema(**fields, crosses=crosses, identity=identity, id=id, ignore=unused)
+    object.__setattr__(schema, "review", review)
+    return schema
+
+
+def read_columns(frame: Any) -> dict[str, list[Any]]:
+    """The columns of a table, as lists."""
+    if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
+        return {str(name): frame[name].to_list() for name in frame.columns}
+    if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
+        return {name: frame[name].tolist() for name in frame.dtype.names}
+    if isinstance(frame, Mapping):
+        return {str(name): list(column) for name, column in frame.items()}
+    if isinstance(frame, Sequence) and frame and all(isinstance(row, Mapping) for row in frame):
+        names = dict.fromkeys(str(name) for row in frame for name in row)
+        return {name: [row.get(name) for row in frame] for name in names}
+    want = "a pandas or Polars frame, a list of dicts, an array with names, or a dict of columns"
+    raise checks.refuse("frame", want, frame)
+
+
+def review_columns(
+    columns: Mapping[str, Sequence[Any]],
+    roles: Mapping[str, str],
+    context: Collection[str],
+    id: str,
+) -> Review:
+    """What the columns of a table are; ``roles`` names those that are no fields."""
+    count = len(next(iter(columns.values()), ()))
+    reviews, notes = [], []
+    for name, values in columns.items():
+        role = roles.get(name, "context" if name in context else "action")
+        if role in ("task", "reward", "ignored"):
+            found = f"{len(distinct(values))} different"
+            reviews.append(FieldReview(name, role, None, found))
+        elif name == id:
+            reviews.append(review_id(name, values))
+        else:
+            reviews.append(review_values(name, role, values))
+    if context and not any(each.role == "action" for each in reviews):
+        notes.append("no field of actions is left to be crossed with the context")
+    if count == 0:
+        raise InputError("frame must have at least one row; got none")
+    return Review(count, tuple(reviews), tuple(notes))
+
+
+def review_id(name: str, values: Sequence[Any]) -> FieldReview:
+    """What the ids of actions are."""
+    items = distinct(values)
+    each = len(values) / max(len(items), 1)
+    found = f"{len(items)} different, {each:.1f} rows each"
+    if len(items) <= MAX_LISTED and all(type(item) is str for item in items):
+        field = category(*sorted(items))
+        return FieldReview(name, "id", field, found, "few ids: each has a column of its own")
+    if each < MIN_IDENTITY:
+        return FieldReview(name, "id", None, found, "ids that hardly recur tell little")
+    return FieldReview(name, "id", None, found, IDENTITY)
+
+
+def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
+    """The field that is proposed for a column."""
+    present = [value for value in values if not is_missing(value)]
+    gaps = len(values) - len(present)
+    missing = f", {gaps} missing" if gaps else ""
+    if not present:
+        return FieldReview(name, "ignored", None, "all missing", "has no value in any row")
+    kinds = {kind_of(value) for value in present}
+    if kinds == {"boolean"}:
+        share = sum(map(bool, present)) / len(present)
+        found = f"true in {share:.0%}{missing}"
+        return FieldReview(name, role, boolean(missing=gaps > 0), found, constant_note(present))
+    if kinds == {"vector"}:
+        lengths = {len(value) for value in present}
+        if len(lengths) == 1:
+            field = vector(lengths.pop(), missing=gaps > 0)
+            return FieldReview(name, role, field, f"vectors{missing}")
+        return FieldReview(name, "ignored", None, "vectors of several lengths", "not used")
+    if kinds <= {"number", "boolean"}:
+        return review_numbers(name, role, present, gaps, missing)
+    if kinds == {"text"}:
+        return review_texts(name, role, present, missing)
+    return FieldReview(name, "ignored", None, f"{' and '.join(sorted(kinds))} mixed", "not used")
+
+
+def review_numbers(
+    name: str, role: str, present: Sequence[Any], gaps: int, missing: str
+) -> FieldReview:
+    """The field that is proposed for numbers."""
+    numbers = np.array([float(value) for value in present])
+    found = f"{numbers.min():.4g} to {numbers.max():.4g}{missing}"
+    note, different = constant_note(present), distinct(present)
+    whole = all(float(value).is_integer() for value in different)
+    if not note and set(map(float, different)) <= {0.0, 1.0}:
+        return FieldReview(name, role, boolean(missing=gaps > 0), found)
+    if not note and whole and 2 < len(different) <= MAX_WHOLE:
+        note = "few whole numbers: a category, if their order means nothing"
+    return FieldReview(name, role, number(missing=gaps > 0), found, note)
+
+
+def review_texts(name: str, role: str, present: Sequence[Any], missing: str) -> FieldReview:
+    """The field that is proposed for texts."""
+    different = distinct(present)
+    found = f"{len(different)} different{missing}"
+    if len(different) <= MAX_LISTED:
+        field = category(*sorted(map(str, different)))
+        return FieldReview(name, role, field, found, constant_note(present))
+    if len(different) > 0.5 * len(present):
+        note = "most rows have a value of their own: free text or an id?"
+        return FieldReview(name, "ignored", None, found, note)
+    buckets = min(MAX_BUCKETS, 1 << (len(different) - 1).bit_length())
+    return FieldReview(name, role, category(buckets=buckets), found, "hashed into buckets")
+
+
+def kind_of(value: Any) -> str:
+    """Whether a value is a boolean, a number, a text, a vector, or of another type."""
+    if isinstance(value, (bool, np.bool_)):
+        return "boolean"
+    if checks.is_real(value):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return "vector"
+    return type(value).__name__
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """The different values that are not missing, in the order of their first places."""
+    found: dict[Any, None] = {}
+    for value in values:
+        if not is_missing(value):
+            try:
+                found[value] = None
+            except TypeError:
+                found[repr(value)] = None
+    return list(found)
+
+
+def constant_note(present: Sequence[Any]) -> str:
+    """What is said of a column that does not vary."""
+    return "the same in all rows" if len(distinct(present)) == 1 else ""

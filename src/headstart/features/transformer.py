@@ -1,0 +1,136 @@
+"""Transformers of a user's own in place of a schema, such as a fitted ``ColumnTransformer``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headstart import checks
+from headstart.errors import FileError, InputError
+from headstart.features.schema.encoder import EncodedRows, Encoder
+from headstart.features.schema.rows import ActionRows, check_ids
+from headstart.features.schema.schema import Schema
+
+__all__ = ["AnyEncoder", "TransformerEncoder", "encoder_from_dict", "encoder_of"]
+
+
+class TransformerEncoder:
+    """Rows by the ``transform`` of an object that is fitted already.
+
+    It is given what was passed, a frame or a list of dicts, with the fields of the context as
+    further columns or entries. The id of an action is its ``id``, if there is one, or its label in
+    the index of a frame.
+
+    Parameters
+    ----------
+    transformer
+        Anything with ``transform`` whose width is known, by ``get_feature_names_out()`` or by an
+        attribute ``width``.
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        self.schema = transformer
+        self.feature_names = transformer_names(transformer)
+        self.width = len(self.feature_names)
+        self.is_bounded = np.zeros(self.width, dtype=bool)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a file says of it: a file holds no code."""
+        return {"transformer": type(self.schema).__name__}
+
+    def encode(
+        self, context: Any, actions: Any, extra: int = 0, *, distinct: bool = True
+    ) -> EncodedRows:
+        """The rows of the actions."""
+        labels, has_ids = labels_of(actions)
+        given = actions if context is None else with_context(actions, context)
+        table = self.schema.transform(given)
+        if hasattr(table, "toarray"):
+            table = table.toarray()
+        table = checks.finite_array("actions", table, f"rows of {self.width} numbers")
+        if table.ndim != 2 or table.shape[1] != self.width:
+            raise InputError(
+                f"actions must become rows of {self.width} numbers by the transform of "
+                f"{type(self.schema).__name__}; got shape {table.shape}"
+            )
+        if has_ids:
+            check_ids(ActionRows(len(table), labels, True, {}), distinct=distinct)
+        return EncodedRows(np.array(table, dtype=np.float64, order="C"), labels, has_ids)
+
+
+AnyEncoder = Encoder | TransformerEncoder
+
+
+def encoder_of(value: Any) -> AnyEncoder | None:
+    """The encoder of a schema or of a transformer; ``None`` for anything else."""
+    if isinstance(value, Schema):
+        return Encoder(value)
+    if callable(getattr(value, "transform", None)) and not isinstance(value, type):
+        return TransformerEncoder(value)
+    return None
+
+
+def encoder_from_dict(value: Any, given: Any = None) -> AnyEncoder | None:
+    """The encoder that :meth:`to_dict` describes; a transformer must be ``given`` by the caller."""
+    if isinstance(value, dict) and "transformer" in value:
+        encoder = None if isinstance(given, Schema) else encoder_of(given)
+        if encoder is None:
+            raise FileError(
+                f"the file was saved with a transformer, a {checks.describe(value['transformer'])}"
+                f": pass it as load(path, schema=…)"
+            )
+        return encoder
+    schema = None if value is None else Schema.from_dict(value)
+    if given is not None and given != schema:
+        raise FileError(f"schema must be the one that the file was saved with, {schema!r}")
+    return None if schema is None else Encoder(schema)
+
+
+def transformer_names(transformer: Any) -> tuple[str, ...]:
+    """The names of the columns that a transformer makes."""
+    if callable(getattr(transformer, "get_feature_names_out", None)):
+        try:
+            return tuple(str(name) for name in transformer.get_feature_names_out())
+        except Exception as error:
+            raise InputError(
+                f"dim must be a number, a Schema, or a transformer that is fitted; "
+                f"{type(transformer).__name__} does not know its columns ({error})"
+            ) from None
+    if not hasattr(transformer, "width"):
+        raise InputError(
+            f"dim must be a number, a Schema, or a transformer of known width; "
+            f"{type(transformer).__name__} has neither get_feature_names_out() nor width"
+        )
+    width = checks.integer("width", transformer.width, 1, checks.MAX_FEATURES)
+    return tuple(f"column {at}" for at in range(width))
+
+
+def labels_of(actions: Any) -> tuple[Any, bool]:
+    """The ids of actions, or their labels in the index of a frame, and whether they are ids."""
+    if hasattr(actions, "columns"):
+        columns = [str(name) for name in actions.columns]
+        if "id" in columns:
+            return actions[actions.columns[columns.index("id")]].to_list(), True
+        return actions.index.to_list() if hasattr(actions, "index") else None, False
+    listed = isinstance(actions, (list, tuple)) and len(actions) > 0
+    if listed and all(isinstance(row, Mapping) and "id" in row for row in actions):
+        return [row["id"] for row in actions], True
+    return None, False
+
+
+def with_context(actions: Any, context: Any) -> Any:
+    """Actions with the fields of a context."""
+    if isinstance(context, Mapping):
+        if isinstance(actions, (list, tuple)) and all(isinstance(row, Mapping) for row in actions):
+            return [{**row, **context} for row in actions]
+        columns = {name: [value] * len(actions) for name, value in context.items()}
+        if hasattr(actions, "assign"):  # pandas
+            return actions.assign(**columns)
+        if hasattr(actions, "hstack"):  # Polars
+            return actions.hstack(type(actions)(columns))
+    raise InputError(
+        "context must be a dict, and actions a frame or dicts, where the bandit has a "
+        f"transformer; got {checks.describe(context)} and {checks.describe(actions)}"
+    )

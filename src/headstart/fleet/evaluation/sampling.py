@@ -1,0 +1,150 @@
+"""Drawing the sample of tasks that an evaluation looks at, while a log is read.
+
+Of very many tasks those with the smallest hashes are taken. Which these are is known only when all
+is read; until then, the tasks with the smallest hashes so far include them. So one read is enough:
+each part of the log gives the rows of tasks that may yet be in the sample, and what is kept of them
+is bounded by the number of tasks, not by the number of rows.
+
+Where tasks are split by time, rows of past tasks count until the first future task begins. When
+that is takes a read of its own, of the columns of tasks and times alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from headstart.errors import InputError
+from headstart.fleet.engines.jobs import MapJobs
+from headstart.fleet.evaluation.sample import (
+    ALL,
+    Columns,
+    Plan,
+    Sample,
+    SampleBuilder,
+    columns_of,
+    logs_all_arms,
+)
+from headstart.fleet.evaluation.splits import Split, split_at_random, split_by_time
+from headstart.fleet.reading.hashing import Hashes, hash_ids
+from headstart.fleet.reading.keyed_sums import MAX_KEYS, KeyedSums
+from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.rows import BadRows, Rows
+
+__all__ = ["read_sample"]
+
+NEVER = np.iinfo(np.int64).max
+
+
+def read_sample(
+    logs: Logs,
+    plan: Plan,
+    future: float,
+    splits: int | None,
+    map_jobs: MapJobs,
+    progress: Callable[[float], None],
+) -> tuple[Sample, list[Split]]:
+    """What is looked at of a log, and its splits into past and future tasks."""
+    if logs.columns.timestamp is None:
+        sample = draw_sample(logs, plan, map_jobs, progress)
+        return sample, split_at_random(len(sample.keys), future, splits)
+    tasks = task_starts(logs, plan, map_jobs)
+    keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
+    split, cut = split_by_time(starts, future)
+    plan = plan._replace(cut=cut, offered=keys[split.future])
+    sample = draw_sample(logs, plan, map_jobs, progress)
+    # Tasks without a row that can be used are not in the sample.
+    ahead = np.isin(sample.keys, keys[split.future])
+    past = np.isin(sample.keys, keys[split.past])
+    return sample, [Split(np.flatnonzero(past), np.flatnonzero(ahead))]
+
+
+class PartRows(NamedTuple):
+    """What one part of a log gives: rows of tasks that may be in the sample, and counts of all."""
+
+    bad: BadRows
+    tasks: KeyedSums
+    blocks: list[Columns]
+
+
+def draw_sample(
+    logs: Logs,
+    plan: Plan,
+    map_jobs: MapJobs,
+    progress: Callable[[float], None],
+) -> Sample:
+    """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
+    parts, tasks, bad = logs.parts(), counted_tasks(plan), BadRows()
+    builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
+    jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
+    for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
+        bad = bad + found.bad
+        tasks.merge(found.tasks)
+        smallest = np.union1d(smallest, found.tasks.keys[: plan.max_tasks + 1])
+        smallest = smallest[: plan.max_tasks + 1]
+        limit = limit_of(smallest, plan.max_tasks)
+        for block in found.blocks:
+            builder.add(block, limit)
+        progress(done / len(parts))
+    if not len(smallest):
+        raise InputError("logs must hold rows with rewards; these have none")
+    return builder.sample(tasks, bad, limit)
+
+
+def counted_tasks(plan: Plan) -> KeyedSums:
+    """Rewards and first times by task: nothing yet."""
+    return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
+
+
+def limit_of(keys: Hashes, count: int) -> int:
+    """The hash below which the first ``count`` of sorted hashes are; 2⁶⁴ if there are no more."""
+    return int(keys[count]) if len(keys) > count else ALL
+
+
+def task_starts(logs: Logs, plan: Plan, map_jobs: MapJobs) -> KeyedSums:
+    """When tasks begin: a read of the columns of tasks, rewards and times alone."""
+    tasks = counted_tasks(plan)
+    for found in map_jobs(count_part, logs.parts(), logs.without_features(), plan):
+        tasks.merge(found)
+    return tasks
+
+
+def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:
+    """How many rewards the tasks of a part have, and when they begin."""
+    tasks = counted_tasks(plan)
+    for rows in logs.read(part):
+        count_tasks(rows, tasks, plan.seed)
+    return tasks
+
+
+def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
+    """Add the rewards and first times of a block's tasks; gives their hashes."""
+    keys = hash_ids(rows.ids, seed)
+    codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
+    counts = np.bincount(codes, minlength=len(keys))
+    starts = np.full(len(keys), NEVER)
+    if rows.timestamps is not None:
+        when = rows.timestamps if rows.chosen is None else rows.timestamps[rows.chosen]
+        np.minimum.at(starts, codes, when)
+    some = counts > 0
+    tasks.add(keys[some], counts[some], starts[some])
+    return keys
+
+
+def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
+    """The rows of a part whose tasks have hashes below a limit, and are among the first here."""
+    number, part, limit = job
+    tasks, bad, order = counted_tasks(plan), BadRows(), number << 40
+    whole, blocks = logs_all_arms(logs), []
+    for rows in logs.read(part, turned=False):
+        bad = bad + rows.bad
+        keys = count_tasks(rows, tasks, plan.seed)
+        limit = min(limit, limit_of(tasks.keys, plan.max_tasks))
+        use = (keys <= np.uint64(limit - 1))[rows.codes]
+        if rows.chosen is not None and not whole:
+            use &= rows.chosen
+        blocks.append(columns_of(rows, np.flatnonzero(use), keys, order, whole))
+        order += rows.count
+    return PartRows(bad, tasks, blocks)

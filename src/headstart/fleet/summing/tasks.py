@@ -1,0 +1,219 @@
+"""The finished sums of all tasks, in memory or on disk, in chunks of a few megabytes.
+
+Tasks are in the order of the hash of their ids, whatever was read first and wherever they are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headstart.fleet.reading.arrays import as_arrow
+from headstart.fleet.reading.hashing import hash_ids, partition_range
+from headstart.fleet.summing.folder import Folder
+from headstart.fleet.summing.grams import Packed, Whole
+from headstart.fleet.summing.merging import Partition, chunk_tasks, merge_runs
+from headstart.fleet.summing.passes import Call
+from headstart.fleet.summing.shards import matrix_of, run_reader, sum_shard, write_run
+from headstart.fleet.summing.standardize import Units
+from headstart.model.evidence import packed_size
+from headstart.records import Array
+from headstart.transfer import standardize
+from headstart.transfer.partitions import Partitions
+from headstart.transfer.pooled_fit import partition_sum
+
+__all__ = ["DiskTasks", "LocalTasks", "MemoryTasks", "PartitionFile", "TaskPartitions"]
+
+Result = TypeVar("Result")
+
+
+class TaskPartitions(Partitions):
+    """Partitions of all tasks, as engines keep them.
+
+    ``units`` are those of the features, once they are known; ``on_pass`` is called after every pass
+    over the tasks.
+    """
+
+    def __init__(self, dim: int, sizes: Sequence[int]) -> None:
+        self.dim = dim
+        self.sizes: list[int] = list(sizes)
+        self.units: Units | None = None
+        self.on_pass: Callable[[], None] | None = None
+
+    def in_units(self, units: standardize.Units) -> Self:
+        """The same object: from here on, features are in these units."""
+        self.units = Units(*units)
+        return self
+
+    @abstractmethod
+    def partition(self, number: int) -> Partition:
+        """A copy of the tasks of one partition, of features as they are in the logs."""
+
+    def pooled(self) -> Array:
+        """The sums of all tasks together."""
+        return sum(self.map(partition_sum), np.zeros(packed_size(self.dim)))
+
+    def partitions(self) -> Iterator[Partition]:
+        """All tasks, in these units."""
+        for number in range(len(self.sizes)):
+            ids, rows = self.partition(number)
+            yield Partition(ids, rows if self.units is None else self.units.packed(rows))
+
+    def rows(self, partition: int) -> Array:
+        """The packed evidence of one partition's tasks, in these units."""
+        rows = self.partition(partition).rows
+        return rows if self.units is None else self.units.packed(rows)
+
+    def limits(self, first: int | None) -> dict[int, int]:
+        """How many tasks of each partition are among the first, where there are any."""
+        starts = np.cumsum([0, *self.sizes])
+        rest = len(self) if first is None else first
+        return {
+            number: min(size, rest - int(start))
+            for number, (size, start) in enumerate(zip(self.sizes, starts[:-1], strict=True))
+            if size and start < rest
+        }
+
+
+class LocalTasks(TaskPartitions):
+    """Tasks on this machine: every chunk of them is a partition."""
+
+    workers = 1
+
+    @abstractmethod
+    def chunk(self, number: int) -> tuple[Packed, Whole]:
+        """A table, not to be changed, and the rows that are the tasks of a chunk."""
+
+    def map(
+        self, function: Callable[..., Result], *arguments: Any, first: int | None = None
+    ) -> list[Result]:
+        """Every chunk's, by several threads: most of the work holds no lock of Python's."""
+        apply = Call(function, arguments, self.units, len(self)).prepare(self.dim)
+
+        def answer(number: int, limit: int) -> Any:
+            table, places = self.chunk(number)
+            return apply(table, places[:limit])
+
+        limits = self.limits(first)
+        with ThreadPoolExecutor(self.workers) as pool:
+            results = list(pool.map(answer, limits, limits.values()))
+        if self.on_pass is not None:
+            self.on_pass()
+        return results
+
+
+class MemoryTasks(LocalTasks):
+    """Tasks whose sums are in one table.
+
+    Parameters
+    ----------
+    dim
+        The number of features.
+    table
+        The packed sums of tasks.
+    order
+        Which rows of the table are tasks, in their order.
+    ids
+        The ids of the rows of the table, where they are wanted.
+    """
+
+    def __init__(
+        self, dim: int, table: Packed, order: Whole, ids: pa.LargeStringArray | None = None
+    ) -> None:
+        self.order, self.ids, self.table = order, ids, table
+        self.step = chunk_tasks(dim)
+        count = len(order)
+        super().__init__(dim, [min(self.step, count - at) for at in range(0, count, self.step)])
+
+    def chunk(self, number: int) -> tuple[Packed, Whole]:
+        """The table, and the places of some tasks in it."""
+        return self.table, self.order[number * self.step : (number + 1) * self.step]
+
+    def partition(self, number: int) -> Partition:
+        """A copy of some tasks."""
+        assert self.ids is not None
+        table, places = self.chunk(number)
+        return Partition(self.ids.take(as_arrow(places)), table[places])
+
+    def rows(self, partition: int) -> Array:
+        """The packed evidence of some tasks, in these units."""
+        table, places = self.chunk(partition)
+        rows = table[places]
+        return rows if self.units is None else self.units.packed(rows)
+
+
+class PartitionFile(NamedTuple):
+    """A file of the finished tasks of one partition: a run of chunks.
+
+    ``sizes`` says how many tasks each chunk has, ``total`` is the sum over all of them. Both are in
+    a JSON file beside it.
+    """
+
+    path: Path
+    sizes: list[int]
+    total: Packed
+
+    @classmethod
+    def write(
+        cls, path: Path, runs: Sequence[Path], dim: int, partition: int, count: int, limit: int
+    ) -> PartitionFile:
+        """Sum up one partition of ``count`` from runs, in ``limit`` bytes of memory, about."""
+        sizes: list[int] = []
+        total = np.zeros(packed_size(dim))
+
+        def chunks() -> Iterator[Any]:
+            for ids, rows in merge_runs(runs, dim, *partition_range(partition, count), limit):
+                sizes.append(len(rows))
+                total[:] += rows.sum(0)
+                yield sum_shard(hash_ids(ids), ids, rows)
+
+        write_run(path, chunks())
+        folder = Folder(path.parent)
+        folder.write(path.name, path)  # on disk before the note says that it is there
+        folder.write(f"{path.stem}.json", json.dumps([sizes, total.tolist()]).encode())
+        return cls(path, sizes, total)
+
+    @classmethod
+    def find(cls, path: Path) -> PartitionFile | None:
+        """A file that was written before, if it is there."""
+        note = path.with_suffix(".json")
+        if not note.exists() or not path.exists():
+            return None
+        sizes, total = json.loads(note.read_bytes())
+        return cls(path, sizes, np.array(total))
+
+
+class DiskTasks(LocalTasks):
+    """Tasks whose sums are in files, of which a chunk is read at a time."""
+
+    def __init__(self, dim: int, files: Sequence[PartitionFile]) -> None:
+        self.files = list(files)
+        self.places = [(file.path, at) for file in files for at in range(len(file.sizes))]
+        super().__init__(dim, [size for file in files for size in file.sizes])
+
+    def read(self, number: int) -> pa.RecordBatch:
+        """One chunk."""
+        path, at = self.places[number]
+        with run_reader(path) as reader:
+            return reader.get_batch(at)
+
+    def chunk(self, number: int) -> tuple[Packed, Whole]:
+        """The sums of a chunk."""
+        rows = matrix_of(self.read(number), "packed")
+        return rows, np.arange(len(rows))
+
+    def partition(self, number: int) -> Partition:
+        """A copy of a chunk."""
+        chunk = self.read(number)
+        return Partition(chunk.column("id"), matrix_of(chunk, "packed").copy())
+
+    def pooled(self) -> Packed:
+        """The sums of all tasks together."""
+        return sum((file.total for file in self.files), np.zeros(packed_size(self.dim)))

@@ -1,0 +1,226 @@
+"""Rewards of 0 and 1: a logistic model whose evidence is still a sum.
+
+With P(r = 1) = σ(xᵀθ), σ(e) = 1/(1 + exp(−e)), the posterior of θ is not Gaussian. Under a Gaussian
+belief, e = xᵀθ has the mean m and the variance s, and one reward moves its mode to ::
+
+    η = m + s (r − σ(η))
+
+A second-order expansion there is the likelihood of one Gaussian observation of e, with noise 1::
+
+    p = σ(η)        w = p (1 − p)        z = η + (r − p̄)/w        (√w x, √w z)
+
+So a reward enters beliefs and evidence as the round (√w x, √w z) of a linear model with R = 1: sums
+stay sums, and every transfer works on them. With p̄ = p this would be Laplace's approximation. Its
+modes are not means: where rewards of 1 are rare, posteriors are skewed, and all tasks together come
+out too likely to be clicked on. So p̄ is the mean of σ(e) after the reward, to second order, ::
+
+    p̄ = p + ½ s' w (1 − 2p)        s' = s/(1 + w s), at most ½
+
+for a belief that is wider than that is mostly ignorance.
+
+What a round adds depends on the belief at that time, so the order of rewards matters a little.
+Plain Newton steps towards η diverge where s is large: they are held in a bracket here. w is never
+below 10⁻⁶, so that the sums stay finite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headstart.model.evidence import Evidence
+from headstart.records import Array
+
+if TYPE_CHECKING:
+    from headstart.model.base import BaseBelief
+    from headstart.model.prior import Prior
+
+__all__ = [
+    "expected_probability",
+    "linearize",
+    "posterior_evidence",
+    "posterior_mode",
+    "sigmoid",
+]
+
+MIN_WEIGHT = 1e-6  # the least w
+MAX_SPREAD = 0.5  # the most s' that p̄ is computed with
+TOLERANCE = 1e-9  # of η, relative to 1 + |η|
+MAX_STEPS = 200  # far more than are needed
+NODES = np.arange(-72, 73) / 8.0  # of the trapezoidal rule, in standard deviations
+WIDE_DEVIATION = 20.0  # from which on they are too far apart
+
+
+def sigmoid(odds: Any) -> Any:
+    """1/(1 + exp(−e)) of log-odds e, without overflow.
+
+    >>> sigmoid(0.0), sigmoid(np.array([-1000.0, 1000.0]))
+    (0.5, array([0., 1.]))
+    """
+    if isinstance(odds, float):
+        if odds >= 0.0:
+            return 1.0 / (1.0 + math.exp(-odds))
+        small = math.exp(odds)
+        return small / (1.0 + small)
+    decayed = np.exp(-np.abs(odds))
+    return np.where(np.asarray(odds) >= 0.0, 1.0, decayed) / (1.0 + decayed)
+
+
+def posterior_mode(mean: float, variance: float) -> float:
+    """The mode η of e ~ N(m, s) given a reward of 1: the root of e − m − s σ(−e).
+
+    Newton's method in the bracket of :func:`mode_bracket`, and a bisection where a step would leave
+    it. Given a reward of 0, the mode is that of −e with its sign changed.
+
+    >>> round(posterior_mode(0.0, 4.0), 4)
+    1.0426
+    """
+    low, high, mode = mode_bracket(mean, variance)
+    for _ in range(MAX_STEPS):
+        miss: float = sigmoid(-mode)
+        excess = mode - mean - variance * miss
+        if excess > 0.0:
+            high = mode
+        else:
+            low = mode
+        moved = mode - excess / (1.0 + variance * miss * (1.0 - miss))
+        if not low < moved < high:
+            moved = 0.5 * (low + high)
+        if abs(moved - mode) <= TOLERANCE * (1.0 + abs(mode)):
+            return moved
+        mode = moved
+    return mode
+
+
+def mode_bracket(mean: float, variance: float) -> tuple[float, float, float]:
+    """Numbers between which the mode lies, and a first guess: near it, however large s is.
+
+    The mode is at most max(m + 1, log(1 + s)), because s σ(−e) < 1 above log(1 + s). If it is below
+    0, σ(−e) is between ½ and 1 there.
+
+    >>> mode_bracket(-1e60, 1e120)
+    (0.0, 276.3102111592855, 138.15510557964274)
+    """
+    guess = mean + variance * sigmoid(-mean) / (1.0 + variance / 4.0)
+    if mean < 0.0 and mean + 0.5 * variance <= 0.0:
+        low, high = mean + 0.5 * variance, min(mean + variance, 0.0)
+        share = -mean / variance if variance > 0.0 else 1.0
+        far = math.log(1.0 / share - 1.0) if share < 1.0 else low  # σ(−e) = −m/s, if s is large
+        return low, high, min(max(guess, far, low), high)
+    log = math.log1p(variance)
+    low = max(mean, 0.0)
+    high = max(low, min(mean + variance, max(mean + 1.0, log)))
+    far = log - math.log1p(log + abs(mean))  # e = log(s/(e − m)), if e and s are large
+    return low, high, min(max(guess, far, low), high)
+
+
+#: The modes of arrays: faster one by one than array operations for the few dozen of a batch.
+posterior_modes = np.vectorize(posterior_mode, otypes=[float])
+
+
+def linearize(belief: BaseBelief, x: Array, r: Any, weight: float = 1.0) -> tuple[Array, Any]:
+    """The round (√w x, √w z) of a linear model with R = 1 that stands for a reward of 0 or 1.
+
+    Parameters
+    ----------
+    belief
+        The belief before the reward, with R = 1; one, or a batch.
+    x, r
+        The context and the reward, which were checked already.
+    weight
+        How often the reward counts.
+
+    Returns
+    -------
+    tuple
+        What to add to the evidence, and to update the belief by.
+    """
+    row = x[..., None, :]
+    mean, width = belief.predict(row)[..., 0], belief.width(row)[..., 0]
+    # Of a reward of 0, everything is that of a reward of 1 with the signs of e changed.
+    if x.ndim == 1:
+        sign, variance = 1.0 if r else -1.0, weight * float(width) ** 2
+        mode = posterior_mode(sign * float(mean), variance)
+        miss = sigmoid(-mode)
+        bend = max(miss * (1.0 - miss), MIN_WEIGHT)
+        spread = min(variance / (1.0 + bend * variance), MAX_SPREAD)
+        miss += 0.5 * spread * miss * (1.0 - miss) * (1.0 - 2.0 * miss)
+        root = math.sqrt(weight * bend)
+        return root * x, sign * root * (mode + miss / bend)
+    signs, variances = np.where(np.asarray(r) > 0, 1.0, -1.0), weight * width**2
+    modes = posterior_modes(signs * mean, variances)
+    misses = sigmoid(-modes)
+    bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
+    misses = mean_misses(misses, variances / (1.0 + bends * variances))
+    roots = np.sqrt(weight * bends)
+    return roots[..., None] * x, signs * roots * (modes + misses / bends)
+
+
+def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: Array) -> Evidence:
+    """The evidence of all rounds of a task, each expanded around the posterior of all of them.
+
+    The posterior's mode is found by Newton's method in coordinates in which the prior is N(0, I),
+    with steps that are halved until they climb. Unlike with :func:`linearize`, the order of the
+    rounds does not matter.
+
+    Parameters
+    ----------
+    prior
+        The prior of the task, with R = 1.
+    contexts, rewards, weights
+        The rounds: shapes ``(n, d)``, ``(n,)`` and ``(n,)``.
+    """
+    signs = np.where(rewards > 0, 1.0, -1.0)
+    inner, offset = contexts @ prior.root, contexts @ prior.mean
+    point, eye = np.zeros(prior.dim), np.eye(prior.dim)
+
+    def height(at: Array) -> float:
+        return float(-0.5 * at @ at - weights @ np.logaddexp(0.0, -signs * (offset + inner @ at)))
+
+    for _ in range(MAX_STEPS):
+        odds = offset + inner @ point
+        misses: Array = sigmoid(-signs * odds)
+        bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
+        curvature = eye + (inner.T * (weights * bends)) @ inner
+        slope = inner.T @ (weights * signs * misses) - point
+        step = np.linalg.solve(curvature, slope)
+        gain, share = float(slope @ step), 1.0
+        if gain <= TOLERANCE:
+            break
+        start = height(point)
+        while height(point + share * step) < start + 1e-4 * share * gain and share > 1e-9:
+            share *= 0.5
+        point = point + share * step
+    spreads = (inner * np.linalg.solve(curvature, inner.T).T).sum(-1)
+    misses = mean_misses(misses, spreads)
+    roots = np.sqrt(bends)
+    sums = Evidence.of(
+        (np.sqrt(weights) * roots)[:, None] * contexts,
+        np.sqrt(weights) * roots * (odds + signs * misses / bends),
+    )
+    return sums.replace(rounds=float(weights.sum()))
+
+
+def mean_misses(misses: Any, spreads: Any) -> Any:
+    """p̄ of the rewards that did not come, from p at the mode and the variance s'."""
+    spreads = np.minimum(spreads, MAX_SPREAD)
+    return misses + 0.5 * spreads * misses * (1.0 - misses) * (1.0 - 2.0 * misses)
+
+
+def expected_probability(mean: Array, deviation: Array) -> Array:
+    """E σ(e) for e ~ N(mean, deviation²): the probability that a belief predicts.
+
+    By the trapezoidal rule, and from a deviation of 20 on by σ(m/√(1 + πs/8)). That formula alone
+    would be twice too large for a probability of one in two thousand and a deviation of 1.
+
+    >>> expected_probability(np.array([0.0, -8.0]), np.array([3.0, 1.0])).round(5)
+    array([0.5    , 0.00055])
+    """
+    density = np.exp(-0.5 * NODES**2)
+    near = np.minimum(deviation, WIDE_DEVIATION)[..., None]
+    expected = sigmoid(mean[..., None] + near * NODES) @ (density / density.sum())
+    wide = sigmoid(mean / np.sqrt(1.0 + (math.pi / 8.0) * deviation**2))
+    chosen: Array = np.where(deviation < WIDE_DEVIATION, expected, wide)
+    return chosen

@@ -1,0 +1,291 @@
+"""Items known by their ids: what all tasks learn of them, and what each task remembers."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas
+import pytest
+
+import headstart as hs
+from headstart.features.items.repeats import Repeats, effective_count, own_share
+from headstart.features.items.vectors import Loading
+
+IDS = hs.Schema(identity=True)
+SHOP = hs.Schema(action={"price": hs.number(missing=False)}, identity=True)
+VALUES = np.random.default_rng(3).normal(size=40)  # of the items, in every task
+
+
+def offer(rng, count=6):
+    return [int(item) for item in rng.choice(len(VALUES), count, replace=False)]
+
+
+def run(bandit, tasks=20, rounds=15, seed=0, close=True, noise=0.5, first=0):
+    """The mean regret of some tasks."""
+    rng, regret = np.random.default_rng(seed), 0.0
+    for task in range(first, first + tasks):
+        for _ in range(rounds):
+            items = offer(rng)
+            choice = bandit.task(task).choose(actions=items)
+            bandit.learn(choice, float(VALUES[choice.action] + noise * rng.normal()))
+            regret += VALUES[items].max() - VALUES[choice.action]
+        if close:
+            bandit.task(task).close()
+    return regret / tasks / rounds
+
+
+def known(bandit, task="new", items=range(40)):
+    """What the columns of items say to a task."""
+    return bandit.task(task).encode(actions=list(items)).table
+
+
+def test_a_new_task_starts_with_what_others_liked():
+    bandit = hs.Bandit(IDS, seed=0)
+    early = run(bandit, tasks=4)
+    run(bandit, seed=1, first=4)
+    late = run(bandit, seed=2, first=40)
+    assert late < 0.5 * early
+    mean = bandit.task("new").predict(actions=list(range(40))).mean
+    assert np.corrcoef(mean, VALUES)[0, 1] > 0.9
+
+
+def test_the_columns_are_those_of_the_formulas():
+    bandit = hs.Bandit(SHOP, seed=0)
+    rounds = [("a", "x", 2.0), ("a", "y", 0.0), ("b", "x", 4.0), ("c", "z", 1.0)]
+    for task, item, reward in rounds:
+        choice = bandit.task(task).choose(actions=[{"id": item, "price": 1.0}])
+        bandit.learn(choice, reward)
+    rewards = np.array([reward for _, _, reward in rounds])
+    names = bandit.feature_names
+    table = (
+        bandit.task("d")
+        .encode(actions=[{"id": item, "price": 2.0} for item in ("x", "y", "new")])
+        .table
+    )
+    for row, own in zip(table, ([2.0, 4.0], [0.0], []), strict=True):
+        n = len(own)
+        value = sum(own) - n * rewards.mean()
+        assert row[names.index("id known")] == pytest.approx(n / (n + 5))
+        assert row[names.index("id value")] == pytest.approx(
+            value / (n + 5) / (0.3 * rewards.std()), abs=1e-12
+        )
+
+
+def test_ids_are_the_same_as_text_and_as_numbers_and_their_order_does_not_matter():
+    bandit = hs.Bandit(IDS, seed=0)
+    run(bandit)
+    texts = [str(item) for item in range(40)]
+    np.testing.assert_array_equal(known(bandit), known(bandit, items=texts))
+    np.testing.assert_array_equal(known(bandit)[::-1], known(bandit, items=range(39, -1, -1)))
+
+
+def test_a_task_remembers_its_own_rewards_of_an_item():
+    def regret(own):
+        bandit, rng, total = hs.Bandit(IDS, seed=0), np.random.default_rng(0), 0.0
+        for task in range(30):
+            taste = rng.normal(size=30)  # of this task alone, and without noise
+            for at in range(30):
+                items = [int(item) for item in rng.choice(30, 5, replace=False)]
+                shown = [item + 100 * at for item in items] if not own else items
+                choice = bandit.task(task).choose(actions=shown)
+                bandit.learn(choice, float(taste[choice.action % 100]))
+                total += taste[items].max() - taste[choice.action % 100]
+            bandit.task(task).close()
+        return total
+
+    assert regret(own=True) < 0.75 * regret(own=False)
+
+
+def test_a_deleted_task_leaves_nothing():
+    bandit = hs.Bandit(IDS, seed=0)
+    for name in "ab":
+        choice = bandit.task(name).choose(actions=["x"])
+        bandit.learn(choice, 1.0 if name == "a" else 3.0)
+    bandit.task("a").close()
+    alone = hs.Bandit(IDS, seed=0)
+    alone.learn(alone.task("b").choose(actions=["x"]), 3.0)
+    bandit.delete("a")
+    items = ["x", "y"]
+    np.testing.assert_allclose(known(bandit, "c", items), known(alone, "c", items), atol=1e-12)
+    bandit.delete("b")
+    fresh = hs.Bandit(IDS, seed=0)
+    np.testing.assert_array_equal(known(bandit, "c", items), known(fresh, "c", items))
+
+
+def test_deleting_undoes_closing_and_late_rewards():
+    bandit = hs.Bandit(IDS, seed=0)
+    run(bandit)
+    before = known(bandit)
+    late = [bandit.task("x").choose(actions=offer(np.random.default_rng(1))) for _ in range(6)]
+    bandit.learn(late[:3], [1.0, -1.0, 2.0])
+    bandit.task("x").close()
+    bandit.learn(late[3:5], [1.0, -1.0])  # after closing
+    bandit.learn(bandit.task("x").choose(actions=[1, 2, 3]), 4.0)  # it returns
+    bandit.learn(late[5].token, 2.0)
+    bandit.task("x").close()
+    assert np.abs(known(bandit) - before).max() > 0.01
+    bandit.delete("x")
+    np.testing.assert_allclose(known(bandit), before, atol=1e-9)
+
+
+def test_a_late_reward_counts_as_one_in_time():
+    rng = np.random.default_rng(5)
+    offers = [offer(rng, 1) for _ in range(8)]
+    early, late = hs.Bandit(IDS, seed=0), hs.Bandit(IDS, seed=0)
+    for bandit in (early, late):
+        run(bandit, tasks=5)
+        choices = [bandit.task("x").choose(actions=items) for items in offers]
+        if bandit is early:
+            bandit.learn(choices, [1.0] * 8)
+        bandit.task("x").close()
+        if bandit is late:
+            bandit.learn(choices, [1.0] * 8)
+    np.testing.assert_allclose(known(early)[:, :2], known(late)[:, :2], atol=1e-9)
+    never = hs.Bandit(IDS, seed=0)
+    run(never, tasks=5)
+    learned = sorted({item for items in offers for item in items})
+    for bandit in (early, late):  # vectors too, each by what the task knew when it was closed
+        assert (known(bandit)[learned, 2:] != known(never)[learned, 2:]).all()
+
+
+def test_vectors_learn_the_expected_least_squares():
+    rng, dim = np.random.default_rng(0), 7
+    root = rng.normal(size=(dim, dim))
+    mean, noise = rng.normal(size=dim), 0.7
+    columns = slice(2, 6)
+    loading = Loading(mean, (root @ root.T)[columns], noise, columns)
+    row, reward, weight = rng.normal(size=dim), 1.3, 2.5
+    precision, moment = loading.contribution(row, reward, weight)
+    # E‖r − z°θ − wᵀE‖² over draws of θ: its Hessian and gradient at E = 0.
+    draws = mean + rng.normal(size=(400_000, dim)) @ root.T
+    rest = np.where((np.arange(dim) >= 2) & (np.arange(dim) < 6), 0.0, row)
+    loads, residual = draws[:, columns], reward - draws @ rest
+    scale = weight / noise**2
+    hessian, gradient = loads.T @ loads / len(draws), loads.T @ residual / len(draws)
+    np.testing.assert_allclose(precision, scale * hessian, atol=0.02 * np.abs(precision).max())
+    np.testing.assert_allclose(moment, scale * gradient, atol=0.02 * np.abs(moment).max())
+
+
+def test_the_worth_of_repeats_is_that_of_a_random_effect():
+    rng, tau, sigma = np.random.default_rng(0), 1.5, 0.8
+    sums = Repeats()
+    for _ in range(3000):
+        effect, rewards = tau * rng.normal(), []
+        for at in range(3):
+            reward = effect + sigma * rng.normal()
+            sums = sums.add(Repeats.of_reward(at, sum(rewards), reward, reward))
+            rewards.append(reward)
+    assert sums.rho == pytest.approx(tau**2 / (tau**2 + sigma**2), abs=0.03)
+    # The posterior mean of the effect, and the information on a common mean, by matrices.
+    rho = tau**2 / (tau**2 + sigma**2)
+    for count in (1, 2, 5):
+        covariance = tau**2 + sigma**2 * np.eye(count)
+        gain = tau**2 * np.ones(count) @ np.linalg.inv(covariance)
+        assert own_share(count, rho) == pytest.approx(gain.sum())
+        information = np.linalg.inv(covariance).sum() * (tau**2 + sigma**2)
+        assert effective_count(count, rho) == pytest.approx(information)
+
+
+@pytest.mark.parametrize("how", ["save", "copy", "pickle"])
+def test_what_is_known_of_items_is_saved(tmp_path, how):
+    bandit = hs.Bandit(SHOP, seed=0)
+    rng = np.random.default_rng(0)
+
+    def play(bandit, seed):
+        rng, chosen = np.random.default_rng(seed), []
+        for task in range(6):
+            for _ in range(8):
+                rows = [{"id": item, "price": float(item % 4)} for item in offer(rng)]
+                choice = bandit.task(task).choose(actions=rows)
+                bandit.learn(choice, float(VALUES[choice.action] + rng.normal()))
+                chosen.append((choice.action, choice.score))
+            if task % 2:
+                bandit.task(task).close()
+        return chosen
+
+    play(bandit, 0)
+    choice = bandit.task(1).choose(actions=[{"id": 5, "price": 1.0}])
+    if how == "save":
+        bandit.save(tmp_path / "bandit")
+        twin = hs.load(tmp_path / "bandit")
+    else:
+        twin = copy.copy(bandit) if how == "copy" else pickle.loads(pickle.dumps(bandit))
+    for each in (bandit, twin):
+        each.learn(choice.token, float(rng.integers(1)))
+    assert play(bandit, 1) == play(twin, 1)
+    for each in (bandit, twin):
+        each.delete(3)
+    assert play(bandit, 2) == play(twin, 2)
+
+
+def test_a_journal_replays_items(tmp_path):
+    bandit = hs.Bandit(IDS, seed=0)
+    bandit.save(tmp_path / "bandit")
+    with hs.Journal(tmp_path / "journal") as journal:
+        for at in range(10):
+            choice = bandit.task(at % 2).choose(actions=["x", "y", 3])
+            journal.append(choice, float(at))
+            bandit.learn(choice, float(at))
+    again = hs.load(tmp_path / "bandit")
+    assert again.replay(tmp_path / "journal").learned == 10
+    items = ["x", "y", 3, "other"]
+    np.testing.assert_allclose(known(again, "c", items), known(bandit, "c", items))
+
+
+def test_rows_of_last_year_tell_of_items():
+    rng = np.random.default_rng(0)
+    items = rng.integers(0, 40, 600)
+    frame = pandas.DataFrame(
+        {"user": rng.integers(0, 30, 600), "id": items, "price": items % 4 + 0.5}
+    )
+    frame["stars"] = VALUES[items] + 0.3 * rng.normal(size=600)
+    bandit = hs.Bandit(SHOP, seed=0).fit(frame, task="user", reward="stars")
+    offered = [{"id": item, "price": item % 4 + 0.5} for item in range(40)]
+    mean = bandit.task("new").predict(actions=offered).mean
+    assert np.corrcoef(mean, VALUES)[0, 1] > 0.9
+    task = hs.Bandit(SHOP, seed=0).task("a")
+    task.observe(frame[["id", "price"]], frame["stars"])
+    assert np.corrcoef(task.predict(actions=offered).mean, VALUES)[0, 1] > 0.9
+    bandit.learn(bandit.task(3).choose(actions=offered), 1.0)
+    bandit.task(3).close()
+    bandit.delete(3)
+
+
+def test_what_is_known_of_items_is_never_taken_for_an_outlier():
+    bandit = hs.Bandit(IDS, seed=0)
+    for at in range(64):  # all items are worth the same, up to rounding
+        bandit.learn(
+            bandit.task(at % 4).choose(actions=[f"item {at % 8}"]), [0.1, 0.7][at // 8 % 2]
+        )
+    for at in range(64):
+        bandit.learn(bandit.task("x").choose(actions=[f"item {at % 8}"]), 1e3 * (at % 8))
+    assert bandit.task("x").rounds == 64
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ([{"price": 1.0}], "id"),
+        ([{"id": "a", "price": 1.0}, {"price": 2.0}], "row 1"),
+        (pandas.DataFrame({"price": [1.0, 2.0]}), "index of ids"),
+        ([{"id": "", "price": 1.0}], "row 0"),
+        ([{"id": "x" * 1001, "price": 1.0}], "row 0"),
+        ([{"id": "\ud800", "price": 1.0}], "id"),
+    ],
+)
+def test_identity_needs_ids(actions, words):
+    bandit = hs.Bandit(SHOP, seed=0)
+    with pytest.raises(hs.InputError, match=words):
+        bandit.task("a").choose(actions=actions)
+    labelled = pandas.DataFrame({"price": [1.0, 2.0]}, index=["p", "q"])
+    assert bandit.task("a").choose(labelled).action in ("p", "q")
+
+
+def test_constant_rewards_and_rules_without_a_root():
+    for transfer in (None, hs.Mixture(), hs.Independent()):
+        bandit = hs.Bandit(IDS, transfer, seed=0)
+        for task in range(3):
+            for _ in range(4):
+                bandit.learn(bandit.task(task).choose(actions=["x", "y", "z"]), 1.0)
+            bandit.task(task).close()
+        assert np.isfinite(known(bandit, "new", ["x", "y", "z", "w"])).all()

@@ -1,0 +1,290 @@
+"""A schema: what is written down, how it is encoded, and what is refused."""
+
+import hashlib
+import json
+
+import hypothesis.strategies as st
+import numpy as np
+import pandas
+import polars
+import pytest
+from hypothesis import given, settings
+
+import headstart as hs
+from headstart.features.schema.encoder import Encoder
+
+SHOP = hs.Schema(
+    context={"hour": hs.number(), "device": hs.category("phone", "desktop")},
+    action={
+        "price": hs.number(),
+        "brand": hs.category(buckets=4),
+        "new": hs.boolean(missing=False),
+        "size": hs.category(1, 2, 3),
+        "look": hs.vector(2, missing=True),
+    },
+    crosses=[("device", "price"), ("hour", "brand"), ("price", "new")],
+)
+
+maybe = st.none() | st.just(float("nan"))
+numbers = st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | maybe
+actions = st.fixed_dictionaries(
+    {
+        "price": numbers,
+        "brand": st.sampled_from(["x", "y", "zed", "5", "é"]) | maybe,
+        "new": st.booleans(),
+        "size": st.sampled_from([1, 2, 3, 4]) | maybe,
+        "look": st.lists(st.floats(-9, 9), min_size=2, max_size=2) | st.none(),
+    }
+)
+contexts = st.fixed_dictionaries(
+    {"hour": numbers, "device": st.sampled_from(["phone", "desktop", "watch"]) | maybe}
+)
+
+
+def missing(value):
+    return value is None or value != value
+
+
+def reference(context, action):
+    """One row, cell by cell, from the description in the documentation."""
+    row = {}
+    everything = context | action
+    for name in ("hour", "price"):
+        none = missing(everything[name])
+        row[name] = {name: 0.0 if none else float(everything[name]), f"{name} missing": float(none)}
+    row["device"] = {
+        f"device={value}": float(context["device"] == value) for value in ("phone", "desktop")
+    }
+    row["device"]["device other"] = float(context["device"] not in ("phone", "desktop"))
+    bucket = None
+    if not missing(action["brand"]):
+        digest = hashlib.blake2b(str(action["brand"]).encode(), digest_size=8).digest()
+        bucket = sum(byte << (8 * at) for at, byte in enumerate(digest)) % 4
+    row["brand"] = {f"brand#{at}": float(at == bucket) for at in range(4)}
+    row["brand"]["brand missing"] = float(bucket is None)
+    row["new"] = {"new": float(action["new"])}
+    row["size"] = {f"size={value}": float(action["size"] == value) for value in (1, 2, 3)}
+    row["size"]["size other"] = float(action["size"] not in (1, 2, 3))
+    look = action["look"] or [0.0, 0.0]
+    row["look"] = {f"look[{at}]": look[at] for at in range(2)}
+    row["look"]["look missing"] = float(action["look"] is None)
+    cells = {name: value for field in row.values() for name, value in field.items()}
+    for one, two in SHOP.crosses:
+        for left, a in row[one].items():
+            for right, b in row[two].items():
+                cells[f"{left} × {right}"] = a * b
+    return cells
+
+
+@settings(max_examples=60, deadline=None)
+@given(context=contexts, offered=st.lists(actions, min_size=1, max_size=4), data=st.data())
+def test_rows_are_those_of_an_independent_encoding(context, offered, data):
+    encoder, schema = Encoder(SHOP), SHOP
+    expected = [
+        [reference(context, action)[name] for name in schema.feature_names] for action in offered
+    ]
+    for _ in range(2):  # the second time from rows that are known
+        np.testing.assert_array_equal(encoder.encode(context, offered).table, expected)
+    # Neither the order of actions nor that of fields matters, nor where the context stands.
+    order = data.draw(st.permutations(range(len(offered))))
+    names = data.draw(st.permutations(list(offered[0])))
+    other = hs.Schema(
+        context=dict(reversed(schema.context.items())),
+        action={name: schema.action[name] for name in names},
+        crosses=[pair[::-1] for pair in reversed(schema.crosses)],
+    )
+    assert other == schema
+    shuffled = [{name: offered[at][name] for name in names} for at in order]
+    again = Encoder(other).encode(context, shuffled).table
+    np.testing.assert_array_equal(again, np.array(expected)[list(order)])
+    joined = Encoder(other).encode(None, [action | context for action in offered]).table
+    np.testing.assert_array_equal(joined, expected)
+    parts = [encoder.encode(context, [action]).table for action in offered]
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+
+
+def test_frames_and_arrays_with_names_are_rows():
+    schema = hs.Schema(
+        action={
+            "price": hs.number(),
+            "brand": hs.category("x", "y"),
+            "new": hs.boolean(),
+            "look": hs.vector(2),
+        },
+        ignore=["title"],
+    )
+    rows = [
+        {"id": 7, "price": 1.5, "brand": "x", "new": True, "look": [1.0, 2.0], "title": "a"},
+        {"id": 9, "price": None, "brand": None, "new": None, "look": [0.0, 4.0], "title": "b"},
+    ]
+    expected = Encoder(schema).encode(None, rows)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    named = np.array(
+        [(7, 1.5, "x", True, [1.0, 2.0]), (9, np.nan, None, None, [0.0, 4.0])],
+        dtype=[("id", int), ("price", float), ("brand", "O"), ("new", "O"), ("look", float, 2)],
+    )
+    table = pandas.DataFrame(columns)
+    typed = table.astype({"price": "Float64", "brand": "category", "new": "boolean"})
+    for actions in (table, typed, polars.DataFrame(columns), columns, named):
+        encoded = Encoder(schema).encode(None, actions)
+        np.testing.assert_array_equal(encoded.table, expected.table)
+        assert list(encoded.labels) == [7, 9]
+    labelled = Encoder(schema).encode(None, table.set_index("id"))
+    assert labelled.labels == [7, 9]
+
+
+def test_a_schema_is_plain_json():
+    text = SHOP.to_json()
+    assert hs.Schema.from_json(text) == SHOP
+    assert json.loads(text)["headstart_schema"] == 1
+    assert eval(repr(SHOP), vars(hs)) == SHOP
+    everything = hs.Schema(
+        action={"id": hs.category("a", "b")}, identity=True, id="id", ignore=["note"]
+    )
+    assert hs.Schema.from_json(everything.to_json()) == everything
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "headstart_schema"),
+        ("{", "JSON"),
+        ('{"headstart_schema": 2}', "version 1"),
+        ('{"headstart_schema": 1, "actions": {}}', "actions"),
+        ('{"headstart_schema": 1, "action": {"a": 3}}', "'a'"),
+        ('{"headstart_schema": 1, "action": {"a": {"type": "text"}}}', "'a'"),
+        ('{"headstart_schema": 1, "action": {"a": {"type": "number", "unit": 1}}}', "unit"),
+        ('{"headstart_schema": 1, "action": {"a": {"type": "vector", "length": -1}}}', "'a'"),
+        ('{"headstart_schema": 1, "action": {"a": {"type": "category", "values": 3}}}', "'a'"),
+        ('{"headstart_schema": 1, "action": []}', "action"),
+    ],
+)
+def test_json_that_is_no_schema_is_refused(text, words):
+    with pytest.raises(hs.InputError, match=words):
+        hs.Schema.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "action"),
+        ({"action": {"a": float}}, "'a'"),
+        ({"action": [hs.number()]}, "action"),
+        ({"action": {3: hs.number()}}, "name"),
+        ({"action": {"a": hs.number()}, "context": {"a": hs.number()}}, "'a'"),
+        ({"action": {"a": hs.number()}, "context": {"id": hs.number()}}, "'id'"),
+        ({"action": {"a": hs.number()}, "crosses": [("a", "b")]}, "'b'"),
+        ({"action": {"a": hs.number()}, "crosses": [("a", "a")]}, "twice"),
+        ({"action": {"a": hs.number()}, "crosses": ["ab"]}, "pairs"),
+        ({"action": {"a": hs.number()}, "crosses": "some"}, "all"),
+        ({"action": {"a": hs.number()}, "crosses": [("a", "id")], "identity": True}, "category"),
+        ({"action": {"a": hs.number()}, "ignore": ["a"]}, "ignore"),
+        ({"action": {"a": hs.number()}, "ignore": "title"}, "ignore"),
+        ({"action": {"a": hs.number()}, "identity": 1}, "identity"),
+    ],
+)
+def test_a_schema_that_means_nothing_is_refused(settings, words):
+    with pytest.raises(hs.InputError, match=words):
+        hs.Schema(**settings)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hs.category(),
+        lambda: hs.category("a", buckets=3),
+        lambda: hs.category("a", 1),
+        lambda: hs.category("a", "a"),
+        lambda: hs.category(buckets=1),
+        lambda: hs.category(1.5),
+        lambda: hs.vector(0),
+        lambda: hs.number(missing=1),
+    ],
+)
+def test_fields_that_mean_nothing_are_refused(make):
+    with pytest.raises(hs.InputError):
+        make()
+
+
+def test_a_context_that_cannot_matter_is_warned_of():
+    fields = {"context": {"hour": hs.number()}, "action": {"price": hs.number()}}
+    with pytest.warns(UserWarning, match="crosses"):
+        hs.Schema(**fields)
+    assert hs.Schema(**fields, crosses="all") == hs.Schema(**fields, crosses=[("price", "hour")])
+    assert hs.Schema(**fields, crosses=()).crosses == ()
+
+
+def test_many_different_actions_are_encoded_the_same_as_few():
+    schema = hs.Schema(action={"price": hs.number(), "brand": hs.category(buckets=300)})
+    encoder = Encoder(schema)
+    for start in range(0, 9000, 500):  # more than are remembered
+        rows = [{"price": float(at), "brand": f"b{at}"} for at in range(start, start + 500)]
+        table = encoder.encode(None, rows).table
+        fresh = Encoder(schema).encode(None, rows[-3:]).table
+        np.testing.assert_array_equal(table[-3:], fresh)
+        np.testing.assert_array_equal(encoder.encode(None, rows[-3:]).table, fresh)
+
+
+def test_a_schema_is_inferred_with_a_review():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "user": rng.integers(0, 9, 200),
+            "id": [f"item {at % 50}" for at in range(200)],
+            "price": [None, *rng.gamma(2.0, size=199)],
+            "stock": rng.integers(0, 2, 200),
+            "level": rng.integers(1, 5, 200),
+            "brand": rng.choice(["x", "y"], 200),
+            "maker": [f"maker {at % 40}" for at in range(200)],
+            "title": [f"title {at}" for at in range(200)],
+            "nothing": None,
+            "mixed": ["a", 1] * 100,
+            "look": [[1.0, 2.0]] * 200,
+            "device": rng.choice(["phone", "desktop"], 200),
+            "reward": rng.random(200),
+        }
+    )
+    expected = hs.Schema(
+        context={"device": hs.category("desktop", "phone")},
+        action={
+            "price": hs.number(),
+            "stock": hs.boolean(missing=False),
+            "level": hs.number(missing=False),
+            "brand": hs.category("x", "y"),
+            "maker": hs.category(buckets=64),
+            "look": hs.vector(2),
+        },
+        crosses="all",
+        identity=True,
+        ignore=["title", "nothing", "mixed"],
+    )
+    named = {"task": "user", "reward": "reward", "context": ["device"]}
+    inferred = hs.Schema.infer(frame, **named)
+    assert inferred == expected
+    text = str(inferred.review)
+    for word in ("200 rows", "identity=True", "free text", "1 missing", "hashed", "mixed"):
+        assert word in text
+    as_dicts = [
+        {name: value for name, value in row.items() if name != "nothing"}
+        for row in frame.to_dict("records")
+    ]
+    again = hs.Schema.infer(polars.DataFrame(frame.drop(columns="mixed")), **named)
+    assert again.action == expected.action
+    assert hs.Schema.infer(as_dicts, **named).action == expected.action
+    bandit = hs.Bandit(inferred, seed=0).fit(frame, task="user", reward="reward")
+    assert len(bandit) == 9
+
+
+@pytest.mark.parametrize(
+    ("frame", "settings", "words"),
+    [
+        (3, {}, "frame"),
+        ({"a": []}, {}, "row"),
+        ({"a": [1, 2]}, {"task": "user"}, "'user'"),
+        ({"a": [1, 2]}, {"context": "a"}, "context"),
+        ({"a": [1, 2]}, {"context": ["a"]}, "tells actions apart"),
+    ],
+)
+def test_a_table_that_tells_nothing_is_refused(frame, settings, words):
+    with pytest.raises(hs.InputError, match=words):
+        hs.Schema.infer(frame, **settings)

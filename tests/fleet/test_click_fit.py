@@ -1,0 +1,92 @@
+"""Clicks in logs: ``headstart fit --reward-model binary``."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.special import expit
+
+import headstart as hs
+from headstart.fleet import Columns, Logs
+from headstart.fleet.click_fit import fit_click_logs
+
+TRUTH = np.array([1.0, -1.0, -2.0])
+WORDS = ("--task", "user", "--reward", "click", "--features", "x*", "--reward-model", "binary")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """Sixty tasks of forty rows in random order, the second feature in awkward units."""
+    rng = np.random.default_rng(0)
+    theta = np.repeat(TRUTH + 0.5 * rng.standard_normal((60, 3)), 40, 0)
+    x = rng.standard_normal((2400, 2))
+    click = rng.random(2400) < expit((x * theta[:, :2]).sum(1) + theta[:, 2])
+    columns = {
+        "user": np.repeat([f"user {at}" for at in range(60)], 40),
+        "x0": x[:, 0],
+        "x1": 1000.0 * x[:, 1],
+        "click": click.astype(int),
+        "weight": np.ones(2400),
+    }
+    order = rng.permutation(2400)
+    return {name: column[order] for name, column in columns.items()}
+
+
+@pytest.fixture
+def logs(frame, tmp_path):
+    """The rows in three files."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for number, part in enumerate(np.array_split(np.arange(2400), 3)):
+        table = pa.table({name: column[part] for name, column in frame.items()})
+        pq.write_table(table, folder / f"{number}.parquet")
+    return folder
+
+
+def test_the_prior_is_that_of_the_same_rows_in_memory(frame, logs):
+    fitted = fit_click_logs(Logs(logs, Columns("user", "click", "x*")))
+    rows = {name: column for name, column in frame.items() if name != "weight"}
+    bandit = hs.Bandit(2, reward="binary", seed=0).fit(rows, task="user", reward="click")
+    served = fitted.bandit(seed=0)
+    np.testing.assert_allclose(served.prior.mean, bandit.prior.mean, rtol=1e-9)
+    np.testing.assert_allclose(served.prior.covariance, bandit.prior.covariance, rtol=1e-9)
+    np.testing.assert_allclose(fitted.prior.mean * (1, 1000, 1), TRUTH, atol=0.35)
+    assert (fitted.tasks, fitted.rows, fitted.reward) == (60, 2400, "binary")
+
+
+def test_the_command_writes_a_bandit_that_predicts_probabilities(headstart, logs, tmp_path):
+    out = tmp_path / "prior.headstart"
+    shown = headstart("fit", logs, *WORDS, "--out", out, "--keep-tasks", "--json")
+    assert shown.code == 0, shown.err
+    assert json.loads(shown.out)["reward_model"] == "binary"
+    bandit = hs.load(out)
+    assert len(bandit) == 60
+    found = bandit.task("new").predict([[2.0, 0.0], [-2.0, 0.0]])
+    assert found.mean[0] > 0.3 > 0.1 > found.mean[1] > 0
+    task = bandit.task("user 7")
+    assert task.rounds == 40
+    task.learn(task.choose([[2.0, 0.0], [-2.0, 0.0]]), True)
+    assert "reward='binary'" in repr(bandit)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--reward-model", "clicks"), "reward-model must be one of 'number', 'binary'"),
+        (("--noise", "0.5"), "--noise must be left out with --reward-model binary"),
+        (("--reward", "x0"), "column 'x0': rewards must be 0 or 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused(headstart, logs, tmp_path, words, message):
+    shown = headstart("fit", logs, *WORDS, *words, "--out", tmp_path / "prior")
+    assert shown.code == 2
+    assert message in shown.err
+    assert not (tmp_path / "prior").exists()
+
+
+def test_rows_that_take_more_memory_than_allowed_are_refused(logs, monkeypatch):
+    monkeypatch.setattr("headstart.fleet.click_fit.LEAST", 1)
+    with pytest.raises(hs.InputError, match="rows with binary rewards are kept in memory"):
+        fit_click_logs(Logs(logs, Columns("user", "click", "x*")), memory=1000)
