@@ -67,6 +67,7 @@ EXAMPLES = {
     hs.EmpiricalBayes: [
         hs.EmpiricalBayes(decay_tasks=20.0),
         hs.EmpiricalBayes(running=False),
+        hs.EmpiricalBayes(low_rank=False),
         hs.EmpiricalBayes(decay_tasks=5, running=False),
     ],
     hs.Mixture: [hs.Mixture(groups=1), hs.Mixture(groups=3)],
@@ -145,6 +146,7 @@ REFUSED = {
             for bad in (0, 0.5, -1, "x", None, True, float("nan"))
         ),
         *(("running", {"running": bad}) for bad in (None, 1, 0.0, "yes")),
+        *(("low_rank", {"low_rank": bad}) for bad in (None, 1, 0.0, "yes")),
     ],
     hs.Mixture: [
         *(("groups", {"groups": bad}) for bad in (0, -1, 2.5, "x", None, True, float("nan"))),

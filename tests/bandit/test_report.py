@@ -60,11 +60,15 @@ def test_rank_variance_and_noise_of_a_shared_plane(shared_plane):
 
 
 class TestOfTheDefault:
-    """Empirical Bayes has no rank to report, but variances with intervals and its own record."""
+    """Empirical Bayes reports a rank with an interval, variances, and its own record."""
 
     def test_variances_with_intervals_and_an_effective_rank(self, shared_plane):
         report = shared_plane(40).report()
-        assert report.rank is None
+        assert report.rank == RANK
+        least, most = report.rank_interval
+        assert least <= RANK <= most
+        assert sum(report.weights.values()) == pytest.approx(1.0)
+        assert report.weights["low rank"] > 0.5
         assert report.explained is None
         assert report.noise == pytest.approx(NOISE, rel=0.1)
         assert report.lower.shape == report.eigenvalues.shape == report.upper.shape == (DIM + 1,)
@@ -98,7 +102,9 @@ class TestOfTheDefault:
         assert shown["95 % intervals"].endswith("…")
         assert shown["effective rank"] == f"{report.effective_rank:.1f} of {DIM + 1}"
         assert shown["evidence"] == f"for transfer: {report.support / 40:.3g} nats a task"
-        assert "subspace" not in shown
+        least, most = report.rank_interval
+        assert shown["subspace"] == f"{RANK} ({least}–{most}) of {DIM + 1} dimensions"
+        assert "% low rank" in shown["prior"]
         assert "note" not in shown
 
     def test_evidence_against_it_is_called_that(self, shared_plane):

@@ -238,3 +238,15 @@ def test_bad_settings_are_refused(settings, words):
 def test_bad_seeds_are_refused(seed):
     with pytest.raises(hs.InputError, match="seed must be"):
         Synthetic().population(seed)
+
+
+def test_contexts_may_be_uniform_on_the_sphere():
+    contexts = Synthetic(dim=3, rank=1, contexts="sphere").population(0).episode(0, 400).contexts
+    np.testing.assert_allclose(np.linalg.norm(contexts, axis=-1), 1.0)
+    flat = contexts.reshape(-1, 3)
+    # In three dimensions every coordinate is uniform on [-1, 1] (Archimedes).
+    np.testing.assert_allclose(
+        np.quantile(flat, [0.25, 0.5, 0.75], axis=0).T, [[-0.5, 0, 0.5]] * 3, atol=0.05
+    )
+    with pytest.raises(hs.InputError, match="contexts"):
+        Synthetic(contexts="cube")

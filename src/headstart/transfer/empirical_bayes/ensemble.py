@@ -27,6 +27,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.likelihood import gaussian_gain
 from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.strength import clip_scores
 
 __all__ = [
     "CANDIDATES",
@@ -41,10 +42,9 @@ __all__ = [
 SHRINKAGES = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
 CANDIDATES = 1 + len(SHRINKAGES)
 HANDICAP = 4.0  # nats by which every low-rank candidate starts below the full covariance
-#: Scores are about those of the latest third of the tasks, and of so many at least and at most:
+#: Scores are about those of the latest half of the tasks, and of so many at least and at most:
 #: low-rank candidates often err with a handful of tasks, and soon no more.
-SCORE_SHARE, MIN_SCORE_TASKS, MAX_SCORE_TASKS = 1 / 3, 4.0, 33.0
-MAX_SCORE_DEFICIT = 4.0  # no one task argues more strongly than this, in nats
+SCORE_SHARE, MIN_SCORE_TASKS, MAX_SCORE_TASKS = 1 / 2, 4.0, 33.0
 MIN_TASKS = 4.0  # tasks from which on low-rank candidates are scored and count
 
 
@@ -76,7 +76,7 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
 
     ``count`` is the number of tasks before it.
     """
-    latest = np.maximum(latest, latest.max(-1, keepdims=True) - MAX_SCORE_DEFICIT)
+    latest = clip_scores(latest, latest.max(-1, keepdims=True))
     many = np.asarray(weight)[..., None]
     window = np.clip(SCORE_SHARE * np.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
     new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
