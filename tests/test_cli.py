@@ -108,7 +108,7 @@ def test_policies_as_json(headstart):
 
 def test_worlds_as_json(headstart):
     rows = json.loads(headstart("worlds", "--json").out)
-    assert {row["name"] for row in rows} == {"synthetic", "movielens", "logged"}
+    assert {row["name"] for row in rows} == {"synthetic", "clicks", "movielens", "logged"}
     assert next(row for row in rows if row["name"] == "synthetic")["options"]["dim"] == 30
 
 

@@ -303,8 +303,8 @@ def test_items_with_ids_are_known_by_their_clicks(minimize, tmp_path):
     for name in range(15):
         task = bandit.task(name)
         for _ in range(20):
-            actions = [{"id": item, "price": 1.0} for item in rng.choice(list(rates), 4, False)]
-            choice = task.choose(actions=actions)
+            offered = rng.choice(list(rates))  # one, so that all are seen alike
+            choice = task.choose(actions=[{"id": offered, "price": 1.0}])
             task.learn(choice, rng.random() < rates[choice.action])
         task.close()
     actions = [{"id": "item 0", "price": 1.0}, {"id": "item 5", "price": 1.0}]

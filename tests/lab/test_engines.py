@@ -583,7 +583,7 @@ def test_what_is_made_from_a_fixed_one_may_learn(engine):
         (UCB("theory"), None),
         (UCB("paper"), None),
         (UCB(explore=0.1), None),
-        (Thompson(), LoopForm("thompson", 1.0)),
+        (Thompson(), LoopForm("thompson", 0.25)),
         (Thompson(0, draws=7), LoopForm("thompson", 0.0)),
         (Thompson("paper"), None),
         (Thompson(explore=1e-9), None),
@@ -689,7 +689,7 @@ def test_policies_of_the_paper_are_plain_ones():
     for name in ALGORITHMS:
         assert policy(name).for_populations(populations).rule.loop_form() is not None, name
     forced = policy("meta_ts").for_populations(populations).rule
-    assert forced.loop_form() == LoopForm("thompson", 1.0, 12)
+    assert forced.loop_form() == LoopForm("thompson", 0.25, 12)
     printed = policy("projected_ts", scale="paper").for_populations(populations).rule
     assert printed.loop_form() is None
     assert isinstance(truths()[0], Oracle)

@@ -919,7 +919,7 @@ def test_every_listed_option_is_taken():
         listed, usual = (parse(text) for text in (f"{row['name']}:{options}", row["name"]))
         assert listed.for_populations(populations) == usual.for_populations(populations)
     worlds = {row["name"]: row["options"] for row in list_worlds()}
-    assert set(worlds) == {"synthetic", "movielens", "logged"}
+    assert set(worlds) == {"synthetic", "clicks", "movielens", "logged"}
     assert comparison.make_world("synthetic", worlds["synthetic"]) == Synthetic()
     assert worlds["logged"]["table"] == "required"
 
