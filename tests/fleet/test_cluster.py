@@ -28,6 +28,9 @@ from headstart.fleet.summing.merging import merge
 ray = pytest.importorskip("ray")
 from headstart.fleet.engines.ray import merge_shards  # noqa: E402
 
+# Ray forks this process to start a machine, and JAX warns of that where another test imported it.
+pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
+
 LIMIT = 120.0  # seconds after which a test counts as hanging
 
 
