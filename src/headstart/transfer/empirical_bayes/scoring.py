@@ -12,8 +12,11 @@ from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.ensemble import (
+    MAX_SCORE_TASKS,
+    MIN_SCORE_TASKS,
     MIN_TASKS,
     add_ensemble_scores,
+    initial_ensemble,
     low_rank_likelihoods,
 )
 from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
@@ -33,7 +36,13 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["candidate_covariances", "cross_validate", "score_held_out", "score_task"]
+__all__ = [
+    "candidate_covariances",
+    "cross_validate",
+    "rescore_ensemble",
+    "score_held_out",
+    "score_task",
+]
 
 #: Strengths that are tried, as multiples of the dimension.
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
@@ -179,6 +188,35 @@ def score_ensemble_held_out(
         others = low_rank_likelihoods(low, count, variance[at], tasks.task(int(at)))
         latest = np.append(full[at], others)
         scores = add_ensemble_scores(scores, latest, float(tasks.weight[at]), count)
+    return scores
+
+
+def rescore_ensemble(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Array:
+    """Ensemble scores of the latest tasks kept, each predicted by the fits without it.
+
+    For a fit that was made anew because a task that was taken out had moved it: the scores before
+    are of predictions by other fits, and of that task.
+    """
+    scores, dim = initial_ensemble(np.shape(state.ready)), state.fit.mean.shape[-1]
+    if not state.restarted_count:
+        return scores
+    local = state.units.convert_tasks(state.tasks)
+    variances = noise_variances(state.fit, local)
+    many = int(MAX_SCORE_TASKS if dim <= WIDE_DIM else MIN_SCORE_TASKS)
+    for at in range(max(len(local) - many, 0), len(local)):
+        others = np.arange(len(local)) != at
+        left = state.replace(tasks=state.tasks.replace(weight=state.tasks.weight * others))
+        without = transfer.leave_out(left, local[at : at + 1])
+        evidence, variance = local.task(at), variances[..., at]
+        full = np.asarray(log_likelihood(*full_prior(without), variance, evidence))
+        count = left.counting_tasks
+        low = low_rank_likelihoods(without.low_rank, count, variance, evidence)
+        latest = np.concatenate([full[..., None], low], -1)
+        counts = (np.asarray(evidence.rounds) > 0) & (local.weight[..., at] > 0)
+        counts = counts & (np.asarray(state.ready) > 0) & (np.asarray(count) >= MIN_TASKS)
+        counts = counts & np.isfinite(latest).all(-1)
+        found = add_ensemble_scores(scores, latest, counts * 1.0, count)
+        scores = np.where(counts[..., None], found, scores)
     return scores
 
 

@@ -38,6 +38,7 @@ from headstart.transfer.empirical_bayes.scoring import (
     candidate_covariances,
     cross_validate,
     full_prior,
+    rescore_ensemble,
     score_task,
 )
 from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
@@ -277,7 +278,8 @@ class EmpiricalBayes(StandardizedTransfer):
     ) -> EmpiricalBayesState:
         """Take a task out again: dropped where its evidence is kept, subtracted otherwise.
 
-        The fit takes one step against the task's own gradient; with few tasks it is made anew.
+        The fit takes one step against the task's own gradient; with few tasks it is made anew. So
+        it is where the task moved it far, and then the latest tasks score the candidates again.
         """
         tasks, past = state.tasks, state.past
         found = tasks.find(evidence)
@@ -302,7 +304,8 @@ class EmpiricalBayes(StandardizedTransfer):
         # Further than one step can tell: from the beginning.
         if state.fit.differs_from(without.fit, REFIT_SHIFT):
             unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
-            return self.update_fit(state.replace(ready=unready), steps)
+            anew = self.update_fit(state.replace(ready=unready), steps)
+            return anew.replace(ensemble=rescore_ensemble(self, anew)) if self.low_rank else anew
         return without
 
     def refit(
