@@ -34,13 +34,14 @@ setup: .venv/.ready ## Install everything into .venv (the other commands do it w
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+# worksteal: tests of one file mostly run in one process, which makes their shared fixtures once.
 test: lint ## Check style, types and layers, then run every test and documented example
 	@echo "Tests and examples (pytest) …"
-	@$(RUN) pytest -q -n auto --maxprocesses 4
+	@$(RUN) pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 test-lowest: .venv-lowest/.ready ## Run the core of the tests on the lowest versions that are allowed
 	@echo "Core tests on the lowest versions (pytest) …"
-	@.venv-lowest/bin/python -m pytest -q -n auto --maxprocesses 4 -p no:cacheprovider \
+	@.venv-lowest/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -p no:cacheprovider \
 	  -W ignore::DeprecationWarning $(addprefix --deselect=,$(NOT_LOWEST)) $(LOWEST)
 
 # Every part that a dependency has a say in: numbers, files, the command line, logs, figures.
