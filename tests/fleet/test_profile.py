@@ -19,8 +19,8 @@ from headstart.fleet.reading.rows import Rows
 PLAIN = Columns("task", "reward", "x*")
 
 
-def profile_of(logbook, tmp_path, columns=PLAIN, on_bad_rows="error", **arrays):
-    path = logbook.write(tmp_path / "log.parquet", pa.table(arrays), group=7)
+def profile_of(logbook, tmp_path, columns=PLAIN, on_bad_rows="error", group=7, **arrays):
+    path = logbook.write(tmp_path / "log.parquet", pa.table(arrays), group=group)
     return check(Logs(path, columns, on_bad_rows=on_bad_rows))
 
 
@@ -394,7 +394,7 @@ def test_of_very_many_tasks_and_rounds_a_sample_is_counted(logbook, tmp_path, mo
     arrays = {"task": np.arange(40_000) % 10_000, "round": np.arange(40_000) // 20_000}
     arrays |= {"reward": rng.normal(size=40_000), "x1": rng.normal(size=40_000)}
     columns = Columns("task", "reward", "x1", round="round")
-    found = profile_of(logbook, tmp_path, columns, **arrays)
+    found = profile_of(logbook, tmp_path, columns, group=1000, **arrays)
     assert found.task_share <= 1 / 8
     assert found.tasks == pytest.approx(10_000, rel=0.15)
     assert [(low, tasks) for low, _, tasks in found.histogram] == [(4, found.tasks)]
