@@ -215,7 +215,7 @@ def test_with_shuffled_ids_no_prior_is_recommended(tmp_path, logbook):
     table = world("transfer", 0, tasks=300)
     ids = rng.permutation(table["task"].to_pylist())
     path = logbook.write(tmp_path / "log.parquet", table.set_column(0, "task", [pa.array(ids)]))
-    assert evaluate(Logs(path, COLUMNS)).verdict.kind in ("pooling", "unknown")
+    assert evaluate(Logs(path, COLUMNS), splits=2).verdict.kind in ("pooling", "unknown")
 
 
 def test_sparse_clicks_are_not_called_alike(tmp_path, logbook):
@@ -229,7 +229,7 @@ def test_sparse_clicks_are_not_called_alike(tmp_path, logbook):
         tasks.append((x, (rng.uniform(size=25) < chance).astype(float)))
     assert 0.25 < np.mean([not rewards.any() for _, rewards in tasks]) < 0.5
     path = logbook.write(tmp_path / "log.parquet", table_of(tasks))
-    assert evaluate(Logs(path, COLUMNS), splits=3).verdict.kind in ("transfer", "unknown")
+    assert evaluate(Logs(path, COLUMNS), splits=2).verdict.kind in ("transfer", "unknown")
 
 
 def test_schools_get_one_answer_whatever_the_seed(tmp_path, logbook):
