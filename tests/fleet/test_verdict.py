@@ -193,7 +193,7 @@ def world(kind, seed, tasks=100, dim=4):
 
 
 @pytest.mark.parametrize(
-    ("kind", "least"), [("transfer", 5), ("offset", 4), ("pooling", 4), ("independence", 3)]
+    ("kind", "least"), [("transfer", 3), ("offset", 2), ("pooling", 2), ("independence", 2)]
 )
 def test_it_is_right_on_worlds_that_are_known(kind, least, tmp_path, logbook):
     """With 24 seeds it is right 24, 23, 21 and 19 times, and wrong once: transfer at the last.
@@ -202,7 +202,7 @@ def test_it_is_right_on_worlds_that_are_known(kind, least, tmp_path, logbook):
     """
     found = Counter()
     tasks = 200 if kind == "offset" else 100
-    for seed in range(5):
+    for seed in range(3):
         path = logbook.write(tmp_path / f"{seed}.parquet", world(kind, seed, tasks))
         found[evaluate(Logs(path, COLUMNS), seed=seed, splits=3).verdict.kind] += 1
     assert found[kind] >= least, found
@@ -215,7 +215,7 @@ def test_with_shuffled_ids_no_prior_is_recommended(tmp_path, logbook):
     table = world("transfer", 0, tasks=300)
     ids = rng.permutation(table["task"].to_pylist())
     path = logbook.write(tmp_path / "log.parquet", table.set_column(0, "task", [pa.array(ids)]))
-    assert evaluate(Logs(path, COLUMNS)).verdict.kind in ("pooling", "unknown")
+    assert evaluate(Logs(path, COLUMNS), splits=2).verdict.kind in ("pooling", "unknown")
 
 
 def test_sparse_clicks_are_not_called_alike(tmp_path, logbook):
@@ -229,7 +229,7 @@ def test_sparse_clicks_are_not_called_alike(tmp_path, logbook):
         tasks.append((x, (rng.uniform(size=25) < chance).astype(float)))
     assert 0.25 < np.mean([not rewards.any() for _, rewards in tasks]) < 0.5
     path = logbook.write(tmp_path / "log.parquet", table_of(tasks))
-    assert evaluate(Logs(path, COLUMNS), splits=3).verdict.kind in ("transfer", "unknown")
+    assert evaluate(Logs(path, COLUMNS), splits=2).verdict.kind in ("transfer", "unknown")
 
 
 def test_schools_get_one_answer_whatever_the_seed(tmp_path, logbook):
@@ -237,6 +237,6 @@ def test_schools_get_one_answer_whatever_the_seed(tmp_path, logbook):
     script = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
     schools = runpy.run_path(str(script))["schools"]
     path = logbook.write(tmp_path / "log.parquet", schools())
-    kinds = [evaluate(Logs(path, COLUMNS), seed=seed, splits=3).verdict.kind for seed in range(3)]
+    kinds = [evaluate(Logs(path, COLUMNS), seed=seed, splits=2).verdict.kind for seed in range(2)]
     assert len(set(kinds)) == 1
     assert kinds[0] in ("transfer", "unknown")
