@@ -46,7 +46,7 @@ EXAMPLES = {
         hs.Thompson(0.5, draws=400),
         hs.Thompson("paper", horizon=9),
         hs.Thompson("theory", alpha=0.5),
-        hs.Thompson(draws=200, probability=(0.1, 0.7)),
+        hs.Thompson(probability=(0.1, 0.7)),
     ],
     hs.Greedy: [hs.Greedy(explore=0.2)],
     hs.Uniform: [],
