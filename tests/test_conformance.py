@@ -65,9 +65,7 @@ EXAMPLES = {
     ],
     hs.Gaussian: [hs.Gaussian(forced=False, warmup=2), hs.Gaussian(estimate="ridge", warmup=4)],
     hs.EmpiricalBayes: [
-        hs.EmpiricalBayes(decay_tasks=20.0),
-        hs.EmpiricalBayes(running=False),
-        hs.EmpiricalBayes(low_rank=False),
+        hs.EmpiricalBayes(decay_tasks=20.0, low_rank=False),
         hs.EmpiricalBayes(decay_tasks=5, running=False),
     ],
     hs.Mixture: [hs.Mixture(groups=1), hs.Mixture(groups=3)],

@@ -198,7 +198,7 @@ class TestLearning:
 
     @pytest.mark.parametrize(
         ("name", "step"),
-        [("default", 101), ("Bias", 17), ("half-life", 101), ("forced", 31), ("mixture", 301)],
+        [("default", 211), ("Bias", 41), ("half-life", 211), ("forced", 71), ("mixture", 701)],
     )
     def test_a_batch_is_learned_as_a_whole_or_not_at_all(self, name, step, same_prior):
         bandit, waiting = busy(BANDITS[name])
@@ -274,7 +274,7 @@ OPERATIONS = {
 class TestEverythingElse:
     @pytest.mark.parametrize("operate", OPERATIONS.values(), ids=OPERATIONS)
     @pytest.mark.parametrize(
-        ("name", "step"), [("default", 41), ("Bias", 13), ("ccipca", 23), ("mixture", 97)]
+        ("name", "step"), [("default", 109), ("Bias", 29), ("ccipca", 53), ("mixture", 307)]
     )
     def test_leaves_sound_books_and_can_be_repeated(self, name, step, operate, same_prior):
         bandit, _ = busy(BANDITS[name])

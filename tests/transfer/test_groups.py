@@ -25,7 +25,7 @@ NOISE = 0.1
 THREE = 4.0 * np.eye(3)  # centres of well separated groups
 told_or_not = pytest.mark.parametrize("noise", [None, NOISE], ids=["noise unknown", "noise told"])
 some_seeds = pytest.mark.parametrize(
-    ("seed", "noise"), [(0, None), (1, None), (2, NOISE)], ids=["0", "1", "2, noise told"]
+    ("seed", "noise"), [(0, None), (2, NOISE)], ids=["0", "2, noise told"]
 )
 
 
@@ -375,8 +375,7 @@ def play(bandit, ids, owners=None, rounds=8, factor=1.0, close=True):
 
 
 class TestInABandit:
-    @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson()], ids=repr)
-    @pytest.mark.parametrize("factor", [1e-3, 1e3])
+    @pytest.mark.parametrize(("rule", "factor"), [(hs.UCB(), 1e-3), (hs.Thompson(), 1e3)], ids=repr)
     def test_the_unit_of_rewards_changes_no_decision(self, factor, rule):
         plain, other = (
             play(hs.Bandit(3, hs.Mixture(groups=3), rule, seed=0), range(24), factor=unit)
@@ -384,8 +383,9 @@ class TestInABandit:
         )
         assert [arm for arm, _ in other] == [arm for arm, _ in plain]
 
-    @pytest.mark.parametrize("noise", ["auto", NOISE])
-    @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson(explore=0.1)], ids=repr)
+    @pytest.mark.parametrize(
+        ("rule", "noise"), [(hs.UCB(), "auto"), (hs.Thompson(explore=0.1), NOISE)], ids=repr
+    )
     def test_a_loaded_one_continues_exactly(self, tmp_path, lasting, rule, noise):
         bandit = hs.Bandit(3, hs.Mixture(groups=3), rule, noise, seed=0)
         play(bandit, range(36), rounds=12)
