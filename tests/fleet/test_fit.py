@@ -12,7 +12,7 @@ import pytest
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
-from headstart.fleet.fit import bytes_from, transfer_from
+from headstart.fleet.options import bytes_from, transfer_from
 from headstart.fleet.summing import standardize
 from headstart.fleet.summing.standardize import Units
 from headstart.model.evidence import packed_size

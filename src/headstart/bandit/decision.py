@@ -75,7 +75,7 @@ def make_choices(
     decision: Decision,
     picks: Sequence[Pick],
     given: Array,
-    place: tuple[str, int, int],
+    which_task: tuple[str, int, int],
     key: bytes,
     score: Callable[[Any], Any],
 ) -> list[Choice]:
@@ -89,25 +89,25 @@ def make_choices(
         The arms.
     given
         The contexts as they were passed.
-    place
+    which_task
         The task, the number of its first choice, and the epoch.
     key
         What marks the choices of the bandit.
     score
         What the index of an arm is in the units of rewards.
     """
-    name, number, epoch = place
+    name, number, epoch = which_task
     d, choices = decision, []
     arms: tuple[int, ...] = ()
     for arm, index, forced in picks:
-        made = (d.rule, d.belief, d.table, d.seed, d.key, d.position, d.allowed, arms, d.labels)
+        if arms:
+            place = (d.seed, d.key, d.position, d.allowed, arms, d.labels)
+            decision = Decision(d.rule, d.belief, d.table, *place)
         context = set_read_only(given[arm].copy())
         row = set_read_only(d.table[arm].copy())
         which = name, number + len(arms), bool(forced)
         choices.append(
-            Choice(
-                arm, score(index), *which, context, key, Decision(*made), epoch, row, d.label(arm)
-            )
+            Choice(arm, score(index), *which, context, key, decision, epoch, row, d.label(arm))
         )
         arms = (*arms, arm)
     return choices

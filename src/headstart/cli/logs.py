@@ -133,8 +133,9 @@ def fit(
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Columns, Logs
     from headstart.fleet.click_fit import fit_click_logs
-    from headstart.fleet.fit import LEAST, bytes_from, transfer_from
+    from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
+    from headstart.fleet.options import bytes_from, transfer_from
     from headstart.fleet.summing.checkpoint import (
         checkpointed_rows,
         lock_folder,
@@ -242,7 +243,7 @@ def evaluate(
     from headstart.fleet import Columns, Logs
     from headstart.fleet import evaluate as run
     from headstart.fleet.evaluation.page import check_place, write_page
-    from headstart.fleet.fit import transfer_from
+    from headstart.fleet.options import transfer_from
 
     check_local(out)
     check_place(out)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
-import json
 import os
-import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,17 +34,12 @@ from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import (
-    Bias,
     EmpiricalBayes,
-    Gaussian,
-    Independent,
-    Mixture,
-    Subspace,
     Transfer,
 )
 from headstart.transfer.pooled_fit import fit_standardized
 
-__all__ = ["Fitted", "bytes_from", "fit", "transfer_from"]
+__all__ = ["Fitted", "fit"]
 
 LEAST = 64 << 20  # bytes of memory without which it is not worth beginning
 
@@ -361,55 +353,3 @@ def count_passes(transfer: Transfer, progress: Progress | None) -> Callable[[], 
         return None
     many, steps = transfer.partition_passes, itertools.count(1)
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))
-
-
-TRANSFERS: dict[str, type[Transfer]] = {
-    "empirical_bayes": EmpiricalBayes,
-    "mixture": Mixture,
-    "subspace": Subspace,
-    "bias": Bias,
-    "gaussian": Gaussian,
-    "independent": Independent,
-}
-
-
-def transfer_from(text: str) -> Transfer:
-    """A transfer from its name, and options after a colon.
-
-    >>> transfer_from("subspace:rank=3,lam2=plug-in"), transfer_from("gaussian")
-    (Subspace(rank=3), Gaussian(forced=False))
-    """
-    name, _, rest = text.partition(":")
-    kind = TRANSFERS[checks.one_of("transfer", name.strip(), tuple(TRANSFERS))]
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    options: dict[str, Any] = {"forced": False} if kind is Gaussian else {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise checks.refuse("transfer", "name:option=value,option=value", text)
-        checks.one_of(f"option of {name}", key.strip(), known)
-        options[key.strip()] = as_option(value.strip())
-    return kind(**options)
-
-
-def as_option(value: str) -> Any:
-    """A number, true or false, or text."""
-    try:
-        return json.loads(value.lower())
-    except ValueError:
-        return value
-
-
-UNITS = {"": 30, "k": 10, "m": 20, "g": 30, "t": 40}
-
-
-def bytes_from(text: str) -> int:
-    """An amount of memory: a number, of GiB unless it says otherwise.
-
-    >>> bytes_from("2") == bytes_from("2 GiB") == bytes_from("2048M")
-    True
-    """
-    found = re.fullmatch(r"([0-9.]+)([kmgt]?)(i?b)?", text.strip().lower().replace(" ", ""))
-    if found is None or found[1].count(".") > 1 or found[1] == ".":
-        raise checks.refuse("memory", "an amount such as 2GiB or 512MiB", text)
-    return int(float(found[1]) * 2 ** UNITS[found[2]])

@@ -124,7 +124,7 @@ def transfer_option(transfer: Transfer) -> str | None:
     >>> transfer_option(EmpiricalBayes()), transfer_option(Subspace(rank=3))
     ('empirical_bayes', 'subspace:rank=3')
     """
-    from headstart.fleet.fit import TRANSFERS, transfer_from
+    from headstart.fleet.options import TRANSFERS, transfer_from
 
     name = next((name for name, kind in TRANSFERS.items() if type(transfer) is kind), None)
     if name is None:
