@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 
 from headstart.errors import InputError
 from headstart.fleet.reading.columns import Columns, Resolved, is_number
-from headstart.fleet.reading.lines import Broken, LineFile
+from headstart.fleet.reading.formats.lines import Broken, LineFile
 
 __all__ = ["CsvFile"]
 
