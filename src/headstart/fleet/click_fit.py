@@ -19,10 +19,9 @@ from headstart.errors import InputError
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.fit import LEAST, Fitted
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.merging import Partition
-from headstart.fleet.summing.outliers import oddities
-from headstart.fleet.summing.standardize import Units
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.passes import Units
+from headstart.fleet.summing.shards import Partition
+from headstart.fleet.summing.summary import ReadSummary, oddities
 from headstart.fleet.target import Target
 from headstart.records import Array
 from headstart.storage.atomic import PathLike

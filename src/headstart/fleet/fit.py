@@ -24,11 +24,9 @@ from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
-from headstart.fleet.summing.merging import Partition
-from headstart.fleet.summing.outliers import oddities
-from headstart.fleet.summing.passes import one_blas_thread
-from headstart.fleet.summing.standardize import Units
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.passes import Units, one_blas_thread
+from headstart.fleet.summing.shards import Partition
+from headstart.fleet.summing.summary import ReadSummary, oddities
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence, packed_size

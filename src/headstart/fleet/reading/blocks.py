@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.arrays import as_array, filled
+from headstart.fleet.reading.arrays import Upright, as_array, filled
 from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.fields import encode_fields, read_items
 from headstart.fleet.reading.hashing import hash_ids
 from headstart.fleet.reading.repeats import fingerprints
 from headstart.fleet.reading.rows import Rows, drop_unused_ids
-from headstart.fleet.reading.transpose import Upright
 from headstart.fleet.reading.types import is_text, is_time
 
 __all__ = ["to_rows"]

@@ -23,11 +23,9 @@ from headstart.fleet.reading.columns import (
     find_flag,
     natural,
 )
-from headstart.fleet.reading.csv_file import CsvFile
-from headstart.fleet.reading.json_file import JsonFile
+from headstart.fleet.reading.formats import READERS
 from headstart.fleet.reading.repeats import MOST
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.reading.tables import ArrowFile, ParquetFile
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
 __all__ = ["Logs", "Part"]
@@ -36,13 +34,6 @@ ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
 SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
-
-READERS: dict[str, Any] = {
-    "parquet": ParquetFile,
-    "csv": CsvFile,
-    "arrow": ArrowFile,
-    "jsonl": JsonFile,
-}
 
 
 class Part(NamedTuple):
@@ -327,7 +318,7 @@ class Logs:
             Lets PyArrow use several cores for it.
         turned
             Whether features are an array with a row for each row. Otherwise they may stay as the
-            file has them, :class:`headstart.fleet.reading.transpose.Upright`, which saves a copy.
+            file has them, :class:`headstart.fleet.reading.arrays.Upright`, which saves a copy.
         rows
             How many rows a block has, at most.
 

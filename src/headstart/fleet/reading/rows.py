@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headstart.errors import visible
-from headstart.fleet.reading.arrays import as_arrow
-from headstart.fleet.reading.transpose import Upright
+from headstart.fleet.reading.arrays import Upright, as_arrow
 
 __all__ = ["BadRows", "Example", "Rows"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.low_rank import LowRank, start_low_rank
-from headstart.transfer.empirical_bayes.low_rank_passes import (
+from headstart.transfer.empirical_bayes.low_rank.passes import (
     low_rank_step,
     low_rank_totals,
     pass_over,
 )
-from headstart.transfer.empirical_bayes.low_rank_update import (
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
+from headstart.transfer.empirical_bayes.low_rank.update import (
     FRESH_ROUNDS,
     FRESH_SWEEPS,
     safe_fit,

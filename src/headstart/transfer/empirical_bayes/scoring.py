@@ -11,7 +11,9 @@ from headstart.arrays import float_if_scalar, trace
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.ensemble import (
+from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
+from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     MAX_SCORE_TASKS,
     MIN_SCORE_TASKS,
     MIN_TASKS,
@@ -19,9 +21,7 @@ from headstart.transfer.empirical_bayes.ensemble import (
     initial_ensemble,
     low_rank_likelihoods,
 )
-from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
-from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import estimate_task_noise, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState

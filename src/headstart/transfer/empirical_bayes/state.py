@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.ensemble import ensemble_weights
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.ensemble import ensemble_weights
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -56,7 +56,7 @@ class EmpiricalBayesState(Record):
         were scored before.
     low_rank, ensemble
         The low-rank population, and the recent log-likelihoods of new tasks under the fit and the
-        low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.ensemble`).
+        low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.low_rank.ensemble`).
     restarted_count
         How many tasks there were when the low-rank population was last fitted from nothing; 0
         where it never was.

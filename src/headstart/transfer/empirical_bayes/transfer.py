@@ -17,15 +17,15 @@ from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array
 from headstart.transfer.base import Explanation, check_choice, checked_evidence
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.ensemble import (
-    average_prior,
-    initial_ensemble,
-)
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_step
 from headstart.transfer.empirical_bayes.forgetting import forget
-from headstart.transfer.empirical_bayes.low_rank import LowRank
-from headstart.transfer.empirical_bayes.low_rank_update import (
+from headstart.transfer.empirical_bayes.low_rank.ensemble import (
+    average_prior,
+    initial_ensemble,
+)
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
+from headstart.transfer.empirical_bayes.low_rank.update import (
     feature_scale,
     remove_from_low_rank,
     update_low_rank,

@@ -1,7 +1,7 @@
 """The average of the full population and of low-rank ones, by how well each has predicted.
 
 The candidates are the population with a full covariance, N(μ₀, Σ₀), and low-rank populations
-(:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`) shrunk by several amounts ν towards
+(:mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`) shrunk by several amounts ν towards
 the same variance everywhere::
 
     S_ν = (1 − ρ) S + ρ (tr S / d) I          ρ = ν d / (N + ν d)
@@ -26,7 +26,7 @@ from headstart.arrays import matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.likelihood import gaussian_gain
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.strength import clip_scores
 
 __all__ = [

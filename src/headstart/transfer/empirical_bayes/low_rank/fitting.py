@@ -50,20 +50,20 @@ import numpy.typing as npt
 from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import mean_step
-from headstart.transfer.empirical_bayes.low_rank import (
+from headstart.transfer.empirical_bayes.low_rank.population import (
     MIN_RESIDUAL_SHARE,
     LowRank,
     column_variances,
 )
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
-from headstart.transfer.empirical_bayes.task_precisions import (
+from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
     TaskPrecisions,
     scale_past,
     scale_tasks,
     scatter_around,
     task_precisions,
 )
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["fit_low_rank", "leave_one_out", "sweep_loadings", "sweep_mean"]

@@ -1,6 +1,6 @@
 """What tasks tell of a low-rank population, those of the past included.
 
-The model is in :mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`.
+The model is in :mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pyarrow.json as arrow_json
 import pyarrow.types as kinds
 
 from headstart.fleet.reading.columns import Columns, Resolved
-from headstart.fleet.reading.lines import Broken, LineFile
+from headstart.fleet.reading.formats.lines import Broken, LineFile
 from headstart.fleet.reading.types import field_columns, is_list, is_text_field
 
 __all__ = ["JsonFile"]

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances
-from headstart.transfer.empirical_bayes.low_rank import LowRank, start_low_rank
-from headstart.transfer.empirical_bayes.low_rank_fitting import fit_low_rank, leave_one_out
+from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState

@@ -15,7 +15,7 @@ from headstart.errors import InputError
 from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Boolean, Field
 from headstart.fleet.reading.columns import Columns, Resolved
-from headstart.fleet.reading.lines import Broken, LineFile
+from headstart.fleet.reading.formats.lines import Broken, LineFile
 from headstart.fleet.reading.types import field_columns, is_number, is_text_field
 
 __all__ = ["CsvFile"]

@@ -1,7 +1,7 @@
 """A population whose tasks differ along a few directions only: its record and where a fit starts.
 
 The model and how it is fitted are in
-:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`.
+:mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`.
 """
 
 from __future__ import annotations
