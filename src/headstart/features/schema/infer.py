@@ -18,7 +18,8 @@ __all__ = ["FieldReview", "Review", "propose"]
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
 MAX_WHOLE = 6  # different whole numbers that are taken for a category with a note
-MAX_CROSSED = 256  # columns of all crosses together
+MAX_SKEW = 100.0  # the largest number over the median: beyond, a logarithm is recommended
+MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic in them
 IDENTITY = "identity=True"
 MIN_IDENTITY = 2  # rows of an item, on average, that make its identity worth knowing
 
@@ -78,6 +79,11 @@ def propose(
 ) -> Schema:
     """The schema for the rows of a frame (:meth:`Schema.infer`)."""
     columns = read_columns(frame)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise InputError(f"frame must have columns of one length; got {sorted(lengths)} values")
+    if not lengths or lengths == {0}:
+        raise InputError("frame must have at least one row; got none")
     named: dict[str, list[str]] = {}
     for argument, names in (("context", context), ("ignore", ignore)):
         if isinstance(names, str) or not isinstance(names, Iterable):
@@ -111,6 +117,9 @@ def propose(
 def read_columns(frame: Any) -> dict[str, list[Any]]:
     """The columns of a table, as lists."""
     if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
+        titles = [str(name) for name in frame.columns]
+        if len(set(titles)) < len(titles):
+            raise InputError(f"frame must have distinct column names; got {titles}")
         return {str(name): frame[name].to_list() for name in frame.columns}
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
         return {name: frame[name].tolist() for name in frame.dtype.names}
@@ -143,8 +152,6 @@ def review_columns(
             reviews.append(review_values(name, role, values))
     if context and not any(each.role == "action" for each in reviews):
         notes.append("no field of actions is left to be crossed with the context")
-    if count == 0:
-        raise InputError("frame must have at least one row; got none")
     return Review(count, tuple(reviews), tuple(notes))
 
 
@@ -198,6 +205,8 @@ def review_numbers(
         return FieldReview(name, role, boolean(missing=gaps > 0), found)
     if not note and whole and 2 < len(different) <= MAX_WHOLE:
         note = "few whole numbers: a category, if their order means nothing"
+    elif not note and numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0:
+        note = "a few are far larger than most: their logarithm may serve better"
     return FieldReview(name, role, number(missing=gaps > 0), found, note)
 
 
