@@ -95,7 +95,7 @@ def read_tables(
     if len(exclude) != tasks:
         raise InputError(f"exclude must be {want}; got {len(exclude)}")
     allowed = []
-    for at, (rows, given) in enumerate(zip(exclude, offer[0], strict=True)):
+    for at, (rows, given) in enumerate(zip(exclude, offer.given, strict=True)):
         with errors_at("exclude", at):
             ids = offer.labels[at] if offer.has_ids else None
             allowed.append(allowed_arms(rows, len(given), ids))

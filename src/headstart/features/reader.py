@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from headstart.records import Array
 
 __all__ = ["ContextReader", "Offer", "Request", "plain_contexts", "request_of", "requests_of"]
 
-FIRST_OFFERS = 16  # offers that the usual sizes are computed from; later, every power of two
+# The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few.
+FIRST_OFFERS = 16
 
 #: Writes what is known of items, given by the keys of their ids, into the last columns of a table.
 ItemWriter = Callable[[Sequence[Any], Array], None]
@@ -30,7 +32,8 @@ class Request(NamedTuple):
     actions: Any
 
 
-class Offer(NamedTuple):
+@dataclasses.dataclass(slots=True, eq=False)
+class Offer:
     """What is on offer, as it was read.
 
     Attributes
@@ -91,18 +94,19 @@ class ContextReader:
         self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
     ) -> Offer:
         """The contexts of one task, shape ``(K, context_dim)``; with ``distinct``, no id twice."""
+        features, labels, has_ids = self.features, None, False
         if self.encoder is not None:
-            encoded, squares = self.encode(contexts, write_items, distinct=distinct)
-            given, sizes = encoded.table, self.check_sizes(encoded.table, squares)
-            rows = self.features.transform(given)
-            return Offer(given, rows, self.features.names, sizes, encoded.labels, encoded.has_ids)
-        contexts = plain_contexts(contexts)
-        given, squares, names = self.features.read(contexts)
+            (given, labels, has_ids), squares = self.encode(
+                contexts, write_items, distinct=distinct
+            )
+            names = features.names
+        else:
+            contexts = plain_contexts(contexts)
+            given, squares, names = features.read(contexts)
+            if hasattr(contexts, "columns") and hasattr(contexts, "index"):
+                labels = contexts.index.to_list()
         sizes = self.check_sizes(given, squares)
-        labels = None
-        if hasattr(contexts, "columns") and hasattr(contexts, "index"):
-            labels = contexts.index.to_list()
-        return Offer(given, self.features.transform(given), names, sizes, labels)
+        return Offer(given, features.transform(given), names, sizes, labels, has_ids)
 
     def encode(
         self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
@@ -162,7 +166,7 @@ class ContextReader:
         Most contexts pass a quick test by their sum of ``squares`` or by the limits.
         """
         count, sizes = self.offer_count, self.sizes
-        due = count < FIRST_OFFERS or count & (count - 1) == 0
+        due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
         if not due and (squares <= self.max_squares or (np.abs(contexts) <= self.limits).all()):
             return sizes
         if self.encoder is not None:

@@ -19,7 +19,9 @@ def task_after_round(
     """A cached task after one more reward, the last of ``reward_count``."""
     evidence, pending, belief, alone, other_rewards, key = task
     context, reward, forced = choice[3:6]
-    own = ledger.lone_task(ledger.prior_state) if alone else None
+    own = None
+    if alone and is_power_of_two(reward_count):
+        own = ledger.lone_task(ledger.prior_state)
     if ledger.decay < 1.0:
         evidence = add_rounds(evidence, pending).discounted(ledger.decay)
         if ledger.rewards.needs_belief:
@@ -27,7 +29,7 @@ def task_after_round(
             context, reward = ledger.rewards.linearize(belief, context, reward)
         evidence, pending = evidence.add_unchecked(context, reward, forced), ()
         belief = belief.prior.belief(evidence)
-        if own and is_power_of_two(reward_count):
+        if own:
             belief = own.belief(belief, evidence)
         belief = belief.with_rounds(float(reward_count))
     else:
