@@ -70,6 +70,7 @@ class ContextReader:
         encoder: AnyEncoder | None = None,
     ) -> None:
         self.features = features
+        self.units = features.units
         self.encoder = encoder
         # Columns that the encoder makes itself, such as those of items, cannot be far out either.
         self.is_bounded = np.full(features.context_dim, encoder is not None)
@@ -101,12 +102,14 @@ class ContextReader:
             )
             names = features.names
         else:
-            contexts = plain_contexts(contexts)
+            if type(contexts) is Request:
+                contexts = plain_contexts(contexts)
             given, squares, names = features.read(contexts)
             if hasattr(contexts, "columns") and hasattr(contexts, "index"):
                 labels = contexts.index.to_list()
         sizes = self.check_sizes(given, squares)
-        return Offer(given, features.transform(given), names, sizes, labels, has_ids)
+        rows = features.transform(given, self.units)
+        return Offer(given, rows, names, sizes, labels, has_ids)
 
     def encode(
         self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
@@ -167,7 +170,9 @@ class ContextReader:
         """
         count, sizes = self.offer_count, self.sizes
         due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
-        if not due and (squares <= self.max_squares or (np.abs(contexts) <= self.limits).all()):
+        if not due and (
+            squares <= self.max_squares or not np.count_nonzero(np.abs(contexts) > self.limits)
+        ):
             return sizes
         if self.encoder is not None:
             contexts = np.where(self.is_bounded, 0.0, contexts)

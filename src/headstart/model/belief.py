@@ -199,7 +199,7 @@ class Belief(BaseBelief):
         """The update without batch axes, where plain floats are faster than arrays of one."""
         mean, root = self.mean, self.root
         compiled = loops()
-        if compiled is not None and x.dtype == mean.dtype == root.dtype == np.float64:
+        if compiled is not None and x.dtype is mean.dtype is root.dtype is DOUBLE:
             x, root = np.ascontiguousarray(x), np.ascontiguousarray(root)
             new_mean, new_root = np.empty(mean.shape), np.empty(root.shape)
             s, away = compiled.learn(mean, root, x, r, new_mean, new_root)
@@ -270,7 +270,7 @@ class Belief(BaseBelief):
     def loop_form(self) -> tuple[Array, Array] | None:
         """θ̂ and F, where they are in double precision and contiguous."""
         mean, root = self.mean, self.root
-        if not mean.dtype == root.dtype == np.float64:
+        if not mean.dtype is root.dtype is DOUBLE:
             return None
         return (mean, root) if mean.flags.c_contiguous and root.flags.c_contiguous else None
 
@@ -279,6 +279,7 @@ class Belief(BaseBelief):
         return np.ones((*self.batch, 1)), self.mean[..., None, :], self.root[..., None, :, :]
 
 
+DOUBLE = np.dtype(np.float64)
 DRAFT = draft_class(Belief)
 
 
