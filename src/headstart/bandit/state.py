@@ -9,14 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.batch import (
-    Choices,
-    check_k,
-    check_tables,
-    decide_many,
-    pair_up,
-    read_tables,
-)
+from headstart.bandit.batch import check_k, pair_up
 from headstart.bandit.choice import Choice, check_choice, choice_id
 from headstart.bandit.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
@@ -31,7 +24,7 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
 from headstart.records import Array
-from headstart.rules import Pick, Rule
+from headstart.rules import Rule
 
 __all__ = ["BanditState"]
 
@@ -257,47 +250,6 @@ class BanditState:
         if k is None:
             return make_choice(self, decision, pick, offer.given, place)
         return make_ranking(self, decision, picks, offer.given, place)
-
-    def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
-        """Choose an arm for each of several tasks."""
-        with self.lock:
-            ledger, rule = self.ledger, self.rule
-            ledger.finish()
-            writers = [ledger.item_writer(name) for name in names]
-            offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
-            check_tables(rule, offer.given, allowed)
-            given, tables = offer.given, offer.rows
-            for name in names:
-                entry = ledger.entries.get(name)
-                if entry is not None and entry.cached is None:
-                    ledger.check_evidence(name, ledger.entries.evidence(name))
-            for name in names:
-                ledger.entries.open(name)
-            beliefs, streams, numbers = [], [], []
-            # In order: a task that is used, or evicted, changes the prior of the others.
-            for name, rows in zip(names, tables, strict=True):
-                entry = ledger.entries[name]
-                prepared = ledger.prepare_choice(name, rows, learn_units=not self.is_frozen)
-                key = self.stream_key(name, entry.cached)
-                beliefs.append(prepared[0])
-                streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
-                numbers.append(entry.next_number)
-                ledger.record_choice(name, prepared, key, self.is_frozen)
-            arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
-            scores = ledger.rewards.score(indices)
-            arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
-            if self.reader.accept(offer, is_frozen=self.is_frozen):
-                ledger.set_usual_sizes(self.reader.usual_sizes)
-            epoch = ledger.entries.epoch
-
-        def make(at: int) -> Choice:
-            random = self.seed, streams[at].key, streams[at].place
-            labels = offer.labels and offer.labels[at]
-            decision = Decision(rule, beliefs[at], tables[at], *random, allowed[at], labels)
-            pick = Pick(int(arms[at]), float(indices[at]), forced[at])
-            return make_choice(self, decision, pick, given[at], (names[at], numbers[at], epoch))
-
-        return Choices(arms, scores, names, make)
 
     def stream_key(self, name: str, cached: CachedTask | None) -> Any:
         """The key of a task's random streams."""
