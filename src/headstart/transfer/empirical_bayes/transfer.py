@@ -340,7 +340,7 @@ class EmpiricalBayes(StandardizedTransfer):
         count = float_if_scalar(np.full(first.batch, float(len(found))))
         state = state.replace(tasks=arranged, task_count=count)
         state = self.update_fit(state, steps=12, low_rank=False)
-        for _ in range(40):
+        for _ in range(40 if first.dim <= WIDE_DIM else 4):
             before = state.fit.covariance
             state = self.update_fit(state, steps=2, low_rank=False)
             if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():
