@@ -17,7 +17,7 @@ import headstart as hs
 from headstart.algorithms import DEFAULT
 from headstart.lab import Execution, figures
 from headstart.lab.engine import simulate
-from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.jobs import play_jobs
 from headstart.lab.policies import PAPER, parse, split_options
 from headstart.lab.report.sections import VERDICTS

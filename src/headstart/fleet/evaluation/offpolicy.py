@@ -36,7 +36,7 @@ from headstart.fleet.engines.jobs import MapJobs, map_here
 from headstart.fleet.evaluation.bootstrap import Draws, Estimate
 from headstart.fleet.evaluation.rollout import Offers, Policy, Whole, follow, replay
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.text import number
+from headstart.lab.figures.elements.text import number
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
