@@ -125,3 +125,28 @@ def test_a_path_without_rows_is_refused(tmp_path):
         hs.Schema.infer(tmp_path / "empty.csv")
     with pytest.raises(hs.HeadstartError, match=r"nothing\.parquet"):
         hs.Schema.infer(tmp_path / "nothing.parquet")
+
+
+def test_compare_plays_policies_on_rows_of_the_schema(headstart, frame, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame.write_csv("log.csv")
+    schema = hs.Schema(
+        context={"device": hs.category("phone", "desktop")},
+        action={"price": hs.number(), "brand": hs.category(buckets=2)},
+        crosses=[("device", "price")],
+    )
+    (tmp_path / "schema.json").write_text(schema.to_json())
+    sizes = ("--seeds", 2, "--tasks", 3, "--rounds", 5, "--workers", 1, "--json")
+    world = ("--world", "logged:table=log.csv,task=user,reward=click,arms=3")
+    words = (*world, "--schema", "schema.json", *sizes, "--policy", "linucb")
+    shown = headstart("compare", *words)
+    assert shown.code == 0, shown.err
+    assert 'schema = "schema.json"' in (tmp_path / "results/comparison/plan.toml").read_text()
+    items = hs.Schema(action={"price": hs.number()}, identity=True)
+    (tmp_path / "schema.json").write_text(items.to_json())
+    assert "schema must not have identity=True in a logged" in headstart("compare", *words).err
+    (tmp_path / "schema.json").write_text(hs.Schema(action={"prize": hs.number()}).to_json())
+    assert "schema must name a column of the table; got 'prize'" in headstart("compare", *words).err
+    shown = headstart("compare", "--world", "synthetic", "--schema", "schema.json", *sizes)
+    assert shown.code == 2
+    assert "option of synthetic must be one of" in shown.err
