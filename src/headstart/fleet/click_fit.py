@@ -21,7 +21,7 @@ from headstart.fleet.fit import LEAST, Fitted
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.shards import Partition
-from headstart.fleet.summing.summary import ReadSummary, oddities
+from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.fleet.target import Target
 from headstart.records import Array
 from headstart.storage.atomic import PathLike
@@ -80,7 +80,7 @@ def fit_click_logs(
     names, packed = sums_by_task(rows, 1.0)
     partitions, ids = ordered_partitions(names, packed, logs.width)
     given = pool(partitions)
-    odd = oddities(logs.feature_names, intercept, given, summary.sampled)
+    odd = column_notes(logs.feature_names, intercept, given, summary.sampled)
     if progress is not None:
         progress("fitting", 0.0, 1.0)
     fit = fit_clicks(transfer, rows_by_task(rows, 1.0), given, intercept, standardize)

@@ -25,7 +25,7 @@ from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
 from headstart.fleet.summing.passes import Units, one_blas_thread
 from headstart.fleet.summing.shards import Partition
-from headstart.fleet.summing.summary import ReadSummary, oddities
+from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence, packed_size
@@ -280,7 +280,7 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
     if plan.keep_bytes:
         check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
     every = Evidence.unpack(tasks.pooled(), logs.width)
-    odd = oddities(logs.feature_names, logs.intercept, every, summary.sampled)
+    odd = column_notes(logs.feature_names, logs.intercept, every, summary.sampled)
     refused = refuse_scales(summary, every)
     try:
         with one_blas_thread(), np.errstate(all="ignore"):

@@ -21,20 +21,7 @@ from headstart.errors import FileError, HeadstartError, InputError, MissingFileE
 from headstart.fleet.reading import stores
 from headstart.fleet.reading.stores import WANT
 
-__all__ = [
-    "FORMATS",
-    "File",
-    "check_unchanged",
-    "compression_of",
-    "drop_links",
-    "file_errors",
-    "find_copies",
-    "find_files",
-    "format_of",
-    "is_url",
-    "open_file",
-    "partitions_of",
-]
+__all__ = ["FORMATS", "File", "find_files", "is_url", "open_file", "partitions_of"]
 
 #: The formats, and how the names of their files end.
 FORMATS = {
@@ -100,9 +87,10 @@ def format_of(path: str, given: str | None) -> str:
 
 def is_log(path: str, given: str | None) -> bool:
     """Whether a file is of a known format."""
-    with contextlib.suppress(InputError):
+    try:
         return bool(format_of(path, given))
-    return False
+    except InputError:
+        return False
 
 
 def find_files(
@@ -182,13 +170,12 @@ def drop_hidden(
     pattern, magic = pattern.replace(os.sep, "/"), glob.has_magic(pattern)
     fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] if magic else pattern.rstrip("/")
     hidden = re.compile(r"(^|/)[._]")
-    kept = names
     if not (magic and hidden.search(pattern[len(fixed) :])):
-        kept = [
+        names = [
             name for name in names if not hidden.search(name.replace(os.sep, "/")[len(fixed) :])
         ]
-    if kept:
-        return kept
+    if names:
+        return names
     shown = url or pattern
     if magic:
         raise MissingFileError(f"paths must be {WANT}; no file matches {shown!r}")
@@ -198,18 +185,18 @@ def drop_hidden(
 
 def drop_links(files: Sequence[File]) -> tuple[list[File], list[str]]:
     """Every file once, and a note where paths lead to the same file on this machine."""
-    kept: dict[tuple[Any, ...], File] = {}
-    again: list[tuple[str, str]] = []
-    for file in files:
-        first = kept.setdefault(identity(file.path), file)
-        if first is not file:
-            again.append((file.path, first.path))
-    if not again:
+    first: dict[tuple[Any, ...], File] = {}
+    pairs = [
+        (file.path, known.path)
+        for file in files
+        if (known := first.setdefault(identity(file.path), file)) is not file
+    ]
+    if not pairs:
         return list(files), []
-    count = "1 file is" if len(again) == 1 else f"{len(again):,} files are"
-    one, other = again[0]
+    count = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
+    one, other = pairs[0]
     note = f"{count} there under several names ({one!r} is {other!r}): each is read once"
-    return list(kept.values()), [note]
+    return list(first.values()), [note]
 
 
 def identity(path: str) -> tuple[Any, ...]:

@@ -15,38 +15,14 @@ from pyarrow import fs
 
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 
-__all__ = [
-    "check_bucket",
-    "file_system",
-    "is_unchanged",
-    "is_unreachable",
-    "look_at",
-    "open_url",
-    "reason",
-    "store_errors",
-    "unreachable",
-    "version",
-]
+__all__ = ["file_system", "open_url", "store_errors"]
 
 WANT = "a path, a glob, a folder or a URL, or several"
 
-#: The packages that open URLs; what is not here, fsspec has itself or names in its error.
-PACKAGES = {
-    "s3fs": ("s3", "s3a"),
-    "gcsfs": ("gs", "gcs"),
-    "adlfs": ("az", "abfs", "abfss", "adl"),
-    "aiohttp": ("http", "https"),
-    "ocifs": ("oci",),
-    "huggingface_hub": ("hf",),
-}
-
 #: PyArrow's file systems, and what they call the options of fsspec's.
-NATIVE = {
-    "s3": "S3FileSystem",
-    "s3a": "S3FileSystem",
-    "gs": "GcsFileSystem",
-    "gcs": "GcsFileSystem",
-}
+NATIVE = dict.fromkeys(("s3", "s3a"), "S3FileSystem") | dict.fromkeys(
+    ("gs", "gcs"), "GcsFileSystem"
+)
 OPTIONS = {
     "S3FileSystem": {
         "key": "access_key",
@@ -60,8 +36,20 @@ OPTIONS = {
 }
 
 #: What file systems call the time of a change, or a mark of the content.
-STAMPS: tuple[str, ...] = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated")
-STAMPS += ("Last-Modified", "modify", "Content-MD5", "Digest", "sha", "created")
+STAMPS = [
+    "ETag",
+    "etag",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "Last-Modified",
+    "modify",
+    "Content-MD5",
+    "Digest",
+    "sha",
+    "created",
+]
 
 
 def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
@@ -85,12 +73,8 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(url, **storage)
         return system, path
     except ImportError as error:
-        wanted = scheme.rpartition("::")[2].lower()
-        how = next(
-            (f"pip install {one}" for one in PACKAGES if wanted in PACKAGES[one]), str(error)
-        )
         raise InputError(
-            f"paths has a URL that needs another package: {how}; got {url!r}"
+            f"paths has a URL that needs another package ({error}); got {url!r}"
         ) from None
     except Exception as error:  # whatever the package for it may raise
         raise InputError(
@@ -109,21 +93,14 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
         cachable = False
         protocol = scheme
 
-        def find(
-            self,
-            path: str,
-            maxdepth: int | None = None,
-            withdirs: bool = False,
-            detail: bool = False,
-            **_: Any,
-        ) -> Any:
+        def find(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
             """The files below a folder."""
-            selector = fs.FileSelector(
-                path.strip("/"), allow_not_found=True, recursive=maxdepth != 1
-            )
+            deep, folder = maxdepth != 1, path.strip("/")
+            selector = fs.FileSelector(folder, allow_not_found=True, recursive=deep)
             infos = [self._make_entry(info) for info in self.fs.get_file_info(selector)]
-            found = {info["name"]: info for info in infos if withdirs or info["type"] == "file"}
-            return found if detail else sorted(found)
+            every = options.get("withdirs")
+            files = {info["name"]: info for info in infos if every or info["type"] == "file"}
+            return files if options.get("detail") else sorted(files)
 
     options = {OPTIONS[kind][name]: value for name, value in json.loads(storage).items()}
     address = options.get("endpoint_override")
@@ -259,15 +236,13 @@ class StoreFile:
         self.file, self.url, self.storage = file, url, storage
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.file, name)
-        return self.call(found) if callable(found) else found
+        attribute = getattr(self.file, name)
+        if not callable(attribute):
+            return attribute
 
-    def call(self, method: Any) -> Any:
-        """A method, watched."""
-
-        def watched(*given: Any) -> Any:
+        def watched(*arguments: Any) -> Any:
             with store_errors(self.url, self.storage):
-                return method(*given)
+                return attribute(*arguments)
 
         return watched
 

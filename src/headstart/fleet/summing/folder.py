@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -102,8 +104,7 @@ class Folder:
         if not self.remote:
             return Path(self.place) / name
         with self.open(name) as source, self.errors(name), (target / name).open("wb") as copy:
-            while chunk := source.read(CHUNK):
-                copy.write(chunk)
+            shutil.copyfileobj(source, copy, CHUNK)
         return target / name
 
     def read(self, name: str, size: int | None = None) -> bytes:
@@ -117,31 +118,19 @@ class Folder:
             with self.errors(name), content.open("rb") as file:
                 os.fsync(file.fileno())
             return
-        if not self.remote:
-            with atomic.atomic_write(Path(self.place) / name) as draft:
-                for chunk in chunks_of(content):
-                    draft.write(chunk)
-            return
-        system, path = self.system()
-        with (
-            self.errors(name),
-            system.open_output_stream(f"{path}/{name}", compression=None) as sink,
-        ):  # a store shows an object when all of it is there
-            for chunk in chunks_of(content):
-                sink.write(chunk)
+        with contextlib.ExitStack() as stack:
+            source = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+            stack.enter_context(source)
+            if self.remote:  # a store shows an object when all of it is there
+                system, path = self.system()
+                stack.enter_context(self.errors(name))
+                sink: Any = system.open_output_stream(f"{path}/{name}", compression=None)
+            else:
+                sink = atomic.atomic_write(Path(self.place) / name)
+            shutil.copyfileobj(source, stack.enter_context(sink), CHUNK)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         system, path = self.system()
         with self.errors(name), contextlib.suppress(FileNotFoundError):
             system.delete_file(f"{path}/{name}")
-
-
-def chunks_of(content: bytes | Path) -> Iterator[bytes]:
-    """Bytes, some at a time."""
-    if isinstance(content, bytes):
-        yield content
-        return
-    with content.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
