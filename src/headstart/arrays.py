@@ -7,16 +7,20 @@ into an array, and never branch on an array's values: while JAX compiles a funct
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 __all__ = [
+    "apply_if",
     "array_namespace",
     "congruence",
     "float_if_scalar",
     "matvec",
     "norm",
+    "repeat",
     "stable_argsort",
     "trace",
     "transpose",
@@ -48,6 +52,37 @@ def array_namespace(*arrays: Any) -> Any:
         if namespace is not None:
             return namespace()
     return np
+
+
+def repeat(xp: Any, steps: Any, body: Callable[[Any, Any], Any], carry: Any) -> Any:
+    """``carry = body(step, carry)`` for every step, however many the arrays' values ask for.
+
+    In JAX's namespace it is one loop of the compiled function, whose carry is a pytree.
+
+    >>> repeat(np, 3, lambda step, total: total + step, 10)
+    13
+    """
+    if xp is np:
+        for step in range(int(steps)):
+            carry = body(step, carry)
+        return carry
+    return control_flow(xp).fori_loop(0, steps, body, carry)
+
+
+def apply_if(xp: Any, condition: Any, function: Callable[[Any], Any], value: Any) -> Any:
+    """``function(value)`` where the condition holds, else the value, which is built alike.
+
+    >>> apply_if(np, np.True_, lambda value: value + 1, 10)
+    11
+    """
+    if xp is np:
+        return function(value) if condition else value
+    return control_flow(xp).cond(condition, function, lambda same: same, value)
+
+
+def control_flow(xp: Any) -> Any:
+    """The module with the loops and branches of a namespace that compiles: ``jax.lax``."""
+    return importlib.import_module(f"{xp.__name__.partition('.')[0]}.lax")
 
 
 def float_if_scalar(value: Any) -> Any:

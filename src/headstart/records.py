@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace, float_if_scalar
 from headstart.errors import InputError
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "outline",
     "reset_inherited",
     "restore",
+    "select",
     "set_read_only",
     "types_in",
 ]
@@ -306,6 +308,34 @@ def check_leaf(state: Any, template: Any, name: str) -> None:
         raise checks.refuse(name, want, state)
     if not np.isfinite(found).all() and np.isfinite(usual).all():
         raise InputError(f"{name} must be finite; got a number that is not")
+
+
+def select(which: Any, one: Any, other: Any) -> Any:
+    """One nested state or the other, which is built alike, for each batch element.
+
+    >>> select(np.array([True, False]), (np.ones((2, 1)), 5.0), (np.zeros((2, 1)), 5.0))
+    (array([[1.],
+           [0.]]), 5.0)
+    """
+    if one is other or (isinstance(one, float) and isinstance(other, float) and one == other):
+        return one
+    if isinstance(which, (bool, np.bool_, np.ndarray)):
+        if np.all(which):
+            return one
+        if not np.any(which):
+            return other
+    parts = [
+        select(which, left, right)
+        for (_, left), (_, right) in zip(child_items(one), child_items(other), strict=True)
+    ]
+    if isinstance(one, Record):
+        return type(one).unchecked(*parts)
+    if isinstance(one, tuple):
+        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
+    xp = array_namespace(which, one, other)
+    one, other = xp.asarray(one), xp.asarray(other)
+    chosen = xp.asarray(which).reshape(which.shape + (1,) * (one.ndim - which.ndim))
+    return float_if_scalar(xp.where(chosen, one, other))
 
 
 def types_in(state: object) -> dict[str, type[Any]]:

@@ -8,14 +8,14 @@ from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
 import headstart as hs
-from headstart.transfer.empirical_bayes.ensemble import (
+from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     SHRINKAGES,
     average_prior,
     ensemble_weights,
     initial_ensemble,
     low_rank_likelihoods,
 )
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.scoring import full_prior
 from headstart.transfer.partitions import PartitionList
 

@@ -33,6 +33,7 @@ from typing import Any, Self
 import numpy as np
 
 from headstart import checks
+from headstart.arrays import array_namespace
 from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.model.base import BaseBelief
@@ -287,36 +288,40 @@ def inverse_root(matrix: Array) -> tuple[Array, Array]:
     Where rounding has pushed the smallest eigenvalues of a huge matrix below zero there is no L;
     they are 1 or more, and any other root will do.
     """
+    xp = array_namespace(matrix)
     try:
-        factor = np.linalg.cholesky(matrix)
+        factor = xp.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(matrix)
-        values = np.maximum(values, 1.0)
-        return vectors / np.sqrt(values)[..., None, :], np.log(values).sum(-1)
-    inverse = np.linalg.solve(factor, np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape))
-    diagonal = np.diagonal(factor, axis1=-2, axis2=-1)
-    return inverse.swapaxes(-1, -2), 2.0 * np.log(diagonal).sum(-1)
+        values, vectors = xp.linalg.eigh(matrix)
+        values = xp.maximum(values, 1.0)
+        return vectors / xp.sqrt(values)[..., None, :], xp.log(values).sum(-1)
+    inverse = xp.linalg.solve(factor, xp.broadcast_to(xp.eye(matrix.shape[-1]), matrix.shape))
+    diagonal = xp.diagonal(factor, axis1=-2, axis2=-1)
+    return inverse.swapaxes(-1, -2), 2.0 * xp.log(diagonal).sum(-1)
 
 
 def has_own_noise(prior: Prior) -> Any:
     """Whether a task may have a noise of its own, and its size is known beforehand."""
-    freedom = np.asarray(prior.noise_freedom)
+    xp = array_namespace(prior.noise_freedom)
+    freedom = xp.asarray(prior.noise_freedom)
     return (freedom > 0) & (freedom < ONE_NOISE)
 
 
 def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
-    told = (np.asarray(prior.noise_freedom) == 0) & (np.asarray(square) > 0)
+    xp = array_namespace(square)
+    told = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
     if not told.any():
         return before
-    noise = np.where(told, np.sqrt(square / np.maximum(rounds, 1e-300)), before)
+    noise = xp.where(told, xp.sqrt(square / xp.maximum(rounds, 1e-300)), before)
     return noise if noise.ndim else float(noise)
 
 
 def task_noise(prior: Prior, evidence: Evidence) -> Any:
     """R of a task from the prior's and from its residuals, where it may have its own."""
+    xp = array_namespace(evidence.gram)
     own = has_own_noise(prior)
-    if not np.any(own & (np.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)):
+    if not xp.any(own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)):
         return prior.noise
     root = prior.root
     inner = root.swapaxes(-1, -2) @ evidence.gram @ root
@@ -324,9 +329,9 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
     surprise = (root.swapaxes(-1, -2) @ (evidence.moment - pulled)[..., None])[..., 0]
     raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - pulled)).sum(-1)
     square, freedom = least_squares_residual(inner, surprise, raw, evidence.rounds)
-    many = np.asarray(prior.noise_freedom)
-    variance = (many * np.asarray(prior.noise) ** 2 + square) / (many + freedom)
-    noise = np.where(own & (freedom >= MIN_RESIDUAL_FREEDOM), np.sqrt(variance), prior.noise)
+    many = xp.asarray(prior.noise_freedom)
+    variance = (many * xp.asarray(prior.noise) ** 2 + square) / (many + freedom)
+    noise = xp.where(own & (freedom >= MIN_RESIDUAL_FREEDOM), xp.sqrt(variance), prior.noise)
     return noise if noise.ndim else float(noise)
 
 
@@ -334,21 +339,23 @@ def least_squares_residual(
     gram: Array, moment: Array, squares: Any, rounds: Any
 ) -> tuple[Array, Array]:
     """The residual sum of squares of least squares, and its degrees of freedom k − rank."""
+    xp = array_namespace(gram)
     dim = gram.shape[-1]
-    size = np.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
-    ridge = 1e-9 * np.where(size > 0, size, 1.0) * np.eye(dim)
-    inverse = np.linalg.inv(gram + ridge)
+    size = xp.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
+    ridge = 1e-9 * xp.where(size > 0, size, 1.0) * xp.eye(dim)
+    inverse = xp.linalg.inv(gram + ridge)
     rank = dim - (inverse * ridge).sum((-1, -2))
     fitted = (moment * (inverse @ moment[..., None])[..., 0]).sum(-1)
-    square = np.maximum(squares - fitted, 1e-12 * np.asarray(squares))
-    return np.maximum(square, 0.0), np.maximum(np.asarray(rounds) - rank, 0.0)
+    square = xp.maximum(squares - fitted, 1e-12 * xp.asarray(squares))
+    return xp.maximum(square, 0.0), xp.maximum(xp.asarray(rounds) - rank, 0.0)
 
 
 def nearest_scale(prior: Prior, noise: Any) -> Any:
     """The power of two nearest to R/R₀, where a task may have its own R."""
-    ratio = np.log2(np.asarray(noise) / np.asarray(prior.noise))
-    scale = np.where(has_own_noise(prior), np.exp2(np.rint(ratio)), 1.0)
-    scale = np.array(np.broadcast_to(scale, prior.batch)) if prior.batch else scale
+    xp = array_namespace(prior.root, noise)
+    ratio = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
+    scale = xp.where(has_own_noise(prior), xp.exp2(xp.rint(ratio)), 1.0)
+    scale = xp.array(xp.broadcast_to(scale, prior.batch)) if prior.batch else scale
     return scale if scale.ndim else float(scale)
 
 

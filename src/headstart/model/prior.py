@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace
 from headstart.errors import InputError
 from headstart.model.base import BasePrior
 from headstart.model.information_form import sums_are_accurate
@@ -229,7 +230,8 @@ def symmetric_root(matrix: Array) -> Array:
     array([[2., 0.],
            [0., 3.]])
     """
-    values, vectors = np.linalg.eigh(matrix)
-    scaled = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    xp = array_namespace(matrix)
+    values, vectors = xp.linalg.eigh(matrix)
+    scaled = vectors * xp.sqrt(xp.maximum(values, 0.0))[..., None, :]
     root: Array = scaled @ vectors.swapaxes(-1, -2)
-    return set_read_only(root)
+    return set_read_only(root) if xp is np else root

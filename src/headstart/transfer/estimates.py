@@ -273,14 +273,19 @@ def plug_in_lambda(noise: Any, variance: Any, default: float = 1.0) -> Any:
 
 
 def prior_of(
-    mean: Array, root: Array, noise: Any, bias: Any = math.inf, printed_bias: Any = None
+    mean: Array,
+    root: Array,
+    noise: Any,
+    bias: Any = math.inf,
+    printed_bias: Any = None,
+    noise_freedom: Any = ONE_NOISE,
 ) -> Prior:
     """A prior; its fields are checked if they are NumPy's.
 
     The values of another library's arrays may not be there yet.
     """
     if array_namespace(mean, root) is np:
-        return Prior(mean, root, noise=noise, bias=bias, printed_bias=printed_bias)
+        return Prior(mean, root, noise, bias, printed_bias, noise_freedom)
     fields = {"mean": mean, "root": root, "noise": noise, "bias": bias}
     fields["printed_bias"] = bias if printed_bias is None else printed_bias
-    return Prior.unchecked(**fields, noise_freedom=ONE_NOISE)
+    return Prior.unchecked(**fields, noise_freedom=noise_freedom)

@@ -168,25 +168,26 @@ def task_scale(evidence: Evidence) -> tuple[Any, Any]:
     >>> round(noise, 1), round(lam, 2)  # R = 1, and the mean square of this θ is 6
     (1.0, 0.19)
     """
+    xp = array_namespace(evidence.gram)
     spectrum = Spectrum.of(evidence)
     squares, rounds = (
-        np.asarray(evidence.squares)[..., None],
-        np.asarray(evidence.rounds)[..., None],
+        xp.asarray(evidence.squares)[..., None],
+        xp.asarray(evidence.rounds)[..., None],
     )
     values, moment = spectrum.values[..., None, :], spectrum.moment[..., None, :]
-    size = trace(evidence.gram)[..., None] / np.maximum(rounds, 1e-300)
-    lambdas = LAMBDA_GRID * np.where(size > 0, size, 1.0)
+    size = trace(evidence.gram)[..., None] / xp.maximum(rounds, 1e-300)
+    lambdas = LAMBDA_GRID * xp.where(size > 0, size, 1.0)
     grid = lambdas[..., None]
     left = squares - (moment**2 / (values + grid)).sum(-1)
-    variance = np.maximum(left, 1e-12 * squares) / np.maximum(rounds, 1.0)
-    fit = -0.5 * rounds * np.log(np.maximum(variance, 1e-300)) - 0.5 * np.log1p(values / grid).sum(
+    variance = xp.maximum(left, 1e-12 * squares) / xp.maximum(rounds, 1.0)
+    fit = -0.5 * rounds * xp.log(xp.maximum(variance, 1e-300)) - 0.5 * xp.log1p(values / grid).sum(
         -1
     )
-    best = (fit - 0.5 * np.log10(LAMBDA_GRID) ** 2).argmax(-1)
-    known = np.asarray(evidence.squares) > 0
-    square = np.take_along_axis(variance, best[..., None], -1)[..., 0]
-    noise = np.sqrt(np.where(known, square, 1.0))
-    lam = np.where(known, np.take_along_axis(lambdas, best[..., None], -1)[..., 0], 1.0)
+    best = (fit - 0.5 * xp.log10(LAMBDA_GRID) ** 2).argmax(-1)
+    known = xp.asarray(evidence.squares) > 0
+    square = xp.take_along_axis(variance, best[..., None], -1)[..., 0]
+    noise = xp.sqrt(xp.where(known, square, 1.0))
+    lam = xp.where(known, xp.take_along_axis(lambdas, best[..., None], -1)[..., 0], 1.0)
     return float_if_scalar(noise), float_if_scalar(lam)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.gain import Gain, expected_gain
+from headstart.errors import InputError
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast, forecast
@@ -104,6 +105,12 @@ def evaluate(
         raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
     checks.flag("intercept", intercept)
     checks.flag("standardize", standardize)
+    if logs.columns.schema is not None and logs.columns.schema.identity:
+        raise InputError(
+            "schema must not have identity=True to evaluate: what is known of items at a row "
+            "depends on the rows before it, which an evaluation does not follow; set it to false, "
+            "or make the id a category"
+        )
     checks.fraction("future", future, open_ends=True)
     checks.integer("first", first, 1)
     if splits is not None:

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import float_if_scalar, matvec, trace, transpose
+from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, trace, transpose
 from headstart.model.prior import symmetric_root
-from headstart.records import Array
+from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import (
     Past,
@@ -49,6 +49,7 @@ __all__ = [
     "feature_variances",
     "leave_one_out",
     "scoring_step",
+    "scoring_steps",
 ]
 
 CHUNK_TASKS = 256  # tasks per batch of matrices
@@ -83,12 +84,13 @@ def scoring_step(
     ``even`` say what the regularising tasks are like (:func:`regularisation_target`); ``constant``
     says that the last feature is the intercept.
     """
+    xp = array_namespace(tasks.gram)
     dim = fit.mean.shape[-1]
-    eye = np.eye(dim)
+    eye = xp.eye(dim)
     root = symmetric_root(fit.covariance)
-    inverse = np.linalg.inv(root)
-    known, squared, outer, pull = (np.zeros(fit.covariance.shape) for _ in range(4))
-    total = np.zeros(fit.mean.shape)
+    inverse = xp.linalg.inv(root)
+    known, squared, outer, pull = (xp.zeros(fit.covariance.shape) for _ in range(4))
+    total = xp.zeros(fit.mean.shape)
     found = []
     kept = []
     for at in range(0, len(tasks), CHUNK_TASKS):
@@ -102,8 +104,8 @@ def scoring_step(
         squared = squared + hstack_matrices(weighted) @ transpose(hstack_matrices(k))
         kept.append((k, weighted, z, weight))
     # Tasks long past count as if they had been observed whole.
-    count = np.asarray(past.count)[..., None, None]
-    gone = past.first - np.asarray(past.count)[..., None] * fit.mean
+    count = xp.asarray(past.count)[..., None, None]
+    gone = past.first - xp.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
     total = total + matvec(inverse, gone)
     own, shift = mean_step(fit, root, known, total)
@@ -126,9 +128,9 @@ def scoring_step(
     )
     variance, freedom = fit.noise_variance, fit.freedom
     if noise:
-        variance = float_if_scalar(np.full(fit.mean.shape[:-1], noise**2))
+        variance = float_if_scalar(xp.full(fit.mean.shape[:-1], noise**2))
     elif found:
-        square, free = (np.concatenate(parts, -1) for parts in zip(*found, strict=True))
+        square, free = (xp.concatenate(parts, -1) for parts in zip(*found, strict=True))
         usable = usable_residuals(tasks, square, free, constant, fit.noise_variance)
         gone_noise = (past.count, past.precision, past.logs)
         typical = typical_square(fit, tasks)
@@ -137,6 +139,20 @@ def scoring_step(
         tasks = tasks.replace(noise_variance=own_variance)
     covariance = covariance_step(sums, strength)
     return Fit.unchecked(mean, covariance, root @ own @ root, variance, freedom), sums, tasks
+
+
+def scoring_steps(
+    steps: Any, fit: Fit, tasks: Tasks, *given: Any, **options: Any
+) -> tuple[Fit, StepSums, Tasks]:
+    """Several of :func:`scoring_step`: a number of steps, or one for each batch element."""
+    xp = array_namespace(tasks.gram)
+
+    def step(at: Any, before: tuple[Fit, StepSums, Tasks]) -> Any:
+        return select(at < steps, scoring_step(before[0], before[2], *given, **options), before)
+
+    none = StepSums(*[xp.zeros_like(fit.covariance)] * len(StepSums._fields))
+    found: tuple[Fit, StepSums, Tasks] = repeat(xp, xp.max(steps), step, (fit, none, tasks))
+    return found
 
 
 def regularisation_target(
@@ -148,28 +164,34 @@ def regularisation_target(
     ``even``, they come to vary along each feature as the tasks do, once some tasks have shown it:
     where all features are in units of their own, that need not be the same.
     """
+    xp = array_namespace(root)
     target = feature_variances(fit, root, known, size, even)
-    return np.asarray(inverse @ (target[..., None] * inverse))
+    found: Array = xp.asarray(inverse @ (target[..., None] * inverse))
+    return found
 
 
 def feature_variances(
     fit: Fit, root: Array, known: Array, size: Any = None, even: bool = True
 ) -> Array:
     """How much the regularising tasks vary along each feature."""
-    variance = np.diagonal(fit.covariance, axis1=-2, axis2=-1)
-    target = np.asarray(variance.mean(-1) if size is None else size)[..., None]
+    xp = array_namespace(root)
+    variance = xp.diagonal(fit.covariance, axis1=-2, axis2=-1)
+    target = xp.asarray(variance.mean(-1) if size is None else size)[..., None]
     if even:
-        return np.asarray(target * np.ones_like(variance))
-    tasks = np.diagonal(root @ known @ root, axis1=-2, axis2=-1) / variance
+        same: Array = target * xp.ones_like(variance)
+        return same
+    tasks = xp.diagonal(root @ known @ root, axis1=-2, axis2=-1) / variance
     share = tasks / (tasks + EVEN_TASKS)
-    return np.asarray(np.exp(share * np.log(variance) + (1.0 - share) * np.log(target)))
+    found: Array = xp.asarray(xp.exp(share * xp.log(variance) + (1.0 - share) * xp.log(target)))
+    return found
 
 
 def typical_square(fit: Fit, tasks: Tasks) -> Array:
     """The mean square reward, tasks counting by how precise they are: an odd one counts little."""
+    xp = array_namespace(tasks.gram)
     share = tasks.weight / noise_variances(fit, tasks)
     rounds = (share * tasks.rounds).sum(-1)
-    energy: Array = (share * tasks.squares).sum(-1) / np.maximum(rounds, 1e-300)
+    energy: Array = (share * tasks.squares).sum(-1) / xp.maximum(rounds, 1e-300)
     return energy
 
 
@@ -179,43 +201,46 @@ def mean_step(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     Generalised least squares, then shrunk by as much as it is uncertain. (A direction that no task
     has shown has no say in how large the mean is.)
     """
+    xp = array_namespace(root)
     dim = root.shape[-1]
-    raw = np.linalg.inv(known + 0.1 * np.eye(dim))
-    seen = np.maximum(trace(raw @ known), 1.0)
+    raw = xp.linalg.inv(known + 0.1 * xp.eye(dim))
+    seen = xp.maximum(trace(raw @ known), 1.0)
     centre = fit.mean + matvec(root @ raw, total)
     doubt = trace(root @ raw @ known @ raw @ root) / seen
     square = (centre**2).sum(-1) / seen
-    tau = np.maximum(square - doubt, doubt * np.sqrt(2.0 / dim))
+    tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
     spread = root @ root
-    tau = np.maximum(tau, np.maximum(1e-30 * trace(spread), 1e-300))[..., None]
-    own = np.linalg.inv(known + spread / tau[..., None])
+    tau = xp.maximum(tau, xp.maximum(1e-30 * trace(spread), 1e-300))[..., None]
+    own = xp.linalg.inv(known + spread / tau[..., None])
     return own, matvec(own, total - matvec(root, fit.mean) / tau)
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:
     """Σ after a step from a pass, with so many regularising tasks."""
-    many = np.asarray(strength)[..., None, None]
+    xp = array_namespace(sums.root)
+    many = xp.asarray(strength)[..., None, None]
     # The regularising tasks are no likelier the smaller Σ gets: their curvature is that of target.
     curvature = sums.known_squared + many * sums.target
     return fisher_step(
-        sums.root, curvature, sums.excess + many * (sums.target - np.eye(sums.root.shape[-1]))
+        sums.root, curvature, sums.excess + many * (sums.target - xp.eye(sums.root.shape[-1]))
     )
 
 
 def fisher_step(root: Array, curvature: Array, excess: Array) -> Array:
     """Σ = F (I + D^-½ X D^-½) F from its root F, the curvature D and the gradient X."""
-    eye = np.eye(root.shape[-1])
-    values, vectors = np.linalg.eigh(curvature)
-    whiten = (vectors / np.sqrt(np.maximum(values, 1e-300))[..., None, :]) @ transpose(vectors)
+    xp = array_namespace(root)
+    eye = xp.eye(root.shape[-1])
+    values, vectors = xp.linalg.eigh(curvature)
+    whiten = (vectors / xp.sqrt(xp.maximum(values, 1e-300))[..., None, :]) @ transpose(vectors)
     change = whiten @ excess @ whiten
-    values, vectors = np.linalg.eigh((change + transpose(change)) / 2)
-    factor = 1.0 + np.clip(values, 0.0, MAX_GROWTH)
-    factor = factor / (1.0 - np.minimum(values, 0.0))
-    half = root @ (vectors * np.sqrt(factor)[..., None, :])
+    values, vectors = xp.linalg.eigh((change + transpose(change)) / 2)
+    factor = 1.0 + xp.clip(values, 0.0, MAX_GROWTH)
+    factor = factor / (1.0 - xp.minimum(values, 0.0))
+    half = root @ (vectors * xp.sqrt(factor)[..., None, :])
     sigma: Array = half @ transpose(half)
     # No direction is ever quite certain, or nothing could change it again.
     least = 1e-12 * trace(sigma) / len(eye)
-    sigma = sigma + np.maximum(least, 1e-300)[..., None, None] * eye
+    sigma = sigma + xp.maximum(least, 1e-300)[..., None, None] * eye
     return sigma
 
 
@@ -246,5 +271,7 @@ def leave_one_out(
 
 def hstack_matrices(matrices: Array) -> Array:
     """(..., n, d, d) → (..., d, n·d), so that a sum of products is one product."""
-    moved = np.moveaxis(matrices, -3, -2)
-    return moved.reshape(*moved.shape[:-2], moved.shape[-2] * moved.shape[-1])
+    xp = array_namespace(matrices)
+    moved = xp.moveaxis(matrices, -3, -2)
+    found: Array = moved.reshape(*moved.shape[:-2], moved.shape[-2] * moved.shape[-1])
+    return found

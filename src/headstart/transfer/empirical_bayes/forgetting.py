@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headstart.arrays import float_if_scalar
+from headstart.arrays import array_namespace, float_if_scalar
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
 if TYPE_CHECKING:
@@ -19,25 +19,26 @@ CUSUM_LIMIT = 60.0  # evidence, in nats, that tasks are no longer like those bef
 
 def forget(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBayesState:
     """Older tasks count less, or not at all if the latest ones contradict them."""
-    length = np.asarray(state.cusum_length)
-    changed = np.asarray((state.cusum < -CUSUM_LIMIT) & (length >= 3))
+    xp = array_namespace(state.scores)
+    length = xp.asarray(state.cusum_length)
+    changed = xp.asarray((state.cusum < -CUSUM_LIMIT) & (length >= 3))
     fade = (
         1.0 if isinstance(transfer.decay_tasks, str) else float(np.exp(-1.0 / transfer.decay_tasks))
     )
-    if fade == 1.0 and not changed.any():
+    if fade == 1.0 and xp is np and not changed.any():
         return state
     age = np.arange(len(state.tasks))[::-1]
     recent = age < length[..., None] - 1.0  # the newest is not among them yet
-    keep = np.where(changed[..., None] & ~recent, 0.0, fade)
+    keep = xp.where(changed[..., None] & ~recent, 0.0, fade)
     dim = state.fit.mean.shape[-1]
     fresh = transfer.init(dim, state.known_noise or None, np.shape(state.cusum))
     return state.replace(
         tasks=state.tasks.replace(weight=state.tasks.weight * keep),
-        past=state.past.discount(float_if_scalar(np.where(changed, 0.0, fade))),
-        scores=np.where(changed[..., None], fresh.scores, state.scores),
-        ensemble=np.where(changed[..., None], fresh.ensemble, state.ensemble),
-        ready=float_if_scalar(np.where(changed, 0.0, state.ready)),
-        cusum=float_if_scalar(np.where(changed, 0.0, state.cusum)),
-        cusum_length=float_if_scalar(np.where(changed, 0.0, length)),
-        fitted_count=0.0 if changed.any() else state.fitted_count,
+        past=state.past.discount(float_if_scalar(xp.where(changed, 0.0, fade))),
+        scores=xp.where(changed[..., None], fresh.scores, state.scores),
+        ensemble=xp.where(changed[..., None], fresh.ensemble, state.ensemble),
+        ready=float_if_scalar(xp.where(changed, 0.0, state.ready)),
+        cusum=float_if_scalar(xp.where(changed, 0.0, state.cusum)),
+        cusum_length=float_if_scalar(xp.where(changed, 0.0, length)),
+        fitted_count=float_if_scalar(xp.where(changed, 0.0, state.fitted_count)),
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headstart.arrays import array_namespace
 from headstart.records import Array
 
 __all__ = ["digamma", "log_gamma"]
@@ -24,14 +25,15 @@ def log_gamma(x: Any) -> Array:
     >>> np.exp(log_gamma(np.array([0.5, 1.0, 5.0]))).round(12)
     array([ 1.77245385,  1.        , 24.        ])
     """
-    x = np.asarray(x, dtype=float)
+    xp = array_namespace(x)
+    x = xp.asarray(x, dtype=float)
     product, y = x, x + SHIFT
     for step in range(1, SHIFT):
         product = product * (x + step)
     z = 1.0 / (y * y)
     tail = 1 / 1260 - z * (1 / 1680 - z * (1 / 1188 - z * (691 / 360360)))
     series = 1 / 12 - z * (1 / 360 - z * tail)
-    found: Array = (y - 0.5) * np.log(y) - y + HALF_LOG + series / y - np.log(product)
+    found: Array = (y - 0.5) * xp.log(y) - y + HALF_LOG + series / y - xp.log(product)
     return found
 
 
@@ -41,14 +43,15 @@ def digamma(x: Any) -> Array:
     >>> digamma(np.array([1.0])).round(12)
     array([-0.57721566])
     """
-    x = np.asarray(x, dtype=float)
+    xp = array_namespace(x)
+    x = xp.asarray(x, dtype=float)
     y = x + SHIFT
     z = 1.0 / (y * y)
     series = z * (
         1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * (691 / 32760)))))
     )
     below = sum(1.0 / (x + step) for step in range(SHIFT))
-    found: Array = np.log(y) - 0.5 / y - series - below
+    found: Array = xp.log(y) - 0.5 / y - series - below
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.arrays import matvec, transpose
+from headstart.arrays import array_namespace, matvec, transpose
 from headstart.model.evidence import Evidence
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
@@ -51,22 +51,25 @@ def gaussian_gain(inner: Array, surprise: Array) -> Array:
     One factor L Lᵀ of I + S with v as one row more (its length 1, so that 2 on the diagonal is
     enough): that row of the factor is L⁻¹ v.
     """
+    xp = array_namespace(inner)
     dim = inner.shape[-1]
-    length = np.sqrt((surprise**2).sum(-1, keepdims=True))
-    more = np.empty((*inner.shape[:-2], dim + 1, dim + 1))
-    more[..., :dim, :dim] = inner + np.eye(dim)
-    more[..., dim, :dim] = surprise / np.where(length > 0, length, 1.0)
-    more[..., dim, dim] = 2.0
+    length = xp.sqrt((surprise**2).sum(-1, keepdims=True))
+    row = surprise / xp.where(length > 0, length, 1.0)
+    corner = xp.concatenate([row, xp.full((*row.shape[:-1], 1), 2.0)], -1)
+    more = xp.concatenate([inner + np.eye(dim), row[..., None]], -1)
+    more = xp.concatenate([more, corner[..., None, :]], -2)
     try:
-        lower = np.linalg.cholesky(more)  # reads the lower triangle alone
+        lower = xp.linalg.cholesky(more)
     except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
-        values, vectors = np.linalg.eigh(inner)
-        values = 1.0 + np.maximum(values, 0.0)
+        values, vectors = xp.linalg.eigh(inner)
+        values = 1.0 + xp.maximum(values, 0.0)
         square = (matvec(transpose(vectors), surprise) ** 2 / values).sum(-1)
-        return np.asarray(square - np.log(values).sum(-1))
+        gain: Array = square - xp.log(values).sum(-1)
+        return gain
     square = (lower[..., dim, :dim] ** 2).sum(-1) * length[..., 0] ** 2
-    diagonal = np.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
-    return np.asarray(square - 2.0 * np.log(diagonal).sum(-1))
+    diagonal = xp.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
+    gain = square - 2.0 * xp.log(diagonal).sum(-1)
+    return gain
 
 
 def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
@@ -81,7 +84,8 @@ def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidenc
 
     ``covariance`` may have one axis more than ``mean``: several priors with the same mean.
     """
-    variance = np.asarray(noise)
+    xp = array_namespace(evidence.gram)
+    variance = xp.asarray(noise)
     pulled = matvec(evidence.gram, mean)
     surprise = (evidence.moment - pulled) / variance[..., None]
     offset = (mean * (evidence.moment + (evidence.moment - pulled))).sum(-1) / (2.0 * variance)
@@ -89,15 +93,15 @@ def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidenc
     if covariance.ndim > gram.ndim:
         gram, surprise, offset = gram[..., None, :, :], surprise[..., None, :], offset[..., None]
     try:
-        half = np.linalg.cholesky(covariance)
-        lower = np.linalg.cholesky(np.eye(covariance.shape[-1]) + transpose(half) @ gram @ half)
-        u = np.linalg.solve(lower, matvec(transpose(half), surprise)[..., None])[..., 0]
-        log_det = np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+        half = xp.linalg.cholesky(covariance)
+        lower = xp.linalg.cholesky(xp.eye(covariance.shape[-1]) + transpose(half) @ gram @ half)
+        u = xp.linalg.solve(lower, matvec(transpose(half), surprise)[..., None])[..., 0]
+        log_det = xp.log(xp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
     except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
         half = symmetric_root(covariance)
-        values, vectors = np.linalg.eigh(half @ gram @ half)
-        values = 1.0 + np.maximum(values, 0.0)
-        u = matvec(transpose(vectors), matvec(half, surprise)) / np.sqrt(values)
-        log_det = 0.5 * np.log(values).sum(-1)
+        values, vectors = xp.linalg.eigh(half @ gram @ half)
+        values = 1.0 + xp.maximum(values, 0.0)
+        u = matvec(transpose(vectors), matvec(half, surprise)) / xp.sqrt(values)
+        log_det = 0.5 * xp.log(values).sum(-1)
     gain: Array = offset + 0.5 * (u**2).sum(-1) - log_det
     return gain

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.low_rank import LowRank, start_low_rank
-from headstart.transfer.empirical_bayes.low_rank_passes import (
+from headstart.transfer.empirical_bayes.low_rank.passes import (
     low_rank_step,
     low_rank_totals,
     pass_over,
 )
-from headstart.transfer.empirical_bayes.low_rank_update import (
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
+from headstart.transfer.empirical_bayes.low_rank.update import (
     FRESH_ROUNDS,
-    FRESH_SWEEPS,
+    SWEEPS,
     safe_fit,
 )
 from headstart.transfer.empirical_bayes.passes import (
@@ -112,7 +112,7 @@ def fit_low_rank_partitions(
     first = Tasks.from_batch(Evidence.unpack(rows, dim))
     first = first.replace(noise_variance=own_noise(fit, first))
     low = start_low_rank(fit, float(len(first)))
-    low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, FRESH_SWEEPS)
+    low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS)
     if not low.active.any():
         return low, start.ensemble
     low = low.replace(information=low.information * (count / len(first)))

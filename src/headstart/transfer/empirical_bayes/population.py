@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import congruence, float_if_scalar, matvec, stable_argsort, trace
+from headstart.arrays import (
+    apply_if,
+    array_namespace,
+    congruence,
+    float_if_scalar,
+    matvec,
+    stable_argsort,
+    trace,
+)
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE
-from headstart.records import Array, Record
+from headstart.records import Array, Record, select
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.noise import task_scale
 
-__all__ = ["Fit"]
+__all__ = ["Fit", "begin_fit"]
 
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
 INITIAL_FREEDOM = 128.0  # how alike the tasks' noise is taken to be before there are tasks
@@ -39,9 +47,10 @@ class Fit(Record):
     @classmethod
     def isotropic(cls, mean: Array, variance: Any, noise_variance: Any) -> Fit:
         """The same variance everywhere."""
-        covariance = np.asarray(variance)[..., None, None] * np.eye(mean.shape[-1])
-        freedom = float_if_scalar(np.full(mean.shape[:-1], INITIAL_FREEDOM))
-        return cls.unchecked(mean, covariance, np.zeros_like(covariance), noise_variance, freedom)
+        xp = array_namespace(mean, variance)
+        covariance = xp.asarray(variance)[..., None, None] * xp.eye(mean.shape[-1])
+        freedom = float_if_scalar(xp.full(mean.shape[:-1], INITIAL_FREEDOM))
+        return cls.unchecked(mean, covariance, xp.zeros_like(covariance), noise_variance, freedom)
 
     @classmethod
     def initial(cls, tasks: Tasks, known_noise: float) -> tuple[Fit, npt.NDArray[np.bool_]]:
@@ -50,44 +59,35 @@ class Fit(Record):
         Half of their mean square is taken to be the mean's, half the spread's. Tasks whose rewards
         are all zero tell no scale, however many they are.
         """
+        xp = array_namespace(tasks.gram)
         telling = (tasks.squares > 0) & (tasks.weight > 0)
         few = tasks.take(stable_argsort(~telling)[..., :INITIAL_FIT_TASKS])
         noise, lam = task_scale(
             Evidence.unchecked(few.gram, few.moment, few.rounds, few.squares, None)
         )
         counts = (few.squares > 0) & (few.weight > 0)
-        share = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
-        variance = np.exp((share * np.log(np.asarray(noise) ** 2)).sum(-1))
-        spread = np.exp((share * np.log(np.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
+        share = counts / xp.maximum(counts.sum(-1, keepdims=True), 1)
+        variance = xp.exp((share * xp.log(xp.asarray(noise) ** 2)).sum(-1))
+        spread = xp.exp((share * xp.log(xp.asarray(noise) ** 2 / lam)).sum(-1)) / 2.0
         if known_noise:
-            variance = known_noise**2 * np.ones_like(spread)
-        mean = np.zeros_like(few.moment[..., 0, :])
+            variance = known_noise**2 * xp.ones_like(spread)
+        mean = xp.zeros_like(few.moment[..., 0, :])
         fit = cls.isotropic(mean, float_if_scalar(spread), float_if_scalar(variance))
-        return fit, np.asarray(counts.any(-1))
+        return fit, xp.asarray(counts.any(-1))
 
     @property
     def mean_square(self) -> Array:
         """s², the mean square of θ per dimension."""
-        total = np.asarray(trace(self.covariance) + (self.mean**2).sum(-1))
+        xp = array_namespace(self.mean)
+        total = xp.asarray(trace(self.covariance) + (self.mean**2).sum(-1))
         square: Array = total / self.mean.shape[-1]
         return square
 
     def size_only(self) -> tuple[Array, Array]:
         """The mean and the covariance of a prior that knows only the size of θ: 0 and s² I."""
-        eye = np.eye(self.mean.shape[-1])
-        return np.zeros_like(self.mean), self.mean_square[..., None, None] * eye
-
-    def where(self, which: npt.NDArray[np.bool_], other: Fit) -> Fit:
-        """Itself or the other, per batch element."""
-        if which.all():
-            return self
-        return Fit.unchecked(
-            np.where(which[..., None], self.mean, other.mean),
-            np.where(which[..., None, None], self.covariance, other.covariance),
-            np.where(which[..., None, None], self.error, other.error),
-            float_if_scalar(np.where(which, self.noise_variance, other.noise_variance)),
-            float_if_scalar(np.where(which, self.freedom, other.freedom)),
-        )
+        xp = array_namespace(self.mean)
+        eye = xp.eye(self.mean.shape[-1])
+        return xp.zeros_like(self.mean), self.mean_square[..., None, None] * eye
 
     def repeat(self, number: int) -> Fit:
         """The same population so many times, along a new first axis."""
@@ -108,3 +108,19 @@ class Fit(Record):
         scale = np.sqrt(spread[..., :, None] * spread[..., None, :])
         wider = np.abs(other.covariance - self.covariance) > share * scale
         return bool(wider.any() or ((other.mean - self.mean) ** 2 > share**2 * spread).any())
+
+
+def begin_fit(fit: Fit, ready: Any, tasks: Tasks, known_noise: float) -> tuple[Fit, Any]:
+    """The fit with a first guess from tasks where it is not ``ready``, and where it is now."""
+    xp = array_namespace(fit.mean)
+    begun = xp.asarray(ready) > 0
+
+    def begin(before: tuple[Fit, Any]) -> tuple[Fit, Any]:
+        fresh, known = Fit.initial(tasks, known_noise)
+        now = float_if_scalar(xp.where(begun | known, 1.0, 0.0))
+        return select(begun, before[0], fresh), now
+
+    if not len(tasks):
+        return fit, ready
+    found: tuple[Fit, Any] = apply_if(xp, ~begun.all(), begin, (fit, ready))
+    return found

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, trace, transpose
 from headstart.model.information_form import (
     MAX_INFORMATION,
     InformationPosterior,
@@ -38,34 +38,40 @@ NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
 def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     """K_i and z_i of every task."""
+    xp = array_namespace(tasks.gram)
     variance = noise_variances(fit, tasks)[..., None]
     around = root[..., None, :, :]
     inner = around @ (tasks.gram / variance[..., None]) @ around
     huge = loses_digits(inner)
-    if huge.any():
-        inner = np.where(huge[..., None, None], 0.0, inner)
-    left = np.linalg.inv(np.eye(root.shape[-1]) + inner)
+    some = xp is not np or huge.any()
+    if some:
+        inner = xp.where(huge[..., None, None], 0.0, inner)
+    left = xp.linalg.inv(xp.eye(root.shape[-1]) + inner)
     surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
-    if huge.any():  # unless its posterior is found below, such a task tells nothing
-        surprise = np.where(huge[..., None], 0.0, surprise)
+    if some:  # unless its posterior is found below, such a task tells nothing
+        surprise = xp.where(huge[..., None], 0.0, surprise)
     z = matvec(left, matvec(around, surprise))
     for at, graded in graded_posteriors(fit, root, tasks, huge):
-        whiten = np.linalg.inv(root[at[:-1]])
-        half = np.sqrt(variance[at][0]) * (whiten @ graded.root)
+        whiten = xp.linalg.inv(root[at[:-1]])
+        half = xp.sqrt(variance[at][0]) * (whiten @ graded.root)
         left[at], z[at] = half @ half.T, whiten @ (graded.mean - fit.mean[at[:-1]])
-    return np.eye(root.shape[-1]) - left, z
+    return xp.eye(root.shape[-1]) - left, z
 
 
 def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
     """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
-    return np.asarray(np.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > MAX_INFORMATION)
+    xp = array_namespace(inner)
+    found: npt.NDArray[np.bool_] = xp.asarray(
+        xp.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > MAX_INFORMATION
+    )
+    return found
 
 
 def graded_posteriors(
     fit: Fit, root: Array, tasks: Tasks, huge: npt.NDArray[np.bool_]
 ) -> Iterator[tuple[tuple[int, ...], InformationPosterior]]:
     """The posteriors of such tasks."""
-    if not huge.any():
+    if array_namespace(huge) is not np or not huge.any():
         return
     shape = huge.shape
     variance = np.broadcast_to(noise_variances(fit, tasks), shape)
@@ -85,8 +91,10 @@ def graded_posteriors(
 
 def noise_variances(fit: Fit, tasks: Tasks) -> Array:
     """R_i² of every task: its own, or the population's where it has not been estimated."""
-    own, population = tasks.noise_variance, np.asarray(fit.noise_variance)[..., None]
-    return np.where(own > 0, own, population)
+    xp = array_namespace(tasks.gram)
+    own, population = tasks.noise_variance, xp.asarray(fit.noise_variance)[..., None]
+    found: Array = xp.where(own > 0, own, population)
+    return found
 
 
 class TaskPosteriors(NamedTuple):
@@ -104,11 +112,12 @@ class TaskPosteriors(NamedTuple):
 
 def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
     """The posteriors of tasks under a population with this root of Σ."""
+    xp = array_namespace(tasks.gram)
     known, z = posteriors(fit, root, tasks)
     mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
     fitted = (mean * (2.0 * tasks.moment - matvec(tasks.gram, mean))).sum(-1)
-    square = np.maximum(tasks.squares - fitted, 0.0)
-    freedom = np.maximum(tasks.rounds - trace(known), 0.0)
+    square = xp.maximum(tasks.squares - fitted, 0.0)
+    freedom = xp.maximum(tasks.rounds - trace(known), 0.0)
     return TaskPosteriors(known, z, mean, square, freedom)
 
 
@@ -147,11 +156,12 @@ class Past(Record):
 
     def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0, constant: bool = False) -> Past:
         """Replace tasks by their posteriors under a fit (or take them out again)."""
+        xp = array_namespace(tasks.gram)
         root = symmetric_root(fit.covariance)
         known, _, mean, square, freedom = task_posteriors(fit, root, tasks)
         weight = sign * tasks.weight
-        left = np.eye(known.shape[-1]) - known
-        spread = root @ np.einsum("...n,...nij->...ij", weight, left) @ root
+        left = xp.eye(known.shape[-1]) - known
+        spread = root @ xp.einsum("...n,...nij->...ij", weight, left) @ root
         found = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
         precision, logs = expected_precision_and_log(fit.noise_variance, fit.freedom, found)
         return Past.unchecked(
@@ -164,7 +174,8 @@ class Past(Record):
 
     def discount(self, factor: Any) -> Past:
         """The same, counting less."""
-        share = np.asarray(factor)
+        xp = array_namespace(self.first)
+        share = xp.asarray(factor)
         return Past.unchecked(
             float_if_scalar(self.count * share),
             self.first * share[..., None],

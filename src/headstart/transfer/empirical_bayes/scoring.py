@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import float_if_scalar, trace
+from headstart.arrays import array_namespace, float_if_scalar, trace
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.ensemble import (
+from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
+from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     MAX_SCORE_TASKS,
     MIN_SCORE_TASKS,
     MIN_TASKS,
@@ -19,9 +21,7 @@ from headstart.transfer.empirical_bayes.ensemble import (
     initial_ensemble,
     low_rank_likelihoods,
 )
-from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
-from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import estimate_task_noise, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
@@ -56,14 +56,16 @@ def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
     With very many features every one of them would take seconds. There more regularising tasks are
     mixed in by their share, and fewer are not tried.
     """
+    xp = array_namespace(sums.root)
     dim = sums.root.shape[-1]
     many = dim * STRENGTHS
     if dim <= WIDE_DIM:
-        return np.stack([covariance_step(sums, each * np.ones_like(strength)) for each in many], -3)
-    count = np.asarray(trace(sums.known) / dim)[..., None] + 1.0
-    now = np.asarray(strength)[..., None]
-    share = np.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
-    even = np.asarray(trace(fit.covariance) / dim)[..., None, None, None] * np.eye(dim)
+        each = StepSums(*(part[..., None, :, :] for part in sums))
+        return covariance_step(each, many * xp.ones_like(xp.asarray(strength))[..., None])
+    count = xp.asarray(trace(sums.known) / dim)[..., None] + 1.0
+    now = xp.asarray(strength)[..., None]
+    share = xp.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
+    even = xp.asarray(trace(fit.covariance) / dim)[..., None, None, None] * xp.eye(dim)
     tried: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
     return tried
 
@@ -75,45 +77,54 @@ def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) 
 
 def prefers_size_only(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
     """Whether the prior that knows only a size has predicted recent tasks best."""
-    better = np.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
-    return np.asarray(better & (np.asarray(state.ready) > 0))
+    xp = array_namespace(state.scores)
+    better = xp.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
+    found: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
+    return found
 
 
-def score_task(state: EmpiricalBayesState, task: Tasks, weight: float) -> EmpiricalBayesState:
-    """Score every candidate's prediction of a task that is new to it, in the state's units."""
+def score_task(
+    state: EmpiricalBayesState, task: Tasks, weight: float, low_rank: bool = True
+) -> EmpiricalBayesState:
+    """Score every candidate's prediction of a task that is new to it, in the state's units.
+
+    Without ``low_rank`` there are no such candidates.
+    """
+    xp = array_namespace(state.scores)
     if state.pending_readds > 0:
         return state.replace(pending_readds=state.pending_readds - 1.0)
     fit, evidence = state.fit, task.task(0)
     own = task.noise_variance[..., 0]
-    variance = np.where(own > 0, own, fit.noise_variance)
-    counts = (np.asarray(state.ready) > 0) * (np.asarray(evidence.rounds) > 0) * weight
+    variance = xp.where(own > 0, own, fit.noise_variance)
+    counts = (xp.asarray(state.ready) > 0) * (xp.asarray(evidence.rounds) > 0) * weight
     # A task with a context far out of all others' range says nothing of how well it was predicted.
     spread = trace(fit.covariance + fit.error)[..., None]
-    diagonal = np.diagonal(evidence.gram, axis1=-2, axis2=-1)
-    reach = diagonal / np.asarray(variance)[..., None] * spread
+    diagonal = xp.diagonal(evidence.gram, axis1=-2, axis2=-1)
+    reach = diagonal / xp.asarray(variance)[..., None] * spread
     counts = counts * (reach.max(-1) <= MAX_INFORMATION)
-    if not counts.any():
+    if xp is np and not counts.any():
         return state
     before = state
     informed = log_likelihood(
         fit.mean, state.candidates + fit.error[..., None, :, :], variance, evidence
     )
     alone = log_likelihood(*fit.size_only(), variance, evidence)
-    latest = np.concatenate([informed, np.asarray(alone)[..., None]], -1)
+    latest = xp.concatenate([informed, xp.asarray(alone)[..., None]], -1)
     latest = clip_scores(latest, latest.max(-1, keepdims=True))
     new = SCORE_DECAY**weight * state.scores + counts[..., None] * latest
     new = new - new.max(-1, keepdims=True)
     used = mean_strength(state.scores[..., :-1], STRENGTHS)
-    nearest = np.abs(np.log(STRENGTHS) - np.log(used)[..., None]).argmin(-1)
-    gain = np.take_along_axis(informed, nearest[..., None], -1)[..., 0] - alone
-    cusum = np.minimum(state.cusum + counts * np.maximum(gain, -MAX_SCORE_DEFICIT), 0.0)
-    length = np.where(cusum < 0, np.asarray(state.cusum_length) + (counts > 0), 0.0)
+    nearest = xp.abs(xp.log(STRENGTHS) - xp.log(used)[..., None]).argmin(-1)
+    gain = xp.take_along_axis(informed, nearest[..., None], -1)[..., 0] - alone
+    cusum = xp.minimum(state.cusum + counts * xp.maximum(gain, -MAX_SCORE_DEFICIT), 0.0)
+    length = xp.where(cusum < 0, xp.asarray(state.cusum_length) + (counts > 0), 0.0)
     state = state.replace(
-        scores=np.where(counts[..., None] > 0, new, state.scores),
+        scores=xp.where(counts[..., None] > 0, new, state.scores),
         cusum=float_if_scalar(cusum),
         cusum_length=float_if_scalar(length),
     )
-    if not state.restarted_count:
+    fitted = xp.asarray(state.restarted_count) > 0
+    if not low_rank or (xp is np and not fitted.any()):
         return state.replace(support=float_if_scalar(state.support + counts * gain))
     return score_ensemble(before, state, variance, evidence, counts, gain + alone, alone)
 
@@ -132,27 +143,30 @@ def score_ensemble(
     ``informed`` and ``alone`` are the log-likelihoods of the full covariance and of the prior that
     knows only the tasks' size; the support is that of the average.
     """
+    xp = array_namespace(state.scores)
     count, weights = before.counting_tasks, before.ensemble_weights
-    full = np.asarray(log_likelihood(*full_prior(before), variance, evidence))
+    full = xp.asarray(log_likelihood(*full_prior(before), variance, evidence))
     others = low_rank_likelihoods(before.low_rank, count, variance, evidence)
-    best = np.maximum(informed, others.max(-1))[..., None]
-    shares = np.exp(np.concatenate([informed[..., None], others], -1) - best)
-    learned = best[..., 0] + np.log(np.maximum((weights * shares).sum(-1), 1e-300))
-    latest = np.concatenate([full[..., None], others], -1)
-    scored = (counts > 0) & (np.asarray(count) >= MIN_TASKS)
+    best = xp.maximum(informed, others.max(-1))[..., None]
+    shares = xp.exp(xp.concatenate([informed[..., None], others], -1) - best)
+    learned = best[..., 0] + xp.log(xp.maximum((weights * shares).sum(-1), 1e-300))
+    latest = xp.concatenate([full[..., None], others], -1)
+    fitted = xp.asarray(state.restarted_count) > 0
+    scored = (counts > 0) & (xp.asarray(count) >= MIN_TASKS) & fitted
     ensemble = add_ensemble_scores(before.ensemble, latest, counts, count)
     return state.replace(
-        ensemble=np.where(scored[..., None], ensemble, before.ensemble),
+        ensemble=xp.where(scored[..., None], ensemble, before.ensemble),
         support=float_if_scalar(before.support + counts * (learned - alone)),
     )
 
 
 def full_prior(state: EmpiricalBayesState) -> tuple[Array, Array]:
     """N(μ, Σ), what μ is uncertain by included; or N(0, s² I) where that has predicted better."""
+    xp = array_namespace(state.fit.mean)
     fit, size_only = state.fit, prefers_size_only(state)
     zero, size = fit.size_only()
-    mean = np.where(size_only[..., None], zero, fit.mean)
-    return mean, np.where(size_only[..., None, None], size, fit.covariance + fit.error)
+    mean = xp.where(size_only[..., None], zero, fit.mean)
+    return mean, xp.where(size_only[..., None, None], size, fit.covariance + fit.error)
 
 
 def score_held_out(
@@ -198,7 +212,7 @@ def rescore_ensemble(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Ar
     are of predictions by other fits, and of that task.
     """
     scores, dim = initial_ensemble(np.shape(state.ready)), state.fit.mean.shape[-1]
-    if not state.restarted_count:
+    if not np.any(state.restarted_count):
         return scores
     local = state.units.convert_tasks(state.tasks)
     variances = noise_variances(state.fit, local)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from headstart.arrays import array_namespace
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.ensemble import ensemble_weights
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.ensemble import ensemble_weights
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -56,7 +57,7 @@ class EmpiricalBayesState(Record):
         were scored before.
     low_rank, ensemble
         The low-rank population, and the recent log-likelihoods of new tasks under the fit and the
-        low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.ensemble`).
+        low-rank candidates (:mod:`~headstart.transfer.empirical_bayes.low_rank.ensemble`).
     restarted_count
         How many tasks there were when the low-rank population was last fitted from nothing; 0
         where it never was.
@@ -73,27 +74,29 @@ class EmpiricalBayesState(Record):
     support: Any
     cusum: Any
     cusum_length: Any
-    task_count: float
-    fitted_count: float
+    task_count: Any
+    fitted_count: Any
     ready: Any
     known_squared: Array
     pending_readds: float
     low_rank: LowRank
     ensemble: Array
-    restarted_count: float
+    restarted_count: Any
     units: Units
     contexts: ContextMoments
 
     @property
     def counting_tasks(self) -> Any:
         """How many tasks with rewards count, where they fade or were forgotten."""
+        xp = array_namespace(self.fit.mean)
         weight = self.tasks.weight * (self.tasks.rounds > 0)
-        return weight.sum(-1) + np.asarray(self.past.count)
+        return weight.sum(-1) + xp.asarray(self.past.count)
 
     @property
     def ensemble_weights(self) -> Array:
         """What the full covariance and each of the low-rank candidates count."""
-        fitted = (np.asarray(self.ready) > 0) & (self.restarted_count > 0)
+        xp = array_namespace(self.fit.mean)
+        fitted = (xp.asarray(self.ready) > 0) & (xp.asarray(self.restarted_count) > 0)
         return ensemble_weights(self.ensemble, self.counting_tasks * fitted)
 
 

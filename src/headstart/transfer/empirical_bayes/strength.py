@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headstart.arrays import array_namespace
 from headstart.records import Array
 
 __all__ = ["MAX_SCORE_DEFICIT", "SCORE_DECAY", "clip_scores", "initial_scores", "mean_strength"]
@@ -25,7 +26,8 @@ def initial_scores(strengths: Array) -> Array:
 
 def clip_scores(scores: Array, best: Array) -> Array:
     """A task's scores, none far below the best: no task, however odd, decides for a hundred."""
-    kept: Array = np.maximum(scores, best - MAX_SCORE_DEFICIT)
+    xp = array_namespace(scores)
+    kept: Array = xp.maximum(scores, best - MAX_SCORE_DEFICIT)
     return kept
 
 
@@ -35,6 +37,7 @@ def mean_strength(scores: Array, strengths: Array) -> Array:
     >>> mean_strength(np.array([0.0, 0.0, -99.0]), np.array([0.1, 10.0, 1e3])).round(6)
     np.float64(1.0)
     """
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    mean: Array = np.exp((weights * np.log(strengths)).sum(-1) / weights.sum(-1))
+    xp = array_namespace(scores)
+    weights = xp.exp(scores - scores.max(-1, keepdims=True))
+    mean: Array = xp.exp((weights * xp.log(strengths)).sum(-1) / weights.sum(-1))
     return mean

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import float_if_scalar
+from headstart.arrays import array_namespace, float_if_scalar
 from headstart.model.belief import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
@@ -73,11 +73,12 @@ def usable_residuals(
     for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
     context, so that Σr is known.
     """
-    square = np.minimum(square, MAX_SHORT_TASK_RATIO * freedom * np.asarray(noise)[..., None])
+    xp = array_namespace(square)
+    square = xp.minimum(square, MAX_SHORT_TASK_RATIO * freedom * xp.asarray(noise)[..., None])
     long = tasks.freedom >= MIN_RESIDUAL_FREEDOM
-    square = np.where(long, tasks.residual, square)
-    freedom = np.where(long, tasks.freedom, freedom)
-    share = MAX_FREEDOM / np.maximum(freedom, MAX_FREEDOM)
+    square = xp.where(long, tasks.residual, square)
+    freedom = xp.where(long, tasks.freedom, freedom)
+    share = MAX_FREEDOM / xp.maximum(freedom, MAX_FREEDOM)
     square, freedom = share * square, share * freedom
     if not constant:
         told = tasks.squares > 0
@@ -85,17 +86,18 @@ def usable_residuals(
     total, counted = tasks.moment[..., -1], tasks.weight > 0
     # Rewards of 0 and a: Σr² = a Σr for every task, with the same a.
     whole = (counted * total).sum(-1)
-    value = (counted * tasks.squares).sum(-1) / np.where(whole != 0, whole, 1.0)
-    away = np.abs(tasks.squares - value[..., None] * total)
+    value = (counted * tasks.squares).sum(-1) / xp.where(whole != 0, whole, 1.0)
+    away = xp.abs(tasks.squares - value[..., None] * total)
     two = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
-    spread = tasks.squares - total**2 / np.maximum(tasks.rounds, 1.0)
+    spread = tasks.squares - total**2 / xp.maximum(tasks.rounds, 1.0)
     told = (spread > 1e-12 * tasks.squares) | two[..., None]
     return Residuals(square * told, freedom * told, tasks.weight, two)
 
 
 def task_variance(noise: Any, freedom: Any, square: Array, residual_freedom: Array) -> Array:
     """R_i² of every task, from its residuals and the population's noise."""
-    scale, many = np.asarray(noise)[..., None], np.asarray(freedom)[..., None]
+    xp = array_namespace(square)
+    scale, many = xp.asarray(noise)[..., None], xp.asarray(freedom)[..., None]
     variance: Array = (many * scale + square) / (many + residual_freedom)
     return variance
 
@@ -117,57 +119,59 @@ def population_noise(
     ``past`` is how many these are, Σ E[1/R²] and Σ E[log R²] over them; ``usual`` is the mean
     square reward, and ``before`` the s² to start from.
     """
-    free = np.asarray((found.weight * found.freedom).sum(-1))
-    count, precision, logs = (np.asarray(value) for value in past)
+    xp = array_namespace(found.square)
+    free = xp.asarray((found.weight * found.freedom).sum(-1))
+    count, precision, logs = (xp.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
     doubt = imaginary_residuals(free, count)
-    square = np.concatenate([found.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1)
-    freedom = np.concatenate([found.freedom, doubt[..., None]], -1)
-    weight = np.concatenate([found.weight, np.ones_like(doubt)[..., None]], -1)
+    square = xp.concatenate([found.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1)
+    freedom = xp.concatenate([found.freedom, doubt[..., None]], -1)
+    weight = xp.concatenate([found.weight, xp.ones_like(doubt)[..., None]], -1)
     # The unit of the rewards drops out: everything is in terms of the s² to start from.
-    unit = np.maximum(np.asarray(before), 1e-300)
+    unit = xp.maximum(xp.asarray(before), 1e-300)
     square = square[..., None, :] / unit[..., None, None]
     freedom, weight = freedom[..., None, :], weight[..., None, :]
-    many = np.broadcast_to(FREEDOMS, (*unit.shape, len(FREEDOMS)))
+    many = xp.broadcast_to(FREEDOMS, (*unit.shape, len(FREEDOMS)))
     half = (many[..., None] + freedom) / 2.0
-    log_scale = np.zeros_like(many)
+    log_scale = xp.zeros_like(many)
     past_precision = (precision * unit)[..., None]
     tasks = (weight * (freedom > 0)).sum(-1) + count[..., None]
     for _ in range(NEWTON_STEPS):
-        scale = np.exp(log_scale)[..., None] * many[..., None]
+        scale = xp.exp(log_scale)[..., None] * many[..., None]
         share = scale / (scale + square)
         slope = (weight * (many[..., None] / 2.0 - half * share) * (freedom > 0)).sum(-1)
-        slope = slope + (many / 2.0) * (count[..., None] - np.exp(log_scale) * past_precision)
+        slope = slope + (many / 2.0) * (count[..., None] - xp.exp(log_scale) * past_precision)
         bend = (weight * half * share * (1.0 - share) * (freedom > 0)).sum(-1)
-        bend = bend + (many / 2.0) * np.exp(log_scale) * past_precision
-        step = slope / np.maximum(bend, 1e-3 * many * np.maximum(tasks, 1.0) / 2.0)
-        log_scale = log_scale + np.clip(step, -3.0, 3.0)
-    scale = np.exp(log_scale) * many
+        bend = bend + (many / 2.0) * xp.exp(log_scale) * past_precision
+        step = slope / xp.maximum(bend, 1e-3 * many * xp.maximum(tasks, 1.0) / 2.0)
+        log_scale = log_scale + xp.clip(step, -3.0, 3.0)
+    scale = xp.exp(log_scale) * many
     fit = (
         weight
         * (
             log_gamma(half)
             - log_gamma(many / 2.0)[..., None]
-            + (many / 2.0 * np.log(scale))[..., None]
-            - half * np.log(scale[..., None] + square)
+            + (many / 2.0 * xp.log(scale))[..., None]
+            - half * xp.log(scale[..., None] + square)
         )
         * (freedom > 0)
     ).sum(-1)
-    fit = fit + count[..., None] * (many / 2.0 * np.log(scale / 2.0) - log_gamma(many / 2.0))
-    shifted = logs - count * np.log(unit)
+    fit = fit + count[..., None] * (many / 2.0 * xp.log(scale / 2.0) - log_gamma(many / 2.0))
+    shifted = logs - count * xp.log(unit)
     fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
     fit = fit + LOG_PRIOR
-    one = np.asarray(found.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
-    fit = np.where(one, -np.inf, fit)
-    chance = np.exp(fit - fit.max(-1, keepdims=True))
+    one = xp.asarray(found.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
+    fit = xp.where(one, -xp.inf, fit)
+    chance = xp.exp(fit - fit.max(-1, keepdims=True))
     chance = chance / chance.sum(-1, keepdims=True)
-    noise = unit * np.exp((chance * log_scale).sum(-1))
-    noise = np.where(usual > 0, np.maximum(noise, MIN_NOISE_SHARE * usual), np.asarray(before))
-    return float_if_scalar(noise), float_if_scalar(np.exp((chance * np.log(many)).sum(-1)))
+    noise = unit * xp.exp((chance * log_scale).sum(-1))
+    noise = xp.where(usual > 0, xp.maximum(noise, MIN_NOISE_SHARE * usual), xp.asarray(before))
+    return float_if_scalar(noise), float_if_scalar(xp.exp((chance * xp.log(many)).sum(-1)))
 
 
 def expected_precision_and_log(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:
     """E[1/R²] and E[log R²] of every task, given its residuals."""
-    scale, many = np.asarray(noise)[..., None], np.asarray(freedom)[..., None]
+    xp = array_namespace(found.square)
+    scale, many = xp.asarray(noise)[..., None], xp.asarray(freedom)[..., None]
     total, half = many * scale + found.square, (many + found.freedom) / 2.0
-    return 2.0 * half / total, np.log(total / 2.0) - digamma(half)
+    return 2.0 * half / total, xp.log(total / 2.0) - digamma(half)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import array_namespace
 from headstart.model.belief import least_squares_residual
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
@@ -45,16 +46,17 @@ class Tasks(Record):
     @classmethod
     def of(cls, evidence: Evidence, weight: Any = 1.0) -> Self:
         """One task."""
+        xp = array_namespace(evidence.gram)
         batch = evidence.batch
         scalars = (
             evidence.rounds,
             evidence.squares,
-            np.broadcast_to(weight, batch),
-            np.zeros(batch),
-            np.zeros(batch),
-            np.full(batch, -1.0),
+            xp.broadcast_to(weight, batch),
+            xp.zeros(batch),
+            xp.zeros(batch),
+            xp.full(batch, -1.0),
         )
-        flat = [np.asarray(value, dtype=float)[..., None] for value in scalars]
+        flat = [xp.asarray(value, dtype=float)[..., None] for value in scalars]
         return cls.unchecked(evidence.gram[..., None, :, :], evidence.moment[..., None, :], *flat)
 
     @classmethod
@@ -85,10 +87,11 @@ class Tasks(Record):
 
     def take(self, order: npt.NDArray[np.intp]) -> Tasks:
         """The tasks with these numbers, along the last axis, for every batch element."""
+        xp = array_namespace(self.gram)
         return Tasks.unchecked(
-            np.take_along_axis(self.gram, order[..., None, None], -3),
-            np.take_along_axis(self.moment, order[..., None], -2),
-            *(np.take_along_axis(getattr(self, name), order, -1) for name in SCALAR_FIELDS),
+            xp.take_along_axis(self.gram, order[..., None, None], -3),
+            xp.take_along_axis(self.moment, order[..., None], -2),
+            *(xp.take_along_axis(getattr(self, name), order, -1) for name in SCALAR_FIELDS),
         )
 
     def find(self, evidence: Evidence) -> npt.NDArray[np.intp] | None:
@@ -117,9 +120,15 @@ class Tasks(Record):
 
     def with_residuals(self) -> Tasks:
         """The same, with what least squares leaves of each task (in units that make sense)."""
-        if not len(self) or (self.freedom >= 0).all():
+        if not len(self):
+            return self
+        xp, known = array_namespace(self.gram), self.freedom >= 0
+        if xp is np and known.all():
             return self
         square, freedom = least_squares_residual(self.gram, self.moment, self.squares, self.rounds)
+        if xp is not np or known.any():
+            square = xp.where(known, self.residual, square)
+            freedom = xp.where(known, self.freedom, freedom)
         return self.replace(residual=square, freedom=freedom)
 
     def task(self, at: int) -> Evidence:
@@ -136,8 +145,9 @@ class Tasks(Record):
         """These and others."""
         axes = {"gram": -3, "moment": -2} | dict.fromkeys(SCALAR_FIELDS, -1)
         parts = (self, *others)
+        xp = array_namespace(*(part.gram for part in parts))
         return Tasks.unchecked(
-            *(np.concatenate([getattr(part, name) for part in parts], axes[name]) for name in axes),
+            *(xp.concatenate([getattr(part, name) for part in parts], axes[name]) for name in axes),
         )
 
 

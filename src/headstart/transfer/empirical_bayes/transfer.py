@@ -10,27 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import congruence, float_if_scalar
+from headstart.arrays import apply_if, array_namespace, congruence, float_if_scalar
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
-from headstart.records import Array
+from headstart.records import Array, select
 from headstart.transfer.base import Explanation, check_choice, checked_evidence
 from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.ensemble import (
+from headstart.transfer.empirical_bayes.explaining import explain
+from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_steps
+from headstart.transfer.empirical_bayes.forgetting import forget
+from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     average_prior,
     initial_ensemble,
 )
-from headstart.transfer.empirical_bayes.explaining import explain
-from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_step
-from headstart.transfer.empirical_bayes.forgetting import forget
-from headstart.transfer.empirical_bayes.low_rank import LowRank
-from headstart.transfer.empirical_bayes.low_rank_update import (
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
+from headstart.transfer.empirical_bayes.low_rank.update import (
     feature_scale,
     remove_from_low_rank,
     update_low_rank,
 )
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
@@ -46,6 +46,7 @@ from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capaci
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
 from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
 from headstart.transfer.empirical_bayes.units import ContextMoments
+from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["EmpiricalBayes"]
@@ -151,14 +152,14 @@ class EmpiricalBayes(StandardizedTransfer):
             support=zeros,
             cusum=zeros,
             cusum_length=zeros,
-            task_count=0.0,
-            fitted_count=0.0,
+            task_count=zeros,
+            fitted_count=zeros,
             ready=zeros,
             known_squared=np.zeros((*batch, dim, dim)),
             pending_readds=0.0,
             low_rank=LowRank.initial(dim, variance, batch),
             ensemble=initial_ensemble(batch),
-            restarted_count=0.0,
+            restarted_count=zeros,
             units=self.units_of(tasks, contexts),
             contexts=contexts,
         )
@@ -167,8 +168,9 @@ class EmpiricalBayes(StandardizedTransfer):
         self, state: EmpiricalBayesState, matrix: Array, lost: npt.NDArray[np.bool_]
     ) -> EmpiricalBayesState:
         """A state in other units; where these have nothing to do with the old ones, a new start."""
+        xp = array_namespace(matrix)
         return state.replace(
-            ready=float_if_scalar(np.where(lost, 0.0, state.ready)),
+            ready=float_if_scalar(xp.where(lost, 0.0, state.ready)),
             fit=state.fit.transform(matrix),
             past=state.past.transform(matrix),
             candidates=congruence(matrix[..., None, :, :], state.candidates),
@@ -179,7 +181,8 @@ class EmpiricalBayes(StandardizedTransfer):
         self, state: EmpiricalBayesState, evidence: Evidence, weight: float = 1.0
     ) -> EmpiricalBayesState:
         """Score the predictions of a finished task, keep it, and update the fit if due."""
-        evidence = checked_evidence(evidence, state.fit.mean.shape).replace(forced=None)
+        xp = array_namespace(evidence.gram)
+        evidence = checked_evidence(evidence, state.fit.mean.shape)
         weight = checks.real("weight", weight)
         if weight < 0:
             return self.remove(state, evidence, -weight)
@@ -189,11 +192,13 @@ class EmpiricalBayes(StandardizedTransfer):
         alone = self.units_of(task, state.contexts).convert_tasks(task).with_residuals()
         task = task.replace(residual=alone.residual, freedom=alone.freedom)
         local = state.units.convert_tasks(task)
-        if not state.known_noise and np.asarray(state.ready).all():
-            local = estimate_task_noise(state.fit, local, self.constant)
+        ready = xp.asarray(state.ready)[..., None] > 0
+        if not state.known_noise and (xp is not np or ready.any()):
+            found = estimate_task_noise(state.fit, local, self.constant)
+            local = local.replace(noise_variance=xp.where(ready, found.noise_variance, 0.0))
             task = task.replace(noise_variance=local.noise_variance)
         again = state.pending_readds > 0
-        state = forget(self, score_task(state, local, weight))
+        state = forget(self, score_task(state, local, weight, self.low_rank))
         tasks, past = state.tasks.join(task), state.past
         over = len(tasks) - capacity(evidence.dim)
         if over > 0:
@@ -201,10 +206,13 @@ class EmpiricalBayes(StandardizedTransfer):
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if again and len(tasks) > FEW_TASKS:
             state = self.leave_out(state, local, sign=-1.0)
-        counting = np.max(state.tasks.weight.sum(-1) + np.asarray(past.count))
-        growth = min(counting, state.fitted_count) * REFIT_GROWTH
-        due = state.task_count >= state.fitted_count + growth
-        return self.update_fit(state) if due else state
+        counting = state.tasks.weight.sum(-1) + xp.asarray(past.count)
+        growth = xp.minimum(counting, state.fitted_count) * REFIT_GROWTH
+        due = xp.asarray(state.task_count >= state.fitted_count + growth)
+        result: EmpiricalBayesState = apply_if(
+            xp, due.any(), lambda old: select(due, self.update_fit(old), old), state
+        )
+        return result
 
     def retire(self, state: EmpiricalBayesState, tasks: Tasks, sign: float = 1.0) -> Past:
         """The past with tasks whose evidence is no longer kept."""
@@ -234,34 +242,31 @@ class EmpiricalBayes(StandardizedTransfer):
         Without a ``survey`` other strengths are left as they were, and without ``low_rank`` that
         population is.
         """
+        xp = array_namespace(state.fit.mean)
         state = self.in_current_units(state)
-        tasks = state.units.convert_tasks(state.tasks).with_residuals()
-        fit, ready = state.fit, state.ready
-        begun = np.asarray(ready) > 0
-        if len(tasks) and not begun.all():
-            fresh, known = Fit.initial(tasks, state.known_noise)
-            fit, ready = fit.where(begun, fresh), float_if_scalar(np.where(begun | known, 1.0, 0.0))
+        tasks = state.units.convert_tasks(state.tasks)
+        if xp is np:  # elsewhere there are only tasks that were folded, which have residuals
+            tasks = tasks.with_residuals()
+        fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
         strength = self.strength(state)
-        few = len(tasks) <= FEW_TASKS or bool((np.asarray(ready) > np.asarray(state.ready)).any())
-        several = few and fit.mean.shape[-1] <= WIDE_DIM
-        sums = None
-        for _ in range(steps or (6 if several else 1)):
-            fit, sums, tasks = scoring_step(
-                fit,
-                tasks,
-                state.past,
-                strength,
-                state.known_noise,
-                constant=self.constant,
-                even=not self.unit_free,
-            )
-        assert sums is not None
-        ones = np.ones_like(strength)
-        fit = fit.where(np.asarray(ready) > 0, Fit.isotropic(np.zeros_like(fit.mean), ones, ones))
+        few = (len(tasks) <= FEW_TASKS) | (xp.asarray(ready) > xp.asarray(state.ready))
+        fit, sums, tasks = scoring_steps(
+            steps or xp.where(few & (fit.mean.shape[-1] <= WIDE_DIM), 6, 1),
+            fit,
+            tasks,
+            state.past,
+            strength,
+            state.known_noise,
+            constant=self.constant,
+            even=not self.unit_free,
+        )
+        ones = xp.ones_like(strength)
+        unknown = Fit.isotropic(xp.zeros_like(fit.mean), ones, ones)
+        fit = select(xp.asarray(ready) > 0, fit, unknown)
         low, restarted = state.low_rank, state.restarted_count
         if low_rank and self.low_rank:
             scale = feature_scale(fit, sums, not self.unit_free)
-            low, restarted = update_low_rank(state, fit, tasks, scale, ~begun)
+            low, restarted = update_low_rank(state, fit, tasks, scale)
         return state.replace(
             fit=fit,
             low_rank=low,
@@ -286,7 +291,7 @@ class EmpiricalBayes(StandardizedTransfer):
         if found is not None:  # if it was forgotten there is nothing left to take
             task, tasks = tasks.pop(found, weight)
         else:  # as much as a task of the past counts on average
-            older = max(state.task_count - len(tasks), 1.0)
+            older = np.maximum(state.task_count - len(tasks), 1.0)
             share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
             task = Tasks.of(evidence, weight * share)
             past = self.retire(state, task, sign=-1.0)
@@ -295,7 +300,7 @@ class EmpiricalBayes(StandardizedTransfer):
             fresh = self.init(evidence.dim, state.known_noise or None, evidence.batch)
             fresh = fresh.replace(pending_readds=readds, contexts=state.contexts)
             return fresh.replace(units=self.units_of(fresh.tasks, fresh.contexts))
-        count = max(state.task_count - 1.0, 0.0)
+        count = float_if_scalar(np.maximum(state.task_count - 1.0, 0.0))
         state = state.replace(tasks=tasks, past=past, task_count=count, pending_readds=readds)
         steps = 8 if evidence.dim <= WIDE_DIM else 1
         if len(tasks) <= FEW_TASKS:
@@ -332,7 +337,7 @@ class EmpiricalBayes(StandardizedTransfer):
         arranged = tasks[order]
         scores, ensemble, support = cross_validate(self, state, thin(arranged), len(arranged))
         state = state.replace(scores=scores, ensemble=ensemble, support=support)
-        count = float(len(found))
+        count = float_if_scalar(np.full(first.batch, float(len(found))))
         state = state.replace(tasks=arranged, task_count=count)
         state = self.update_fit(state, steps=12, low_rank=False)
         for _ in range(40):
@@ -363,14 +368,15 @@ class EmpiricalBayes(StandardizedTransfer):
 
     def prior(self, state: EmpiricalBayesState) -> Prior:
         """The average of the full covariance and the low-rank candidates."""
+        xp = array_namespace(state.fit.mean)
         fit, count = state.fit, state.counting_tasks
-        noise = np.sqrt(np.asarray(fit.noise_variance))
+        noise = xp.sqrt(xp.asarray(fit.noise_variance))
         weights = state.ensemble_weights
         mean, sigma = average_prior(weights, count, *full_prior(state), state.low_rank)
         root = symmetric_root(sigma) / noise[..., None, None]
         mean, root = state.units.to_original(mean, root)
         freedom = ONE_NOISE if state.known_noise else fit.freedom
-        return Prior(mean, root, noise=noise, noise_freedom=freedom)
+        return prior_of(mean, root, float_if_scalar(noise), noise_freedom=freedom)
 
     def with_running(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]

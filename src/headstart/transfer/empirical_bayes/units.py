@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import float_if_scalar, transpose
+from headstart.arrays import array_namespace, float_if_scalar, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -50,7 +50,8 @@ class ContextMoments(Record):
 
     def add(self, contexts: Array) -> ContextMoments:
         """More contexts, of shape ``(..., arms, d)``."""
-        count = np.asarray(self.count) + contexts.shape[-2]
+        xp = array_namespace(contexts, self.first)
+        count = xp.asarray(self.count) + contexts.shape[-2]
         share = (contexts.shape[-2] / count)[..., None]
         return ContextMoments.unchecked(
             float_if_scalar(count),
@@ -84,25 +85,29 @@ class Units(Record):
     @classmethod
     def of(cls, tasks: Tasks, contexts: ContextMoments, constant: bool) -> Units:
         """From what tasks have shown; where they have shown nothing, from what was on offer."""
+        xp = array_namespace(tasks.gram)
         shift, inverse = location_and_scale(*pooled_moments(tasks, constant), constant)
-        if not (inverse > 0).all():
+        if xp is not np or not (inverse > 0).all():
             other_shift, other = location_and_scale(contexts.first, contexts.second, constant)
             unknown = inverse == 0
-            shift = np.where(unknown, other_shift, shift)
-            inverse = np.where(unknown, other, inverse)
+            shift = xp.where(unknown, other_shift, shift)
+            inverse = xp.where(unknown, other, inverse)
         if constant:
-            shift[..., -1], inverse[..., -1] = 0.0, 1.0
+            last = np.arange(shift.shape[-1]) == shift.shape[-1] - 1
+            shift, inverse = xp.where(last, 0.0, shift), xp.where(last, 1.0, inverse)
         return cls.unchecked(shift, inverse)
 
     @property
     def is_identity(self) -> bool:
         """Whether features are taken as they come."""
+        if array_namespace(self.shift) is not np:  # whose values may not be there yet
+            return False
         return bool((self.inverse == 1.0).all() and not self.shift.any())
 
     def convert_gram(self, gram: Array, extra: int = 0) -> Array:
         """T Gram Tᵀ; ``extra`` axes stand between the batch axes and the matrix."""
         shift, inverse = self.with_axes(extra)
-        if shift.any():
+        if array_namespace(shift) is not np or shift.any():
             across = gram[..., -1]
             product = across[..., :, None] * shift[..., None, :]
             square = shift[..., :, None] * shift[..., None, :]
@@ -125,11 +130,13 @@ class Units(Record):
         """One task's evidence in these units, without its forced part."""
         if self.is_identity:
             return evidence.replace(forced=None) if evidence.forced is not None else evidence
-        return Evidence(
+        kind = Evidence if array_namespace(evidence.gram) is np else Evidence.unchecked
+        return kind(
             self.convert_gram(evidence.gram),
             self.convert_moment(evidence.moment),
             evidence.rounds,
             evidence.squares,
+            None,
         )
 
     def convert_tasks(self, tasks: Tasks) -> Tasks:
@@ -145,10 +152,10 @@ class Units(Record):
             return mean, root
         shift, inverse = self.shift, self.inverse
         mean, root = mean * inverse, root * inverse[..., :, None]
-        if shift.any():
-            mean, root = mean.copy(), root.copy()
-            mean[..., -1] -= (shift * mean).sum(-1)
-            root[..., -1, :] -= (shift[..., :, None] * root).sum(-2)
+        if array_namespace(shift) is not np or shift.any():
+            last = 1.0 * (np.arange(shift.shape[-1]) == shift.shape[-1] - 1)
+            mean = mean - last * (shift * mean).sum(-1, keepdims=True)
+            root = root - last[:, None] * (shift[..., :, None] * root).sum(-2, keepdims=True)
         return mean, root
 
 
@@ -158,35 +165,37 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     The constant feature tells how much the rounds of a task count: where rewards are 0 or 1, a
     round is in the sums with a weight.
     """
-    rounds = np.maximum(tasks.gram[..., -1, -1], 0.0) if constant else tasks.rounds
+    xp = array_namespace(tasks.gram)
+    rounds = xp.maximum(tasks.gram[..., -1, -1], 0.0) if constant else tasks.rounds
     rounds = rounds * ((tasks.weight > 0) & (rounds > 1e-100))
-    each = np.maximum(rounds, 1e-100)[..., None]
-    diagonal = np.maximum(np.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
-    square = np.where(rounds[..., None] > 0, diagonal / each, 0.0)
+    each = xp.maximum(rounds, 1e-100)[..., None]
+    diagonal = xp.maximum(xp.diagonal(tasks.gram, axis1=-2, axis2=-1), 0.0)
+    square = xp.where(rounds[..., None] > 0, diagonal / each, 0.0)
     present = square > 0
     count = present.sum(-2)
-    ranked = np.sort(np.where(present, square, np.inf), axis=-2)
+    ranked = xp.sort(xp.where(present, square, xp.inf), axis=-2)
     if not ranked.shape[-2]:
-        nothing = np.zeros(square.shape[:-2] + square.shape[-1:])
+        nothing = xp.zeros(square.shape[:-2] + square.shape[-1:])
         return nothing, nothing
-    middle = np.maximum((count - 1) // 2, 0)[..., None, :]
-    usual = np.take_along_axis(ranked, middle, -2)
-    share = np.where(square <= OUTLIER_FACTOR * usual, rounds[..., None], 0.0)
-    total = np.maximum(share.sum(-2), 1e-300)
+    middle = xp.maximum((count - 1) // 2, 0)[..., None, :]
+    usual = xp.take_along_axis(ranked, middle, -2)
+    share = xp.where(square <= OUTLIER_FACTOR * usual, rounds[..., None], 0.0)
+    total = xp.maximum(share.sum(-2), 1e-300)
     second = (share * square).sum(-2) / total
     if not constant:
-        return np.zeros_like(second), second
-    centre = np.where(rounds[..., None] > 0, tasks.gram[..., -1] / each, 0.0)
+        return xp.zeros_like(second), second
+    centre = xp.where(rounds[..., None] > 0, tasks.gram[..., -1] / each, 0.0)
     return (share * centre).sum(-2) / total, second
 
 
 def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
     """Where each feature begins, and one over its standard deviation (0 if it has none)."""
-    shift = first if constant else np.zeros_like(first)
+    xp = array_namespace(first, second)
+    shift = first if constant else xp.zeros_like(first)
     variance = second - shift**2
     known = variance > CONSTANT_SHARE * second
-    inverse = np.where(known, 1.0 / np.sqrt(np.where(known, variance, 1.0)), 0.0)
-    return np.array(shift), inverse
+    inverse = xp.where(known, 1.0 / xp.sqrt(xp.where(known, variance, 1.0)), 0.0)
+    return xp.asarray(shift), inverse
 
 
 def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.bool_]] | None:
@@ -195,12 +204,13 @@ def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.
     A feature without a unit, before or after, keeps its parameter: nothing depends on it. Also
     whether the units differ so much that nothing fitted in the old ones is of use.
     """
-    if np.array_equal(before.shift, after.shift) and np.array_equal(before.inverse, after.inverse):
+    xp = array_namespace(before.shift, after.shift)
+    if xp is np and before == after:
         return None
     both = (before.inverse > 0) & (after.inverse > 0)
-    ratio = np.where(both, before.inverse / np.where(both, after.inverse, 1.0), 1.0)
-    moved = np.where(both, (after.shift - before.shift) * before.inverse, 0.0)
-    matrix: Array = ratio[..., None] * np.eye(ratio.shape[-1])
-    matrix[..., -1, :] += moved
-    far = (ratio < 1.0 / FAR_UNITS) | (ratio > FAR_UNITS) | (np.abs(moved) > FAR_UNITS)
-    return matrix, np.asarray(far.any(-1))
+    ratio = xp.where(both, before.inverse / xp.where(both, after.inverse, 1.0), 1.0)
+    moved = xp.where(both, (after.shift - before.shift) * before.inverse, 0.0)
+    eye = np.eye(ratio.shape[-1])
+    matrix: Array = ratio[..., None] * eye + eye[:, -1:] * moved[..., None, :]
+    far = (ratio < 1.0 / FAR_UNITS) | (ratio > FAR_UNITS) | (xp.abs(moved) > FAR_UNITS)
+    return matrix, xp.asarray(far.any(-1))

@@ -1,6 +1,6 @@
 """What tasks tell of a low-rank population, those of the past included.
 
-The model is in :mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`.
+The model is in :mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import transpose
+from headstart.arrays import array_namespace, transpose
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.posteriors import Past
@@ -39,17 +39,18 @@ def task_precisions(tasks: Tasks, noise_variance: Array, residual: Any) -> TaskP
     A task without evidence has no weight, nor has one whose evidence spans so many orders of
     magnitude that digits are lost.
     """
+    xp = array_namespace(tasks.gram)
     dim = tasks.moment.shape[-1]
-    spread = np.asarray(residual)[..., None]
-    diagonal = np.diagonal(tasks.gram, axis1=-2, axis2=-1).max(-1, initial=0.0)
+    spread = xp.asarray(residual)[..., None]
+    diagonal = xp.diagonal(tasks.gram, axis1=-2, axis2=-1).max(-1, initial=0.0)
     accurate = (diagonal * spread <= MAX_INFORMATION * noise_variance) & (diagonal > 0)
     gram = tasks.gram / noise_variance[..., None, None]
     moment = tasks.moment / noise_variance[..., None]
-    if not accurate.all():
-        gram = np.where(accurate[..., None, None], gram, 0.0)
-        moment = np.where(accurate[..., None], moment, 0.0)
-    system = np.eye(dim) + spread[..., None, None] * gram
-    solved = np.linalg.solve(system, np.concatenate([gram, moment[..., None]], -1))
+    if xp is not np or not accurate.all():
+        gram = xp.where(accurate[..., None, None], gram, 0.0)
+        moment = xp.where(accurate[..., None], moment, 0.0)
+    system = xp.eye(dim) + spread[..., None, None] * gram
+    solved = xp.linalg.solve(system, xp.concatenate([gram, moment[..., None]], -1))
     return TaskPrecisions(solved[..., :-1], solved[..., -1], tasks.weight * accurate)
 
 
@@ -63,7 +64,8 @@ class PastScatter(NamedTuple):
 
 def scatter_around(past: Past, mean: Array) -> PastScatter:
     """The past around a mean."""
-    count = np.asarray(past.count)
+    xp = array_namespace(mean)
+    count = xp.asarray(past.count)
     cross = past.first[..., :, None] * mean[..., None, :]
     square = mean[..., :, None] * mean[..., None, :]
     return PastScatter(

@@ -1,7 +1,7 @@
 """The average of the full population and of low-rank ones, by how well each has predicted.
 
 The candidates are the population with a full covariance, N(μ₀, Σ₀), and low-rank populations
-(:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`) shrunk by several amounts ν towards
+(:mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`) shrunk by several amounts ν towards
 the same variance everywhere::
 
     S_ν = (1 − ρ) S + ρ (tr S / d) I          ρ = ν d / (N + ν d)
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from headstart.arrays import matvec, trace, transpose
+from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.likelihood import gaussian_gain
-from headstart.transfer.empirical_bayes.low_rank import LowRank
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.strength import clip_scores
 
 __all__ = [
@@ -63,10 +63,11 @@ def ensemble_weights(scores: Array, count: Any) -> Array:
     >>> ensemble_weights(initial_ensemble(), 2.0)[0]
     np.float64(1.0)
     """
-    prior = np.where(np.arange(CANDIDATES) == 0, 1.0, 1.0 / len(SHRINKAGES))
-    weights = prior * np.exp(scores - scores.max(-1, keepdims=True))
-    few = np.asarray(count)[..., None] < MIN_TASKS
-    weights = np.where(few, np.arange(CANDIDATES) == 0, weights)
+    xp = array_namespace(scores, count)
+    prior = xp.where(xp.arange(CANDIDATES) == 0, 1.0, 1.0 / len(SHRINKAGES))
+    weights = prior * xp.exp(scores - scores.max(-1, keepdims=True))
+    few = xp.asarray(count)[..., None] < MIN_TASKS
+    weights = xp.where(few, xp.arange(CANDIDATES) == 0, weights)
     share: Array = weights / weights.sum(-1, keepdims=True)
     return share
 
@@ -76,9 +77,10 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
 
     ``count`` is the number of tasks before it.
     """
+    xp = array_namespace(scores, latest)
     latest = clip_scores(latest, latest.max(-1, keepdims=True))
-    many = np.asarray(weight)[..., None]
-    window = np.clip(SCORE_SHARE * np.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
+    many = xp.asarray(weight)[..., None]
+    window = xp.clip(SCORE_SHARE * xp.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
     new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
     found: Array = new - new.max(-1, keepdims=True)
     return found
@@ -86,8 +88,9 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
 
 def shrink_shares(count: Any, dim: int) -> Array:
     """ρ of every low-rank candidate after so many tasks."""
+    xp = array_namespace(count)
     many = SHRINKAGES * dim
-    share: Array = many / (np.maximum(np.asarray(count), 1e-300)[..., None] + many)
+    share: Array = many / (xp.maximum(xp.asarray(count), 1e-300)[..., None] + many)
     return share
 
 
@@ -98,13 +101,14 @@ def average_prior(
 
     ``mean`` and ``covariance`` are those of the first candidate.
     """
+    xp = array_namespace(mean)
     dim = mean.shape[-1]
     first, others = weights[..., :1], weights[..., 1:]
     shares = shrink_shares(count, dim)
     whole = (others * (1.0 - shares)).sum(-1)[..., None, None]
     even = (others * shares).sum(-1) * trace(low.covariance) / dim
     apart = low.scale * low.mean - mean
-    spread = whole * low.covariance + even[..., None, None] * np.eye(dim)
+    spread = whole * low.covariance + even[..., None, None] * xp.eye(dim)
     across = low.scale[..., :, None] * low.scale[..., None, :]
     total = first[..., None] * covariance + across * spread
     between = (first * (1.0 - first))[..., None] * apart[..., :, None] * apart[..., None, :]
@@ -116,18 +120,20 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
 
     Up to what all candidates share, as in ``log_likelihood``. All S_ν have the eigenvectors of S.
     """
-    dim, noise = low.mean.shape[-1], np.asarray(variance)
+    xp = array_namespace(low.mean)
+    dim, noise = low.mean.shape[-1], xp.asarray(variance)
     moment = low.scale * evidence.moment
     across = low.scale[..., :, None] * low.scale[..., None, :]
     gram = across * evidence.gram
-    values, vectors = np.linalg.eigh(low.covariance)
+    values, vectors = xp.linalg.eigh(low.covariance)
     shares = shrink_shares(count, dim)[..., :, None]
     even = values.mean(-1)[..., None, None]
-    half = np.sqrt((1.0 - shares) * np.maximum(values, 0.0)[..., None, :] + shares * even)
+    half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * even)
     pulled = matvec(gram, low.mean)
     surprise = (moment - pulled) / noise[..., None]
     offset = (low.mean * (2.0 * moment - pulled)).sum(-1) / (2.0 * noise)
     gram = transpose(vectors) @ gram @ vectors / noise[..., None, None]
     inner = half[..., :, None] * gram[..., None, :, :] * half[..., None, :]
     turned = half * matvec(transpose(vectors), surprise)[..., None, :]
-    return np.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
+    found: Array = xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
+    return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
-from headstart.records import Array
+import numpy as np
+
+from headstart.arrays import array_namespace, float_if_scalar
+from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances
-from headstart.transfer.empirical_bayes.low_rank import LowRank, start_low_rank
-from headstart.transfer.empirical_bayes.low_rank_fitting import fit_low_rank, leave_one_out
+from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
@@ -18,8 +20,8 @@ __all__ = ["feature_scale", "remove_from_low_rank", "update_low_rank"]
 
 FIRST_FIT_TASKS = 3  # from which on there is a low-rank fit
 RESTART_GROWTH = 1 / 4  # a fresh start is made whenever tasks have grown by this share
-FRESH_ROUNDS, FRESH_SWEEPS = 6, 2  # from the full covariance
-WARM_ROUNDS, WARM_SWEEPS = 1, 2  # from the fit before
+FRESH_ROUNDS, WARM_ROUNDS = 6, 1  # from the full covariance, and from the fit before
+SWEEPS = 2  # of every round
 MIN_SCALE = 1e-3  # the least √D, as a share of the mean
 
 
@@ -28,51 +30,55 @@ def update_low_rank(
     fit: Fit,
     tasks: Tasks,
     scale: Array,
-    lost: npt.NDArray[np.bool_],
-) -> tuple[LowRank, float]:
+) -> tuple[LowRank, Any]:
     """The low-rank population of tasks in the state's units, and when it last began anew.
 
     Dropped directions come back only by a fresh start from the full covariance, ``fit``, and it is
-    made wherever the fit before is of no use (``lost``).
+    made wherever the fit before is of no use (the state is not ready).
     """
-    count = tasks.weight.sum(-1) + np.asarray(state.past.count)
-    if np.max(count) < FIRST_FIT_TASKS:
-        return LowRank.of_fit(fit), 0.0
-    growth = RESTART_GROWTH * min(float(np.max(count)), state.restarted_count)
-    due = state.task_count >= state.restarted_count + max(growth, 1.0)
-    low, restarted = state.low_rank, state.restarted_count
-    due = due or bool(lost.all())
-    if not due:
-        low = safe_fit(low.with_scale(scale), fit, tasks, state.past, WARM_ROUNDS, WARM_SWEEPS)
-    if due or lost.any():
-        start = start_low_rank(fit, count, scale)
-        fresh = safe_fit(start, fit, tasks, state.past, FRESH_ROUNDS, FRESH_SWEEPS)
-        low = fresh if due else low.where(~lost, fresh)
-        restarted = max(state.task_count, 1.0)
-    return low, restarted
+    xp = array_namespace(tasks.gram)
+    count = tasks.weight.sum(-1) + xp.asarray(state.past.count)
+    enough = xp.asarray(count >= FIRST_FIT_TASKS)
+    full = LowRank.of_fit(fit)
+    if xp is np and not enough.any():
+        return full, float_if_scalar(np.zeros_like(count))
+    restarted = xp.asarray(state.restarted_count)
+    growth = xp.maximum(RESTART_GROWTH * xp.minimum(count, restarted), 1.0)
+    lost = xp.asarray(state.ready) <= 0
+    fresh = xp.asarray(lost | (state.task_count >= restarted + growth))
+    low = state.low_rank.with_scale(scale)
+    if xp is not np or fresh.any():
+        low = select(fresh, start_low_rank(fit, count, scale), low)
+    rounds = xp.where(fresh, FRESH_ROUNDS, WARM_ROUNDS)
+    low = safe_fit(low, fit, tasks, state.past, rounds, SWEEPS)
+    restarted = xp.where(fresh, xp.maximum(state.task_count, 1.0), restarted)
+    return select(enough, low, full), float_if_scalar(xp.where(enough, restarted, 0.0))
 
 
 def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
     """√D: how much tasks vary along each feature, as far as they have shown it."""
+    xp = array_namespace(fit.mean)
     variance = feature_variances(fit, sums.root, sums.known, even=even)
     usual = variance.mean(-1, keepdims=True)
-    share = np.clip(variance / np.maximum(usual, 1e-300), MIN_SCALE**2, None)
-    return np.asarray(np.sqrt(share))
+    share = xp.clip(variance / xp.maximum(usual, 1e-300), MIN_SCALE**2, None)
+    found: Array = xp.asarray(xp.sqrt(share))
+    return found
 
 
-def safe_fit(low: LowRank, fit: Fit, tasks: Tasks, past: Past, *sweeps: int) -> LowRank:
+def safe_fit(low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any, sweeps: int) -> LowRank:
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
     try:
         with np.errstate(all="ignore"):
-            found = fit_low_rank(low, fit, tasks, past, *sweeps)
+            found = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
     except np.linalg.LinAlgError:
         return LowRank.of_fit(fit)
-    return found.where(found.finite, LowRank.of_fit(fit))
+    result: LowRank = select(found.finite, found, LowRank.of_fit(fit))
+    return result
 
 
 def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float = 1.0) -> LowRank:
     """The low-rank population without a task (or with one more), in the state's units."""
-    if not state.restarted_count:
+    if not np.any(state.restarted_count):
         return state.low_rank
     noise = noise_variances(state.fit, local)
     full = LowRank.of_fit(state.fit)
@@ -81,4 +87,5 @@ def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float =
             found = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
     except np.linalg.LinAlgError:
         return full
-    return found.where(found.finite & found.active.any(-1), full)
+    result: LowRank = select(found.finite & found.active.any(-1), found, full)
+    return result

@@ -47,23 +47,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
-from headstart.records import Array
+from headstart.arrays import (
+    array_namespace,
+    congruence,
+    float_if_scalar,
+    matvec,
+    repeat,
+    trace,
+    transpose,
+)
+from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.fitting import mean_step
-from headstart.transfer.empirical_bayes.low_rank import (
+from headstart.transfer.empirical_bayes.low_rank.population import (
     MIN_RESIDUAL_SHARE,
     LowRank,
     column_variances,
 )
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
-from headstart.transfer.empirical_bayes.task_precisions import (
+from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
     TaskPrecisions,
     scale_past,
     scale_tasks,
     scatter_around,
     task_precisions,
 )
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["fit_low_rank", "leave_one_out", "sweep_loadings", "sweep_mean"]
@@ -83,17 +91,18 @@ def sweep_loadings(
     Without ``automatic`` relevance determination it is EM for the maximum of the marginal
     likelihood, and no column is dropped.
     """
+    xp = array_namespace(low.mean)
     a_matrix, b_vector, weight = given
     dim, rank = low.loadings.shape[-2:]
-    eye, w, active = np.eye(rank), low.loadings, low.active
-    inverse = 1.0 / np.asarray(low.residual)
+    eye, w, active = xp.eye(rank), low.loadings, low.active
+    inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
-    count = np.maximum(weight.sum(-1) + gone.number, 1e-300)
+    count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
     information = total_precision(given, gone.number, inverse)
-    p, q = np.linalg.eigh(information)
-    p = np.maximum(p, 0.0)
-    total = np.maximum(p.sum(-1), 1e-300)
+    p, q = xp.linalg.eigh(information)
+    p = xp.maximum(p, 0.0)
+    total = xp.maximum(p.sum(-1), 1e-300)
     alpha: Array = low.relevance * inverse[..., None] * automatic
     variance = column_variances(p, alpha, active & automatic)
     # The factors of every task, and of those of the past.
@@ -102,20 +111,20 @@ def sweep_loadings(
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     across = transpose(w)[..., None, :, :]
     more = 1.0 + share * uncertain[..., None, :]
-    m = np.linalg.inv(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
+    m = xp.linalg.inv(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
     past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
-    past_m = np.linalg.inv(each * (transpose(w) @ w) + eye * past_more[..., None, :])
+    past_m = xp.linalg.inv(each * (transpose(w) @ w) + eye * past_more[..., None, :])
     past_map = each * (past_m @ transpose(w))
     past_second = gone.number[..., None, None] * past_m + congruence(past_map, gone.second)
     cross = transpose(a) @ (weight[..., None] * z) + each * (gone.second @ transpose(past_map))
     # Parameter expansion: the factors get unit second moments.
     whole = (weight[..., None, None] * second).sum(-3) + past_second
-    whole = np.asarray(whole / count[..., None, None])
+    whole = xp.asarray(whole / count[..., None, None])
     whole = whole + MIN_FACTOR_SHARE * trace(whole)[..., None, None] * eye
-    lower = np.linalg.cholesky(whole)
-    back = np.linalg.inv(lower)
+    lower = xp.linalg.cholesky(whole)
+    back = xp.linalg.inv(lower)
     w, cross, past_second = w @ lower, cross @ transpose(back), congruence(back, past_second)
     second = back[..., None, :, :] @ (weight[..., None, None] * second)
     second = second @ transpose(back)[..., None, :, :]
@@ -124,14 +133,15 @@ def sweep_loadings(
     factors = second.reshape(*second.shape[:-3], -1, rank)
 
     def operator(x: Array) -> Array:
-        product = np.moveaxis(a_matrix @ x[..., None, :, :], -3, -2)
+        product = xp.moveaxis(a_matrix @ x[..., None, :, :], -3, -2)
         summed = product.reshape(*product.shape[:-2], -1) @ factors
-        return np.asarray(summed + each * (x @ past_second) + x * alpha[..., None, :])
+        image: Array = summed + each * (x @ past_second) + x * alpha[..., None, :]
+        return image
 
-    scale = active[..., None, :] / np.maximum(p[..., :, None] + alpha[..., None, :], 1e-300)
+    scale = active[..., None, :] / xp.maximum(p[..., :, None] + alpha[..., None, :], 1e-300)
     w = conjugate_gradients(operator, cross, w, lambda y: q @ (scale * (transpose(q) @ y)))
     variance = column_variances(p, alpha, active & automatic)
-    residual = np.asarray(low.residual)[..., None, None]
+    residual = xp.asarray(low.residual)[..., None, None]
     low = low.replace(information=residual * information)
     return orthogonal_columns(low, w, variance, active, automatic)
 
@@ -143,37 +153,40 @@ def orthogonal_columns(
 
     ``variance`` is Var[c, j], and ``active`` says which columns are in use.
     """
+    xp = array_namespace(w)
     rank = w.shape[-1]
-    turn = np.linalg.eigh(transpose(w) @ w)[1][..., ::-1]
-    active = np.arange(rank) < active.sum(-1, keepdims=True)
+    turn = xp.linalg.eigh(transpose(w) @ w)[1][..., ::-1]
+    active = xp.arange(rank) < active.sum(-1, keepdims=True)
     w, variance = w @ turn * active[..., None, :], transpose(turn**2) @ variance
     variance = variance * active[..., :, None]
     square, doubt = (w**2).sum(-2), variance.sum(-1)
-    signal = np.where(doubt > 0, square / np.where(doubt > 0, doubt, 1.0), 0.0)
+    signal = xp.where(doubt > 0, square / xp.where(doubt > 0, doubt, 1.0), 0.0)
     if automatic:
         keep = (signal >= MIN_SIGNAL) & (square >= MIN_COLUMN_SHARE * square.max(-1, keepdims=True))
-        keep = keep | (np.arange(rank) == 0)
+        keep = keep | (xp.arange(rank) == 0)
         w, active = w * keep[..., None, :], active & keep
     return low.replace(
         loadings=w,
-        relevance=np.asarray(low.residual)[..., None] * relevance(w, doubt, active),
-        signal=np.minimum(signal, MAX_SIGNAL),
+        relevance=xp.asarray(low.residual)[..., None] * relevance(w, doubt, active),
+        signal=xp.minimum(signal, MAX_SIGNAL),
     )
 
 
 def relevance(loadings: Array, doubt: Array, active: npt.NDArray[np.bool_]) -> Array:
     """α_c = d / (‖W_c‖² + Σ_j Var[c, j]) of the columns in use."""
-    square = np.maximum((loadings**2).sum(-2) + doubt, 1e-300)
-    found: Array = np.where(active, loadings.shape[-2] / square, 0.0)
+    xp = array_namespace(loadings)
+    square = xp.maximum((loadings**2).sum(-2) + doubt, 1e-300)
+    found: Array = xp.where(active, loadings.shape[-2] / square, 0.0)
     return found
 
 
 def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
     """Σ A_i, tasks of the past included, which have A = I / σ²."""
+    xp = array_namespace(given.precision)
     dim = given.precision.shape[-1]
     total = (given.weight[..., None, None] * given.precision).sum(-3)
     total = (total + transpose(total)) / 2
-    found: Array = total + np.asarray(gone * inverse)[..., None, None] * np.eye(dim)
+    found: Array = total + xp.asarray(gone * inverse)[..., None, None] * xp.eye(dim)
     return found
 
 
@@ -184,6 +197,7 @@ def conjugate_gradients(
     precondition: Callable[[Array], Array],
 ) -> Array:
     """A few steps towards operator(x) = right, over the last two axes."""
+    xp = array_namespace(right)
     x = start
     residual = right - operator(x)
     ahead = precondition(residual)
@@ -191,35 +205,36 @@ def conjugate_gradients(
     for _ in range(CG_STEPS):
         image = operator(direction)
         bend = (direction * image).sum((-2, -1))
-        step = np.where(bend > 0, power / np.where(bend > 0, bend, 1.0), 0.0)[..., None, None]
+        step = xp.where(bend > 0, power / xp.where(bend > 0, bend, 1.0), 0.0)[..., None, None]
         x, residual = x + step * direction, residual - step * image
         ahead = precondition(residual)
         before, power = power, (residual * ahead).sum((-2, -1))
-        more = np.where(before > 0, power / np.where(before > 0, before, 1.0), 0.0)
+        more = xp.where(before > 0, power / xp.where(before > 0, before, 1.0), 0.0)
         direction = ahead + more[..., None, None] * direction
     return x
 
 
 def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     """μ, σ² and the covariance that predicts a new task, at the same W."""
+    xp = array_namespace(low.mean)
     a_matrix, b_vector, weight = given
     dim, rank = low.loadings.shape[-2:]
-    w, eye = low.loadings, np.eye(rank)
-    inverse = 1.0 / np.asarray(low.residual)
+    w, eye = low.loadings, xp.eye(rank)
+    inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
-    count = np.maximum(weight.sum(-1) + gone.number, 1e-300)
+    count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
     across = transpose(w)[..., None, :, :]
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     x = a_matrix @ w[..., None, :, :]
-    m = np.linalg.inv(eye + across @ x)
+    m = xp.linalg.inv(eye + across @ x)
     xm = x @ m
     v = a - matvec(xm, matvec(across, a))
-    past_m = np.linalg.inv(eye + each * (transpose(w) @ w))
-    past_h = each * (np.eye(dim) - each * (w @ past_m @ transpose(w)))
-    weighted = np.moveaxis(weight[..., None, None] * xm, -3, -2)
+    past_m = xp.linalg.inv(eye + each * (transpose(w) @ w))
+    past_h = each * (xp.eye(dim) - each * (w @ past_m @ transpose(w)))
+    weighted = xp.moveaxis(weight[..., None, None] * xm, -3, -2)
     weighted = weighted.reshape(*weighted.shape[:-2], -1)
-    flat = np.moveaxis(x, -3, -2)
+    flat = xp.moveaxis(x, -3, -2)
     removed = weighted @ transpose(flat.reshape(*flat.shape[:-2], -1))
     own = total_precision(given, 0.0, inverse) - (removed + transpose(removed)) / 2
     h = own + gone.number[..., None, None] * past_h
@@ -231,7 +246,7 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     error, shift = congruence(root, doubt), matvec(root, shift)
     mean = low.mean + shift
     v = v - matvec(a_matrix, shift[..., None, :])
-    v = v + matvec(xm, matvec(transpose(x), np.broadcast_to(shift[..., None, :], v.shape)))
+    v = v + matvec(xm, matvec(transpose(x), xp.broadcast_to(shift[..., None, :], v.shape)))
     # σ²: one step of Fisher scoring.
     gone = scatter_around(past, mean)
     square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ gone.second @ past_h)
@@ -239,13 +254,13 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     xx = transpose(x) @ x
     norm = (a_matrix**2).sum((-2, -1)) - 2.0 * (m * (transpose(x) @ (a_matrix @ x))).sum((-2, -1))
     norm = norm + trace(m @ xx @ m @ xx)
-    curvature = (weight * np.maximum(norm, 0.0)).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
-    step = (square - trace(h) + pull) / np.maximum(curvature, 1e-300)
+    curvature = (weight * xp.maximum(norm, 0.0)).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
+    step = (square - trace(h) + pull) / xp.maximum(curvature, 1e-300)
     residual = bounded_step(low.residual, step, w)
     # How many directions are as good as observed in every task.
-    known = (weight[..., None] * (1.0 - np.diagonal(m, axis1=-2, axis2=-1))).sum(-2)
-    gone_known = gone.number[..., None] * (1.0 - np.diagonal(past_m, axis1=-2, axis2=-1))
-    ratio = residual / np.asarray(low.residual)
+    known = (weight[..., None] * (1.0 - xp.diagonal(m, axis1=-2, axis2=-1))).sum(-2)
+    gone_known = gone.number[..., None] * (1.0 - xp.diagonal(past_m, axis1=-2, axis2=-1))
+    ratio = residual / xp.asarray(low.residual)
     low = low.replace(
         mean=mean,
         residual=float_if_scalar(residual),
@@ -260,30 +275,34 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
 
 def low_rank_root(loadings: Array, residual: Any) -> Array:
     """The symmetric root of W Wᵀ + σ² I, for W with orthogonal columns."""
+    xp = array_namespace(loadings)
     square = (loadings**2).sum(-2)
-    spread = np.asarray(residual)[..., None]
-    gain = (np.sqrt(square + spread) - np.sqrt(spread)) / np.where(square > 0, square, 1.0)
-    eye = np.sqrt(spread)[..., None] * np.eye(loadings.shape[-2])
+    spread = xp.asarray(residual)[..., None]
+    gain = (xp.sqrt(square + spread) - xp.sqrt(spread)) / xp.where(square > 0, square, 1.0)
+    eye = xp.sqrt(spread)[..., None] * xp.eye(loadings.shape[-2])
     root: Array = eye + (loadings * gain[..., None, :]) @ transpose(loadings)
     return root
 
 
 def fit_low_rank(
-    low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: int = 1, sweeps: int = 2
+    low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any = 1, sweeps: int = 2
 ) -> LowRank:
     """The low-rank population of tasks, from a first guess.
 
-    Every one of the ``rounds`` has a new σ², for which the tasks' evidence is looked at again; it
-    has several ``sweeps`` for W, which cost less.
+    Every one of the ``rounds`` (a number, or one for each batch element) has a new σ², for which
+    the tasks' evidence is looked at again; it has several ``sweeps`` for W, which cost less.
     """
     noise = noise_variances(fit, tasks)
     tasks, past = scale_tasks(tasks, low.scale), scale_past(past, low.scale)
-    for _ in range(rounds):
-        given = task_precisions(tasks, noise, low.residual)
-        for _ in range(sweeps):
-            low = sweep_loadings(low, given, past)
-        low = sweep_mean(low, given, past)
-    return low
+    xp = array_namespace(tasks.gram)
+
+    def one_round(at: Any, before: LowRank) -> Any:
+        given = task_precisions(tasks, noise, before.residual)
+        after = repeat(xp, sweeps, lambda _, low: sweep_loadings(low, given, past), before)
+        return select(at < rounds, sweep_mean(after, given, past), before)
+
+    found: LowRank = repeat(xp, xp.max(rounds), one_round, low)
+    return found
 
 
 def leave_one_out(
@@ -343,6 +362,8 @@ def leave_one_out(
 
 def bounded_step(residual: Any, step: Array, loadings: Array) -> Array:
     """σ² after a step, never 0 or less."""
-    before = np.asarray(residual)
-    after = np.where(step > 0, before + step, before / (1.0 - np.minimum(step, 0.0) / before))
-    return np.asarray(np.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1)))
+    xp = array_namespace(loadings)
+    before = xp.asarray(residual)
+    after = xp.where(step > 0, before + step, before / (1.0 - xp.minimum(step, 0.0) / before))
+    found: Array = xp.asarray(xp.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1)))
+    return found

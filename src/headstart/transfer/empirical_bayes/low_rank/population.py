@@ -1,7 +1,7 @@
 """A population whose tasks differ along a few directions only: its record and where a fit starts.
 
 The model and how it is fitted are in
-:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting`.
+:mod:`~headstart.transfer.empirical_bayes.low_rank.fitting`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.population import Fit
 
@@ -87,11 +87,12 @@ class LowRank(Record):
     @classmethod
     def of_fit(cls, fit: Fit) -> LowRank:
         """The full population, where no low-rank one could be fitted."""
+        xp = array_namespace(fit.mean)
         low = cls.initial(fit.mean.shape[-1], 1.0, fit.mean.shape[:-1])
         spread = trace(fit.covariance) / fit.mean.shape[-1]
         return low.replace(
             mean=fit.mean,
-            residual=float_if_scalar(np.maximum(spread, 1e-300)),
+            residual=float_if_scalar(xp.maximum(spread, 1e-300)),
             error=fit.error,
             covariance=fit.covariance + fit.error,
         )
@@ -99,28 +100,27 @@ class LowRank(Record):
     @property
     def finite(self) -> npt.NDArray[np.bool_]:
         """Whether all numbers are, per batch element."""
-        spread = np.asarray(self.residual)
-        found = np.isfinite(self.covariance).all((-2, -1)) & np.isfinite(self.mean).all(-1)
-        rest = np.isfinite(self.relevance).all(-1) & np.isfinite(self.information).all((-2, -1))
-        return np.asarray(found & rest & np.isfinite(spread) & (spread > 0))
+        xp = array_namespace(self.mean)
+        spread = xp.asarray(self.residual)
+        found = xp.isfinite(self.covariance).all((-2, -1)) & xp.isfinite(self.mean).all(-1)
+        rest = xp.isfinite(self.relevance).all(-1) & xp.isfinite(self.information).all((-2, -1))
+        result: npt.NDArray[np.bool_] = xp.asarray(
+            found & rest & xp.isfinite(spread) & (spread > 0)
+        )
+        return result
 
     @property
     def active(self) -> npt.NDArray[np.bool_]:
         """Which columns of W are in use."""
-        return np.asarray((self.loadings != 0.0).any(-2))
-
-    def where(self, which: npt.NDArray[np.bool_], other: LowRank) -> LowRank:
-        """Itself or the other, per batch element."""
-        if which.all():
-            return self
-        return LowRank.unchecked(
-            *(select(which, getattr(self, name), getattr(other, name)) for name in self.__slots__)
-        )
+        xp = array_namespace(self.mean)
+        found: npt.NDArray[np.bool_] = xp.asarray((self.loadings != 0.0).any(-2))
+        return found
 
     def transform(self, matrix: Array) -> LowRank:
         """The population of the parameters multiplied by a matrix (σ² is left as it is)."""
+        xp = array_namespace(self.mean)
         inner = matrix * (self.scale[..., None, :] / self.scale[..., :, None])
-        back = np.linalg.inv(inner)
+        back = xp.linalg.inv(inner)
         return self.replace(
             mean=matvec(inner, self.mean),
             loadings=inner @ self.loadings,
@@ -144,23 +144,16 @@ class LowRank(Record):
 
     def predictive(self, count: Any) -> LowRank:
         """The same with the covariance S that predicts a new task, after so many tasks."""
-        w, known = self.loadings, np.asarray(self.directions) + 1.0
-        p, q = np.linalg.eigh(self.information)
-        scale = np.asarray(self.residual)[..., None]
-        variance = scale * column_variances(np.maximum(p, 0.0), self.relevance, self.active).sum(-2)
-        inflate = 1.0 + known / np.maximum(np.asarray(count) - known, known / 2.0)
+        xp = array_namespace(self.mean)
+        w, known = self.loadings, xp.asarray(self.directions) + 1.0
+        p, q = xp.linalg.eigh(self.information)
+        scale = xp.asarray(self.residual)[..., None]
+        variance = scale * column_variances(xp.maximum(p, 0.0), self.relevance, self.active).sum(-2)
+        inflate = 1.0 + known / xp.maximum(xp.asarray(count) - known, known / 2.0)
         spread = inflate[..., None, None] * (w @ transpose(w))
         spread = spread + (q * variance[..., None, :]) @ transpose(q) + self.error
-        eye = np.asarray(self.residual)[..., None, None] * np.eye(w.shape[-2])
+        eye = xp.asarray(self.residual)[..., None, None] * xp.eye(w.shape[-2])
         return self.replace(covariance=spread + eye)
-
-
-def select(which: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
-    """One or the other array, by their leading axes."""
-    one, other = np.asarray(one), np.asarray(other)
-    return float_if_scalar(
-        np.where(which.reshape(which.shape + (1,) * (one.ndim - which.ndim)), one, other)
-    )
 
 
 def scale_fit(fit: Fit, scale: Array) -> Fit:
@@ -178,32 +171,34 @@ def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
     to, but a direction that a large σ² has hidden does not come back. There are at least two tasks
     for each direction, or σ² would vanish wherever as many directions as tasks explain them all.
     """
+    xp = array_namespace(fit.mean)
     dim = fit.mean.shape[-1]
     low = LowRank.initial(dim, 1.0, fit.mean.shape[:-1])
     if scale is not None:
         low, fit = low.replace(scale=scale), scale_fit(fit, scale)
     rank = low.loadings.shape[-1]
-    values, vectors = np.linalg.eigh(fit.covariance)
+    values, vectors = xp.linalg.eigh(fit.covariance)
     values, vectors = values[..., ::-1], vectors[..., ::-1]
-    most = np.floor((np.asarray(tasks) - 1.0) / TASKS_PER_DIRECTION)
-    most = np.minimum(rank, np.maximum(most, 1.0))[..., None]
-    values = np.maximum(values, MIN_RESIDUAL_SHARE * np.maximum(values[..., :1], 1e-300))
-    rest = np.arange(dim) >= most
-    share = rest / np.maximum(rest.sum(-1, keepdims=True), 1)
-    residual = RESIDUAL_START * np.exp((share * np.log(values)).sum(-1))
-    top = np.maximum(values[..., :rank] - residual[..., None], 0.0)
-    used = np.arange(rank) < most
+    most = xp.floor((xp.asarray(tasks) - 1.0) / TASKS_PER_DIRECTION)
+    most = xp.minimum(rank, xp.maximum(most, 1.0))[..., None]
+    values = xp.maximum(values, MIN_RESIDUAL_SHARE * xp.maximum(values[..., :1], 1e-300))
+    rest = xp.arange(dim) >= most
+    share = rest / xp.maximum(rest.sum(-1, keepdims=True), 1)
+    residual = RESIDUAL_START * xp.exp((share * xp.log(values)).sum(-1))
+    top = xp.maximum(values[..., :rank] - residual[..., None], 0.0)
+    used = xp.arange(rank) < most
     return low.replace(
         mean=fit.mean,
-        loadings=vectors[..., :rank] * np.sqrt(top * used)[..., None, :],
+        loadings=vectors[..., :rank] * xp.sqrt(top * used)[..., None, :],
         residual=float_if_scalar(residual),
-        relevance=np.where(used, dim * residual[..., None] / np.maximum(top, 1e-300), 0.0),
+        relevance=xp.where(used, dim * residual[..., None] / xp.maximum(top, 1e-300), 0.0),
     )
 
 
 def column_variances(p: Array, alpha: Array, active: npt.NDArray[np.bool_]) -> Array:
     """Var[c, j] = 1 / (p_j + α_c) of the columns in use."""
-    variance: Array = active[..., :, None] / np.maximum(
+    xp = array_namespace(p)
+    variance: Array = active[..., :, None] / xp.maximum(
         p[..., None, :] + alpha[..., :, None], 1e-300
     )
     return variance

@@ -1,7 +1,7 @@
 """Fitting the low-rank population to very many tasks: each step is one pass over partitions.
 
 The fit starts from that of some of the tasks. A pass adds up, over all tasks, what one sweep of
-:mod:`~headstart.transfer.empirical_bayes.low_rank_fitting` needs. The sweep's equation for W is not
+:mod:`~headstart.transfer.empirical_bayes.low_rank.fitting` needs. The sweep's equation for W is not
 solved but improved by one step, preconditioned by Σ A_i: with hundreds of tasks Σ A_i W Z_i is
 nearly (Σ A_i) W once the factors have unit second moments. μ and σ² take their steps from the W of
 the pass before. All sums are additive, so that they are the same however tasks are divided.
@@ -19,15 +19,15 @@ import numpy as np
 from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import mean_step
-from headstart.transfer.empirical_bayes.low_rank import LowRank, column_variances
-from headstart.transfer.empirical_bayes.low_rank_fitting import (
+from headstart.transfer.empirical_bayes.low_rank.fitting import (
     bounded_step,
     low_rank_root,
     orthogonal_columns,
 )
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank, column_variances
+from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
 from headstart.transfer.empirical_bayes.passes import own_noise
 from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.task_precisions import scale_tasks, task_precisions
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
