@@ -743,9 +743,8 @@ def test_endless_lines_are_refused(logbook, tmp_path, monkeypatch):
     path = tmp_path / "log.csv"
     path.write_text("task,reward,x\n" + "a" * 2_500_000 + ",1,2\nb,1,2\n")
     monkeypatch.setattr(lines, "RANGE", 1 << 19)
-    found = Logs(str(path), PLAIN, on_bad_rows="skip")
     with pytest.raises(InputError, match=r"a line of '.*log.csv' is longer than"):
-        logbook.read(found)
+        logbook.read(Logs(str(path), PLAIN, on_bad_rows="skip"))
 
 
 # Where files are

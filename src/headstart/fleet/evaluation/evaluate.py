@@ -124,7 +124,12 @@ def evaluate(
     plan = Plan(seed, most_tasks, max(first, 2), horizon)
     with job_runner(cluster, workers) as map_jobs:
         sample, parted = read_sample(
-            logs.with_intercept(intercept), plan, future, splits, map_jobs, part(progress, 0.0, 0.5)
+            logs.replace(intercept=intercept),
+            plan,
+            future,
+            splits,
+            map_jobs,
+            part(progress, 0.0, 0.5),
         )
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())

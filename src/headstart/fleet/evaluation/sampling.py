@@ -106,7 +106,8 @@ def limit_of(keys: Hashes, count: int) -> int:
 def task_starts(logs: Logs, plan: Plan, map_jobs: MapJobs) -> KeyedSums:
     """When tasks begin: a read of the columns of tasks, rewards and times alone."""
     tasks = counted_tasks(plan)
-    for found in map_jobs(count_part, logs.parts(), logs.without_features(), plan):
+    bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
+    for found in map_jobs(count_part, logs.parts(), bare, plan):
         tasks.merge(found)
     return tasks
 

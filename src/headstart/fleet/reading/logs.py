@@ -125,7 +125,7 @@ class Logs:
         else:
             raise InputError(f"paths must have rows; {self.files[0].path!r} is empty")
         self.first, self.resolved = file, resolved
-        self.remarks += self.find_oddities()
+        self.remarks += self.file_notes()
         self.feature_names = resolved.features
         if columns.schema is not None:
             self.feature_names = columns.schema.feature_names
@@ -134,7 +134,7 @@ class Logs:
             self.feature_names = tuple(f"{resolved.features[0]}[{i}]" for i in range(width))
         self.dim = len(self.feature_names)
 
-    def changed(self, **attributes: Any) -> Logs:
+    def replace(self, **attributes: Any) -> Logs:
         """The same logs with other attributes."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__ | attributes)
@@ -145,16 +145,8 @@ class Logs:
         columns = dataclasses.replace(self.columns, propensity=None)
         if self.columns.schema is None and not self.resolved.listed:
             columns = dataclasses.replace(columns, features=self.resolved.features)
-        other = self.changed(intercept=intercept, lenient=True, columns=columns)
-        return other.changed(share=other.survey().share)
-
-    def with_intercept(self, intercept: bool) -> Logs:
-        """The same logs, with a constant feature after the others if wanted."""
-        return self.changed(intercept=intercept)
-
-    def without_features(self) -> Logs:
-        """The same logs without their features, and without rows that cannot be used."""
-        return self.changed(intercept=False, features_read=False, on_bad_rows="skip")
+        other = self.replace(intercept=intercept, lenient=True, columns=columns)
+        return other.replace(share=other.survey().share)
 
     @property
     def width(self) -> int:
@@ -191,7 +183,7 @@ class Logs:
         """Find the columns in one file and in the names of its folders."""
         return self.columns.resolve(reader.schema, repr(path), files.partitions_of(path))
 
-    def find_oddities(self) -> list[str]:
+    def file_notes(self) -> list[str]:
         """What is odd about the files as a whole."""
         notes = []
         if self.flag is not None:
@@ -217,7 +209,7 @@ class Logs:
                 if resolved is None or not resolved.listed:
                     continue
                 for start, stop, _ in reader.spans(ROWS):
-                    for block in reader.blocks((start, stop), resolved, 1024, False):
+                    for block in reader.blocks((start, stop), resolved, 1024):
                         lengths = pc.list_value_length(block.table.column(resolved.features[0]))
                         for common in pc.mode(lengths.drop_null()).to_pylist():
                             if common["mode"]:
@@ -305,17 +297,13 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey().parts)
 
-    def read(
-        self, part: Part, *, threads: bool = False, turned: bool = True, rows: int = BLOCK
-    ) -> Iterator[Rows]:
+    def read(self, part: Part, *, turned: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters
         ----------
         part
             One of :meth:`parts`.
-        threads
-            Lets PyArrow use several cores for it.
         turned
             Whether features are an array with a row for each row. Otherwise they may stay as the
             file has them, :class:`headstart.fleet.reading.arrays.Upright`, which saves a copy.
@@ -332,7 +320,7 @@ class Logs:
         rows = max(1024, min(rows, BYTES // (8 * max(self.dim, 1))))
         bad, seen = BadRows(), 0
         try:
-            for block, resolved in self.blocks(part, rows, threads):
+            for block, resolved in self.blocks(part, rows):
                 found = to_rows(block, resolved, self.dim, turned, self.share, self.lenient)
                 if self.intercept:
                     found = found.with_constant()
@@ -348,14 +336,14 @@ class Logs:
         if bad and self.on_bad_rows == "error":
             raise refuse_rows(bad, seen, part, self)
 
-    def blocks(self, part: Part, rows: int, threads: bool) -> Iterator[tuple[Block, Resolved]]:
+    def blocks(self, part: Part, rows: int) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""
         with self.open_reader(part.path, frugal=rows < SMALL) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
             features = self.resolved.features if self.features_read else ()
             resolved = resolved._replace(features=features)
-            for block in reader.blocks((part.start, part.stop), resolved, rows, threads):
+            for block in reader.blocks((part.start, part.stop), resolved, rows):
                 table = block.table
                 for name, value in resolved.partitions.items():
                     kind = resolved.types[name]
