@@ -253,13 +253,12 @@ def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
     Then they are better sent as rows. If n rows fall on T tasks at random, about T (1 − exp(−n/T))
     of the tasks have any, which gives T.
     """
-    rows, tasks = max(block.count, 1), max(len(block.ids), 1)
-    low, high = float(tasks), 1e12
-    for _ in range(60):
-        middle = np.sqrt(low * high)
-        low, high = (middle, high) if -middle * np.expm1(-rows / middle) < tasks else (low, middle)
+    from scipy.special import lambertw  # only on a cluster: it takes a while
+
+    each = max(block.count / max(len(block.ids), 1), 1 + 1e-9)
+    rows = each + lambertw(-each * np.exp(-each)).real  # n/T
     every = sum(decoded_bytes(logs, part) for part in parts)
-    return bool(every / low < 8 * packed_size(logs.width))
+    return bool(every * rows < 8 * packed_size(logs.width) * max(block.count, 1))
 
 
 def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:

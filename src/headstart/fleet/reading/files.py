@@ -110,23 +110,20 @@ def find_files(
         if path.startswith("file://"):
             path = fs.FileSystem.from_uri(path)[1] if "*" not in path else path[len("file://") :]
         files = find_urls(path, given, storage) if is_url(path) else find_local(path, given)
-        found.update((file.path, file) for file in sorted(files))
+        found |= {file.path: file for file in sorted(files)}
     return list(found.values())
 
 
 def find_local(path: str, given: str | None) -> list[File]:
     """Files on this machine."""
     path = os.path.expanduser(path)
-    if os.path.isfile(path):
-        names = [path]
-    elif os.path.isdir(path):
-        inside = glob.glob(os.path.join(glob.escape(path), "**", "*"), recursive=True)
-        names = [name for name in inside if os.path.isfile(name) and is_log(name, given)]
+    names, folder = [path], os.path.isdir(path)
+    if folder or (glob.has_magic(path) and not os.path.isfile(path)):
+        pattern = os.path.join(glob.escape(path), "**", "*") if folder else path
+        names = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+        names = [name for name in names if is_log(name, given)] if folder else names
         names = drop_hidden(names, path, given)
-    elif glob.has_magic(path):
-        names = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
-        names = drop_hidden(names, path, given)
-    else:
+    elif not os.path.isfile(path):
         raise MissingFileError(f"paths must be {WANT}; nothing is at {path!r}")
     return [File(name, (stat := os.stat(name)).st_size, str(stat.st_mtime_ns)) for name in names]
 
@@ -137,11 +134,8 @@ def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[F
     with stores.store_errors(url, storage):
         system.invalidate_cache()  # what was listed before may have changed
         if glob.has_magic(path):
-            found = {
-                name: info
-                for name, info in system.glob(path, detail=True).items()
-                if info["type"] == "file"
-            }
+            found = system.glob(path, detail=True)
+            found = {name: info for name, info in found.items() if info["type"] == "file"}
             if not found:
                 stores.check_bucket(system, path, url)
         else:

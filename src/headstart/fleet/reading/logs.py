@@ -225,12 +225,10 @@ class Logs:
             # Most of the time is spent waiting, above all for an object store.
             with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
                 looks = list(pool.map(self.survey_file, self.files))
-            parts = [part for found, _ in looks for part in found]
-            empty = [
-                file.path for file, look in zip(self.files, looks, strict=True) if look[1] is None
-            ]
-            notes = [*self.remarks, *(f"{path!r} is empty" for path in empty)]
-            notes += describe_id_types([task for _, task in looks], self.files)
+            parts = [part for some, _ in looks for part in some]
+            kinds = {file.path: kind for file, (_, kind) in zip(self.files, looks, strict=True)}
+            notes = [*self.remarks, *describe_id_types(kinds)]
+            notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
             copies = files.find_copies(self.files, self.storage)
             rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
             self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
@@ -268,16 +266,15 @@ class Logs:
                     f"have {resolved.width}"
                 )
         elif set(resolved.features) != set(first.features):
-            more = sorted(set(resolved.features) - set(first.features), key=natural)
-            less = sorted(set(first.features) - set(resolved.features), key=natural)
-            said = "; ".join(
-                f"{', '.join(map(repr, names[:5]))} {which}"
-                for names, which in ((less, "missing"), (more, "too many"))
+            here, there = set(resolved.features), set(first.features)
+            differences = "; ".join(
+                f"{', '.join(map(repr, sorted(names, key=natural)[:5]))} {which}"
+                for names, which in ((there - here, "missing"), (here - there, "too many"))
                 if names
             )
             raise InputError(
                 f"features must be the same {self.dim} columns in every file, as in {name}; in "
-                f"{where} there are {len(resolved.features)} ({said})"
+                f"{where} there are {len(resolved.features)} ({differences})"
             )
         if "timestamp" in resolved.columns.roles and not self.lenient:
             mine, other = (time_unit(one.kind("timestamp")) for one in (first, resolved))
@@ -365,13 +362,13 @@ class Survey(NamedTuple):
     share: float
 
 
-def describe_id_types(tasks: Sequence[str | None], found: Sequence[files.File]) -> list[str]:
-    """A note where task ids are numbers in one file and text in another."""
-    written = sorted({kind for kind in tasks if kind})
-    if len(written) < 2:
+def describe_id_types(kinds: dict[str, str | None]) -> list[str]:
+    """A note where task ids are numbers in one file and text in another, by the files' paths."""
+    first = {kind: path for path, kind in reversed(kinds.items()) if kind}
+    if len(first) < 2:
         return []
-    said = " and ".join(f"{kind} in {found[tasks.index(kind)].path!r}" for kind in written)
-    return [f"task ids are {said}: they are compared as text, so that 7 and '7' are the same task"]
+    both = " and ".join(f"{kind} in {path!r}" for kind, path in sorted(first.items()))
+    return [f"task ids are {both}: they are compared as text, so that 7 and '7' are the same task"]
 
 
 def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:

@@ -70,8 +70,7 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
                 options = json.dumps(dict(storage), sort_keys=True)
                 return native_system(scheme.lower(), native, bucket, options), path.rstrip("/")
     try:
-        system, path = fsspec.core.url_to_fs(url, **storage)
-        return system, path
+        return fsspec.core.url_to_fs(url, **storage)  # type: ignore[no-any-return]
     except ImportError as error:
         raise InputError(
             f"paths has a URL that needs another package ({error}); got {url!r}"
@@ -116,8 +115,7 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
 def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
     """What a file system says of a path; where nothing is there, why."""
     try:
-        info: Mapping[str, Any] = system.info(path)
-        return info
+        return system.info(path)  # type: ignore[no-any-return]
     except FileNotFoundError as error:
         cause = error.__cause__
         # fsspec says of every HTTP error that the file was not found.

@@ -31,20 +31,7 @@ from headstart.fleet.summing.task_index import order_of_tasks
 from headstart.model.evidence import packed_size
 from headstart.storage import atomic
 
-__all__ = [
-    "Partition",
-    "chunk_tasks",
-    "matrix_of",
-    "merge",
-    "merge_in_chunks",
-    "merge_runs",
-    "read_run",
-    "row_shard",
-    "run_reader",
-    "select_hashes",
-    "sum_shard",
-    "write_run",
-]
+__all__ = ["Partition", "merge", "merge_runs", "read_run", "row_shard", "sum_shard", "write_run"]
 
 
 def row_shard(
