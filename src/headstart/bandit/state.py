@@ -20,6 +20,7 @@ from headstart.bandit.batch import (
 from headstart.bandit.choice import Choice, check_choice, choice_id
 from headstart.bandit.decision import Decision, make_choices
 from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
@@ -102,9 +103,11 @@ class BanditState:
         fit: BaseFit,
         features: Features,
         tasks: Iterable[tuple[Sequence[str], Array]] | None,
+        items: ItemLedger | None = None,
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
+            self.ledger.items = items
             self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:

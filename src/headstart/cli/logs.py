@@ -98,7 +98,6 @@ def fit(
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Logs
-    from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
     from headstart.fleet.options import bytes_from, transfer_from
@@ -110,7 +109,7 @@ def fit(
     from headstart.fleet.target import Target
 
     how, room = transfer_from(transfer), bytes_from(memory)
-    is_binary = check_reward_model(reward_model, noise, cluster)
+    check_reward_model(reward_model, noise)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
     columns = columns_from(
@@ -128,6 +127,8 @@ def fit(
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     Target(out, rows)
     place = out + ".partial" if checkpoint is None else checkpoint
+    knows_items = columns.schema is not None and columns.schema.identity
+    is_resumable = reward_model == "number" and not knows_items
     if not resume:
         with lock_folder(place, options):
             remove_checkpoint(place, options)
@@ -149,14 +150,11 @@ def fit(
             "out": out,
             "keep_tasks": keep_tasks,
             "memory": room,
+            "reward": reward_model,
+            "checkpoint": place if is_resumable else checkpoint,
             "progress": None if as_json else lambda what, done, all: stages[what](done, all),
         }
-        if is_binary:
-            found = fit_click_logs(rows, how, **shared)
-        else:
-            found = run(
-                rows, how, noise=noise, cluster=cluster, workers=workers, checkpoint=place, **shared
-            )
+        found = run(rows, how, noise=noise, cluster=cluster, workers=workers, **shared)
     summary = {**found.summary(), "out": out}
     if before:
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
@@ -341,17 +339,13 @@ def progress_unit(logs: Logs) -> str:
     return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
-def check_reward_model(reward_model: str, noise: float | None, cluster: str | None) -> bool:
-    """Whether rewards are binary; refused together with what is not for them."""
+def check_reward_model(reward_model: str, noise: float | None) -> None:
+    """Refuse an unknown reward model, and a noise that it does not have."""
     from headstart.bandit.rewards import REWARD_MODELS
 
     checks.one_of("reward-model", reward_model, REWARD_MODELS)
-    if reward_model == "number":
-        return False
-    for name, value in (("noise", noise), ("cluster", cluster)):
-        if value is not None:
-            raise checks.refuse(f"--{name}", f"left out with --reward-model {reward_model}", value)
-    return True
+    if noise is not None and reward_model != "number":
+        raise checks.refuse("--noise", f"left out with --reward-model {reward_model}", noise)
 
 
 def check_local(out: Path) -> None:

@@ -237,7 +237,7 @@ class ItemLedger:
                 )
             steps.append((table.put, key, update))
         totals = table.totals.subtract(task.totals)
-        if len(self.tasks) == 1:
+        if len(self.tasks) == 1 and set(table.places) <= set(task.pairs):
             totals = Totals()  # without the rounding of differences
         return [
             *steps,
