@@ -7,6 +7,7 @@ every pass the tasks of a range of hashes are read, and expanded by several thre
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -17,9 +18,8 @@ import pyarrow as pa
 
 from headstart.bandit.fitting import CLICK_PASSES, expand_tasks, fit_clicks
 from headstart.fleet.engines.threads import MapJobs, Progress, job_runner
-from headstart.fleet.fitted import Fitted, Plan, check_room
+from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.row_files import RowFiles, store_part
-from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.shards import Partition
 from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.model.evidence import Evidence, packed_size
@@ -29,7 +29,7 @@ from headstart.transfer import standardize
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.task_order import PARTITION, ordered_partitions
 
-__all__ = ["fit_click_logs", "kept_tasks"]
+__all__ = ["fit_click_logs", "task_evidence"]
 
 
 def fit_click_logs(
@@ -48,34 +48,12 @@ def fit_click_logs(
         folder, threads = Path(temporary), workers or os.cpu_count() or 1
         names, summary, given = store_rows(plan, folder, map_jobs, progress)
         files = RowFiles.of(folder, names, logs, summary.rows, memory // threads)
-        odd = column_notes(logs.feature_names, intercept, given, summary.sampled)
+        notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
         passes = ClickPasses(files, map_jobs, progress)
         fit = fit_clicks(plan.transfer, passes.expand, given, intercept, plan.standardize)
-        count = len(fit.partitions)
-        if plan.keep_bytes:
-            check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
-        return Fitted(
-            transfer=plan.transfer,
-            noise=None,
-            state=fit.state,
-            pooled=fit.pooled,
-            units=None if fit.units is None else Units(*fit.units),
-            intercept=intercept,
-            tasks=count,
-            rows=summary.rows,
-            bad=summary.bad,
-            weightless=summary.weightless,
-            feature_names=logs.feature_names,
-            seconds=0.0,
-            kept=kept_tasks(passes.ids, fit.partitions) if plan.keep_bytes else None,
-            notes=(
-                *summary.notes(count, float(given.rounds), logs.share),
-                *logs.survey().copies,
-                *odd,
-            ),
-            reward="binary",
-            schema=logs.columns.schema,
-        )
+        plan.check_room(len(fit.partitions), logs.width)
+        evidence = functools.partial(task_evidence, passes.ids, fit.partitions)
+        return Fitted.of(plan, fit, summary, given, notes, evidence)
 
 
 def store_rows(
@@ -144,7 +122,7 @@ def expand_range(
     return [name for part in ids for name in part], np.concatenate(partitions.parts)
 
 
-def kept_tasks(ids: list[list[str]], partitions: Any) -> list[Partition]:
+def task_evidence(ids: list[list[str]], partitions: Any) -> list[Partition]:
     """The tasks' ids and evidence, as a fit keeps them."""
     return [
         Partition(pa.array(names, pa.large_string()), np.array(partitions.rows(at)))
