@@ -39,7 +39,8 @@ def made(request, tmp_path_factory, logbook):
     folder = tmp_path_factory.mktemp("page")
     path = logbook.write(folder / "log.parquet", table(request.param))
     more = {"round": "round", "chosen": "chosen", "propensity": "chance"} if request.param else {}
-    found = evaluate(Logs(path, Columns("<b>task", "reward", "x*", **more)), splits=1)
+    logs = Logs(path, Columns("<b>task", "reward", "x*", **more))
+    found = evaluate(logs, transfer=hs.Bias(), splits=1)
     return found, write_page(found, folder / "out", "<i>mine</i>"), request.param
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headstart.bandit.fitting import CLICK_PASSES, expand_tasks, fit_clicks
-from headstart.fleet.engines.threads import MapJobs, Progress, job_runner
+from headstart.fleet.engines.threads import MapJobs, Progress, amounts, job_runner
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.row_files import RowFiles, store_part
 from headstart.fleet.summing.shards import Partition
@@ -61,17 +61,16 @@ def store_rows(
 ) -> tuple[list[str], ReadSummary, Evidence]:
     """Read all rows once, and store them: names of files, what was read, and the sums of rows."""
     logs, parts = plan.logs, plan.logs.parts()
-    by_rows = all(part.rows is not None for part in parts)
-    amounts = [float((part.rows if by_rows else part.bytes) or 0) for part in parts]
+    amount = amounts(parts)
     names, summary, pooled, done = [], ReadSummary(), np.zeros(packed_size(logs.width)), 0.0
     stored = map_jobs(store_part, list(enumerate(parts)), logs, folder)
-    for amount, found in zip(amounts, stored, strict=True):
+    for part, found in zip(parts, stored, strict=True):
         names += found.names
         summary.add(found.summary)
         pooled += found.pooled
-        done += amount
+        done += amount[part.key]
         if progress is not None:
-            progress("reading", done, sum(amounts))
+            progress("reading", done, sum(amount.values()))
     if not names:
         raise summary.nothing(logs.columns)
     return names, summary, Evidence.unpack(pooled, logs.width)

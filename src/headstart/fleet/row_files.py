@@ -1,7 +1,7 @@
 """Rows of logs in temporary files, from which all rows of some tasks can be read at a time.
 
-Every block of a log becomes a few files with its rows in the order of the hashes of their tasks. A
-range of hashes is then a slice of each, so that rows can be divided as finely as memory asks for.
+Every block of a log becomes a run (:mod:`headstart.fleet.summing.shards`), from which the rows of a
+range of hashes can be read, so that rows can be divided as finely as memory asks for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from headstart.bandit.fitting import OneTask, TaskRows, rows_by_task
 from headstart.bandit.observation import weighted_sums
 from headstart.bandit.rewards import Binary
 from headstart.errors import FileError, InputError
+from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.rows import Rows
+from headstart.fleet.summing.shards import gather_rows, read_run, row_shards, write_run
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.model.evidence import packed_size
 from headstart.records import Array
@@ -27,10 +28,11 @@ from headstart.records import Array
 __all__ = ["RowFiles", "StoredPart", "check_clicks", "store_part"]
 
 COPIES = 6  # arrays of the size of the features that are made of rows that are read
+SHARDS = 64  # of a run
 
 
 class StoredPart(NamedTuple):
-    """What was stored of a part: the names of its files, what was read, and the sums of all rows.
+    """What was stored of a part: the names of its runs, what was read, and the sums of all rows.
 
     The sums are those of contexts and rewards as they are, packed.
     """
@@ -48,43 +50,24 @@ def store_part(job: tuple[int, Part], logs: Logs, folder: Path) -> StoredPart:
         stored.summary.count(block)
         rows = block.shown()
         check_clicks(rows.rewards, logs)
-        if rows.count:
-            name = f"{number}-{place}"
-            stored.names.append(name)
-            stored.pooled[:] += store_rows(rows, folder / name)
+        if not rows.count:
+            continue
+        stored.names.append(f"{number}-{place}.arrow")
+        weights = np.ones(rows.count) if rows.weights is None else rows.weights
+        features, ids = np.asarray(rows.features), id_texts(rows.ids)
+        columns = rows.codes, rows.rewards, weights, features
+        try:
+            write_run(folder / stored.names[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
+        except FileError as error:
+            raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
+        sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
+        stored.pooled[:] += sums.pack()
     stored.summary.parts.append(part.key)
     return stored
 
 
-def store_rows(rows: Rows, path: Path) -> Array:
-    """Store rows in the order of their tasks' hashes; returns their sums."""
-    hashes = hash_ids(rows.ids)
-    by_hash = np.argsort(hashes, kind="stable")
-    rank = np.empty(len(by_hash), np.intp)
-    rank[by_hash] = np.arange(len(by_hash))
-    order = np.argsort(rank[rows.codes], kind="stable")
-    starts = np.append(0, np.cumsum(np.bincount(rank[rows.codes], minlength=len(rank))))
-    weights = np.ones(rows.count) if rows.weights is None else rows.weights
-    features = np.asarray(rows.features)
-    ids = id_texts(rows.ids).take(pa.array(by_hash))
-    try:
-        np.save(f"{path}.tasks.npy", hashes[by_hash])
-        np.save(f"{path}.starts.npy", starts)
-        np.save(f"{path}.features.npy", features[order])
-        np.save(f"{path}.rewards.npy", np.column_stack([rows.rewards, weights])[order])
-        batch = pa.record_batch([ids], ["id"])
-        with pa.OSFile(f"{path}.ids", "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)
-    except OSError as error:
-        raise FileError(
-            f"rows cannot be stored in the temporary folder {str(path.parent)!r} ({error}): give "
-            f"another with more room (TMPDIR)"
-        ) from None
-    return weighted_sums(features.astype(np.float64), rows.rewards, weights)[0].pack()
-
-
 class RowFiles(NamedTuple):
-    """Rows that were stored, divided into ranges of hashes of about equal numbers of tasks.
+    """Runs of rows, divided into ranges of hashes of about equal numbers of tasks.
 
     Attributes
     ----------
@@ -109,27 +92,14 @@ class RowFiles(NamedTuple):
 
     def tasks(self, number: int) -> list[OneTask]:
         """The tasks of a range and all their rows, in the order of the tasks' hashes."""
-        low, high = partition_range(number, self.ranges)
-        ids, tables = [], []
-        for name in self.names:
-            path = self.folder / name
-            hashes = np.load(f"{path}.tasks.npy", mmap_mode="r")
-            first = int(np.searchsorted(hashes, np.uint64(low)))
-            last = int(np.searchsorted(hashes, np.uint64(high - 1), "right"))
-            if first == last:
-                continue
-            starts = np.load(f"{path}.starts.npy", mmap_mode="r")[first : last + 1]
-            here = slice(int(starts[0]), int(starts[-1]))
-            with pa.memory_map(f"{path}.ids") as file:
-                texts = pa.ipc.open_file(file).get_batch(0).column(0).slice(first, last - first)
-                ids.append(np.repeat(np.array(texts.to_pylist(), dtype=object), np.diff(starts)))
-            features = np.load(f"{path}.features.npy", mmap_mode="r")[here]
-            values = np.load(f"{path}.rewards.npy", mmap_mode="r")[here]
-            tables.append(np.column_stack([features, values]))
-        if not ids:
+        span, paths = partition_range(number, self.ranges), map(self.folder.joinpath, self.names)
+        shards = [shard for path in paths for shard in read_run(path, *span) if shard.num_rows]
+        if not shards:
             return []
-        table = np.concatenate(tables, dtype=np.float64)
-        rows = TaskRows(np.concatenate(ids), table[:, :-2], table[:, -2], table[:, -1], ())
+        ids = pa.concat_arrays([shard.column("id") for shard in shards]).dictionary_encode()
+        names = np.array(ids.dictionary.to_pylist(), dtype=object)[as_array(ids.indices)]
+        features, rewards, weights = gather_rows(shards, self.width)
+        rows = TaskRows(names, features.astype(np.float64), rewards, weights, ())
         return rows_by_task(rows, 1.0)
 
 

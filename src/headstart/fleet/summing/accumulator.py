@@ -23,8 +23,8 @@ from headstart.fleet.reading.arrays import Upright, as_arrow
 from headstart.fleet.reading.hashing import Hashes, hash_ids, id_texts, partition_numbers
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.grams import GROUP_ROWS, Packed, Whole, add_by_threads
-from headstart.fleet.summing.shards import row_shard, sum_shard
+from headstart.fleet.summing.grams import Packed, Whole, add_by_threads
+from headstart.fleet.summing.shards import row_shards, sum_shard
 from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
 from headstart.model.evidence import packed_size
 
@@ -124,26 +124,11 @@ class Accumulator:
             order = order[heavy[order]]
             self.spill(self.sum_shards(tasks, order, sums, place[order]))
         if not heavy.all():
-            self.spill(self.row_shards(tasks, buffer, ~heavy))
+            codes = np.where(heavy[buffer.places], -1, buffer.places)
+            columns = buffer.rewards, buffer.weights, buffer.features[:, : self.dim]
+            self.spill(row_shards(tasks.hashes, tasks.ids, codes, *columns, self.partitions))
         buffer.count = 0
         self.others = TaskIndex()
-
-    def row_shards(
-        self, tasks: TaskIndex, buffer: RowBuffer, used: npt.NDArray[np.bool_]
-    ) -> Iterator[pa.RecordBatch]:
-        """The buffered rows of some tasks, partition by partition."""
-        partition = np.where(used, partition_numbers(tasks.hashes, self.partitions), -1)
-        order, starts = GROUP_ROWS.form(buffer.count)(partition[buffer.places], self.partitions)
-        for low, high in itertools.pairwise(starts):
-            rows = order[low:high]
-            owner = buffer.places[rows]
-            yield row_shard(
-                tasks.hashes[owner],
-                tasks.ids.take(as_arrow(owner)),
-                buffer.rewards[rows],
-                buffer.weights[rows] if buffer.weighted else None,
-                buffer.features[rows, : self.dim],
-            )
 
     def sum_shards(
         self, tasks: TaskIndex, order: Whole, sums: Packed, places: Whole
