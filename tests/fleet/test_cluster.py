@@ -19,8 +19,8 @@ from headstart.fleet import Logs, fit
 from headstart.fleet.engines import cluster as engine
 from headstart.fleet.engines.cluster import connect
 from headstart.fleet.reading.hashing import partition_range
+from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.checkpoint import checkpointed_rows
-from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.shards import merge
 
 ray = pytest.importorskip("ray")

@@ -18,8 +18,8 @@ from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.item_fit import fit_item_logs
-from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
+from headstart.fleet.reading.stores import is_url
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
 from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.summary import ReadSummary, column_notes

@@ -20,12 +20,11 @@ from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
-from headstart.fleet.click_fit import task_evidence
+from headstart.fleet.click_fit import check_clicks, task_evidence
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.row_files import check_clicks
 from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.model.evidence import Evidence
 from headstart.records import Array

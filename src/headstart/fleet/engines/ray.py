@@ -28,9 +28,9 @@ from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
+from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.accumulator import Accumulator, HashedRows, ReadPlan, unread_blocks
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
-from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.passes import Call
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary

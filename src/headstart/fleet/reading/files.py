@@ -19,7 +19,7 @@ from pyarrow import fs
 from headstart import checks
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 from headstart.fleet.reading import stores
-from headstart.fleet.reading.stores import WANT
+from headstart.fleet.reading.stores import WANT, is_url
 
 __all__ = ["FORMATS", "File", "find_files", "is_url", "open_file", "partitions_of"]
 
@@ -49,15 +49,6 @@ class File(NamedTuple):
     path: str
     size: int
     changed: str
-
-
-def is_url(path: str) -> bool:
-    """Whether a path is a URL (and not a Windows drive).
-
-    >>> is_url("s3://bucket/log.parquet"), is_url("logs/log.parquet")
-    (True, False)
-    """
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", path) is not None
 
 
 def compression_of(path: str) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from headstart.errors import FileError, InputError
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.summing.folder import Folder
+from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.storage import atomic
 from headstart.storage.atomic import PathLike
