@@ -115,6 +115,8 @@ def choose_many(
             rankings = [
                 rule.rank(belief, rows, stream, k, mask) for belief, rows, stream, mask in decisions
             ]
+        for at, name in enumerate(names if offer.labels else ()):
+            ledger.count_offer(name, offer.labels[at], allowed[at], is_frozen=is_frozen)
         if state.reader.accept(offer, is_frozen=is_frozen):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         epoch = ledger.entries.epoch

@@ -13,6 +13,7 @@ from headstart.bandit.batch import check_k, pair_up
 from headstart.bandit.choice import Choice, check_choice, choice_id
 from headstart.bandit.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
@@ -95,9 +96,11 @@ class BanditState:
         fit: BaseFit,
         features: Features,
         tasks: Iterable[tuple[Sequence[str], Array]] | None,
+        items: ItemLedger | None = None,
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
+            self.ledger.items = items
             self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
@@ -243,6 +246,8 @@ class BanditState:
                 )
             # Nothing can be refused from here on.
             ledger.record_choice(name, prepared, key, is_frozen, 1 if k is None else k)
+            if ledger.items is not None:
+                ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
             if self.reader.accept(offer, is_frozen=is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             place = name, number, ledger.entries.epoch
