@@ -347,7 +347,7 @@ def test_what_is_known_of_items_stays_where_tasks_are_not_kept(visits, tmp_path)
     assert len(bandit) == 0
     found, want = (
         each.task("new").predict(context={"hour": 9}, actions=offer).mean
-        for each in (bandit, fitted._replace(kept=None).bandit(seed=0))
+        for each in (bandit, fitted._replace(evidence=None).bandit(seed=0))
     )
     np.testing.assert_array_equal(found, want)
     means = visits.group_by("item").agg(pl.col("spent").mean())

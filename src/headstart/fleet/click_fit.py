@@ -1,27 +1,41 @@
 """Rewards of 0 and 1 in logs: a few passes over rows that are stored in temporary files.
 
 The sums of a logistic model depend on the beliefs that rewards are expanded around, so one pass
-over the rows is not enough, as it is for a linear model. Rows are read once and stored by task; in
-every pass the tasks of a range of hashes are read, and expanded by several threads.
+over the rows is not enough, as it is for a linear model. Rows are read once, and every block of a
+log becomes a run (:mod:`headstart.fleet.summing.shards`). In every pass the tasks of a range of
+hashes are read, and expanded by several threads; ranges are as small as memory asks for.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headstart.bandit.fitting import CLICK_PASSES, expand_tasks, fit_clicks
-from headstart.fleet.engines.threads import MapJobs, Progress, job_runner
-from headstart.fleet.fitted import Fitted, Plan, check_room
-from headstart.fleet.row_files import RowFiles, store_part
-from headstart.fleet.summing.passes import Units
-from headstart.fleet.summing.shards import Partition
-from headstart.fleet.summing.summary import ReadSummary, oddities
+from headstart.bandit.fitting import (
+    CLICK_PASSES,
+    OneTask,
+    TaskRows,
+    expand_tasks,
+    fit_clicks,
+    rows_by_task,
+)
+from headstart.bandit.observation import weighted_sums
+from headstart.bandit.rewards import Binary
+from headstart.errors import FileError, InputError
+from headstart.fleet.engines.threads import MapJobs, Progress, amounts, job_runner
+from headstart.fleet.fitted import Fitted, Plan
+from headstart.fleet.reading.arrays import as_array
+from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range
+from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.summing.shards import Partition, gather_rows, read_run, row_shards, write_run
+from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.prior import Prior
 from headstart.records import Array
@@ -29,7 +43,14 @@ from headstart.transfer import standardize
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.task_order import PARTITION, ordered_partitions
 
-__all__ = ["fit_click_logs", "kept_tasks"]
+__all__ = [
+    "RowFiles",
+    "StoredPart",
+    "check_clicks",
+    "fit_click_logs",
+    "store_part",
+    "task_evidence",
+]
 
 
 def fit_click_logs(
@@ -48,34 +69,12 @@ def fit_click_logs(
         folder, threads = Path(temporary), workers or os.cpu_count() or 1
         names, summary, given = store_rows(plan, folder, map_jobs, progress)
         files = RowFiles.of(folder, names, logs, summary.rows, memory // threads)
-        odd = oddities(logs.feature_names, intercept, given, summary.sampled)
+        notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
         passes = ClickPasses(files, map_jobs, progress)
         fit = fit_clicks(plan.transfer, passes.expand, given, intercept, plan.standardize)
-        count = len(fit.partitions)
-        if plan.keep_bytes:
-            check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
-        return Fitted(
-            transfer=plan.transfer,
-            noise=None,
-            state=fit.state,
-            pooled=fit.pooled,
-            units=None if fit.units is None else Units(*fit.units),
-            intercept=intercept,
-            tasks=count,
-            rows=summary.rows,
-            bad=summary.bad,
-            weightless=summary.weightless,
-            feature_names=logs.feature_names,
-            seconds=0.0,
-            kept=kept_tasks(passes.ids, fit.partitions) if plan.keep_bytes else None,
-            notes=(
-                *summary.notes(count, float(given.rounds), logs.share),
-                *logs.survey().copies,
-                *odd,
-            ),
-            reward="binary",
-            schema=logs.columns.schema,
-        )
+        plan.check_room(len(fit.partitions), logs.width)
+        evidence = functools.partial(task_evidence, passes.ids, fit.partitions)
+        return Fitted.of(plan, fit, summary, given, notes, evidence)
 
 
 def store_rows(
@@ -83,17 +82,16 @@ def store_rows(
 ) -> tuple[list[str], ReadSummary, Evidence]:
     """Read all rows once, and store them: names of files, what was read, and the sums of rows."""
     logs, parts = plan.logs, plan.logs.parts()
-    by_rows = all(part.rows is not None for part in parts)
-    amounts = [float((part.rows if by_rows else part.bytes) or 0) for part in parts]
+    amount = amounts(parts)
     names, summary, pooled, done = [], ReadSummary(), np.zeros(packed_size(logs.width)), 0.0
     stored = map_jobs(store_part, list(enumerate(parts)), logs, folder)
-    for amount, found in zip(amounts, stored, strict=True):
+    for part, found in zip(parts, stored, strict=True):
         names += found.names
         summary.add(found.summary)
         pooled += found.pooled
-        done += amount
+        done += amount[part.key]
         if progress is not None:
-            progress("reading", done, sum(amounts))
+            progress("reading", done, sum(amount.values()))
     if not names:
         raise summary.nothing(logs.columns)
     return names, summary, Evidence.unpack(pooled, logs.width)
@@ -144,9 +142,93 @@ def expand_range(
     return [name for part in ids for name in part], np.concatenate(partitions.parts)
 
 
-def kept_tasks(ids: list[list[str]], partitions: Any) -> list[Partition]:
+def task_evidence(ids: list[list[str]], partitions: Any) -> list[Partition]:
     """The tasks' ids and evidence, as a fit keeps them."""
     return [
         Partition(pa.array(names, pa.large_string()), np.array(partitions.rows(at)))
         for at, names in enumerate(ids)
     ]
+
+
+COPIES = 6  # arrays of the size of the features that are made of rows that are read
+SHARDS = 64  # of a run
+
+
+class StoredPart(NamedTuple):
+    """What was stored of a part: the names of its runs, what was read, and the sums of all rows.
+
+    The sums are those of contexts and rewards as they are, packed.
+    """
+
+    names: list[str]
+    summary: ReadSummary
+    pooled: Array
+
+
+def store_part(job: tuple[int, Part], logs: Logs, folder: Path) -> StoredPart:
+    """Store the rows of a part, given with its number, that are evidence."""
+    number, part = job
+    stored = StoredPart([], ReadSummary(), np.zeros(packed_size(logs.width)))
+    for place, block in enumerate(logs.read(part)):
+        stored.summary.count(block)
+        rows = block.shown()
+        check_clicks(rows.rewards, logs)
+        if not rows.count:
+            continue
+        stored.names.append(f"{number}-{place}.arrow")
+        weights = np.ones(rows.count) if rows.weights is None else rows.weights
+        features, ids = np.asarray(rows.features), id_texts(rows.ids)
+        columns = rows.codes, rows.rewards, weights, features
+        try:
+            write_run(folder / stored.names[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
+        except FileError as error:
+            raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
+        sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
+        stored.pooled[:] += sums.pack()
+    stored.summary.parts.append(part.key)
+    return stored
+
+
+class RowFiles(NamedTuple):
+    """Runs of rows, divided into ranges of hashes of about equal numbers of tasks.
+
+    Attributes
+    ----------
+    folder, names
+        Where they are.
+    width
+        How many features they have.
+    ranges
+        The number of ranges, a power of two.
+    """
+
+    folder: Path
+    names: list[str]
+    width: int
+    ranges: int
+
+    @classmethod
+    def of(cls, folder: Path, names: Sequence[str], logs: Logs, rows: int, room: int) -> RowFiles:
+        """Divided so that the rows of one range take about ``room`` bytes."""
+        needed = COPIES * 8 * logs.width * rows / max(room, 1)
+        return cls(folder, list(names), logs.width, 1 << max(0, int(np.ceil(np.log2(needed)))))
+
+    def tasks(self, number: int) -> list[OneTask]:
+        """The tasks of a range and all their rows, in the order of the tasks' hashes."""
+        span, paths = partition_range(number, self.ranges), map(self.folder.joinpath, self.names)
+        shards = [shard for path in paths for shard in read_run(path, *span) if shard.num_rows]
+        if not shards:
+            return []
+        ids = pa.concat_arrays([shard.column("id") for shard in shards]).dictionary_encode()
+        names = np.array(ids.dictionary.to_pylist(), dtype=object)[as_array(ids.indices)]
+        features, rewards, weights = gather_rows(shards, self.width)
+        rows = TaskRows(names, features.astype(np.float64), rewards, weights, ())
+        return rows_by_task(rows, 1.0)
+
+
+def check_clicks(rewards: Array, logs: Logs) -> None:
+    """Refuse rewards other than 0 and 1."""
+    try:
+        Binary().read_many(rewards)
+    except InputError as error:
+        raise InputError(f"column {logs.columns.reward!r}: {error}") from None

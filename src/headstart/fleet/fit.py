@@ -16,16 +16,16 @@ from headstart.errors import InputError
 from headstart.fleet.click_fit import fit_click_logs
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
-from headstart.fleet.fitted import Fitted, Plan, check_room
+from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.item_fit import fit_item_logs
-from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
+from headstart.fleet.reading.stores import is_url
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
 from headstart.fleet.summing.passes import one_blas_thread
-from headstart.fleet.summing.summary import ReadSummary, oddities
+from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.fleet.target import Target
-from headstart.model.evidence import Evidence, packed_size
+from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import (
     EmpiricalBayes,
@@ -184,47 +184,26 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
     logs, count = plan.logs, len(tasks)
     if not count:
         raise summary.nothing(logs.columns)
-    if plan.keep_bytes:
-        check_room(count, 8 * packed_size(logs.width), plan.keep_bytes)
-    every = Evidence.unpack(tasks.pooled(), logs.width)
-    odd = oddities(logs.feature_names, logs.intercept, every, summary.sampled)
-    refused = refuse_scales(summary, every)
+    plan.check_room(count, logs.width)
+    given = Evidence.unpack(tasks.pooled(), logs.width)
+    notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
+    refused = refuse_scales(summary, given)
     try:
         with one_blas_thread(), np.errstate(all="ignore"):
-            state, every, _, _ = fit_standardized(
+            fit = fit_standardized(
                 plan.transfer,
                 tasks,
-                every,
+                given,
                 plan.noise,
                 intercept=logs.intercept,
                 standardize=plan.standardize,
             )
-            prior = plan.transfer.prior(state).as_gaussian()
+            prior = plan.transfer.prior(fit.state).as_gaussian()
     except np.linalg.LinAlgError:
         raise refused from None
     if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
         raise refused
-    return Fitted(
-        transfer=plan.transfer,
-        noise=plan.noise,
-        state=state,
-        pooled=every,
-        units=tasks.units,
-        intercept=logs.intercept,
-        tasks=count,
-        rows=summary.rows,
-        bad=summary.bad,
-        weightless=summary.weightless,
-        feature_names=logs.feature_names,
-        seconds=0.0,
-        kept=list(tasks.partitions()) if plan.keep_bytes else None,
-        notes=(
-            *summary.notes(count, float(every.rounds), logs.share),
-            *logs.survey().copies,
-            *odd,
-        ),
-        schema=logs.columns.schema,
-    )
+    return Fitted.of(plan, fit, summary, given, notes, lambda: list(tasks.partitions()))
 
 
 def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:

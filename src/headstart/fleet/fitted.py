@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from headstart.bandit import Bandit
@@ -15,11 +16,13 @@ from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.shards import Partition
-from headstart.model.evidence import Evidence
+from headstart.fleet.summing.summary import ReadSummary
+from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.transfer import Transfer
+from headstart.transfer.pooled_fit import PooledFit
 
-__all__ = ["Fitted", "Plan", "check_room"]
+__all__ = ["Fitted", "Plan"]
 
 
 class Plan(NamedTuple):
@@ -41,6 +44,16 @@ class Plan(NamedTuple):
     standardize: bool
     keep_bytes: int
     reward: str = "number"
+
+    def check_room(self, tasks: int, dim: int) -> None:
+        """Refuse to keep tasks of which a bandit would hold more than fits into memory."""
+        size = 8 * packed_size(dim) * tasks
+        if self.keep_bytes and size > self.keep_bytes:
+            raise InputError(
+                f"keep_tasks holds the evidence of all tasks in memory: {tasks:,} tasks take "
+                f"{size / 2**30:.1f} GiB, more than the {self.keep_bytes / 2**30:.1f} GiB of "
+                f"memory allowed; raise memory (--memory), or fit without keep_tasks (--keep-tasks)"
+            )
 
 
 class Fitted(NamedTuple):
@@ -66,7 +79,7 @@ class Fitted(NamedTuple):
         The features, in the order in which a context has them.
     seconds
         How long it took.
-    kept
+    evidence
         Every task's own evidence, where it was asked for, of features in their units.
     notes
         What is odd about the logs: a single task, rewards that are all alike.
@@ -90,11 +103,55 @@ class Fitted(NamedTuple):
     weightless: int
     feature_names: tuple[str, ...]
     seconds: float
-    kept: list[Partition] | None = None
+    evidence: list[Partition] | None = None
     notes: tuple[str, ...] = ()
     reward: str = "number"
     schema: Schema | None = None
     items: ItemLedger | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        fit: PooledFit,
+        summary: ReadSummary,
+        given: Evidence,
+        column_notes: Iterable[str],
+        evidence: Callable[[], list[Partition]],
+    ) -> Fitted:
+        """The result of a plan.
+
+        Parameters
+        ----------
+        plan, fit
+            What was to be learned, and what was.
+        summary, given
+            What was read, and the sums of all its rows, of features as the logs have them.
+        column_notes
+            What is odd about the columns.
+        evidence
+            Gives every task's own evidence.
+        """
+        logs, tasks = plan.logs, len(fit.partitions)
+        notes = summary.notes(tasks, float(given.rounds), logs.share)
+        return cls(
+            transfer=plan.transfer,
+            noise=plan.noise,
+            state=fit.state,
+            pooled=fit.pooled,
+            units=None if fit.units is None else Units(*fit.units),
+            intercept=logs.intercept,
+            tasks=tasks,
+            rows=summary.rows,
+            bad=summary.bad,
+            weightless=summary.weightless,
+            feature_names=logs.feature_names,
+            seconds=0.0,
+            evidence=evidence() if plan.keep_bytes else None,
+            notes=(*notes, *logs.survey().copies, *column_notes),
+            reward=plan.reward,
+            schema=logs.columns.schema,
+        )
 
     @property
     def prior(self) -> Any:
@@ -113,7 +170,9 @@ class Fitted(NamedTuple):
             shift, scale = (
                 tuple(part[:given].tolist()) for part in (self.units.shift, self.units.scale)
             )
-        kept = None if self.kept is None else [(ids.to_pylist(), rows) for ids, rows in self.kept]
+        kept = None
+        if self.evidence is not None:
+            kept = [(ids.to_pylist(), rows) for ids, rows in self.evidence]
         items = None if self.items is None else self.items.copied()
         if items is not None and kept is None:
             items.tasks.clear()
@@ -132,7 +191,7 @@ class Fitted(NamedTuple):
 
     def report(self) -> Report:
         """What was learned."""
-        return self._replace(kept=None).bandit(seed=0).report()
+        return self._replace(evidence=None).bandit(seed=0).report()
 
     def summary(self) -> dict[str, Any]:
         """The figures that people ask for first."""
@@ -156,13 +215,3 @@ class Fitted(NamedTuple):
             "note": report.note,
             "notes": list(self.notes),
         }
-
-
-def check_room(tasks: int, size: int, memory: int) -> None:
-    """Refuse to keep tasks of which a bandit would hold more than fits into memory."""
-    if tasks * size > memory:
-        raise InputError(
-            f"keep_tasks holds the evidence of all tasks in memory: {tasks:,} tasks take "
-            f"{tasks * size / 2**30:.1f} GiB, more than the {memory / 2**30:.1f} GiB of memory "
-            f"allowed; raise memory (--memory), or fit without keep_tasks (--keep-tasks)"
-        )

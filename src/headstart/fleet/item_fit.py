@@ -7,6 +7,7 @@ otherwise it is the order of files and rows.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,15 +20,13 @@ from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
-from headstart.fleet.click_fit import kept_tasks
+from headstart.fleet.click_fit import check_clicks, task_evidence
 from headstart.fleet.engines.threads import Progress
-from headstart.fleet.fitted import Fitted, Plan, check_room
+from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.row_files import check_clicks
-from headstart.fleet.summing.passes import Units
-from headstart.fleet.summing.summary import ReadSummary, oddities
-from headstart.model.evidence import Evidence, packed_size
+from headstart.fleet.summing.summary import ReadSummary, column_notes
+from headstart.model.evidence import Evidence
 from headstart.records import Array
 
 __all__ = ["fit_item_logs"]
@@ -43,7 +42,7 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitt
     logs, schema, encoder = plan.logs, plan.logs.columns.schema, plan.logs.columns.encoder
     assert schema is not None
     assert encoder is not None
-    logs = logs.changed(lenient=False)  # times are more than a help to find repeated rows
+    logs = logs.replace(lenient=False)  # times are more than a help to find repeated rows
     model = reward_model(plan.reward, False)
     rows, summary = read_rows(logs, memory, model.needs_belief, progress)
     if not len(rows.rewards):
@@ -61,9 +60,7 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitt
     fit, ids = fit_task_rows(
         plan.transfer, plan.noise, model, task_rows, 1.0, logs.intercept, plan.standardize
     )
-    count = len(fit.partitions)
-    if plan.keep_bytes:
-        check_room(count, 8 * packed_size(features.dim), plan.keep_bytes)
+    plan.check_room(len(fit.partitions), features.dim)
     evidence = {
         name: packed
         for at, names in enumerate(ids)
@@ -78,35 +75,15 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitt
     report(progress, 1.0)
     fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
     given = weighted_sums(fields, rows.rewards, rows.weights)[0]
-    notes = [
-        *summary.notes(count, float(given.rounds), logs.share),
-        *logs.survey().copies,
-        *oddities(logs.feature_names, logs.intercept, given, summary.sampled),
-    ]
+    notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
     if logs.columns.timestamp is None:
         notes.append(
             "there is no timestamp: what was known of an item at a row follows from the order of "
             "files and rows, which is taken for the order of time"
         )
-    return Fitted(
-        transfer=plan.transfer,
-        noise=plan.noise,
-        state=fit.state,
-        pooled=fit.pooled,
-        units=None if fit.units is None else Units(*fit.units),
-        intercept=logs.intercept,
-        tasks=count,
-        rows=summary.rows,
-        bad=summary.bad,
-        weightless=summary.weightless,
-        feature_names=encoder.feature_names,
-        seconds=0.0,
-        kept=kept_tasks(ids, fit.partitions) if plan.keep_bytes else None,
-        notes=tuple(notes),
-        reward=plan.reward,
-        schema=schema,
-        items=items,
-    )
+    kept = functools.partial(task_evidence, ids, fit.partitions)
+    fitted = Fitted.of(plan, fit, summary, given, notes, kept)
+    return fitted._replace(feature_names=encoder.feature_names, items=items)
 
 
 def report(progress: Progress | None, share: float) -> None:
@@ -143,7 +120,7 @@ def read_rows(
     check_memory(count, cost, memory)
     amounts = [float(part.bytes) for part in parts]
     for place, part in enumerate(parts):
-        for block in logs.with_intercept(False).read(part):
+        for block in logs.replace(intercept=False).read(part):
             summary.count(block)
             rows = block.shown()
             if is_binary:

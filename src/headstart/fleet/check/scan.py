@@ -60,7 +60,7 @@ def check(
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
     parts = logs.parts()
-    lenient = logs.changed(on_bad_rows="skip", share=logs.survey().share)
+    lenient = logs.replace(on_bad_rows="skip", share=logs.survey().share)
     scan, done = Scan(logs.dim), 0
     with job_runner(cluster, workers) as map_jobs:
         for part, found in zip(parts, map_jobs(scan_part, parts, lenient), strict=True):

@@ -54,9 +54,7 @@ class ParquetFile:
             size += more
         return [*ranges, (start, self.metadata.num_row_groups, size)] if size else ranges
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
+    def blocks(self, span: tuple[int, int], resolved: Resolved, rows: int) -> Iterator[Block]:
         """The rows of some row groups, at most ``rows`` at a time."""
         # Text is read as codes into a dictionary: that is how it lies in the file.
         reader = pq.ParquetFile(
@@ -69,7 +67,7 @@ class ParquetFile:
         first = sum(self.metadata.row_group(group).num_rows for group in range(span[0]))
         for group in range(*span):
             for batch in reader.iter_batches(
-                batch_size=rows, row_groups=[group], columns=resolved.used, use_threads=threads
+                batch_size=rows, row_groups=[group], columns=resolved.used, use_threads=False
             ):
                 yield Block(pa.Table.from_batches([batch]), self.path, first)
                 first += batch.num_rows
@@ -117,13 +115,11 @@ class ArrowFile:
             for start in range(0, count, step)
         ]
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
+    def blocks(self, span: tuple[int, int], resolved: Resolved, rows: int) -> Iterator[Block]:
         """The rows of some record batches, at most ``rows`` at a time."""
         assert self.schema is not None
         places = sorted(self.schema.names.index(name) for name in resolved.used)
-        reader = self.open(pa.ipc.IpcReadOptions(included_fields=places, use_threads=threads))
+        reader = self.open(pa.ipc.IpcReadOptions(included_fields=places, use_threads=False))
         batches = reader if self.stream else map(reader.get_batch, range(*span))
         file = self.path if span[0] == 0 else f"{self.path} from record batch {span[0]:,}"
         first = 0

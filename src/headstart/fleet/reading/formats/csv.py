@@ -57,7 +57,7 @@ class CsvFile(LineFile):
         return pa.table(arrays, names=self.names)
 
     def convert(
-        self, text: bytes, resolved: Resolved, threads: bool
+        self, text: bytes, resolved: Resolved
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         used = resolved.used

@@ -43,7 +43,7 @@ class JsonFile(LineFile):
         return {name: [entry.get(name) for entry in found] for name in names}
 
     def convert(
-        self, text: bytes, resolved: Resolved, threads: bool
+        self, text: bytes, resolved: Resolved
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         types = pa.schema([(name, resolved.types[name]) for name in resolved.used])
@@ -52,7 +52,7 @@ class JsonFile(LineFile):
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(text),
-                arrow_json.ReadOptions(use_threads=threads, block_size=len(text) + 1),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
                 arrow_json.ParseOptions(explicit_schema=types, unexpected_field_behavior="ignore"),
             )
             return table, {}, {}
