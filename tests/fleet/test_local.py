@@ -18,6 +18,7 @@ from headstart.fleet.summing import checkpoint
 from headstart.fleet.summing.accumulator import ReadPlan
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import DiskTasks, PartitionFile
+from headstart.transfer.pooled_fit import pool
 
 
 @pytest.fixture
@@ -35,13 +36,13 @@ def gather(logs, folder=None, **options):
     with threads.gather(logs, **options) as (tasks, summary):
         found = {
             name: row
-            for ids, rows in tasks.partitions()
+            for ids, rows in map(tasks.partition, range(len(tasks.sizes)))
             for name, row in zip(ids.to_pylist(), rows, strict=True)
         }
         assert len(found) == len(tasks)
         names = hash_ids(pa.array(list(found)))
         assert (np.diff(names.astype(object)) > 0).all()
-        total = tasks.pooled()
+        total = pool(tasks).pack()
         np.testing.assert_allclose(total, sum(found.values()), rtol=1e-12, atol=1e-12)
     return found, summary
 
