@@ -253,6 +253,7 @@ class BanditState:
                 )
             # Nothing can be refused from here on.
             ledger.record_choice(name, prepared, key, is_frozen=is_frozen, count=len(picks))
+            ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
@@ -288,6 +289,8 @@ class BanditState:
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
             arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            for at, name in enumerate(names if offer.labels else ()):
+                ledger.count_offer(name, offer.labels[at], allowed[at], is_frozen=self.is_frozen)
             scores = ledger.rewards.score(indices)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):

@@ -1,9 +1,8 @@
-"""Logs: check, fit, evaluate."""
+"""Logs: fit and evaluate."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +30,8 @@ from headstart.cli.log_options import (
     TimeOfRepeats,
     UnusedPropensity,
     WeightColumn,
+    columns_from,
+    storage_options,
 )
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
@@ -45,9 +46,9 @@ from headstart.cli.screen import (
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
-    from headstart.fleet import Columns, Logs
+    from headstart.fleet import Logs
 
-__all__ = ["check", "evaluate", "fit"]
+__all__ = ["evaluate", "fit"]
 
 
 def fit(
@@ -271,63 +272,6 @@ def evaluate(
     print_text(f"The report is in {path}, figures beside it.", bold=True)
 
 
-def check(
-    logs: LogPaths,
-    task: TaskColumn,
-    reward: RewardColumn,
-    features: FeatureColumns = None,
-    schema: SchemaFile = None,
-    weight: WeightColumn = None,
-    timestamp: TimeColumn = None,
-    round: RoundColumn = None,
-    chosen: ChosenColumn = None,
-    propensity: PropensityColumn = None,
-    format: LogFormat = None,
-    on_bad_rows: OnBadRows = "error",
-    storage: Storage = None,
-    cluster: Cluster = None,
-    workers: Workers = None,
-    as_json: Json = False,
-) -> None:
-    """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used."""
-    from headstart.fleet import Logs
-    from headstart.fleet import check as run
-
-    columns = columns_from(
-        features,
-        schema,
-        task=task,
-        reward=reward,
-        weight=weight,
-        timestamp=timestamp,
-        round=round,
-        chosen=chosen,
-        propensity=propensity,
-    )
-    opened = Logs(
-        logs, columns, on_bad_rows=on_bad_rows, format=format, storage=storage_options(storage)
-    )
-    with progress_bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
-        profile = run(opened, cluster=cluster, workers=workers, progress=progress)
-    if as_json:
-        print_json(profile.summary())
-    else:
-        print(profile)
-    raise typer.Exit(0 if profile.usable else 2)
-
-
-def columns_from(features: str | None, schema: Path | None, **named: Any) -> Columns:
-    """The columns of a log, with its features or with the schema of a file."""
-    from headstart.features.schema import Schema
-    from headstart.fleet import Columns
-
-    if (features is None) == (schema is None):
-        raise InputError("either --features or --schema must be given, and not both")
-    if schema is not None:
-        named["schema"] = Schema.from_file(schema)
-    return Columns(features=features, **named)
-
-
 def print_notes(logs: Logs) -> None:
     """Print notes on the files to standard error."""
     for note in logs.notes:
@@ -374,17 +318,3 @@ def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
     except BaseException:
         remove_unused(place, storage)
         raise
-
-
-def storage_options(given: list[str] | None) -> dict[str, Any]:
-    """Options of a file system from KEY=VALUE; values that are JSON are read as such."""
-    options: dict[str, Any] = {}
-    for entry in given or []:
-        name, sign, value = entry.partition("=")
-        if not sign or not name:
-            raise typer.BadParameter(f"KEY=VALUE; got {entry!r}", param_hint="--storage")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
-    return options

@@ -36,7 +36,7 @@ from headstart.fleet.engines.threads import MapJobs, map_here
 from headstart.fleet.evaluation.forecasts import Offers, Policy, Whole, follow, replay
 from headstart.fleet.evaluation.measures import Draws, Estimate
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.text import number
+from headstart.lab.figures.elements.text import number
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array

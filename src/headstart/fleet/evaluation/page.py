@@ -18,7 +18,7 @@ from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
-from headstart.lab.figures.text import count, format_interval, number
+from headstart.lab.figures.elements.text import count, format_interval, number
 from headstart.lab.report import Section, write_report
 from headstart.storage.atomic import check_replaceable, checked_path
 

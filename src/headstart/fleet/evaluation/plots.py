@@ -22,13 +22,13 @@ from headstart.fleet.evaluation.measures import (
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import RELEVANT
 from headstart.fleet.reading.hashing import count_by_doubling
-from headstart.lab.figures.base import DOUBLE, Figure
-from headstart.lab.figures.interval_rows import IntervalPoint, bar_figure, interval_figure
-from headstart.lab.figures.matplotlib_panels import draw_panels
-from headstart.lab.figures.panels import Mark, Panel, summary_table
-from headstart.lab.figures.plotly_panels import explore_panels
-from headstart.lab.figures.styles import Style
-from headstart.lab.figures.text import count, number
+from headstart.lab.figures.elements.base import DOUBLE, Figure
+from headstart.lab.figures.elements.interval_rows import IntervalPoint, bar_figure, interval_figure
+from headstart.lab.figures.elements.matplotlib_panels import draw_panels
+from headstart.lab.figures.elements.panels import Mark, Panel, summary_table
+from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.styles import Style
+from headstart.lab.figures.elements.text import count, number
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,9 +9,9 @@ import numpy as np
 from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
-from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
-from headstart.lab.figures.styles import KNOWN_STYLES
-from headstart.lab.figures.text import count, number
+from headstart.lab.figures.elements.base import SINGLE, Figure, plotly_layout
+from headstart.lab.figures.elements.styles import KNOWN_STYLES
+from headstart.lab.figures.elements.text import count, number
 from headstart.records import Array
 from headstart.worlds.base import World
 
@@ -98,7 +98,7 @@ def draw(scene: Scene) -> Drawing:
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
-    from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     drawing = Drawing(figsize=(SINGLE, 2.8))
     axes: Any = drawing.add_axes((0.02, 0.1, 0.9, 0.92), projection="3d")
@@ -170,7 +170,7 @@ def direction(elevation: float, azimuth: float) -> Array:
 
 def explore(scene: Scene) -> Any:
     """The interactive plot."""
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
 
     x, y, z = scene.corners.T
     figure = go.Figure()

@@ -12,13 +12,13 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.bandit.report import Report
 from headstart.errors import InputError
-from headstart.lab.figures.axes import error_bars, log_ticks, plotly_log_axis
-from headstart.lab.figures.base import SINGLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.matplotlib_panels import draw_mark
-from headstart.lab.figures.panels import Mark
-from headstart.lab.figures.plotly_panels import explore_mark
-from headstart.lab.figures.styles import KNOWN_STYLES
-from headstart.lab.figures.text import (
+from headstart.lab.figures.elements.axes import error_bars, log_ticks, plotly_log_axis
+from headstart.lab.figures.elements.base import SINGLE, Figure, axis_title, plotly_layout
+from headstart.lab.figures.elements.matplotlib_panels import draw_mark
+from headstart.lab.figures.elements.panels import Mark
+from headstart.lab.figures.elements.plotly_panels import explore_mark
+from headstart.lab.figures.elements.styles import KNOWN_STYLES
+from headstart.lab.figures.elements.text import (
     count,
     escape_matplotlib,
     escape_plotly,
@@ -276,8 +276,8 @@ def y_ticks(scene: Scene) -> Sequence[float]:
 
 def explore(scene: Scene) -> Any:
     """The interactive plot."""
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
-    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
 
     rows = list(scene.points.iter_rows(named=True))
     bars = error_bars(rows, "sd")

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.axes import log_rows, log_ticks, plotly_log_axis, write_beside
-from headstart.lab.figures.base import DOUBLE, Figure, plotly_layout
-from headstart.lab.figures.intervals import check_table
-from headstart.lab.figures.styles import assign_styles
-from headstart.lab.figures.text import count, escape_matplotlib, escape_plotly, join_words, number
+from headstart.lab.figures.elements.axes import log_rows, log_ticks, plotly_log_axis, write_beside
+from headstart.lab.figures.elements.base import DOUBLE, Figure, plotly_layout
+from headstart.lab.figures.elements.intervals import check_table
+from headstart.lab.figures.elements.styles import assign_styles
+from headstart.lab.figures.elements.text import (
+    count,
+    escape_matplotlib,
+    escape_plotly,
+    join_words,
+    number,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -146,7 +152,7 @@ def worst(table: pl.DataFrame) -> float:
 
 def explore(table: pl.DataFrame, order: Sequence[str]) -> Any:
     """The interactive plot, with every setting as hover text."""
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
     import polars as pl
 
     figure = go.Figure()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.text import count, join_words, number
+from headstart.lab.figures.elements.text import count, join_words, number
 from headstart.lab.report.sections import VERDICTS, Claim
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ def prose(text: str) -> str:
     """
     from markdown_it import MarkdownIt
 
-    reader = (
-        MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
-    )
-    reader.validateLink = lambda url: url.startswith("#")  # type: ignore[method-assign]
+    class Reader(MarkdownIt):
+        def validateLink(self, url: str) -> bool:  # markdown-it's name
+            return url.startswith("#")
+
+    reader = Reader("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
     return str(reader.render(text))
 
 

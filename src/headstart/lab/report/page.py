@@ -128,7 +128,7 @@ def contents(entries: Sequence[tuple[int, str, str]]) -> str:
 
 def library() -> str:
     """Plotly's script, whole."""
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+    from plotly.offline import get_plotlyjs
 
     source = get_plotlyjs().replace("</script", "<\\/script")
     return f'<script id="plotly">\n{source}\n</script>\n'

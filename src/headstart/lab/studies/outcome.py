@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.plan import Results
 from headstart.lab.report import Claim, Section
 

@@ -36,6 +36,12 @@ class JsonFile(LineFile):
             [(name, column_type(roles.get(name), counts)) for name, counts in seen.items()]
         )
 
+    def sample(self, rows: int) -> dict[str, list[Any]]:
+        """About so many of the first rows, all columns, as they are."""
+        found = [entry for entry in map(parse, self.text.splitlines()[:rows]) if entry is not None]
+        names = dict.fromkeys(name for entry in found for name in entry)
+        return {name: [entry.get(name) for entry in found] for name in names}
+
     def convert(
         self, text: bytes, resolved: Resolved
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:

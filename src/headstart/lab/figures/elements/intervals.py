@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
+from headstart.lab.figures.elements.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,8 +117,7 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
 
 def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
     """The number of seeds behind a table in words, and whether it has intervals."""
-    from headstart.lab.figures.text import count
-
-    least, most = int(table["seeds"].min()), int(table["seeds"].max())  # type: ignore[arg-type]
+    counts = sorted(table["seeds"])
+    least, most = counts[0], counts[-1]
     words = count(most, "seed") if least == most else f"{least} to {most} seeds"
     return words, most > 1

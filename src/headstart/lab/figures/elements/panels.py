@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from headstart.lab.figures.styles import Style, assign_styles
-from headstart.lab.figures.text import format_interval, number
+from headstart.lab.figures.elements.styles import Style, assign_styles
+from headstart.lab.figures.elements.text import format_interval, number
 
 if TYPE_CHECKING:
     import polars as pl

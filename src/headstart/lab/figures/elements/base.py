@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import FileError
-from headstart.lab.figures.text import escape_plotly
+from headstart.lab.figures.elements.text import escape_plotly
 
 if TYPE_CHECKING:
     import polars as pl
