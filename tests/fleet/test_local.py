@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -140,6 +141,26 @@ def test_a_part_that_was_begun_goes_on_after_its_last_block(tmp_path, logbook, m
     assert found[1].rows == 9000
     assert found[1].parts == [part.key]
     alike(found, gather(logs))
+
+
+def test_checkpoints_that_take_long_are_rare(tmp_path, logbook, monkeypatch):
+    logs = Logs(logbook.write(tmp_path / "0.csv.gz", logbook.table(9000, 3, 25)), logbook.PLAIN)
+    monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(
+        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+    )
+    begun, save = [], checkpoint.Checkpoint.save
+
+    def slow(self, *content):
+        begun.append(time.monotonic())
+        time.sleep(0.3)
+        save(self, *content)
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", slow)
+    gather(logs, workers=1, folder=tmp_path / "work")
+    during = begun[:-1]  # the last is written when all is read
+    assert during
+    assert all(np.diff(during) > 6.0)  # none follows: the nine blocks are read by then
 
 
 def test_a_long_part_does_not_keep_others_waiting(tmp_path, logbook, monkeypatch):
