@@ -171,7 +171,7 @@ def store_part(job: tuple[int, Part], logs: Logs, folder: Path) -> StoredPart:
     stored = StoredPart([], ReadSummary(), np.zeros(packed_size(logs.width)))
     for place, block in enumerate(logs.read(part)):
         stored.summary.count(block)
-        rows = block.shown()
+        rows = block.chosen_rows()
         check_clicks(rows.rewards, logs)
         if not rows.count:
             continue

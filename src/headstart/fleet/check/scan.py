@@ -23,7 +23,7 @@ from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_i
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.repeats import repeated_rows
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.summing.summary import ReadSummary, Stray, strays
+from headstart.fleet.summing.summary import Outlier, ReadSummary, find_outliers
 
 __all__ = ["Scan", "check"]
 
@@ -79,7 +79,7 @@ def check(
 def scan_part(part: Part, logs: Logs) -> Scan:
     """What one part of a log holds."""
     scan = Scan(logs.dim)
-    for rows in logs.read(part, turned=False):
+    for rows in logs.read(part, transposed=False):
         scan.add(rows)
     scan.tasks.combine()  # so that less is sent
     scan.rounds.combine()
@@ -127,7 +127,7 @@ class Scan:
             self.add_rounds(
                 rows, mix_bits(keys[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
             )
-        evidence = rows.shown()
+        evidence = rows.chosen_rows()
         if not evidence.count:
             return
         if evidence.items is not None:
@@ -196,7 +196,7 @@ class Scan:
             off=int((known & (np.abs(propensities - 1) > 1e-3)).sum()),
         )
 
-    def outlying(self, names: tuple[str, ...]) -> list[Stray]:
+    def outliers(self, names: tuple[str, ...]) -> list[Outlier]:
         """Columns that a few rows make up."""
         if self.summary.sampled.rows is None:
             return []
@@ -205,7 +205,7 @@ class Scan:
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.diag(self.moments.scatter) + count * away**2
         columns = [*(f"feature {name}" for name in names), "reward"]
-        return strays(columns, away, size, squares, count)
+        return find_outliers(columns, away, size, squares, count)
 
 
 def largest_sizes(lowest: Floats, highest: Floats) -> Floats:
@@ -217,12 +217,12 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
     """What a scan of all parts says about a log."""
     names, shown = logs.feature_names, scan.moments.count
     means, scatter = scan.moments.mean, scan.moments.scatter
-    outlying = scan.outlying(names)
+    outliers = scan.outliers(names)
     relations: tuple[Dependence, ...] = ()
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.maximum(np.diag(scatter), 0.0) / max(shown, 1))
         if shown and np.isfinite(scatter[:-1, :-1]).all():
-            far = {stray.name for stray in outlying}
+            far = {outlier.name for outlier in outliers}
             skip = np.array([f"feature {name}" in far for name in names], dtype=bool)
             relations = tuple(dependences(scatter[:-1, :-1], means[:-1], shown, skip))
     lowest, highest = scan.lowest[:-1], scan.highest[:-1]
@@ -253,7 +253,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         constant=constant,
         dependences=relations,
         rank=len(names) - len(relations) - len(constant) if shown else 0,
-        strays=tuple(outlying),
+        outliers=tuple(outliers),
         extremes=tuple(scan.extremes),
         heaviest=scan.summary.heaviest / scan.weight if scan.weight else 0.0,
         histogram=tuple(
