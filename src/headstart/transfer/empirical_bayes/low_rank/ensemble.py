@@ -83,8 +83,8 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
     many = xp.asarray(weight)[..., None]
     window = xp.clip(SCORE_SHARE * xp.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
     new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
-    found: Array = new - new.max(-1, keepdims=True)
-    return found
+    relative: Array = new - new.max(-1, keepdims=True)
+    return relative
 
 
 def shrink_shares(count: Any, dim: int) -> Array:
@@ -136,5 +136,5 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     gram = transpose(vectors) @ gram @ vectors / noise[..., None, None]
     inner = half[..., :, None] * gram[..., None, :, :] * half[..., None, :]
     turned = half * matvec(transpose(vectors), surprise)[..., None, :]
-    found: Array = xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
-    return found
+    likelihoods: Array = xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
+    return likelihoods
