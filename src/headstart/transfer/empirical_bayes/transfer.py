@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import apply_if, array_namespace, congruence, float_if_scalar
+from headstart.arrays import array_namespace, congruence, float_if_scalar
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
@@ -42,18 +42,23 @@ from headstart.transfer.empirical_bayes.scoring import (
     score_task,
 )
 from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
-from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
+from headstart.transfer.empirical_bayes.state import (
+    FEW_TASKS,
+    EmpiricalBayesState,
+    capacity,
+    slots,
+    thin,
+)
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
 from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
 from headstart.transfer.empirical_bayes.units import ContextMoments
+from headstart.transfer.empirical_bayes.updating import update_if_due
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["EmpiricalBayes"]
 
-REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
 REFIT_SHIFT = 0.2  # of the tasks' spread: if a task out moves the fit by more, it is made anew
-FEW_TASKS = 8  # with which the fit takes several steps at a time
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -114,6 +119,7 @@ class EmpiricalBayes(StandardizedTransfer):
     low_rank: bool = True
 
     batched = True
+    traceable = True
     reversible = True
     removes_exactly = True
 
@@ -203,16 +209,17 @@ class EmpiricalBayes(StandardizedTransfer):
         over = len(tasks) - capacity(evidence.dim)
         if over > 0:
             past, tasks = self.retire(state, tasks[:over]), tasks[over:]
+        elif xp is not np:  # the first slot is empty (see reserve)
+            tasks = tasks[1:]
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if again and len(tasks) > FEW_TASKS:
             state = self.leave_out(state, local, sign=-1.0)
-        counting = state.tasks.weight.sum(-1) + xp.asarray(past.count)
-        growth = xp.minimum(counting, state.fitted_count) * REFIT_GROWTH
-        due = xp.asarray(state.task_count >= state.fitted_count + growth)
-        result: EmpiricalBayesState = apply_if(
-            xp, due.any(), lambda old: select(due, self.update_fit(old), old), state
-        )
-        return result
+        return update_if_due(self, state)
+
+    def reserve(self, state: EmpiricalBayesState, finished: int) -> EmpiricalBayesState:
+        """The same state with empty slots before the tasks, which count for nothing."""
+        empty = slots(finished, state.fit.mean.shape[-1]) - len(state.tasks)
+        return state.replace(tasks=state.tasks.with_empty(empty)) if empty > 0 else state
 
     def retire(self, state: EmpiricalBayesState, tasks: Tasks, sign: float = 1.0) -> Past:
         """The past with tasks whose evidence is no longer kept."""
