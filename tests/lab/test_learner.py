@@ -20,11 +20,13 @@ from headstart.bandit.rewards import Numbers
 from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
+from headstart.lab.gpu.pytrees import evidence_of, register
 from headstart.lab.policies import Policy, policy
 from headstart.model.belief import Belief
 from headstart.model.prior import Prior
+from headstart.records import child_items, flatten
 from headstart.rules import UCB, Forced, Greedy, LoopForm, Thompson, Uniform
-from headstart.transfer import Bias, Gaussian, Independent, Oracle, Subspace
+from headstart.transfer import Bias, EmpiricalBayes, Gaussian, Independent, Oracle, Subspace
 from headstart.worlds import Synthetic
 
 WORLD = Synthetic(dim=6, rank=2, arms=5)
@@ -35,6 +37,7 @@ class Table:
     """Plays rounds as the kernel does, on the CPU's own episodes."""
 
     made: ClassVar[list] = []
+    memory: ClassVar[int] = 2**40
 
     def __init__(
         self,
@@ -74,6 +77,10 @@ class Table:
         found = [each.episode(task, self.rounds) for each in self.populations]
         stacked = engines.EpisodeBatch(found)
         return stacked.with_intercept() if self.intercept else stacked
+
+    @staticmethod
+    def free_memory():
+        return Table.memory
 
     def first_contexts(self):
         return self.episodes(0).contexts[:, 0]
@@ -231,8 +238,8 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
 
     (The probe looks at a prior before the first contexts have told the units.)
     """
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.state.MIN_KEPT_TASKS", 9)
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.state.MAX_KEPT_TASKS", 9)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.state.MIN_KEPT_TASKS", 8)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.state.MAX_KEPT_TASKS", 8)
     oracle = Oracle.gaussian(np.linspace(-1.0, 1.0, 5), np.diag([4.0, 2.0, 1.0, 2.0, 4.0]))
     other = Policy("oracle", oracle, UCB(0.5), knows_noise=False)
     policies = [policy("empirical_bayes"), other]
@@ -249,6 +256,16 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=name)
         np.testing.assert_allclose(found[name], trace.regret, rtol=0, atol=1e-9, err_msg=name)
     assert len({regret.tobytes() for regret in found.values()}) == 2
+
+
+def test_seeds_that_do_not_fit_into_memory_together_take_turns(monkeypatch):
+    policies, sizes = [policy("bayes_oracle"), policy("lints")], (3, 5, (1, 5))
+    whole = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, wide=True)
+    monkeypatch.setattr(Table, "memory", 0)
+    alone = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, wide=True)
+    assert [len(table.populations) for table in Table.made] == [3, 1, 1, 1]
+    for name, regret in whole.items():
+        np.testing.assert_array_equal(alone[name], regret)
 
 
 def test_a_policy_alone_decides_as_among_others():
@@ -413,3 +430,26 @@ def test_the_kernel_is_told_the_rules_in_their_order():
         LoopForm("thompson", 0.25),
     ]
     assert not Table.made[-1].wide, "single precision unless told otherwise"
+
+
+def test_the_defaults_state_keeps_its_shape_from_task_to_task():
+    """Or every task would be compiled; it has room for as many as are kept."""
+    transfer = EmpiricalBayes()
+    state = transfer.reserve(transfer.init(3, None, (2,)), 0)
+    again = transfer.reserve(state, 7)
+    assert again is state
+    assert transfer.reserve(state, 8).tasks.weight.shape == (2, 32)
+    assert transfer.reserve(state, 10_000).tasks.weight.shape == (2, 256)
+    with gpu.wide_numbers():
+        register(state)
+        parts = [jax.ShapeDtypeStruct(shape, float) for shape in ((2, 9, 3), (2, 9))]
+        fold = jax.eval_shape(lambda s, x, r: transfer.fold(s, evidence_of(x, r)), state, *parts)
+    shapes = {name: part.shape for name, part in flatten(state).items()}
+    assert {name: np.shape(part) for name, part in leaves(fold)} == shapes
+
+
+def leaves(state, path=""):
+    """Parts of a nested state and their paths, arrays or only their shapes."""
+    for name, part in child_items(state):
+        inside = list(leaves(part, f"{path}{name}."))
+        yield from inside or [(path + name, part)]

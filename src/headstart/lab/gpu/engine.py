@@ -12,12 +12,16 @@ import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.lab.gpu.learner import Learner
-from headstart.lab.policies import AnyPolicy
+from headstart.lab.policies import AnyPolicy, Policy
+from headstart.records import flatten
 from headstart.rules import LoopForm
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
 __all__ = ["Learner", "play_task", "simulate"]
+
+#: Copies of a policy's state that learning takes, about, and the share of memory it may take.
+WORKING_COPIES, MEMORY_SHARE = 20, 0.8
 
 
 def simulate(
@@ -33,34 +37,72 @@ def simulate(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The regret of every policy at the marks, ``(seeds, tasks, marks)``.
 
-    ``wide`` plays in double precision; transfers always learn in it.
+    ``wide`` plays in double precision; transfers always learn in it. Seeds that do not fit into the
+    GPU's memory together are played one batch after another.
     """
     from headstart.lab.gpu.rounds import Rounds
 
     assert isinstance(world, Synthetic)
-    names = [policy.name for policy in policies]
     populations = [world.population(seed) for seed in seeds]
+    own = [policy.for_populations(populations[:1]) for policy in policies]
+    size = sum(learning_bytes(policy, world, tasks) for policy in own)
+    many = max(1, int(MEMORY_SHARE * Rounds.free_memory() / max(size, 1)))
+    found = []
+    with kept_compiled(), wide_numbers():
+        for at in range(0, len(seeds), many):
+            some = populations[at : at + many]
+            found.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
+    regret = np.concatenate(found, 2)  # (tasks, policies, seeds, marks)
+    return {policy.name: regret[:, at].swapaxes(0, 1) for at, policy in enumerate(policies)}
+
+
+def learning_bytes(policy: Policy, world: Synthetic, tasks: int) -> int:
+    """About how much memory the learning of a policy takes for every seed."""
+    dim, noise = world.dim + policy.intercept, world.noise if policy.knows_noise else None
+    state = policy.transfer.reserve(policy.transfer.init(dim, noise, (1,)), tasks - 1)
+    return WORKING_COPIES * sum(part.nbytes for part in flatten(state).values())
+
+
+def play_seeds(
+    world: Synthetic,
+    policies: Sequence[AnyPolicy],
+    populations: Sequence[Any],
+    tasks: int,
+    rounds: int,
+    marks: Sequence[int],
+    progress: Callable[[int], None] | None,
+    wide: bool,
+) -> np.ndarray[Any, Any]:
+    """Regret (tasks, policies, seeds, marks) of seeds that all fit on the GPU."""
+    from headstart.lab.gpu.rounds import Rounds
+
     rules = rules_of(policies, populations)
     own = [policy.for_populations(populations) for policy in policies]
-    found: dict[str, Any] = {
-        "intercept": any(policy.intercept for policy in own),
-        "free": [not policy.knows_noise for policy in own],
-    }
-    with kept_compiled(), wide_numbers():
-        table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide, **found)
-        needed = any(policy.transfer.unit_free for policy in own)
-        shown = table.first_contexts() if needed else None
-        learner = Learner(policies, rules, populations, world, wide=wide, shown=shown)
-        for task in range(tasks):
-            play_task(table, learner, task, rounds)
-            if learner.groups and task + 1 < tasks:
-                learner.learn(on_jax(table.picked), on_jax(table.earned))
-            if progress is not None:
-                progress(rounds * len(seeds) * len(policies))
-        regret = table.regret.get().astype(float)  # (tasks, policies, seeds, marks)
-        if not all(np.isfinite(np.asarray(part)).all() for part in learner.priors):
-            raise HeadstartError("a prior on the GPU is not finite: run it on the CPU")
-    return {name: regret[:, at].swapaxes(0, 1) for at, name in enumerate(names)}
+    table = Rounds(
+        world,
+        populations,
+        rules,
+        [policy.name for policy in policies],
+        tasks,
+        rounds,
+        marks,
+        wide=wide,
+        intercept=any(policy.intercept for policy in own),
+        free=[not policy.knows_noise for policy in own],
+    )
+    needed = any(policy.transfer.unit_free for policy in own)
+    shown = table.first_contexts() if needed else None
+    learner = Learner(policies, rules, populations, world, wide=wide, shown=shown)
+    for task in range(tasks):
+        play_task(table, learner, task, rounds)
+        if learner.groups and task + 1 < tasks:
+            learner.learn(on_jax(table.picked), on_jax(table.earned))
+        if progress is not None:
+            progress(rounds * len(populations) * len(policies))
+    if not all(np.isfinite(np.asarray(part)).all() for part in learner.priors):
+        raise HeadstartError("a prior on the GPU is not finite: run it on the CPU")
+    regret: np.ndarray[Any, Any] = table.regret.get().astype(float)
+    return regret
 
 
 def play_task(table: Any, learner: Learner, task: int, rounds: int) -> None:

@@ -92,6 +92,11 @@ class Rounds:
                 "arms": cp.empty(self.shape, cp.int32),
             }
 
+    @staticmethod
+    def free_memory() -> int:
+        """The bytes of the GPU's memory that nobody uses."""
+        return int(cp.cuda.runtime.memGetInfo()[0])
+
     def first_contexts(self) -> Any:
         """The contexts on offer in the first round of all, (seeds, arms, d)."""
         _, seeds, _ = self.shape
