@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
 from headstart.records import Array, reset_inherited
-from headstart.rules.base import BeliefLike, Pick, Propensities, Rule
+from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
 from headstart.rules.clipping import (
     Bounds,
     checked_bounds,
@@ -91,9 +91,9 @@ class Indexed(Rule):
 
     def choose_one(self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed) -> Pick:
         """One decision: the arm with the largest index, found first and checked for ties then."""
-        found = self.compiled(belief, contexts, rng) if allowed is None else None
-        if found is not None:
-            arm, top, second, scores = found
+        compiled = self.compiled(belief, contexts, rng) if allowed is None else None
+        if compiled is not None:
+            arm, top, second, scores = compiled
             alone = second < top - tie_tolerance(top, belief.noise)
         else:
             scores = self.index(belief, contexts, rng)
@@ -101,9 +101,9 @@ class Indexed(Rule):
                 scores = np.where(allowed, scores, -np.inf)
             arm, top, second = best_two(scores)
             alone = second < top - tie_tolerance(top, belief.noise, scores.dtype)
-        return self.settle(Pick(arm, top), alone, scores, rng, allowed, belief.noise)
+        return self.explore_or_break_ties(Pick(arm, top), alone, scores, rng, allowed, belief.noise)
 
-    def settle(
+    def explore_or_break_ties(
         self, top: Pick, alone: bool, scores: Array, rng: Rng, allowed: Allowed, noise: Any
     ) -> Pick:
         """The top arm, unless exploration or a tie with others (it is not ``alone``) decides."""
@@ -132,9 +132,17 @@ class Indexed(Rule):
         for _ in range(count):
             arm, top, second = best_two(np.where(left, scores, -np.inf))
             alone = second < top - tie_tolerance(top, noise, scores.dtype)
-            picks.append(self.settle(Pick(arm, top), alone, scores, rng, left, noise))
+            picks.append(
+                self.explore_or_break_ties(Pick(arm, top), alone, scores, rng, left, noise)
+            )
             left[picks[-1].arm] = False
         return picks
+
+    def loop_form_with(self, kind: str, multiplier: float | str) -> LoopForm | None:
+        """The loop form for a multiple of R; ``None`` if that is named or choices are random."""
+        if isinstance(multiplier, str) or self.explore or self.probability:
+            return None
+        return LoopForm(kind, float(multiplier))
 
     @property
     def forces(self) -> bool:
