@@ -70,5 +70,5 @@ def test_an_account_tells_what_is_wrong():
     ]
     assert total
     assert not BadRows()
-    assert sum([total, total]).count == 6
+    assert (total + total).count == 6
     assert pickle.loads(pickle.dumps(total)) == total

@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.bandit.batch import Choices
 from headstart.bandit.encoding import check_kinds
 from headstart.bandit.from_data import BanditFromData
-from headstart.bandit.ledger.items import new_items
+from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.rewards import reward_model
@@ -158,6 +158,7 @@ class Bandit(BanditFromData):
         tasks: Iterable[tuple[Sequence[str], Array]] | None = None,
         reward: str = "number",
         schema: Schema | None = None,
+        items: ItemLedger | None = None,
     ) -> Self:
         """A bandit that starts from a prior fitted to logs (:meth:`headstart.fleet.Fitted.bandit`).
 
@@ -176,11 +177,13 @@ class Bandit(BanditFromData):
             is then taken out of their own prior when they return.
         schema : Schema, optional
             The schema that makes the columns of contexts.
+        items : ItemLedger, optional
+            What was learned of items, if the schema knows them by their ids.
         """
         intercept = features.intercept
         dim = features.context_dim if schema is None else schema
         bandit = cls(dim, transfer, rule, noise, seed, intercept=intercept, reward=reward)
-        bandit._state.start_from(fit, features, tasks)
+        bandit._state.start_from(fit, features, tasks, items)
         return bandit
 
     def __copy__(self) -> Self:

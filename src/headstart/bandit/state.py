@@ -20,6 +20,7 @@ from headstart.bandit.batch import (
 from headstart.bandit.choice import Choice, check_choice, choice_id
 from headstart.bandit.decision import Decision, make_choices
 from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
@@ -102,9 +103,11 @@ class BanditState:
         fit: BaseFit,
         features: Features,
         tasks: Iterable[tuple[Sequence[str], Array]] | None,
+        items: ItemLedger | None = None,
     ) -> None:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
+            self.ledger.items = items
             self.reader = ContextReader(features, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
@@ -250,6 +253,7 @@ class BanditState:
                 )
             # Nothing can be refused from here on.
             ledger.record_choice(name, prepared, key, is_frozen=is_frozen, count=len(picks))
+            ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
             if self.reader.accept(offer, is_frozen=self.is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
             epoch = ledger.entries.epoch
@@ -285,6 +289,8 @@ class BanditState:
                 numbers.append(entry.next_number)
                 ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
             arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
+            for at, name in enumerate(names if offer.labels else ()):
+                ledger.count_offer(name, offer.labels[at], allowed[at], is_frozen=self.is_frozen)
             scores = ledger.rewards.score(indices)
             arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
             if self.reader.accept(offer, is_frozen=self.is_frozen):

@@ -11,6 +11,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_SQUARES, Features
 from headstart.features.schema.encoder import EncodedRows
+from headstart.features.schema.rows import item_key
 from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
@@ -129,6 +130,9 @@ class ContextReader:
             raise InputError("context must not be given together with rows that are encoded")
         table = checks.finite_array("actions", encoded.table, "rows that were encoded", ndim=2)
         self.features.check(table)
+        if self.encoder is not None and self.encoder.width < self.features.context_dim:
+            for place, label in enumerate(encoded.labels or ()):
+                item_key(label, place)
         return encoded._replace(table=np.array(table, dtype=np.float64, order="C"))
 
     def read_many(self, contexts: Any, tasks: int) -> Offer:

@@ -259,6 +259,13 @@ class Ledger:
                 marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
                 self.changes.commit((entry.set_marks, *marks))
 
+    def count_offer(self, name: str, labels: Any, allowed: Any, *, is_frozen: bool) -> None:
+        """Note which items were on offer to a task."""
+        if self.items is not None and labels and not is_frozen:
+            steps = self.items.add_offer(name, labels, allowed)
+            if steps:
+                self.changes.commit(*steps)
+
     def adopt_offer(self, offered: tuple[PriorState, bool] | None) -> None:
         """Keep what contexts on offer have told of the units of features."""
         if offered is not None:

@@ -87,6 +87,8 @@ class Profile:
         For every feature, and the reward last, the task with the value farthest out.
     histogram
         How many tasks have how many rounds: from, to, tasks.
+    items
+        How many different ids items have, where the schema knows items by them.
     task_share
         Which share of all tasks was counted; below 1, the numbers of tasks are estimates.
     rounds
@@ -123,6 +125,7 @@ class Profile:
     heaviest: float
     histogram: tuple[tuple[int, int, int], ...]
     task_share: float
+    items: int
     rounds: RoundCounts | None
     repeated: tuple[str, ...]
     notes: tuple[str, ...]
@@ -192,6 +195,7 @@ class Profile:
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram
             ],
             "task_share": self.task_share,
+            "items": self.items,
             "rounds": None if self.rounds is None else self.rounds._asdict(),
             "repeated": list(self.repeated),
             "notes": list(self.notes),

@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
 from headstart.fleet.check.findings import find_problems, notes_on_features
 from headstart.fleet.check.profile import Profile, RoundCounts
 from headstart.fleet.engines.threads import job_runner
+from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.repeats import IdForms, repeated_rows
@@ -58,7 +60,7 @@ def check(
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
     parts = logs.parts()
-    lenient = logs.changed(on_bad_rows="skip", share=logs.survey().share)
+    lenient = logs.replace(on_bad_rows="skip", share=logs.survey().share)
     scan, done = Scan(logs.dim), 0
     with job_runner(cluster, workers) as map_jobs:
         for part, found in zip(parts, map_jobs(scan_part, parts, lenient), strict=True):
@@ -70,7 +72,7 @@ def check(
     return dataclasses.replace(
         profile,
         findings=tuple(find_problems(profile, logs)),
-        notes=(*profile.notes, *notes_on_features(profile)),
+        notes=(*profile.notes, *notes_on_features(profile, logs)),
     )
 
 
@@ -81,6 +83,7 @@ def scan_part(part: Part, logs: Logs) -> Scan:
         scan.add(rows)
     scan.tasks.combine()  # so that less is sent
     scan.rounds.combine()
+    scan.items.combine()
     return scan
 
 
@@ -109,6 +112,7 @@ class Scan:
         self.bad = BadRows()
         self.tasks = KeyedSums(np.add)
         self.rounds = KeyedSums(np.add, np.add, np.add, np.add)
+        self.items = KeyedSums(np.add)
         self.moments = Moments(dim + 1)
         self.lowest, self.highest = np.full(dim + 1, np.inf), np.full(dim + 1, -np.inf)
         self.extremes = [""] * (dim + 1)
@@ -136,6 +140,9 @@ class Scan:
         evidence = rows.shown()
         if not evidence.count:
             return
+        if evidence.items is not None:
+            counted = pa.array(evidence.items, pa.large_string()).value_counts()
+            self.items.add(hash_ids(counted.field("values")), as_array(counted.field("counts")))
         self.sampled.look(evidence)
         self.binary &= bool(((evidence.rewards == 0) | (evidence.rewards == 1)).all())
         if evidence.weights is not None:
@@ -176,6 +183,7 @@ class Scan:
         self.bad += other.bad
         self.tasks.merge(other.tasks)
         self.rounds.merge(other.rounds)
+        self.items.merge(other.items)
         self.moments.add(other.moments.count, other.moments.mean, other.moments.scatter)
         far, near = (
             largest_sizes(other.lowest, other.highest),
@@ -234,7 +242,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         deviations = np.sqrt(np.maximum(np.diag(scatter), 0.0) / max(shown, 1))
         if shown and np.isfinite(scatter[:-1, :-1]).all():
             far = {stray.name for stray in outlying}
-            skip = np.array([f"feature {name}" in far for name in names])
+            skip = np.array([f"feature {name}" in far for name in names], dtype=bool)
             relations = tuple(dependences(scatter[:-1, :-1], means[:-1], shown, skip))
     lowest, highest = scan.lowest[:-1], scan.highest[:-1]
     constant = tuple(np.array(names)[(lowest == highest) & (shown > 0)].tolist())
@@ -272,6 +280,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
             for low, high, tasks in count_by_doubling(scan.tasks.columns[0])
         ),
         task_share=share,
+        items=scan.items.total,
         rounds=scan.round_counts() if logs.columns.round is not None else None,
         repeated=(*logs.survey().copies, *repeated_rows(scan.fingerprints, logs.survey().share)),
         notes=(*logs.survey().notes, *scan.ids.notes()),

@@ -24,7 +24,7 @@ from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.summing.passes import Units
-from headstart.fleet.summing.summary import oddities
+from headstart.fleet.summing.summary import column_notes
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -34,6 +34,9 @@ from headstart.transfer import EmpiricalBayes, Transfer
 __all__ = ["evaluate"]
 
 Progress = Callable[[float, float], None]
+
+#: Arguments that are shown as they were given.
+SETTINGS = ("future", "first", "seed", "most_tasks", "intercept", "clip")
 
 
 def evaluate(
@@ -93,16 +96,15 @@ def evaluate(
     progress
         Called with the work done and the work in all.
     """
-    begun = time.monotonic()
+    options, begun = dict(locals()), time.monotonic()
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer):
         raise checks.refuse("transfer", "a Transfer, such as headstart.EmpiricalBayes()", transfer)
     rule = UCB() if rule is None else rule
     if not isinstance(rule, Rule):
         raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
-    for name, value in (("intercept", intercept), ("standardize", standardize)):
-        if not isinstance(value, bool):
-            raise checks.refuse(name, "True or False", value)
+    checks.flag("intercept", intercept)
+    checks.flag("standardize", standardize)
     if logs.columns.schema is not None and logs.columns.schema.identity:
         raise InputError(
             "schema must not have identity=True to evaluate: what is known of items at a row "
@@ -118,27 +120,19 @@ def evaluate(
     horizon = max(checks.integer("horizon", horizon, 1), first)
     if clip is not None:
         checks.positive("clip", clip)
-    options: dict[str, Any] = {
-        "transfer": transfer,
-        "future": future,
-        "first": first,
-        "splits": splits,
-        "seed": seed,
-        "most_tasks": most_tasks,
-        "intercept": intercept,
-        "standardize": standardize,
-        "clip": clip,
-        "horizon": horizon,
-        "rule": rule,
-    }
     # A second reward is read in any case: whether tasks have one matters to the verdict.
     plan = Plan(seed, most_tasks, max(first, 2), horizon)
     with job_runner(cluster, workers) as map_jobs:
         sample, parted = read_sample(
-            logs.with_intercept(intercept), plan, future, splits, map_jobs, part(progress, 0.0, 0.5)
+            logs.replace(intercept=intercept),
+            plan,
+            future,
+            splits,
+            map_jobs,
+            part(progress, 0.0, 0.5),
         )
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
-        notes = oddities(logs.feature_names, intercept, whole, sample.sampled_rows())
+        notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None), transfer, standardize
         for result in map_jobs(judge, [None, *parted], *shared):
@@ -172,24 +166,19 @@ def evaluate(
         priors={
             name: prior if units is None else units.undone(prior) for name, prior in models.items()
         },
-        settings={
+        settings={name: options[name] for name in SETTINGS}
+        | {
             "transfer": repr(transfer),
             "rule": repr(rule),
             "columns": repr(logs.columns),
             "split": "by a hash of the task's id" if sample.cut is None else "by time",
             "splits": len(parted),
-            "future": future,
-            "first": first,
             "horizon": horizon,
-            "seed": seed,
             "tasks_in_the_log": sample.tasks,
-            "most_tasks": most_tasks,
-            "intercept": intercept,
             "standardized": standardize,
-            "clip": clip,
         },
         notes=(*notes, *sample.notes()),
-        origin=Origin.of(logs, **options),
+        origin=Origin.of(logs, options),
         seconds=time.monotonic() - begun,
     )
 

@@ -50,7 +50,11 @@ def read_sample(
     if logs.columns.timestamp is None:
         sample = draw_sample(logs, plan, map_jobs, progress)
         return sample, split_at_random(len(sample.keys), future, splits)
-    tasks = task_starts(logs, plan, map_jobs)
+    # When tasks begin: a read of the columns of tasks, rewards and times alone.
+    tasks = counted_tasks(plan)
+    bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
+    for found in map_jobs(count_part, logs.parts(), bare, plan):
+        tasks.merge(found)
     keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
     split, cut = split_by_time(starts, future)
     plan = plan._replace(cut=cut, offered=keys[split.future])
@@ -70,10 +74,7 @@ class PartRows(NamedTuple):
 
 
 def draw_sample(
-    logs: Logs,
-    plan: Plan,
-    map_jobs: MapJobs,
-    progress: Callable[[float], None],
+    logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Callable[[float], None]
 ) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
     parts, tasks, bad = logs.parts(), counted_tasks(plan), BadRows()
@@ -101,14 +102,6 @@ def counted_tasks(plan: Plan) -> KeyedSums:
 def limit_of(keys: Hashes, count: int) -> int:
     """The hash below which the first ``count`` of sorted hashes are; 2⁶⁴ if there are no more."""
     return int(keys[count]) if len(keys) > count else ALL
-
-
-def task_starts(logs: Logs, plan: Plan, map_jobs: MapJobs) -> KeyedSums:
-    """When tasks begin: a read of the columns of tasks, rewards and times alone."""
-    tasks = counted_tasks(plan)
-    for found in map_jobs(count_part, logs.parts(), logs.without_features(), plan):
-        tasks.merge(found)
-    return tasks
 
 
 def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:

@@ -87,12 +87,6 @@ class BadRows:
             first_examples([*self.examples, *other.examples]),
         )
 
-    def __radd__(self, other: object) -> BadRows:
-        """So that ``sum(accounts)`` works."""
-        if isinstance(other, int) and other == 0:
-            return self
-        return NotImplemented
-
     def __str__(self) -> str:
         lines = []
         for reason, count in sorted(self.reasons.items(), key=lambda item: (-item[1], item[0])):

@@ -24,7 +24,7 @@ from headstart.fleet.reading.rows import BadRows, Example, Rows
 from headstart.fleet.summing.passes import STEADY
 from headstart.model.evidence import Evidence
 
-__all__ = ["DROWNED", "NOTICED", "ReadSummary", "Sampled", "Stray", "oddities", "strays"]
+__all__ = ["DROWNED", "NOTICED", "ReadSummary", "Sampled", "Stray", "column_notes", "strays"]
 
 
 Array = npt.NDArray[np.float64]
@@ -92,10 +92,6 @@ class Sampled:
         assert self.rows is not None
         return np.asarray(self.rows.min(0) < self.rows.max(0))
 
-    def as_json(self) -> Any:
-        """For a manifest."""
-        return None if self.rows is None else self.rows.tolist()
-
 
 class Stray(NamedTuple):
     """A column that few rows make up: its root mean square in sizes, and its largest, about."""
@@ -132,7 +128,9 @@ def strays(
     return found
 
 
-def oddities(names: Sequence[str], intercept: bool, every: Evidence, sampled: Sampled) -> list[str]:
+def column_notes(
+    names: Sequence[str], intercept: bool, every: Evidence, sampled: Sampled
+) -> list[str]:
     """Notes on columns that a few rows make up or that hardly vary; refused where all is lost.
 
     Parameters
@@ -272,36 +270,23 @@ class ReadSummary:
         return InputError(f"logs must hold rows to learn from; {why}".rstrip())
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        examples = [list(example) for example in self.bad.examples]
-        return {
-            "rows": self.rows,
-            "weightless": self.weightless,
-            "bad": [self.bad.count, self.bad.reasons, examples],
-            "unchosen": self.unchosen,
-            "rewards": [self.least, self.greatest] if self.rows else None,
-            "sampled": self.sampled.as_json(),
-            "heaviest": self.heaviest,
+        """For the entry of a checkpoint."""
+        return vars(self) | {
+            "bad": dataclasses.asdict(self.bad),
+            "sampled": None if self.sampled.rows is None else self.sampled.rows.tolist(),
             "ids": vars(self.ids),
             "fingerprints": [keys.astype("<u8").tobytes().hex() for keys in self.fingerprints],
-            "parts": self.parts,
         }
 
     @classmethod
-    def from_json(cls, known: dict[str, Any]) -> ReadSummary:
+    def from_json(cls, entry: dict[str, Any]) -> ReadSummary:
         """And back."""
-        count, reasons, examples = known["bad"]
-        bad = BadRows(count, reasons, [Example(*example) for example in examples])
-        unchosen, rewards = known.get("unchosen", 0), known.get("rewards") or (math.inf, -math.inf)
-        sampled = known.get("sampled")
-        rows = Sampled(None if sampled is None else np.array(sampled, dtype=np.float64))
-        parts, (least, most) = list(known["parts"]), rewards
-        heaviest = known.get("heaviest", 0.0)
-        weightless = known["weightless"]
-        ids = IdForms(**known.get("ids", {}))
-        keys = [
-            np.frombuffer(bytes.fromhex(text), "<u8").astype(np.uint64)
-            for text in known.get("fingerprints", [])
-        ]
-        counts = known["rows"], bad, weightless, parts, unchosen
-        return cls(*counts, least, most, rows, heaviest, ids, keys)
+        examples = [Example(*example) for example in entry["bad"]["examples"]]
+        rows, keys = entry["sampled"], map(bytes.fromhex, entry["fingerprints"])
+        changed: dict[str, Any] = {
+            "bad": BadRows(**entry["bad"] | {"examples": examples}),
+            "sampled": Sampled(None if rows is None else np.array(rows, dtype=np.float64)),
+            "ids": IdForms(**entry["ids"]),
+            "fingerprints": [np.frombuffer(each, "<u8").astype(np.uint64) for each in keys],
+        }
+        return cls(**entry | changed)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.hashing import hash_ids, partition_range
-from headstart.fleet.summing.folder import Folder
+from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.grams import Packed, Whole
 from headstart.fleet.summing.passes import Call, Units
 from headstart.fleet.summing.shards import (

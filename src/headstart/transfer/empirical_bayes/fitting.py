@@ -47,6 +47,7 @@ __all__ = [
     "StepSums",
     "covariance_step",
     "feature_variances",
+    "fit_noise",
     "leave_one_out",
     "scoring_step",
     "scoring_steps",
@@ -77,12 +78,14 @@ def scoring_step(
     *,
     constant: bool = False,
     even: bool = True,
+    keep_noise: Any = False,
 ) -> tuple[Fit, StepSums, Tasks]:
     """One scoring step for μ, Σ and, unless ``noise`` gives R, for the tasks' noise.
 
     Also the sums it took, and the tasks with the noise that their residuals show. ``size`` and
     ``even`` say what the regularising tasks are like (:func:`regularisation_target`); ``constant``
-    says that the last feature is the intercept.
+    says that the last feature is the intercept. Where ``keep_noise`` holds, which may be for some
+    elements of a batch, the noise stays as it was.
     """
     xp = array_namespace(tasks.gram)
     dim = fit.mean.shape[-1]
@@ -126,19 +129,32 @@ def scoring_step(
         outer + pull + count * own - known,
         regularisation_target(fit, root, inverse, known, size, even),
     )
-    variance, freedom = fit.noise_variance, fit.freedom
-    if noise:
-        variance = float_if_scalar(xp.full(fit.mean.shape[:-1], noise**2))
-    elif found:
-        square, free = (xp.concatenate(parts, -1) for parts in zip(*found, strict=True))
-        usable = usable_residuals(tasks, square, free, constant, fit.noise_variance)
-        gone_noise = (past.count, past.precision, past.logs)
-        typical = typical_square(fit, tasks)
-        variance, freedom = population_noise(usable, gone_noise, typical, fit.noise_variance)
-        own_variance = task_variance(variance, freedom, usable.square, usable.freedom)
-        tasks = tasks.replace(noise_variance=own_variance)
     covariance = covariance_step(sums, strength)
-    return Fit.unchecked(mean, covariance, root @ own @ root, variance, freedom), sums, tasks
+    new = fit.replace(mean=mean, covariance=covariance, error=root @ own @ root)
+    if noise:
+        new = new.replace(noise_variance=float_if_scalar(xp.full(fit.mean.shape[:-1], noise**2)))
+    elif found and not (xp is np and np.all(keep_noise)):
+        square, free = (xp.concatenate(parts, -1) for parts in zip(*found, strict=True))
+        new, tasks = select(
+            xp.asarray(keep_noise),
+            (new, tasks),
+            fit_noise(new, tasks, past, square, free, constant),
+        )
+    return new, sums, tasks
+
+
+def fit_noise(
+    fit: Fit, tasks: Tasks, past: Past, square: Array, freedom: Array, constant: bool = False
+) -> tuple[Fit, Tasks]:
+    """The fit with the distribution of the tasks' noise, and the tasks with their own.
+
+    ``square`` and ``freedom`` are residuals for tasks that are too short for least squares.
+    """
+    usable = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+    gone, usual = (past.count, past.precision, past.logs), typical_square(fit, tasks)
+    variance, many = population_noise(usable, gone, usual, fit.noise_variance)
+    own = task_variance(variance, many, usable.square, usable.freedom)
+    return fit.replace(noise_variance=variance, freedom=many), tasks.replace(noise_variance=own)
 
 
 def scoring_steps(

@@ -12,7 +12,9 @@ the same kind, and R_i² is taken to be ::
 
 RSS_i is that of least squares on the task alone, so that a task whose θ is unlike the others' is
 not taken for a noisy one. Only a task hardly longer than its dimension has residuals around its
-posterior mean instead, and these make it noisier by no more than a factor of ten.
+posterior mean instead (under the low-rank population where there is one:
+:mod:`~headstart.transfer.empirical_bayes.low_rank.noise`), and these make it noisier by no more
+than a factor of ten.
 
 ν and s² are those that make all tasks' residuals likeliest: s² by Newton's method at every ν of a
 grid, then the grid's average, weighted by likelihood. ν → ∞ is one noise for all.

@@ -29,6 +29,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     feature_scale,
     remove_from_low_rank,
     update_low_rank,
+    update_noise,
 )
 from headstart.transfer.empirical_bayes.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
@@ -53,6 +54,7 @@ __all__ = ["EmpiricalBayes"]
 
 REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
 REFIT_SHIFT = 0.2  # of the tasks' spread: if a task out moves the fit by more, it is made anew
+LOW_RANK_UPDATES = 4  # of a fit to all tasks: the noise of short tasks takes a step in each
 FEW_TASKS = 8  # with which the fit takes several steps at a time
 
 
@@ -249,6 +251,8 @@ class EmpiricalBayes(StandardizedTransfer):
             tasks = tasks.with_residuals()
         fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
         strength = self.strength(state)
+        low_rank = low_rank and self.low_rank
+        keep_noise = (xp.asarray(state.restarted_count) > 0) & low_rank
         few = (len(tasks) <= FEW_TASKS) | (xp.asarray(ready) > xp.asarray(state.ready))
         fit, sums, tasks = scoring_steps(
             steps or xp.where(few & (fit.mean.shape[-1] <= WIDE_DIM), 6, 1),
@@ -259,14 +263,18 @@ class EmpiricalBayes(StandardizedTransfer):
             state.known_noise,
             constant=self.constant,
             even=not self.unit_free,
+            keep_noise=keep_noise & (xp.asarray(state.ready) > 0),
         )
         ones = xp.ones_like(strength)
         unknown = Fit.isotropic(xp.zeros_like(fit.mean), ones, ones)
         fit = select(xp.asarray(ready) > 0, fit, unknown)
         low, restarted = state.low_rank, state.restarted_count
-        if low_rank and self.low_rank:
+        if low_rank:
             scale = feature_scale(fit, sums, not self.unit_free)
             low, restarted = update_low_rank(state, fit, tasks, scale)
+            if not state.known_noise:
+                fitted = update_noise(low, fit, tasks, state.past, self.constant)
+                fit, tasks = select(xp.asarray(restarted) > 0, fitted, (fit, tasks))
         return state.replace(
             fit=fit,
             low_rank=low,
@@ -340,12 +348,13 @@ class EmpiricalBayes(StandardizedTransfer):
         count = float_if_scalar(np.full(first.batch, float(len(found))))
         state = state.replace(tasks=arranged, task_count=count)
         state = self.update_fit(state, steps=12, low_rank=False)
-        for _ in range(40):
+        for _ in range(40 if first.dim <= WIDE_DIM else 4):
             before = state.fit.covariance
             state = self.update_fit(state, steps=2, low_rank=False)
             if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():
                 break
-        state = self.update_fit(state, steps=1)
+        for _ in range(LOW_RANK_UPDATES):
+            state = self.update_fit(state, steps=1)
         over = max(len(tasks) - capacity(first.dim), 0)
         if over:
             tasks = tasks.replace(**state.tasks[np.argsort(order)].noise_fields())
