@@ -6,17 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from headstart.arrays import array_namespace, float_if_scalar
+from headstart.arrays import apply_if, array_namespace, float_if_scalar
+from headstart.model.belief import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array, select
-from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances
+from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances, fit_noise
 from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
+from headstart.transfer.empirical_bayes.low_rank.noise import (
+    MarginalResiduals,
+    marginal_residuals,
+)
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
 from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
-__all__ = ["feature_scale", "remove_from_low_rank", "update_low_rank"]
+__all__ = ["feature_scale", "remove_from_low_rank", "update_low_rank", "update_noise"]
 
 FIRST_FIT_TASKS = 3  # from which on there is a low-rank fit
 RESTART_GROWTH = 1 / 4  # a fresh start is made whenever tasks have grown by this share
@@ -55,24 +60,46 @@ def update_low_rank(
     return select(enough, low, full), float_if_scalar(xp.where(enough, restarted, 0.0))
 
 
+def update_noise(
+    low: LowRank, fit: Fit, tasks: Tasks, past: Past, constant: bool
+) -> tuple[Fit, Tasks]:
+    """The distribution of the tasks' noise, and the tasks with their own.
+
+    Those too short for least squares tell it by their marginal likelihood under the low-rank fit.
+    """
+    xp = array_namespace(tasks.gram)
+    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM) & (tasks.weight > 0)
+    zeros = xp.zeros_like(tasks.rounds)
+
+    def residuals(_: MarginalResiduals) -> MarginalResiduals:
+        with np.errstate(all="ignore"):
+            return marginal_residuals(low, tasks, noise_variances(fit, tasks))
+
+    none = MarginalResiduals(zeros, zeros, xp.ones_like(zeros.sum(-1)))
+    square, freedom, share = apply_if(xp, short.any(), residuals, none)
+    counting = tasks.replace(weight=tasks.weight * xp.where(short, share[..., None], 1.0))
+    fit, counting = fit_noise(fit, counting, past, square, freedom, constant)
+    return fit, tasks.replace(noise_variance=counting.noise_variance)
+
+
 def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
     """√D: how much tasks vary along each feature, as far as they have shown it."""
     xp = array_namespace(fit.mean)
     variance = feature_variances(fit, sums.root, sums.known, even=even)
     usual = variance.mean(-1, keepdims=True)
     share = xp.clip(variance / xp.maximum(usual, 1e-300), MIN_SCALE**2, None)
-    found: Array = xp.asarray(xp.sqrt(share))
-    return found
+    root: Array = xp.asarray(xp.sqrt(share))
+    return root
 
 
 def safe_fit(low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any, sweeps: int) -> LowRank:
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
     try:
         with np.errstate(all="ignore"):
-            found = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
+            fitted = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
     except np.linalg.LinAlgError:
         return LowRank.of_fit(fit)
-    result: LowRank = select(found.finite, found, LowRank.of_fit(fit))
+    result: LowRank = select(fitted.finite, fitted, LowRank.of_fit(fit))
     return result
 
 
@@ -84,8 +111,8 @@ def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float =
     full = LowRank.of_fit(state.fit)
     try:
         with np.errstate(all="ignore"):
-            found = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
+            without = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
     except np.linalg.LinAlgError:
         return full
-    result: LowRank = select(found.finite & found.active.any(-1), found, full)
+    result: LowRank = select(without.finite & without.active.any(-1), without, full)
     return result
