@@ -354,7 +354,8 @@ def visits():
 @pytest.mark.parametrize(("reward", "model"), [("spent", "number"), ("bought", "binary")])
 def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, reward, model):
     used = visits.select("user", reward, "hour", "price", "item")
-    bandit = hs.Bandit(ITEMS, seed=0, reward=model).fit(used, task="user", reward=reward)
+    bandit = hs.Bandit(ITEMS, hs.Bias(), seed=0, intercept=True, reward=model)
+    bandit.fit(used, task="user", reward=reward)
     offer = [{"item": f"item {number}", "price": 10.0} for number in (0, 1, 2, 77)]
     shuffled = visits.sample(fraction=1.0, shuffle=True, seed=1)
     folders = (
@@ -363,7 +364,7 @@ def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, re
     )
     for folder, time in zip(folders, (None, "time"), strict=True):
         logs = Logs(folder, Columns("user", reward, timestamp=time, schema=ITEMS))
-        fitted = fit(logs, reward=model, keep_tasks=True, out=tmp_path / "prior")
+        fitted = fit(logs, hs.Bias(), reward=model, keep_tasks=True, out=tmp_path / "prior")
         assert any("order of files and rows" in note for note in fitted.notes) == (time is None)
         served = hs.load(tmp_path / "prior")
         np.testing.assert_allclose(served.prior.mean, bandit.prior.mean, rtol=0, atol=1e-9)
