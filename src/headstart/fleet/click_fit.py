@@ -177,9 +177,9 @@ def store_part(job: tuple[int, Part], logs: Logs, folder: Path, block: int) -> S
     """Store the rows of a part, given with its number, that are evidence, a block at a time."""
     number, part = job
     stored = StoredPart([], ReadSummary(), np.zeros(packed_size(logs.width)))
-    for place, found in enumerate(logs.read(part, rows=block)):
-        stored.summary.count(found)
-        rows = found.shown()
+    for place, read in enumerate(logs.read(part, rows=block)):
+        stored.summary.count(read)
+        rows = read.chosen_rows()
         check_clicks(rows.rewards, logs)
         if not rows.count:
             continue

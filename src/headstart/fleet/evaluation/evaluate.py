@@ -44,7 +44,7 @@ __all__ = ["evaluate"]
 Progress = Callable[[float, float], None]
 
 #: Arguments that are shown as they were given.
-SETTINGS = ("future", "first", "seed", "most_tasks", "intercept", "clip")
+SETTINGS = ("reward", "future", "first", "seed", "most_tasks", "intercept", "clip")
 
 
 def evaluate(
@@ -189,7 +189,6 @@ def evaluate(
         settings={name: options[name] for name in SETTINGS}
         | {
             "transfer": repr(transfer),
-            "reward": reward,
             "rule": repr(rule),
             "columns": repr(logs.columns),
             "split": "by a hash of the task's id" if sample.cut is None else "by time",

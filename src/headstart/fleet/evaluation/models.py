@@ -16,6 +16,7 @@ whichever makes the past likelier.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
@@ -62,7 +63,8 @@ def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePri
     As ``headstart fit`` learns it: all together if they are few, in passes over partitions
     otherwise.
     """
-    tasks = MemoryTasks(dim, np.asarray(past, dtype=np.float64), np.arange(len(past)))
+    table, ids = np.asarray(past, dtype=np.float64), pa.nulls(len(past), pa.large_string())
+    tasks = MemoryTasks(dim, table, np.arange(len(past)), ids)
     prior: Prior | MixturePrior = transfer.prior(transfer.refit_partitions(tasks))
     return prior
 

@@ -14,7 +14,7 @@ from headstart.fleet.reading.hashing import Hashes, KeyedSums
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.grams import ADD_ROWS
-from headstart.fleet.summing.summary import Sampled
+from headstart.fleet.summing.summary import RowSample
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
@@ -130,12 +130,12 @@ class Sample:
             )
         return notes
 
-    def sampled_rows(self) -> Sampled:
+    def sampled_rows(self) -> RowSample:
         """Some of the rows, to tell what is usual."""
         here = self.episodes.weights > 0
         features, rewards = self.episodes.features[here], self.episodes.rewards[here]
-        found = Sampled()
-        found.add(Sampled(np.column_stack([features, rewards]).astype(np.float64)))
+        found = RowSample()
+        found.add(RowSample(np.column_stack([features, rewards]).astype(np.float64)))
         return found
 
     def offers(self, future: Places) -> Offers | None:
@@ -199,7 +199,7 @@ class SampleBuilder:
         """Add up the rows that wait, and let go of those that nothing else needs."""
         if not self.waiting:
             return
-        rows, self.waiting = concatenated_rows(self.waiting), []
+        rows, self.waiting = concat_rows(self.waiting), []
         rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         shown = take_rows(rows, np.argsort(rows["key"], kind="stable"))
         shown = take_rows(shown, shown["chosen"])
@@ -245,7 +245,7 @@ class SampleBuilder:
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
-        rows = concatenated_rows([*self.kept, rows])
+        rows = concat_rows([*self.kept, rows])
         rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         rank, head = round_ranks(rows, self.whole)
         chosen, key = rows["chosen"], rows["key"]
@@ -325,7 +325,7 @@ def check_row_bytes(size: int) -> None:
         )
 
 
-def concatenated_rows(blocks: list[Columns]) -> Columns:
+def concat_rows(blocks: list[Columns]) -> Columns:
     """Blocks of rows as one."""
     if len(blocks) == 1:
         return blocks[0]
