@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from headstart.bandit.fitting import CLICK_PASSES, OneTask, expand_tasks, fit_clicks
-from headstart.bandit.rewards import Binary
-from headstart.errors import InputError
 from headstart.fleet.evaluation.forecasts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.models import MOST, alone, random_intercept
@@ -31,7 +29,7 @@ from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Units
 from headstart.transfer.task_order import PARTITION
 
-__all__ = ["check_clicks", "fit_click_models", "forecast_clicks", "learn_clicks"]
+__all__ = ["fit_click_models", "forecast_clicks", "learn_clicks"]
 
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
@@ -51,15 +49,6 @@ def tasks_with_rows(sample: Sample, places: Any, *, early: bool) -> list[OneTask
             features = rows["features"][own].astype(np.float64)
             found.append(OneTask("", features, rows["reward"][own], rows["weight"][own]))
     return found
-
-
-def check_clicks(sample: Sample, column: str) -> None:
-    """Refuse rewards other than 0 and 1."""
-    assert sample.rows is not None
-    try:
-        Binary().read_many(sample.rows["reward"])
-    except InputError as error:
-        raise InputError(f"column {column!r}: {error}") from None
 
 
 def learn_clicks(
