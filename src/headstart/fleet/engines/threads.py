@@ -35,10 +35,15 @@ from headstart.fleet.summing.accumulator import (
 )
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.grams import TABLES
-from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.shards import write_run
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import DiskTasks, LocalTasks, MemoryTasks, PartitionFile
+from headstart.fleet.summing.tasks import (
+    DiskTasks,
+    LocalTasks,
+    MemoryTasks,
+    PartitionFile,
+    one_blas_thread,
+)
 from headstart.kernels import forms
 
 __all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here"]

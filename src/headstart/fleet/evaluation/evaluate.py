@@ -32,8 +32,8 @@ from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.summary import column_notes
+from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
