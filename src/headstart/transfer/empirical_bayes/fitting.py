@@ -104,7 +104,7 @@ def scoring_step(
         total = total + (weight[..., None] * z).sum(-2)
         weighted = weight[..., None, None] * k
         known = known + weighted.sum(-3)
-        squared = squared + hstack_matrices(weighted) @ transpose(hstack_matrices(k))
+        squared = squared + transpose(stack_rows(weighted)) @ stack_rows(k)
         chunks.append((k, weighted, z, weight))
     # Tasks long past count as if they had been observed whole.
     count = xp.asarray(past.count)[..., None, None]
@@ -117,8 +117,8 @@ def scoring_step(
     for k, weighted, z, weight in chunks:
         z = z - matvec(k, shift[..., None, :])
         outer = outer + transpose(z) @ (weight[..., None] * z)
-        pulled = hstack_matrices(weighted @ own[..., None, :, :])
-        pull = pull + pulled @ transpose(hstack_matrices(k))
+        pulled = (stack_rows(k) @ own).reshape(k.shape)  # K_i C, whose transpose is C K_i
+        pull = pull + transpose(stack_rows(transpose(pulled))) @ stack_rows(weighted)
     away = past.first[..., :, None] * mean[..., None, :]
     scatter = past.second - away - transpose(away) + count * mean[..., :, None] * mean[..., None, :]
     outer = outer + inverse @ scatter @ inverse
@@ -285,9 +285,7 @@ def leave_one_out(
     )
 
 
-def hstack_matrices(matrices: Array) -> Array:
-    """(..., n, d, d) → (..., d, n·d), so that a sum of products is one product."""
-    xp = array_namespace(matrices)
-    moved = xp.moveaxis(matrices, -3, -2)
-    stacked: Array = moved.reshape(*moved.shape[:-2], moved.shape[-2] * moved.shape[-1])
-    return stacked
+def stack_rows(matrices: Array) -> Array:
+    """(..., n, d, d) → (..., n·d, d): the sum of products K_iᵀ L_i is then one product."""
+    *batch, count, dim, width = matrices.shape
+    return matrices.reshape(*batch, count * dim, width)

@@ -33,8 +33,8 @@ from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import (
     StepSums,
     covariance_step,
-    hstack_matrices,
     mean_step,
+    stack_rows,
 )
 from headstart.transfer.empirical_bayes.gamma import digamma
 from headstart.transfer.empirical_bayes.population import Fit
@@ -115,7 +115,7 @@ def task_totals(fit: Fit, tasks: Tasks) -> Totals:
     return Totals(
         weight.sum(-1),
         weighted.sum(-3),
-        hstack_matrices(weighted) @ transpose(hstack_matrices(k)),
+        transpose(stack_rows(weighted)) @ stack_rows(k),
         transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),

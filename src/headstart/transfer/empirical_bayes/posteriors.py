@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, trace, transpose
+from headstart.arrays import (
+    array_namespace,
+    congruence,
+    float_if_scalar,
+    matvec,
+    spd_inverse,
+    trace,
+    transpose,
+)
 from headstart.model.information_form import (
     MAX_INFORMATION,
     InformationPosterior,
@@ -46,7 +54,7 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     some = xp is not np or huge.any()
     if some:
         inner = xp.where(huge[..., None, None], 0.0, inner)
-    left = xp.linalg.inv(xp.eye(root.shape[-1]) + inner)
+    left = spd_inverse(xp.eye(root.shape[-1]) + inner)
     surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
     if some:  # unless its posterior is found below, such a task tells nothing
         surprise = xp.where(huge[..., None], 0.0, surprise)

@@ -53,6 +53,7 @@ from headstart.arrays import (
     float_if_scalar,
     matvec,
     repeat,
+    spd_inverse,
     trace,
     transpose,
 )
@@ -111,7 +112,7 @@ def sweep_loadings(
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     across = transpose(w)[..., None, :, :]
     more = 1.0 + share * uncertain[..., None, :]
-    m = xp.linalg.inv(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
+    m = spd_inverse(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
     past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
@@ -227,7 +228,7 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     across = transpose(w)[..., None, :, :]
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     x = a_matrix @ w[..., None, :, :]
-    m = xp.linalg.inv(eye + across @ x)
+    m = spd_inverse(eye + across @ x)
     xm = x @ m
     v = a - matvec(xm, matvec(across, a))
     past_m = xp.linalg.inv(eye + each * (transpose(w) @ w))

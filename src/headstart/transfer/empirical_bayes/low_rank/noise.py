@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headstart.arrays import array_namespace, matvec, trace, transpose
+from headstart.arrays import array_namespace, matvec, spd_inverse, trace, transpose
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
@@ -74,7 +74,7 @@ def noise_scores(
     eye = xp.eye(w.shape[-1])
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     x = a_matrix @ w
-    m = xp.linalg.inv(eye + transpose(w) @ x)
+    m = spd_inverse(eye + transpose(w) @ x)
     xm, left = x @ m, eye - m  # H W and Wᵀ H W
     v = a - matvec(xm, matvec(transpose(w), a))
     h = a_matrix - xm @ transpose(x)

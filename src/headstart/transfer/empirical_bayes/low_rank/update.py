@@ -68,7 +68,7 @@ def update_noise(
     Those too short for least squares tell it by their marginal likelihood under the low-rank fit.
     """
     xp = array_namespace(tasks.gram)
-    short = tasks.freedom < MIN_RESIDUAL_FREEDOM
+    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM) & (tasks.weight > 0)
     counting = tasks.replace(weight=tasks.weight * short)
     zeros = xp.zeros_like(tasks.rounds)
 
