@@ -23,7 +23,7 @@ from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.summing.accumulator import collect
 from headstart.fleet.summing.checkpoint import checkpointed_rows
 from headstart.fleet.summing.folder import Folder
-from headstart.fleet.summing.merging import merge
+from headstart.fleet.summing.shards import merge
 
 ray = pytest.importorskip("ray")
 from headstart.fleet.engines.ray import merge_shards  # noqa: E402

@@ -6,8 +6,7 @@ import pytest
 import headstart as hs
 from headstart.fleet.summing import passes as fast_passes
 from headstart.fleet.summing.grams import sum_rows
-from headstart.fleet.summing.passes import Call
-from headstart.fleet.summing.standardize import Units
+from headstart.fleet.summing.passes import Call, Units
 from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.transfer.empirical_bayes.population import Fit
 

@@ -12,11 +12,18 @@ import pytest
 import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
-from headstart.fleet.engines.jobs import map_here
+from headstart.fleet.engines.threads import map_here
 from headstart.fleet.evaluation import models, sample
-from headstart.fleet.evaluation.bootstrap import Draws
 from headstart.fleet.evaluation.forecasts import Episodes, forecast
-from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, measure
+from headstart.fleet.evaluation.measures import (
+    ALONE,
+    AVERAGE,
+    LEARNED,
+    OFFSET,
+    POOLED,
+    Draws,
+    measure,
+)
 from headstart.fleet.evaluation.sample import Plan
 from headstart.fleet.evaluation.sampling import read_sample
 from headstart.fleet.reading.hashing import hash_ids

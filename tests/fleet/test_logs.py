@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from headstart.errors import FileError, InputError, MissingFileError
 from headstart.fleet import Columns, Logs, check, fit
-from headstart.fleet.reading import lines, logs
+from headstart.fleet.reading import logs
+from headstart.fleet.reading.formats import lines
 from headstart.fleet.summing.checkpoint import Checkpoint
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.transfer import Independent
@@ -140,13 +141,13 @@ def test_whole_numbers_too_large_for_single_precision_become_double(logbook, tmp
 
 
 def test_rows_are_the_same_without_numba(logbook, tmp_path, monkeypatch):
-    from headstart.fleet.reading import transpose
+    from headstart.fleet.reading import arrays
 
     content = logbook.table(rows=20_000, kind=np.float32)
     path = logbook.write(tmp_path / "log.parquet", content)
     fast = logbook.one_block(path)
-    plain = transpose.transpose_strip
-    monkeypatch.setattr(transpose.TRANSPOSE_STRIP, "form", lambda *_, **__: plain)
+    plain = arrays.transpose_strip
+    monkeypatch.setattr(arrays.TRANSPOSE_STRIP, "form", lambda *_, **__: plain)
     np.testing.assert_array_equal(logbook.one_block(path).features, fast.features)
 
 

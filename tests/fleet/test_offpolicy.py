@@ -8,7 +8,8 @@ import pytest
 import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns
-from headstart.fleet.evaluation.bootstrap import Draws
+from headstart.fleet.evaluation.forecasts import Offers, follow, replay
+from headstart.fleet.evaluation.measures import Draws
 from headstart.fleet.evaluation.offpolicy import (
     Followed,
     Policy,
@@ -18,7 +19,6 @@ from headstart.fleet.evaluation.offpolicy import (
     reason_to_withhold,
     replay_terms,
 )
-from headstart.fleet.evaluation.rollout import Offers, follow, replay
 
 PRIOR = hs.Prior.gaussian([0.4, 0.1], [[0.3, 0.1], [0.1, 0.2]], noise=0.5)
 RULE = hs.Greedy(explore=0.3)  # its propensities are exact, and depend on what was learned

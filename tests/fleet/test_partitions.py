@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from headstart import Evidence
 from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing import accumulator, grams, merging, task_index
+from headstart.fleet.summing import accumulator, grams, task_index
+from headstart.fleet.summing import shards as shard_module
 from headstart.fleet.summing.accumulator import Accumulator, HashedRows
 from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
-from headstart.fleet.summing.merging import merge
-from headstart.fleet.summing.shards import read_run, write_run
+from headstart.fleet.summing.shards import merge, read_run, write_run
 from headstart.kernels import forms
 from headstart.model.evidence import packed_size
 from headstart.transfer import task_order
@@ -233,12 +233,12 @@ def test_a_kernel_is_compiled_where_there_is_work(monkeypatch):
 
 
 def test_chunks_have_a_bounded_size(monkeypatch):
-    monkeypatch.setattr(merging, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(shard_module, "CHUNK_BYTES", 1)
     shards = []
     sums = Accumulator(DIM, 1 << 20, 1, shards.extend)
     sums.add(HashedRows.of(some_rows(tasks=100)))
     sums.finish()
-    chunks = list(merging.merge_in_chunks(shards, DIM))
+    chunks = list(shard_module.merge_in_chunks(shards, DIM))
     assert [len(chunk.rows) for chunk in chunks] == [64, 36]
 
 

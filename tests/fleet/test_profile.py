@@ -13,7 +13,7 @@ from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check
 from headstart.fleet.check.collinear import dependences
 from headstart.fleet.check.scan import Scan
-from headstart.fleet.reading import keyed_sums
+from headstart.fleet.reading import hashing
 from headstart.fleet.reading.rows import Rows
 
 PLAIN = Columns("task", "reward", "x*")
@@ -319,8 +319,8 @@ def test_tasks_with_one_row_are_told(logbook, tmp_path):
 
 
 def test_the_histogram_doubles():
-    assert keyed_sums.count_by_doubling(np.zeros(0, int)) == []
-    assert keyed_sums.count_by_doubling(np.array([0, 1, 9])) == [
+    assert hashing.count_by_doubling(np.zeros(0, int)) == []
+    assert hashing.count_by_doubling(np.array([0, 1, 9])) == [
         (0, 0, 1),
         (1, 1, 1),
         (2, 3, 0),
@@ -389,7 +389,7 @@ def test_arms_and_propensities_that_do_not_fit_are_told(logbook, tmp_path):
 
 
 def test_of_very_many_tasks_and_rounds_a_sample_is_counted(logbook, tmp_path, monkeypatch):
-    monkeypatch.setattr(keyed_sums, "MAX_KEYS", 1000)
+    monkeypatch.setattr(hashing, "MAX_KEYS", 1000)
     rng = np.random.default_rng(0)
     arrays = {"task": np.arange(40_000) % 10_000, "round": np.arange(40_000) // 20_000}
     arrays |= {"reward": rng.normal(size=40_000), "x1": rng.normal(size=40_000)}

@@ -11,9 +11,8 @@ import pytest
 
 from headstart.bandit.gain import NO_GAIN
 from headstart.fleet import Columns, Logs
-from headstart.fleet.evaluation.bootstrap import Estimate
 from headstart.fleet.evaluation.evaluate import evaluate
-from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Estimate
 from headstart.fleet.evaluation.verdict import Basis, decide
 
 COLUMNS = Columns("task", "reward", "x*")

@@ -400,6 +400,7 @@ def test_beyond_the_paper_every_world_has_its_row_and_its_figures(farther):
     assert {"beyond-no-structure-totals", "beyond-no-structure-per-task"} <= names
     assert {"beyond-groups-totals", "beyond-curve-totals", "beyond-clicks-totals"} <= names
     assert {"beyond-wide-totals", "beyond-short-per-task"} <= names
+    assert {"calibration-expected", "calibration-rewards"} <= names
     assert {"beyond-movielens-men-totals", "beyond-movielens-women-totals"} <= names
 
 
@@ -408,15 +409,18 @@ def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
     page = (folder / "report.html").read_text()
     for words in (
         "What holds",
+        "Calibration: nominal and actual",
+        "from task 4 to 6 on 2 seeds",
+        "contain 85% to 95% of expected rewards: rewards with heavy tails",
         "Low-rank candidates help, wide",
         "running at once",
         "Rewards of 0 and 1",
         "better features",
     ):
         assert words.lower() in page.lower()
-    regret = np.load(next((folder / "beyond-at-once").glob("*.npy")))
-    assert regret.shape == (2, 6)
-    assert (regret > 0).all()
+    regret = [np.load(path) for path in (folder / "beyond-at-once" / "parts").glob("*.npy")]
+    assert [each.shape for each in regret] == [(6,), (6,)]
+    assert (np.array(regret) > 0).all()
 
 
 def test_beyond_the_paper_a_report_is_made_again_without_simulating(farther, no_simulation):

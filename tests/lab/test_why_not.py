@@ -77,7 +77,15 @@ class Mine(Synthetic):
 
 
 @pytest.mark.parametrize(
-    "world", [Elsewhere(), Synthetic(dim=6, rank=2, drift=0.1), Mine(dim=6, rank=2)], ids=repr
+    "world",
+    [
+        Elsewhere(),
+        Synthetic(dim=6, rank=2, drift=0.1),
+        Synthetic(dim=6, rank=2, contexts="sphere"),
+        Synthetic(dim=6, rank=2, task_freedom=3.5),
+        Mine(dim=6, rank=2),
+    ],
+    ids=repr,
 )
 def test_a_world_that_the_gpu_does_not_know_is_refused(world):
     assert why_not(world, [policy("linucb")]) == f"{world!r} draws its tasks on the CPU"

@@ -46,6 +46,7 @@ EVERY = [
     {"clusters": 3, "apart": 1.0},
     {"curve": 0.4},
     {"curve": 0.4, "clusters": 2},
+    {"task_freedom": 12.0},
 ]
 
 
@@ -250,3 +251,27 @@ def test_contexts_may_be_uniform_on_the_sphere():
     )
     with pytest.raises(hs.InputError, match="contexts"):
         Synthetic(contexts="cube")
+
+
+def test_heavy_tails_are_those_of_a_student_distribution_of_the_same_variance():
+    """By scipy's quantiles; the largest of 4000 normal variables is less than 6 deviations away."""
+    from scipy import stats
+
+    freedom, shares = 3.5, np.array([0.5, 0.9, 0.99])
+    wanted = stats.t.ppf(0.5 + shares / 2, freedom) * np.sqrt((freedom - 2) / freedom)
+    for option in ("task_freedom", "reward_freedom"):
+        world = Synthetic(**SMALL, **{option: freedom})
+        population = world.population(1)
+        assert not world.gaussian
+        if option == "task_freedom":
+            drawn = population.draw_tasks(4000, np.random.default_rng(3)) - population.truth.mean
+            scaled = np.linalg.solve(np.linalg.cholesky(population.truth.covariance), drawn.T)[0]
+        else:
+            episode = population.episode(0, 4000)
+            scaled = (episode.rewards - episode.values)[:, 0] / world.noise
+        found = np.quantile(np.abs(scaled), shares)
+        np.testing.assert_allclose(found, wanted, rtol=0.12)
+        assert np.abs(scaled).max() > 6
+    for freedom in (-1.0, 1.0, 2.0, np.nan):
+        with pytest.raises(hs.InputError, match="reward_freedom"):
+            Synthetic(**SMALL, reward_freedom=freedom)

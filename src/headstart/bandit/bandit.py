@@ -27,6 +27,7 @@ from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
+    from headstart.features.schema.schema import Schema
     from headstart.random import Seed
     from headstart.storage.tensor_file import PathLike
 
@@ -156,6 +157,7 @@ class Bandit(BanditFromData):
         *,
         tasks: Iterable[tuple[Sequence[str], Array]] | None = None,
         reward: str = "number",
+        schema: Schema | None = None,
     ) -> Self:
         """A bandit that starts from a prior fitted to logs (:meth:`headstart.fleet.Fitted.bandit`).
 
@@ -172,8 +174,11 @@ class Bandit(BanditFromData):
         tasks : iterable of (ids, packed evidence), optional
             The tasks that were fitted, if they are to be closed tasks of the bandit. Their evidence
             is then taken out of their own prior when they return.
+        schema : Schema, optional
+            The schema that makes the columns of contexts.
         """
-        dim, intercept = features.context_dim, features.intercept
+        intercept = features.intercept
+        dim = features.context_dim if schema is None else schema
         bandit = cls(dim, transfer, rule, noise, seed, intercept=intercept, reward=reward)
         bandit._state.start_from(fit, features, tasks)
         return bandit

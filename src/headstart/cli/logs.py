@@ -12,6 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart import checks
+from headstart.cli.log_options import (
+    ChosenColumn,
+    FeatureColumns,
+    Intercept,
+    LogFormat,
+    LogPaths,
+    OnBadRows,
+    PropensityColumn,
+    RewardColumn,
+    RoundColumn,
+    RoundOfRepeats,
+    SchemaFile,
+    Standardize,
+    Storage,
+    TaskColumn,
+    TimeColumn,
+    TimeOfRepeats,
+    UnusedPropensity,
+    WeightColumn,
+)
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
     Interrupted,
@@ -25,71 +45,17 @@ from headstart.cli.screen import (
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
-    from headstart.fleet import Logs
+    from headstart.fleet import Columns, Logs
 
 __all__ = ["check", "evaluate", "fit"]
-
-UNUSED = "Accepted as by check and evaluate; not used by fit."
-
-LogPaths = Annotated[
-    list[str],
-    typer.Argument(metavar="LOGS", help="Files, globs, folders or URLs (s3://bucket/logs)."),
-]
-TaskColumn = Annotated[str, typer.Option("--task", help="Column with the task id.")]
-RewardColumn = Annotated[str, typer.Option("--reward", help="Column with the reward.")]
-FeatureColumns = Annotated[
-    str,
-    typer.Option(
-        "--features", help="Feature columns: a pattern (x*), names (age,price), or one of lists."
-    ),
-]
-WeightColumn = Annotated[str | None, typer.Option("--weight", help="Column with row weights.")]
-TimeColumn = Annotated[str | None, typer.Option("--timestamp", help="Column with the time.")]
-RoundColumn = Annotated[
-    str | None, typer.Option("--round", help="Column with the round id, if all arms were logged.")
-]
-ChosenColumn = Annotated[
-    str | None, typer.Option("--chosen", help="Column that marks the arm shown.")
-]
-PropensityColumn = Annotated[
-    str | None, typer.Option("--propensity", help="Column with the probability of the arm shown.")
-]
-TimeOfRepeats = Annotated[
-    str | None, typer.Option("--timestamp", help="Column with the time, to find repeated rows.")
-]
-RoundOfRepeats = Annotated[
-    str | None, typer.Option("--round", help="Column with the round, to find repeated rows.")
-]
-UnusedPropensity = Annotated[str | None, typer.Option("--propensity", help=UNUSED)]
-LogFormat = Annotated[
-    str | None,
-    typer.Option("--format", help="parquet, csv, arrow or jsonl; by default from file names."),
-]
-OnBadRows = Annotated[
-    str,
-    typer.Option("--on-bad-rows", help="error: report all unusable rows; skip: count and skip."),
-]
-Storage = Annotated[
-    list[str] | None,
-    typer.Option("--storage", help="Option of the URL's file system (anon=true); repeatable."),
-]
-Intercept = Annotated[
-    bool, typer.Option("--intercept/--no-intercept", help="Add a constant feature.")
-]
-Standardize = Annotated[
-    bool,
-    typer.Option(
-        "--standardize/--no-standardize",
-        help="Centre features and divide them by their standard deviations.",
-    ),
-]
 
 
 def fit(
     logs: LogPaths,
     task: TaskColumn,
     reward: RewardColumn,
-    features: FeatureColumns,
+    features: FeatureColumns = None,
+    schema: SchemaFile = None,
     out: Annotated[
         str, typer.Option("--out", "-o", help="Path or URL for the bandit (headstart.load).")
     ] = "prior.headstart",
@@ -131,7 +97,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
-    from headstart.fleet import Columns, Logs
+    from headstart.fleet import Logs
     from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
@@ -147,7 +113,17 @@ def fit(
     is_binary = check_reward_model(reward_model, noise, cluster)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
-    columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
+    columns = columns_from(
+        features,
+        schema,
+        task=task,
+        reward=reward,
+        weight=weight,
+        timestamp=timestamp,
+        round=round_id,
+        chosen=chosen,
+        propensity=propensity,
+    )
     options = storage_options(storage)
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     Target(out, rows)
@@ -204,7 +180,8 @@ def evaluate(
     logs: LogPaths,
     task: TaskColumn,
     reward: RewardColumn,
-    features: FeatureColumns,
+    features: FeatureColumns = None,
+    schema: SchemaFile = None,
     weight: WeightColumn = None,
     timestamp: TimeColumn = None,
     round_id: RoundColumn = None,
@@ -240,14 +217,24 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate whether transfer helps: fit on some tasks of the logs, predict the others."""
-    from headstart.fleet import Columns, Logs
+    from headstart.fleet import Logs
     from headstart.fleet import evaluate as run
     from headstart.fleet.evaluation.page import check_place, write_page
     from headstart.fleet.options import transfer_from
 
     check_local(out)
     check_place(out)
-    columns = Columns(task, reward, features, weight, timestamp, round_id, chosen, propensity)
+    columns = columns_from(
+        features,
+        schema,
+        task=task,
+        reward=reward,
+        weight=weight,
+        timestamp=timestamp,
+        round=round_id,
+        chosen=chosen,
+        propensity=propensity,
+    )
     options = storage_options(storage)
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     if not as_json:
@@ -290,7 +277,8 @@ def check(
     logs: LogPaths,
     task: TaskColumn,
     reward: RewardColumn,
-    features: FeatureColumns,
+    features: FeatureColumns = None,
+    schema: SchemaFile = None,
     weight: WeightColumn = None,
     timestamp: TimeColumn = None,
     round: RoundColumn = None,
@@ -304,10 +292,20 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used."""
-    from headstart.fleet import Columns, Logs
+    from headstart.fleet import Logs
     from headstart.fleet import check as run
 
-    columns = Columns(task, reward, features, weight, timestamp, round, chosen, propensity)
+    columns = columns_from(
+        features,
+        schema,
+        task=task,
+        reward=reward,
+        weight=weight,
+        timestamp=timestamp,
+        round=round,
+        chosen=chosen,
+        propensity=propensity,
+    )
     opened = Logs(
         logs, columns, on_bad_rows=on_bad_rows, format=format, storage=storage_options(storage)
     )
@@ -318,6 +316,18 @@ def check(
     else:
         print(profile)
     raise typer.Exit(0 if profile.usable else 2)
+
+
+def columns_from(features: str | None, schema: Path | None, **named: Any) -> Columns:
+    """The columns of a log, with its features or with the schema of a file."""
+    from headstart.features.schema import Schema
+    from headstart.fleet import Columns
+
+    if (features is None) == (schema is None):
+        raise InputError("either --features or --schema must be given, and not both")
+    if schema is not None:
+        named["schema"] = Schema.from_file(schema)
+    return Columns(features=features, **named)
 
 
 def print_notes(logs: Logs) -> None:

@@ -19,10 +19,9 @@ from headstart.errors import InputError
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.fit import LEAST, Fitted
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.merging import Partition
-from headstart.fleet.summing.outliers import oddities
-from headstart.fleet.summing.standardize import Units
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.passes import Units
+from headstart.fleet.summing.shards import Partition
+from headstart.fleet.summing.summary import ReadSummary, oddities
 from headstart.fleet.target import Target
 from headstart.records import Array
 from headstart.storage.atomic import PathLike
@@ -59,6 +58,11 @@ def fit_click_logs(
     """
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+    if logs.columns.schema is not None and logs.columns.schema.identity:
+        raise InputError(
+            "schema must not have identity=True to fit logs: set it to false, make the id a "
+            "category, or fit rows in memory with Bandit.fit"
+        )
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer) or transfer.keeps_forced:
         want = "a Transfer that learns from all rounds, such as headstart.Subspace()"
@@ -107,6 +111,7 @@ def fit_click_logs(
             *odd,
         ),
         reward="binary",
+        schema=logs.columns.schema,
     )
     if target is not None:
         target.write(fitted.bandit())

@@ -17,17 +17,16 @@ from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.bandit.report import Report
 from headstart.errors import InputError
 from headstart.features.conversion import Features
+from headstart.features.schema.schema import Schema
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
-from headstart.fleet.summing.merging import Partition
-from headstart.fleet.summing.outliers import oddities
-from headstart.fleet.summing.passes import one_blas_thread
-from headstart.fleet.summing.standardize import Units
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.passes import Units, one_blas_thread
+from headstart.fleet.summing.shards import Partition
+from headstart.fleet.summing.summary import ReadSummary, oddities
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence, packed_size
@@ -73,6 +72,8 @@ class Fitted(NamedTuple):
         What is odd about the logs: a single task, rewards that are all alike.
     reward
         What rewards are, as in :class:`~headstart.Bandit`.
+    schema
+        The schema that the rows were encoded by, with which the bandit serves.
     """
 
     transfer: Transfer
@@ -90,6 +91,7 @@ class Fitted(NamedTuple):
     kept: list[Partition] | None = None
     notes: tuple[str, ...] = ()
     reward: str = "number"
+    schema: Schema | None = None
 
     @property
     def prior(self) -> Any:
@@ -118,6 +120,7 @@ class Fitted(NamedTuple):
             seed,
             tasks=kept,
             reward=self.reward,
+            schema=self.schema,
         )
 
     def report(self) -> Report:
@@ -208,6 +211,11 @@ def fit(
     """
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+    if logs.columns.schema is not None and logs.columns.schema.identity:
+        raise InputError(
+            "schema must not have identity=True to fit logs: set it to false, make the id a "
+            "category, or fit rows in memory with Bandit.fit"
+        )
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer):
         raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
@@ -318,6 +326,7 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
             *logs.survey().copies,
             *odd,
         ),
+        schema=logs.columns.schema,
     )
 
 

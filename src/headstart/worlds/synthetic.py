@@ -46,6 +46,9 @@ class Synthetic(World):
         vary alike.
     logistic
         If above 0, rewards are 1 with probability 1/(1 + exp(−a·xᵀθ*)), a this number, else 0.
+    task_freedom, reward_freedom
+        If above 0, the degrees of freedom (more than 2) of a Student distribution of the tasks
+        around their mean, or of the noise of rewards, with the variance that the normal one has.
     """
 
     dim: int = 30
@@ -62,6 +65,8 @@ class Synthetic(World):
     drift: float = 0.0
     logistic: float = 0.0
     contexts: str = "normal"
+    task_freedom: float = 0.0
+    reward_freedom: float = 0.0
 
     def __post_init__(self) -> None:
         checks.integer("dim", self.dim, 1)
@@ -74,12 +79,25 @@ class Synthetic(World):
         checks.positive("noise", self.noise)
         for name in ("inside", "outside", "offset", "apart", "curve", "drift", "logistic"):
             checks.non_negative(name, getattr(self, name))
+        for name in ("task_freedom", "reward_freedom"):
+            freedom = checks.non_negative(name, getattr(self, name))
+            if 0.0 < freedom <= 2.0:  # no variance
+                raise checks.refuse(name, "0, or more than 2", freedom)
         if self.curve > 0 and self.dim < 4:
             raise checks.refuse("dim", "4 or more for a curve", self.dim)
         nowhere = {"off": self.plane == self.dim, "on": self.plane == 0, "anywhere": False}
         if self.offset > 0 and nowhere[self.mean]:
             want = f"0 where no direction is {self.mean} the plane"
             raise checks.refuse("offset", want, self.offset)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether contexts, tasks and noise are normal, and the tasks do not drift.
+
+        The engine for a GPU draws no others.
+        """
+        normal = self.contexts == "normal" and not (self.task_freedom or self.reward_freedom)
+        return normal and not self.drift
 
     @property
     def plane(self) -> int:
@@ -173,6 +191,8 @@ class SyntheticPopulation(Population):
             coordinates[:, :4] = world.curve * np.stack(winding, axis=-1)
         frames = np.asarray(self.frames)[cluster] if world.clusters > 1 else self.frames[0]
         offsets = (frames @ coordinates[..., None])[..., 0]
+        if world.task_freedom:
+            offsets *= student_factors(world.task_freedom, (count, 1), rng)
         thetas: Array = np.asarray(self.means)[cluster] + offsets
         return thetas
 
@@ -187,8 +207,10 @@ class SyntheticPopulation(Population):
             values = 1.0 / (1.0 + np.exp(-world.logistic * values))
             rewards = (rng.random((rounds, 1)) < values).astype(float)
             return Episode(contexts, values, rewards, theta)
-        rewards = values + world.noise * rng.standard_normal((rounds, 1))
-        return Episode(contexts, values, rewards, theta)
+        noise = world.noise * rng.standard_normal((rounds, 1))
+        if world.reward_freedom:
+            noise *= student_factors(world.reward_freedom, (rounds, 1), rng)
+        return Episode(contexts, values, values + noise, theta)
 
     def draw_contexts(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Contexts of this shape."""
@@ -199,6 +221,12 @@ class SyntheticPopulation(Population):
         else:
             contexts /= np.linalg.norm(contexts, axis=-1, keepdims=True)
         return contexts
+
+
+def student_factors(freedom: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """What makes normal variables Student's with the same variance: √((ν − 2)/χ²_ν)."""
+    factors: Array = np.sqrt((freedom - 2.0) / rng.chisquare(freedom, shape))
+    return factors
 
 
 def orthogonal(dim: int, rng: np.random.Generator) -> Array:

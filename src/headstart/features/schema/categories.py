@@ -24,6 +24,7 @@ class Category(Field):
     """One of several values; see :func:`category`."""
 
     kind: ClassVar[str] = "category"
+    is_discrete: ClassVar[bool] = True
     values: tuple[str | int, ...] = ()
     buckets: int | None = None
 

@@ -127,12 +127,16 @@ class Encoder:
             elif type(actions) is list:
                 self.cache.add(actions, table[:, self.action_columns])
         if shared or context is None:
-            for one, two, product in self.crosses:
-                outer = table[:, one, None] * table[:, None, two]
-                table[:, product] = outer.reshape(len(table), -1)
+            self.write_crosses(table)
         else:
             self.write_context(context, table)
         return EncodedRows(table, labels, has_ids)
+
+    def write_crosses(self, table: Array) -> None:
+        """Write the products of fields whose columns are in every row."""
+        for one, two, product in self.crosses:
+            outer = table[:, one, None] * table[:, None, two]
+            table[:, product] = outer.reshape(len(table), -1)
 
     def write_context(self, context: Any, table: Array) -> None:
         """Write the columns of one context for all actions, and the crosses."""

@@ -41,9 +41,12 @@ class Field:
     ----------
     kind
         The name of the kind in JSON.
+    is_discrete
+        Whether many rows have equal values, so that in a log each value is encoded once.
     """
 
     kind: ClassVar[str] = ""
+    is_discrete: ClassVar[bool] = False
 
     @property
     def width(self) -> int:
@@ -133,6 +136,7 @@ class Boolean(Field):
     """True or False; see :func:`boolean`."""
 
     kind: ClassVar[str] = "boolean"
+    is_discrete: ClassVar[bool] = True
     missing: bool = True
 
     def __post_init__(self) -> None:
@@ -196,7 +200,11 @@ class Vector(Field):
 
     def write(self, values: Values, out: Array) -> None:
         """The numbers, 0 where they are missing, and the indicator."""
-        if set(map(type, values)) == {np.ndarray} and {(self.length,)} == {
+        if isinstance(values, np.ndarray) and values.shape == (len(out), self.length):
+            if values.dtype.kind == "f" and np.vdot(values, values) <= MAX_VALUE**2:
+                out[:, : self.length] = values
+                return
+        elif set(map(type, values)) == {np.ndarray} and {(self.length,)} == {
             value.shape for value in values
         }:
             table = np.concatenate(values).reshape(out.shape[0], -1)

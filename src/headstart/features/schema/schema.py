@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import warnings
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headstart import checks
-from headstart.errors import InputError
+from headstart.errors import FileError, InputError
 from headstart.features.schema.fields import Field
 from headstart.features.schema.kinds import field_from_json
 
@@ -280,6 +282,18 @@ class Schema:
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"schema must be JSON text; it cannot be read ({error})") from None
         return cls.from_dict(value)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Schema:
+        """The schema in a file of JSON, as :meth:`to_json` writes it; errors name the file."""
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError, TypeError) as error:
+            raise FileError(f"schema {str(path)!r} cannot be read ({error})") from None
+        try:
+            return cls.from_json(text)
+        except InputError as error:
+            raise InputError(f"{str(path)!r}: {error}") from None
 
 
 def check_name(what: str, name: object) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart.errors import visible
-from headstart.fleet.summing.outliers import ADVICE
-from headstart.fleet.summing.standardize import STEADY
+from headstart.fleet.summing.passes import STEADY
+from headstart.fleet.summing.summary import ADVICE
 
 if TYPE_CHECKING:
     from headstart.fleet.check.collinear import Dependence

@@ -13,7 +13,7 @@ from headstart.errors import visible
 from headstart.fleet.check.collinear import Dependence
 from headstart.fleet.check.findings import Finding, quantity
 from headstart.fleet.reading.rows import BadRows
-from headstart.fleet.summing.outliers import Stray
+from headstart.fleet.summing.summary import Stray
 
 __all__ = ["Profile", "RoundCounts"]
 

@@ -16,13 +16,12 @@ from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
 from headstart.fleet.check.findings import find_problems, notes_on_features
 from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.jobs import job_runner
-from headstart.fleet.reading.hashing import hash_ids, mix_bits
-from headstart.fleet.reading.keyed_sums import KeyedSums, count_by_doubling
+from headstart.fleet.engines.threads import job_runner
+from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.summing.outliers import Sampled, Stray, strays
+from headstart.fleet.summing.summary import Sampled, Stray, strays
 
 __all__ = ["Scan", "check"]
 

@@ -32,9 +32,8 @@ from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing.checkpoint import Checkpoint
-from headstart.fleet.summing.merging import Partition, merge
 from headstart.fleet.summing.passes import Call
-from headstart.fleet.summing.shards import select_hashes
+from headstart.fleet.summing.shards import Partition, merge, select_hashes
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.model.evidence import packed_size

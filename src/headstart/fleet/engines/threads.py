@@ -2,11 +2,13 @@
 
 Reading and adding up hold no lock of Python's. With a checkpoint, what was read is written there
 now and then: the sums, the rows that were spilled, and how far every part was read. A fit that is
-interrupted and begun again reads only the rest.
+interrupted and begun again reads only the rest. Jobs that need nothing of each other run in threads
+or on a Ray cluster (:func:`job_runner`).
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import os
@@ -14,8 +16,8 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,13 @@ from headstart.fleet.summing.accumulator import (
 )
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.grams import TABLES
+from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.shards import write_run
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import DiskTasks, LocalTasks, MemoryTasks, PartitionFile
 from headstart.kernels import forms
 
-__all__ = ["Progress", "gather"]
+__all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here"]
 
 #: Called with what is being done, how much of it is done and how much there is in all.
 Progress = Callable[[str, float, float], None]
@@ -250,3 +253,58 @@ def amounts(parts: Sequence[Part]) -> dict[str, float]:
     if all(part.rows is not None for part in parts):
         return {part.key: float(part.rows or 0) for part in parts}
     return {part.key: float(part.bytes) for part in parts}
+
+
+#: ``map_jobs(function, jobs, *shared)`` gives ``function(job, *shared)`` of every job, in the order
+#: of the jobs. These are taken from their iterator as there is room for them, so that a job may
+#: depend on results of jobs before it. On a cluster, the function must be one that can be imported,
+#: and what the jobs share is sent once.
+MapJobs = Callable[..., Iterator[Any]]
+
+
+def map_here(function: Callable[..., Any], jobs: Iterable[Any], *shared: Any) -> Iterator[Any]:
+    """One job after the other, in this thread."""
+    return (function(job, *shared) for job in jobs)
+
+
+@contextlib.contextmanager
+def job_runner(cluster: str | None = None, workers: int | None = None) -> Iterator[MapJobs]:
+    """A function that maps jobs over so many cores, all of them unless given.
+
+    ``cluster`` is ``"ray"``, ``"ray://host:port"`` or ``"host:port"``; this machine unless given.
+
+    >>> with job_runner(workers=2) as map_jobs:
+    ...     list(map_jobs(pow, range(4), 2))
+    [0, 1, 4, 9]
+    """
+    workers = None if workers is None else checks.integer("workers", workers, 1)
+    if cluster is None:
+        cores = workers or os.cpu_count() or 1
+        with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
+            yield lambda *jobs: map_in_threads(pool, cores, *jobs)
+        return
+    from headstart.fleet.engines.cluster import connect
+
+    with connect(cluster, workers) as there:
+        yield there.map
+
+
+def map_in_threads(
+    pool: ThreadPoolExecutor,
+    ahead: int,
+    function: Callable[..., Any],
+    jobs: Iterable[Any],
+    *shared: Any,
+) -> Iterator[Any]:
+    """Jobs in threads: most of the work holds no lock of Python's."""
+    running: collections.deque[Future[Any]] = collections.deque()
+    try:
+        for job in jobs:
+            running.append(pool.submit(function, job, *shared))
+            if len(running) > ahead:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        for future in running:
+            future.cancel()

@@ -11,21 +11,20 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.gain import Gain, expected_gain
-from headstart.fleet.engines.jobs import MapJobs, job_runner
+from headstart.errors import InputError
+from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
-from headstart.fleet.evaluation.bootstrap import Draws
 from headstart.fleet.evaluation.forecasts import Forecast, forecast
-from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Measures, measure
+from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Draws, Measures, measure
 from headstart.fleet.evaluation.models import fit_models, learn_prior
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
-from headstart.fleet.evaluation.sampling import read_sample
-from headstart.fleet.evaluation.splits import Split
+from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.outliers import oddities
-from headstart.fleet.summing.standardize import Units
+from headstart.fleet.summing.passes import Units
+from headstart.fleet.summing.summary import oddities
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -104,6 +103,12 @@ def evaluate(
     for name, value in (("intercept", intercept), ("standardize", standardize)):
         if not isinstance(value, bool):
             raise checks.refuse(name, "True or False", value)
+    if logs.columns.schema is not None and logs.columns.schema.identity:
+        raise InputError(
+            "schema must not have identity=True to evaluate: what is known of items at a row "
+            "depends on the rows before it, which an evaluation does not follow; set it to false, "
+            "or make the id a category"
+        )
     checks.fraction("future", future, open_ends=True)
     checks.integer("first", first, 1)
     if splits is not None:

@@ -1,4 +1,4 @@
-"""Predicting every reward of a task before learning from it.
+"""Rollouts of priors and policies over tasks: each reward is predicted, then learned from.
 
 Tasks go side by side: the j-th reward of all of them is predicted, then learned, at once. A row
 that a task does not have is learned as x = 0, which changes nothing.
@@ -6,16 +6,30 @@ that a task does not have is learned as x = 0, which changes nothing.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
 from headstart.model.mixture import MixtureBelief, MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.rules import Rule
 
-__all__ = ["Episodes", "Forecast", "forecast", "start_beliefs"]
+__all__ = [
+    "Episodes",
+    "Forecast",
+    "Offers",
+    "Policy",
+    "follow",
+    "forecast",
+    "replay",
+    "start_beliefs",
+]
 
 CHUNK = 256  # tasks side by side: as many as fit the processor's cache
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
@@ -136,3 +150,173 @@ def predict_rewards(
         logsumexp(belief.log_weights + scores, axis=-1),
         (weights * ndtr(error)).sum(-1),
     )
+
+
+Whole = npt.NDArray[np.int64]
+
+CHUNK = 256  # tasks side by side
+
+
+class Offers(NamedTuple):
+    """Rounds with all arms on offer, task after task.
+
+    The arms of round i are the rows ``starts[i]`` to ``starts[i + 1]`` of ``features``; the rounds
+    of task t are ``tasks[t]`` to ``tasks[t + 1]``. ``chosen`` is the place of the arm shown among
+    them, ``propensities`` the probability with which it was. ``totals`` adds up the propensities of
+    each round's arms, NaN where an arm has none.
+    """
+
+    features: Array
+    starts: Whole
+    tasks: Whole
+    chosen: Whole
+    rewards: Array
+    propensities: Array
+    totals: Array | None = None
+
+    @classmethod
+    def of_rows(cls, rows: dict[str, npt.NDArray[Any]]) -> Offers:
+        """From rows in the order of tasks and rounds; rounds without one chosen arm are left out.
+
+        The columns are key (whose it is), round, chosen, features, reward and propensity.
+        """
+        new = np.ones(len(rows["key"]), dtype=bool)
+        new[1:] = (np.diff(rows["key"]) != 0) | (np.diff(rows["round"]) != 0)
+        group = np.cumsum(new) - 1
+        good = np.bincount(group, rows["chosen"]) == 1
+        new, rows = new[good[group]], {name: part[good[group]] for name, part in rows.items()}
+        starts = np.append(np.flatnonzero(new), len(new))
+        shown = np.flatnonzero(rows["chosen"])
+        _, per_task = np.unique(rows["key"][new], return_counts=True)
+        return cls(
+            rows["features"],
+            starts,
+            np.append(0, np.cumsum(per_task)),
+            shown - starts[:-1],
+            rows["reward"][shown],
+            rows["propensity"][shown],
+            np.bincount(np.cumsum(new) - 1, rows["propensity"]).astype(np.float64),
+        )
+
+    @property
+    def arms(self) -> Whole:
+        """How many arms each round has."""
+        return np.diff(self.starts)
+
+    @property
+    def owner(self) -> Whole:
+        """Whose each round is."""
+        return np.repeat(np.arange(len(self.tasks) - 1), np.diff(self.tasks))
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Where each task starts, and how to choose."""
+
+    name: str
+    prior: Prior | MixturePrior
+    rule: Rule
+
+
+class Step(NamedTuple):
+    """The next round of several tasks: arms padded with zeros, those on offer marked."""
+
+    rounds: Whole  # which logged rounds; meaningless where not ``here``
+    here: npt.NDArray[np.bool_]  # whether the task has such a round
+    chosen: Whole  # the arm that was shown, likewise
+    contexts: Array
+    allowed: npt.NDArray[np.bool_]
+
+
+def follow(
+    policy: Policy, offers: Offers, model: Prior | MixturePrior, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """Go along the logs and learn all that was logged.
+
+    Gives, for every logged round, the policy's probability of the arm shown, the model's reward of
+    that arm, and the model's expectation of the policy's reward; before the round's own reward.
+    """
+    targets, shown, expected = (np.zeros(len(offers.rewards)) for _ in range(3))
+    same = policy.prior is model
+    for tasks in task_chunks(offers):
+        belief = start_beliefs(policy.prior, len(tasks))
+        modelled = belief if same else start_beliefs(model, len(tasks))
+        for step in logged_steps(offers, tasks):
+            rule = policy.rule.propensities(belief, step.contexts, rng, step.allowed)
+            rewards = modelled.predict(step.contexts)
+            at, here = step.rounds[step.here], step.here
+            arm = step.chosen[:, None]
+            targets[at] = np.take_along_axis(rule.values, arm, 1)[here, 0]
+            shown[at] = np.take_along_axis(rewards, arm, 1)[here, 0]
+            expected[at] = (rule.values * rewards).sum(1)[here]
+            x = np.take_along_axis(step.contexts, arm[..., None], 1)[:, 0]
+            belief = update_some(belief, x, offers.rewards[step.rounds], here)
+            # Where both start alike they stay alike.
+            rewards = offers.rewards[step.rounds]
+            modelled = belief if same else update_some(modelled, x, rewards, here)
+    return targets, shown, expected
+
+
+def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: float | None) -> Whole:
+    """Go along the logs and learn only where the policy picks the arm that was logged.
+
+    Parameters
+    ----------
+    policy, offers
+        Who walks, and through what.
+    rng
+        For the policy's picks, and the coins.
+    least
+        The least propensity p of all: a round in which they agree is kept with probability
+        least/p, so that every pick is kept equally often. ``None`` keeps all of them.
+
+    Returns
+    -------
+    Whole
+        The numbers of the rounds that were kept.
+    """
+    kept = np.zeros(len(offers.rewards), dtype=bool)
+    for tasks in task_chunks(offers):
+        belief = start_beliefs(policy.prior, len(tasks))
+        for step in logged_steps(offers, tasks):
+            picked = policy.rule.choose(belief, step.contexts, rng, step.allowed).arm
+            agree = (picked == step.chosen) & step.here
+            if least is not None:
+                chance = least / offers.propensities[step.rounds]
+                agree &= rng.random(len(agree)) < chance
+            x = step.contexts[np.arange(len(tasks)), picked]
+            kept[step.rounds[agree]] = True
+            belief = update_some(belief, x, offers.rewards[step.rounds], agree)
+    return np.flatnonzero(kept)
+
+
+def task_chunks(offers: Offers) -> Iterator[Whole]:
+    """Tasks of about the same length together, the longest first."""
+    order = np.argsort(-np.diff(offers.tasks), kind="stable")
+    for at in range(0, len(order), CHUNK):
+        yield order[at : at + CHUNK]
+
+
+def logged_steps(offers: Offers, tasks: Whole) -> Iterator[Step]:
+    """The first round of these tasks, the second, and so on."""
+    begins, ends = offers.tasks[tasks], offers.tasks[tasks + 1]
+    arms = offers.arms
+    for at in range(int((ends - begins).max(initial=0))):
+        here = begins + at < ends
+        rounds = np.where(here, begins + at, 0)
+        widest = int(arms[rounds[here]].max())
+        place = np.arange(widest)
+        many = np.where(here, arms[rounds], 1)[:, None]
+        allowed = place < many
+        rows = offers.starts[rounds][:, None] + np.minimum(place, many - 1)
+        contexts = offers.features[rows].astype(np.float64)
+        contexts *= (allowed & here[:, None])[..., None]
+        yield Step(rounds, here, np.where(here, offers.chosen[rounds], 0), contexts, allowed)
+
+
+def update_some(
+    belief: BaseBelief, x: Array, rewards: Array, where: npt.NDArray[np.bool_]
+) -> BaseBelief:
+    """The belief after one more round of some of the tasks; x = 0 teaches the others nothing."""
+    after = belief.update(x * where[:, None], rewards * where)
+    return after.with_rounds(np.asarray(belief.rounds) + where)

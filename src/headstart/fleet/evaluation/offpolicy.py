@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.fleet.engines.jobs import MapJobs, map_here
-from headstart.fleet.evaluation.bootstrap import Draws, Estimate
-from headstart.fleet.evaluation.rollout import Offers, Policy, Whole, follow, replay
+from headstart.fleet.engines.threads import MapJobs, map_here
+from headstart.fleet.evaluation.forecasts import Offers, Policy, Whole, follow, replay
+from headstart.fleet.evaluation.measures import Draws, Estimate
 from headstart.fleet.reading.columns import Columns
 from headstart.lab.figures.text import number
 from headstart.model.mixture import MixturePrior

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.fleet.evaluation.bootstrap import Estimate
 from headstart.fleet.evaluation.measures import (
     ALONE,
     AVERAGE,
@@ -18,10 +17,11 @@ from headstart.fleet.evaluation.measures import (
     LEVELS,
     OFFSET,
     POOLED,
+    Estimate,
 )
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import RELEVANT
-from headstart.fleet.reading.keyed_sums import count_by_doubling
+from headstart.fleet.reading.hashing import count_by_doubling
 from headstart.lab.figures.axes import log_ticks
 from headstart.lab.figures.base import DOUBLE, Figure
 from headstart.lab.figures.interval_rows import IntervalPoint, bar_figure, interval_figure

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headstart.errors import HeadstartError
+from headstart.features.schema.schema import Schema
 from headstart.fleet.reading.columns import Columns
 from headstart.records import equal_values
 
@@ -76,8 +78,10 @@ class Origin(NamedTuple):
         """A command that gives the same; what it cannot say stands behind a #."""
         words = ["headstart", "evaluate"]
         words += self.paths if len(self.paths) <= LISTED else ["LOGS"]
-        for role, value in dataclasses.asdict(self.columns).items():
-            if value is not None:
+        for role, value in self.columns.get_params(deep=False).items():
+            if isinstance(value, Schema):
+                words += ["--schema", "SCHEMA"]
+            elif value is not None:
                 words += [f"--{role}", ",".join(value) if isinstance(value, tuple) else value]
         if self.reading["format"] is not None:
             words += ["--format", self.reading["format"]]
@@ -87,6 +91,9 @@ class Origin(NamedTuple):
             words += ["--storage", f"{name}=…"]
         more, rest = command_options(self.options)
         text = shlex.join([*words, *more])
+        if self.columns.schema is not None:
+            fields = json.dumps(self.columns.schema.to_dict(), ensure_ascii=False)
+            rest = [f"SCHEMA: {fields}", *rest]
         if len(self.paths) > LISTED:
             rest = [f"LOGS: {len(self.paths):,} files", *rest]
         return text + (f"  # {', '.join(rest)}" if rest else "")

@@ -11,8 +11,15 @@ import numpy.typing as npt
 
 from headstart.bandit.gain import Gain
 from headstart.errors import visible
-from headstart.fleet.evaluation.bootstrap import Estimate
-from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Measures
+from headstart.fleet.evaluation.measures import (
+    ALONE,
+    AVERAGE,
+    LEARNED,
+    OFFSET,
+    POOLED,
+    Estimate,
+    Measures,
+)
 from headstart.fleet.evaluation.offpolicy import NAMES, Value
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.verdict import Verdict

@@ -8,21 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.fleet.evaluation.forecasts import Episodes
-from headstart.fleet.evaluation.rollout import Offers
-from headstart.fleet.evaluation.splits import Places
-from headstart.fleet.reading.hashing import Hashes
-from headstart.fleet.reading.keyed_sums import KeyedSums
+from headstart.fleet.evaluation.forecasts import Episodes, Offers
+from headstart.fleet.reading.hashing import Hashes, KeyedSums
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.grams import ADD_ROWS
-from headstart.fleet.summing.outliers import Sampled
+from headstart.fleet.summing.summary import Sampled
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
 __all__ = ["ALL", "Columns", "Plan", "Sample", "SampleBuilder", "columns_of", "logs_all_arms"]
 
 Columns = dict[str, npt.NDArray[Any]]
+Places = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
 ROWS_AT_HAND = 2**18  # rows that are collected before they are added up

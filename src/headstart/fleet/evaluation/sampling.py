@@ -15,25 +15,25 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.engines.jobs import MapJobs
+from headstart.fleet.engines.threads import MapJobs
 from headstart.fleet.evaluation.sample import (
     ALL,
     Columns,
+    Places,
     Plan,
     Sample,
     SampleBuilder,
     columns_of,
     logs_all_arms,
 )
-from headstart.fleet.evaluation.splits import Split, split_at_random, split_by_time
-from headstart.fleet.reading.hashing import Hashes, hash_ids
-from headstart.fleet.reading.keyed_sums import MAX_KEYS, KeyedSums
+from headstart.fleet.reading.hashing import MAX_KEYS, Hashes, KeyedSums, hash_ids
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import BadRows, Rows
 
-__all__ = ["read_sample"]
+__all__ = ["Places", "Split", "read_sample", "split_at_random", "split_by_time"]
 
 NEVER = np.iinfo(np.int64).max
 
@@ -148,3 +148,58 @@ def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
         blocks.append(columns_of(rows, np.flatnonzero(use), keys, order, whole))
         order += rows.count
     return PartRows(bad, tasks, blocks)
+
+
+#: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
+FEWEST, MOST, ENOUGH = 3, 5, 2500
+
+
+class Split(NamedTuple):
+    """The places of past and of future tasks in the sample, both in the order of their hashes."""
+
+    past: Places
+    future: Places
+
+
+def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split]:
+    """Several splits of tasks in the order of their hashes, a moving part of them the future.
+
+    All tasks are in the future about equally often. Unless given, there are 3 to 5, the fewer the
+    more tasks there are.
+
+    >>> [split.future.tolist() for split in split_at_random(10, 0.3, 3)]
+    [[0, 1, 2], [3, 4, 5], [7, 8, 9]]
+    """
+    ahead = check_split(tasks, future)
+    splits = splits or max(FEWEST, min(MOST, ENOUGH // max(tasks, 1)))
+    found = []
+    for turn in range(splits):
+        chosen = np.zeros(tasks, dtype=bool)
+        chosen[(round(turn / splits * tasks) + np.arange(ahead)) % tasks] = True
+        found.append(Split(np.flatnonzero(~chosen), np.flatnonzero(chosen)))
+    return found
+
+
+def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int]:
+    """The tasks that start last as the future, and when the first of them starts."""
+    ahead = check_split(len(starts), future)
+    latest = np.sort(np.argsort(starts, kind="stable")[-ahead:])
+    cut = int(starts[latest].min())
+    past = np.flatnonzero(starts < cut)
+    if len(past) < 2:
+        raise InputError(
+            "timestamp must tell earlier from later tasks; here most tasks start at the same time. "
+            "Leave it out to split tasks at random"
+        )
+    return Split(past, latest), cut
+
+
+def check_split(tasks: int, future: float) -> int:
+    """How many of so many tasks are the future; refused where they are too few."""
+    ahead = round(future * tasks)
+    if ahead < 2 or tasks - ahead < 2:
+        raise InputError(
+            f"evaluate needs at least 2 past and 2 future tasks; these logs have {tasks} tasks "
+            f"with rewards, of which future={future:g} makes {ahead} the future"
+        )
+    return ahead

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headstart.bandit.gain import Gain
-from headstart.fleet.evaluation.bootstrap import Estimate
-from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
+from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Estimate
 
 __all__ = ["Basis", "Finding", "Verdict", "decide"]
 

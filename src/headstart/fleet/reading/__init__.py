@@ -1,5 +1,5 @@
 """Reading logs: which files, which columns, which rows can be used, and why others cannot.
 
-A file's reader (``tables``, ``csv_file``, ``json_file``) gives blocks of an Arrow table; ``cells``
+A file's reader (``formats``) gives blocks of an Arrow table; ``cells``
 casts them and sets rows aside. Sums over tasks are in :mod:`headstart.fleet.summing`.
 """

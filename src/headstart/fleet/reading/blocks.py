@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.arrays import as_array, filled
+from headstart.fleet.reading.arrays import Upright, as_array, filled
 from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
-from headstart.fleet.reading.columns import Resolved, is_text, is_time
+from headstart.fleet.reading.columns import Resolved
+from headstart.fleet.reading.fields import encode_fields, read_items
 from headstart.fleet.reading.hashing import hash_ids
 from headstart.fleet.reading.repeats import fingerprints
 from headstart.fleet.reading.rows import Rows, drop_unused_ids
-from headstart.fleet.reading.transpose import Upright
+from headstart.fleet.reading.types import is_text, is_time
 
 __all__ = ["to_rows"]
 
@@ -61,7 +62,12 @@ def to_rows(
     codes, ids, spaced = read_task(cells)
     rewards = cells.numbers("reward", chosen)
     features: Any = np.zeros((len(codes), 0), np.float32)
-    if resolved.features:
+    items, encoder = None, resolved.columns.encoder
+    if resolved.features and encoder is not None:
+        features = encode_fields(cells, encoder)
+        if encoder.schema.identity:
+            items = read_items(cells, encoder.schema.id)
+    elif resolved.features:
         features = cells.features(width)
     if transposed and isinstance(features, Upright):
         features = features[:]
@@ -77,6 +83,7 @@ def to_rows(
         chosen=chosen,
         propensities=cells.propensities(chosen) if "propensity" in roles else None,
         spaced=spaced,
+        items=items,
     )
     kept = None if cells.mask is None else ~cells.mask
     weightless = 0

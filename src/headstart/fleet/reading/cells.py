@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart.features.conversion import MAX_VALUE
-from headstart.fleet.reading.arrays import as_array, as_arrow, filled
+from headstart.fleet.reading.arrays import Upright, as_array, as_arrow, filled
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example
-from headstart.fleet.reading.transpose import Upright
 
 __all__ = ["Block", "Cells", "Mask"]
 

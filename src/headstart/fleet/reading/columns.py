@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,13 +14,23 @@ import pyarrow.types as kinds
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.features.schema.encoder import Encoder
+from headstart.features.schema.schema import Schema
+from headstart.fleet.reading.types import (
+    check_fields,
+    check_kind,
+    field_columns,
+    is_list,
+    is_number,
+    is_text,
+    is_text_field,
+)
 from headstart.settings import Settings
 from headstart.worlds import tables
 
 __all__ = ["Columns", "Resolved", "natural"]
 
 OPTIONAL = ("weight", "timestamp", "round", "chosen", "propensity")
-NUMBERS = ("reward", "weight", "propensity")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -36,6 +47,7 @@ class Columns(Settings):
     features
         A pattern such as ``"x*"`` (the columns it matches, ``x2`` before ``x10``); names, as a
         tuple or as ``"age,price"``; or the name of one column whose cells are lists of numbers.
+        Not with a ``schema``.
     weight
         How often a row counts; rows of weight 0 are left out.
     timestamp
@@ -47,6 +59,9 @@ class Columns(Settings):
         that were chosen count as evidence; the reward of the others may be missing.
     propensity
         With what probability the arm was chosen: above 0 where it was, 0 or more elsewhere.
+    schema
+        The fields of contexts and actions, each of which is a column of its name, in place of
+        ``features``: rows are encoded as those of a :class:`~headstart.Bandit` with this schema.
 
     Examples
     --------
@@ -56,12 +71,13 @@ class Columns(Settings):
 
     task: str
     reward: str
-    features: str | tuple[str, ...]
+    features: str | tuple[str, ...] | None = None
     weight: str | None = None
     timestamp: str | None = None
     round: str | None = None
     chosen: str | None = None
     propensity: str | None = None
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         for role in ("task", "reward", *OPTIONAL):
@@ -71,6 +87,14 @@ class Columns(Settings):
             if not isinstance(name, str) or not name:
                 raise checks.refuse(role, "the name of a column", name)
         given: object = self.features
+        if self.schema is not None:
+            if not isinstance(self.schema, Schema):
+                raise checks.refuse("schema", "a headstart.Schema", self.schema)
+            if given is not None:
+                raise InputError(
+                    "features must not be given together with a schema, which has them"
+                )
+            given = tuple(field_columns(self.schema))
         if isinstance(given, list):
             given = tuple(given)
             object.__setattr__(self, "features", given)
@@ -89,6 +113,11 @@ class Columns(Settings):
                     f"task, reward, weight, chosen and propensity must be different columns; "
                     f"got {name!r} twice"
                 )
+
+    @functools.cached_property
+    def encoder(self) -> Encoder | None:
+        """What encodes rows, where there is a schema."""
+        return None if self.schema is None else Encoder(self.schema)
 
     @property
     def roles(self) -> dict[str, str]:
@@ -123,6 +152,10 @@ class Columns(Settings):
         }
         for role, name in roles.items():
             check_kind(role, name, types[name], where)
+        values = {name: (partitions or {})[name] for name in folders}
+        if self.schema is not None:
+            check_fields(self.schema, types, where)
+            return Resolved(self, tuple(features), False, None, types, values)
         listed = [name for name in features if is_list(types[name])]
         if listed and len(features) > 1:
             raise InputError(
@@ -138,7 +171,6 @@ class Columns(Settings):
         width = None
         if listed and kinds.is_fixed_size_list(types[features[0]]):
             width = types[features[0]].list_size
-        values = {name: (partitions or {})[name] for name in folders}
         return Resolved(self, tuple(features), bool(listed), width, types, values)
 
     def partition_types(
@@ -147,8 +179,12 @@ class Columns(Settings):
         """The folders' values that are used, and their types: text, or numbers where need be."""
         listed = self.features.split(",") if isinstance(self.features, str) else self.features
         text = {self.task, self.round, self.timestamp}
+        if self.schema is not None:
+            fields = field_columns(self.schema)
+            listed = tuple(fields)
+            text |= {name for name, field in fields.items() if is_text_field(field)}
         types: dict[str, pa.DataType] = {}
-        for name in {*self.roles.values(), *(entry.strip() for entry in listed)}:
+        for name in {*self.roles.values(), *(entry.strip() for entry in listed or ())}:
             if name in partitions and name not in names:
                 types[name] = pa.string() if name in text else pa.float64()
                 if name not in text:
@@ -163,6 +199,9 @@ class Columns(Settings):
 
     def find_features(self, names: list[str], where: str) -> list[str]:
         """The feature columns: patterns in natural order, names in the order given."""
+        if self.schema is not None:
+            return self.find_fields(self.schema, names, where)
+        assert self.features is not None
         wanted = self.features
         if isinstance(wanted, str) and wanted not in names:
             wanted = tuple(entry.strip() for entry in wanted.split(",") if entry.strip())
@@ -179,6 +218,16 @@ class Columns(Settings):
             if name in found and role != "timestamp":
                 raise InputError(f"features must not have the {role} among them; got {name!r}")
         return list(found)
+
+    def find_fields(self, schema: Schema, names: list[str], where: str) -> list[str]:
+        """The columns of a schema's fields, and of the ids of items."""
+        roles = {name: role for role, name in self.roles.items() if role != "timestamp"}
+        for name, field in field_columns(schema).items():
+            what = "the schema's id (identity=True)" if field is None else f"schema: {field.kind}"
+            tables.find_column(what, name, names, where)
+            if name in roles:
+                raise InputError(f"schema must not have the {roles[name]} as a field; got {name!r}")
+        return list(field_columns(schema))
 
 
 def check_pattern(entry: str, names: list[str], reserved: list[str], where: str) -> None:
@@ -202,7 +251,7 @@ class Resolved(NamedTuple):
     columns
         What was asked for.
     features
-        The feature columns; one name where it has lists.
+        The feature columns; one name where it has lists. With a schema, those of its fields.
     listed
         Whether the features are one column of lists.
     width
@@ -226,6 +275,14 @@ class Resolved(NamedTuple):
         names = dict.fromkeys([*self.columns.roles.values(), *self.features])
         return [name for name in names if name not in self.partitions]
 
+    @property
+    def coded(self) -> list[str]:
+        """The columns of text with few different values, read as codes where a file has them."""
+        named = [self.columns.task]
+        if self.columns.schema is not None:
+            named += field_columns(self.columns.schema)
+        return [name for name in named if name in self.used and is_text(self.types[name])]
+
     def kind(self, role: str) -> pa.DataType:
         """The type of a single column, by what it is."""
         return self.types[self.columns.roles[role]]
@@ -239,72 +296,6 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """
     pieces = re.split(r"([0-9]+)", name)
     return tuple((0, int(piece), piece) if piece.isdigit() else (1, 0, piece) for piece in pieces)
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether cells of this type are numbers (or all missing)."""
-    return bool(
-        kinds.is_integer(kind)
-        or kinds.is_floating(kind)
-        or kinds.is_boolean(kind)
-        or kinds.is_decimal(kind)
-        or kinds.is_null(kind)
-    )
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether cells of this type are lists."""
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether cells of this type are text."""
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
-
-
-def check_kind(role: str, name: str, kind: pa.DataType, where: str) -> None:
-    """Refuse a column whose type cannot be what it is said to be."""
-    plain = kind.value_type if kinds.is_dictionary(kind) else kind
-    got = f"column {name!r} of {where} has type {kind}"
-    if role == "task":
-        if kinds.is_floating(plain) or kinds.is_decimal(plain):
-            raise InputError(
-                f"task must be text or whole numbers, not fractions (is 7.0 the task 7?); {got}: "
-                f"write the ids as whole numbers, in pandas with .astype('Int64'), or as text"
-            )
-        if not (is_text(plain) or kinds.is_integer(plain) or kinds.is_null(plain)):
-            raise InputError(f"task must be text or whole numbers; {got}: write the ids as text")
-    elif role in NUMBERS:
-        if not is_number(kind):
-            raise InputError(f"{role} must be numbers; {got}")
-    elif role == "chosen":
-        if not is_number(kind):
-            raise InputError(f"chosen must be true and false, or 1 and 0; {got}")
-    elif role == "round":
-        if not (is_text(plain) or is_number(plain) or is_time(plain)):
-            raise InputError(f"round must be text, numbers or times; {got}")
-    elif role == "timestamp":
-        if kinds.is_time(kind):
-            raise InputError(f"timestamp must have a day, not only a time of day; {got}")
-        known = is_number(kind) or is_time(kind) or is_text(kind)
-        if kinds.is_boolean(kind) or not known:
-            raise InputError(f"timestamp must be times, dates or numbers; {got}")
-
-
-def is_time(kind: pa.DataType) -> bool:
-    """Whether cells of this type are points in time, or spans of it."""
-    return bool(kinds.is_timestamp(kind) or kinds.is_date(kind) or kinds.is_duration(kind))
-
-
-def time_unit(kind: pa.DataType) -> str:
-    """What a timestamp's numbers mean; nothing where none is there."""
-    if kinds.is_null(kind):
-        return ""
-    if kinds.is_integer(kind):
-        return "whole numbers"
-    if kinds.is_floating(kind) or kinds.is_decimal(kind):
-        return "seconds with fractions"
-    return "spans of time" if kinds.is_duration(kind) else "times"
 
 
 #: What people call the column that says which arm was shown.

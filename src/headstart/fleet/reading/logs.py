@@ -21,16 +21,12 @@ from headstart.fleet.reading.columns import (
     Columns,
     Resolved,
     find_flag,
-    is_number,
-    is_text,
     natural,
-    time_unit,
 )
-from headstart.fleet.reading.csv_file import CsvFile
-from headstart.fleet.reading.json_file import JsonFile
+from headstart.fleet.reading.formats import READERS
 from headstart.fleet.reading.repeats import MOST
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.reading.tables import ArrowFile, ParquetFile
+from headstart.fleet.reading.types import is_number, is_text, time_unit
 
 __all__ = ["Logs", "Part"]
 
@@ -38,13 +34,6 @@ ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
 SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
-
-READERS: dict[str, Any] = {
-    "parquet": ParquetFile,
-    "csv": CsvFile,
-    "arrow": ArrowFile,
-    "jsonl": JsonFile,
-}
 
 
 class Part(NamedTuple):
@@ -138,7 +127,9 @@ class Logs:
         self.first, self.resolved = file, resolved
         self.remarks += self.find_oddities()
         self.feature_names = resolved.features
-        if resolved.listed:
+        if columns.schema is not None:
+            self.feature_names = columns.schema.feature_names
+        elif resolved.listed:
             width = self.find_width() if resolved.width is None else resolved.width
             self.feature_names = tuple(f"{resolved.features[0]}[{i}]" for i in range(width))
         self.dim = len(self.feature_names)
@@ -151,8 +142,9 @@ class Logs:
 
     def for_fit(self, intercept: bool) -> Logs:
         """The same logs with the columns that a fit reads, and a constant feature if wanted."""
-        features = self.columns.features if self.resolved.listed else self.resolved.features
-        columns = dataclasses.replace(self.columns, features=features, propensity=None)
+        columns = dataclasses.replace(self.columns, propensity=None)
+        if self.columns.schema is None and not self.resolved.listed:
+            columns = dataclasses.replace(columns, features=self.resolved.features)
         other = self.changed(intercept=intercept, lenient=True, columns=columns)
         return other.changed(share=other.survey().share)
 
@@ -326,7 +318,7 @@ class Logs:
             Lets PyArrow use several cores for it.
         turned
             Whether features are an array with a row for each row. Otherwise they may stay as the
-            file has them, :class:`headstart.fleet.reading.transpose.Upright`, which saves a copy.
+            file has them, :class:`headstart.fleet.reading.arrays.Upright`, which saves a copy.
         rows
             How many rows a block has, at most.
 
@@ -337,7 +329,7 @@ class Logs:
         """
         file = files.File(part.path, part.size, part.changed)
         files.check_unchanged(file, self.storage)
-        rows = max(1024, min(rows, BYTES // (8 * self.dim)))
+        rows = max(1024, min(rows, BYTES // (8 * max(self.dim, 1))))
         bad, seen = BadRows(), 0
         try:
             for block, resolved in self.blocks(part, rows, threads):

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headstart.fleet.reading.arrays import Upright
 from headstart.fleet.reading.hashing import Hashes, hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.reading.transpose import Upright
 
 __all__ = ["MOST", "IdForms", "fingerprints", "repeated_rows"]
 

@@ -11,14 +11,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headstart.errors import visible
-from headstart.fleet.reading.arrays import as_arrow
-from headstart.fleet.reading.transpose import Upright
+from headstart.fleet.reading.arrays import Upright, as_arrow
 
 __all__ = ["BadRows", "Example", "Rows"]
 
 EXAMPLES = 5  # of each reason; more are only counted
 
-PER_ROW = ("rewards", "features", "weights", "timestamps", "rounds", "chosen", "propensities")
+PER_ROW = (
+    "rewards",
+    "features",
+    "weights",
+    "timestamps",
+    "rounds",
+    "chosen",
+    "propensities",
+    "items",
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -145,6 +153,8 @@ class Rows(NamedTuple):
         nothing tells rows of a task apart (:mod:`headstart.fleet.reading.repeats`).
     spaced
         An id of the file that has white space around it, which was removed.
+    items
+        The ids of items, as text, where the schema knows items by their ids.
     """
 
     codes: npt.NDArray[np.int32]
@@ -160,6 +170,7 @@ class Rows(NamedTuple):
     weightless: int = 0
     fingerprints: npt.NDArray[np.uint64] | None = None
     spaced: str = ""
+    items: npt.NDArray[np.object_] | None = None
 
     @property
     def count(self) -> int:  # type: ignore[override]  # a tuple's count is no use here

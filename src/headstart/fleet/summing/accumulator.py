@@ -2,7 +2,7 @@
 
 The sums of as many tasks as fit are kept in one table. Rows of other tasks are spilled: written out
 in partitions by the hash of their task, to be summed up one partition at a time
-(:mod:`headstart.fleet.summing.merging`). A task with so many rows at hand that they take more bytes
+(:mod:`headstart.fleet.summing.shards`). A task with so many rows at hand that they take more bytes
 than its sums is summed up before it is spilled, so that nothing is written that is larger than the
 rows, and a task with very many rows takes little.
 """
@@ -19,18 +19,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headstart.fleet.reading.arrays import as_arrow
+from headstart.fleet.reading.arrays import Upright, as_arrow
 from headstart.fleet.reading.hashing import Hashes, hash_ids, id_texts, partition_numbers
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.grams import GROUP_ROWS, Packed, Whole, add_by_threads
-from headstart.fleet.summing.row_buffer import RowBuffer
 from headstart.fleet.summing.shards import row_shard, sum_shard
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "HashedRows", "ReadPlan", "collect", "partition_count", "unread_blocks"]
+__all__ = [
+    "Accumulator",
+    "HashedRows",
+    "ReadPlan",
+    "RowBuffer",
+    "collect",
+    "partition_count",
+    "unread_blocks",
+]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
@@ -292,3 +299,88 @@ def collect(
         summary.parts.append(part.key)
     sums.finish()
     return shards, summary
+
+
+LINE = 64  # bytes of memory that a processor reads together
+
+
+class RowBuffer:
+    """Rows with the numbers of their tasks; the memory is used again and again.
+
+    Parameters
+    ----------
+    memory
+        How many bytes it may take.
+    dim
+        The number of features.
+    dtype
+        Their type.
+    """
+
+    def __init__(self, memory: int, dim: int, dtype: np.dtype[Any]) -> None:
+        self.dim, self.count, self.weighted = dim, 0, False
+        # Every row begins with a line of memory, so that it lies in as few of them as possible.
+        many = LINE // dtype.itemsize
+        width = -(-dim // many) * many
+        room = max(memory // (dtype.itemsize * width + 20), 1)
+        values = np.zeros(room * width + many, dtype)
+        start = -values.ctypes.data % LINE // dtype.itemsize
+        self._features = values[start : start + room * width].reshape(room, width)
+        self._places = np.empty(room, np.int32)
+        self._rewards, self._weights = np.empty(room), np.empty(room)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room."""
+        return self.count == len(self._places)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the features."""
+        dtype: np.dtype[Any] = self._features.dtype
+        return dtype
+
+    @property
+    def places(self) -> npt.NDArray[np.int32]:
+        """The numbers of the rows' tasks."""
+        return self._places[: self.count]
+
+    @property
+    def features(self) -> npt.NDArray[Any]:
+        """The features; there may be more columns, which mean nothing."""
+        return self._features[: self.count]
+
+    @property
+    def rewards(self) -> Packed:
+        """The rewards."""
+        return self._rewards[: self.count]
+
+    @property
+    def weights(self) -> Packed:
+        """The weights; empty where no row has one."""
+        return self._weights[: self.count if self.weighted else 0]
+
+    def take(self, rows: Rows, numbers: Whole, start: int) -> int:
+        """Copy rows from a place on, as many as there is room for; gives how many.
+
+        ``numbers`` are those of the tasks in ``rows.ids``.
+        """
+        many = min(rows.count - start, len(self._places) - self.count)
+        here, there = slice(start, start + many), slice(self.count, self.count + many)
+        self._places[there] = numbers[rows.codes[here]]
+        if isinstance(rows.features, Upright):
+            rows.features.turn(start, self._features[there])
+        else:
+            self._features[there, : self.dim] = rows.features[here]
+        self._rewards[there] = rows.rewards[here]
+        if rows.weights is not None or self.weighted:
+            if not self.weighted:
+                self._weights[: self.count] = 1.0
+                self.weighted = True
+            self._weights[there] = 1.0 if rows.weights is None else rows.weights[here]
+        self.count += many
+        return many
+
+    def clear(self) -> None:
+        """Forget the rows."""
+        self.count, self.weighted = 0, False

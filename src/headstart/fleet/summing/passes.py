@@ -1,6 +1,7 @@
 """Passes over the evidence of many tasks: a function of some of them at a time.
 
-A pass may have a compiled form beside its reference (:data:`FAST_PASSES`).
+A pass may have a compiled form beside its reference (:data:`FAST_PASSES`), and so has the change of
+the units of features (:mod:`headstart.transfer.standardize`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.fleet.summing.grams import TABLES, Packed, Whole
-from headstart.fleet.summing.standardize import Units
 from headstart.kernels import forms
+from headstart.kernels.forms import Kernel
 from headstart.model.prior import symmetric_root
+from headstart.records import Array
+from headstart.transfer import standardize
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.passes import Totals
 from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.standardize import STEADY
 
-__all__ = ["FAST_PASSES", "Call", "one_blas_thread"]
+__all__ = ["FAST_PASSES", "STANDARDIZE_ROWS", "STEADY", "Call", "Units", "one_blas_thread"]
 
 WORTH_TASKS = 4096  # tasks that repay loading the compiled loops
 
@@ -92,3 +97,36 @@ def one_blas_thread() -> Iterator[None]:
         return
     with threadpool_limits(1, "blas"):
         yield
+
+
+def standardize_rows(
+    packed: Packed, across: npt.NDArray[np.int64], constant: int, shift: Array, scale: Array
+) -> None:
+    """Change the units of packed evidence, in place.
+
+    Parameters
+    ----------
+    packed
+        A row for each task.
+    across
+        Where the products of each feature with the constant one are.
+    constant
+        Which feature is constant; any if the shift is 0.
+    shift, scale
+        What is subtracted from each feature, times the constant one, and what it is divided by.
+    """
+    standardize.Units(shift, scale, constant).packed(packed)
+
+
+STANDARDIZE_ROWS = Kernel(standardize_rows, TABLES)
+
+
+class Units(standardize.Units):
+    """Where every feature begins, and its unit."""
+
+    def packed(self, rows: Packed) -> Packed:
+        """Packed evidence in these units, a row for each task; the rows are changed in place."""
+        constant = 0 if self.constant is None else self.constant
+        change = STANDARDIZE_ROWS.form(len(rows))
+        change(rows, self.constant_places(), constant, self.shift, self.scale)
+        return rows

@@ -1,20 +1,181 @@
-"""What was read of logs: counts, what is odd, and a small sample of the rows."""
+"""What was read of logs: counts, a small sample of rows, and values far out of a column's range.
+
+One such value can outweigh all other rows. Sums of squares hold every row, and so does the standard
+deviation by which a feature is divided. A sample of rows tells what is typical, whatever a few rows
+hold: a column's median c, and its size s, the median distance from c of the values that differ from
+it. Where the root mean square of x − c is much larger than s, few rows make up the sum.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart.errors import InputError
+from headstart.fleet.reading.arrays import Upright
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.summing.outliers import Sampled
+from headstart.fleet.summing.passes import STEADY
+from headstart.model.evidence import Evidence
 
-__all__ = ["ReadSummary"]
+__all__ = ["DROWNED", "NOTICED", "ReadSummary", "Sampled", "Stray", "oddities", "strays"]
+
+
+Array = npt.NDArray[np.float64]
+
+#: How many times s the root mean square is where it is told, and where nothing is learned.
+NOTICED, DROWNED = 1e2, 1e6
+MOST = 256  # rows of a sample, fewer if they are wide
+NUMBERS = 20_000
+BLOCK = 32  # rows of a block that are looked at
+ADVICE = "a few rows outweigh all others. Repair them, or clip the column or take its logarithm"
+
+
+class Sampled:
+    """A few rows of a log, evenly spread: features, and the reward last."""
+
+    def __init__(self, rows: Array | None = None) -> None:
+        self.rows = rows
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sampled):
+            return NotImplemented
+        if self.rows is None or other.rows is None:
+            return self.rows is other.rows
+        return np.array_equal(self.rows, other.rows)
+
+    def look(self, rows: Rows) -> None:
+        """At some rows of a block."""
+        use = np.arange(rows.count) if rows.chosen is None else np.flatnonzero(rows.chosen)
+        use = use[:: max(1, -(-len(use) // BLOCK))]
+        if not len(use):
+            return
+        features = rows.features
+        if isinstance(features, Upright):
+            columns = [column[use] for column in features.columns]
+        else:
+            columns = list(features[use].T)
+        self.add(Sampled(np.column_stack([*columns, rows.rewards[use]]).astype(np.float64)))
+
+    def add(self, other: Sampled) -> None:
+        """Another's rows too; of too many, every second."""
+        if other.rows is None:
+            return
+        rows = other.rows if self.rows is None else np.concatenate([self.rows, other.rows])
+        most = int(np.clip(NUMBERS // rows.shape[1], 16, MOST))
+        while len(rows) > most:
+            rows = rows[::2]
+        self.rows = rows
+
+    def typical(self, centred: bool = True) -> tuple[Array, Array]:
+        """The median and the size of each column; a size of NaN where all sampled are the same.
+
+        >>> sampled = Sampled(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
+        >>> sampled.typical()
+        (array([2.5, 0. ]), array([ 1., nan]))
+        """
+        assert self.rows is not None
+        centre = np.median(self.rows, 0) if centred else np.zeros(self.rows.shape[1])
+        away = np.abs(self.rows - centre)
+        sizes = [np.median(part[part > 0]) if (part > 0).any() else np.nan for part in away.T]
+        return centre, np.array(sizes)
+
+    @property
+    def varies(self) -> npt.NDArray[np.bool_]:
+        """Which columns are not the same in all sampled rows."""
+        assert self.rows is not None
+        return np.asarray(self.rows.min(0) < self.rows.max(0))
+
+    def as_json(self) -> Any:
+        """For a manifest."""
+        return None if self.rows is None else self.rows.tolist()
+
+
+class Stray(NamedTuple):
+    """A column that few rows make up: its root mean square in sizes, and its largest, about."""
+
+    name: str
+    times: float
+    reach: float
+    size: float
+
+    @property
+    def drowned(self) -> bool:
+        """Whether what the other rows say is lost in rounding."""
+        return self.times > DROWNED
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} has values of about {self.reach:.1e}, {self.reach / self.size:.0e} times "
+            f"its usual size ({self.size:.3g})"
+        )
+
+
+def strays(
+    names: Sequence[str], centre: Array, size: Array, squares: Array, count: float
+) -> list[Stray]:
+    """The columns that few rows make up, from Σ (x − c)² of all rows."""
+    found = []
+    for name, middle, usual, square in zip(names, centre, size, squares, strict=True):
+        rounding = 1e-12 * count * middle * middle
+        if not usual > 0 or not square > rounding:
+            continue
+        times = float(np.sqrt((square - rounding) / max(count, 1.0)) / usual)
+        if times > NOTICED:
+            found.append(Stray(name, times, float(np.sqrt(square)), float(usual)))
+    return found
+
+
+def oddities(names: Sequence[str], intercept: bool, every: Evidence, sampled: Sampled) -> list[str]:
+    """Notes on columns that a few rows make up or that hardly vary; refused where all is lost.
+
+    Parameters
+    ----------
+    names
+        The features; the intercept, if there is one, comes after them.
+    intercept
+        Whether there is.
+    every
+        The sums of all rows.
+    sampled
+        Some of them.
+    """
+    if sampled.rows is None:
+        return []
+    dim, count = len(names), float(every.rounds)
+    kept = [*range(dim), sampled.rows.shape[1] - 1]  # the features and the reward
+    centre, size = (part[kept] for part in sampled.typical(centred=intercept))
+    squares = np.append(np.diag(every.gram)[:dim], every.squares)
+    sums = np.zeros(dim + 1)
+    if intercept:
+        sums = np.append(every.gram[dim, :dim], every.moment[dim])
+    squares = squares - 2.0 * centre * sums + count * centre**2
+    found = strays([*(f"feature {name}" for name in names), "reward"], centre, size, squares, count)
+    lost = [stray for stray in found if stray.drowned]
+    if lost:
+        more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
+        raise InputError(
+            f"logs must not have values so far out that all others are lost in rounding; "
+            f"{lost[0]}{more}: find the rows with headstart check, and repair or remove them"
+        )
+    notes = [f"{stray}: {ADVICE}" for stray in found]
+    if intercept:
+        mean = sums[:dim] / count
+        around = np.diag(every.gram)[:dim] / count - mean**2
+        flat = (around <= STEADY * mean**2) & sampled.varies[:dim]
+        notes += [
+            f"feature {name} varies by less than a millionth of its mean ({mean[at]:.6g}), and "
+            f"counts as constant: subtract a constant from it first"
+            for at, name in enumerate(names)
+            if flat[at]
+        ]
+    return notes
 
 
 @dataclasses.dataclass

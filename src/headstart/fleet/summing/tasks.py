@@ -19,10 +19,16 @@ from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.hashing import hash_ids, partition_range
 from headstart.fleet.summing.folder import Folder
 from headstart.fleet.summing.grams import Packed, Whole
-from headstart.fleet.summing.merging import Partition, chunk_tasks, merge_runs
-from headstart.fleet.summing.passes import Call
-from headstart.fleet.summing.shards import matrix_of, run_reader, sum_shard, write_run
-from headstart.fleet.summing.standardize import Units
+from headstart.fleet.summing.passes import Call, Units
+from headstart.fleet.summing.shards import (
+    Partition,
+    chunk_tasks,
+    matrix_of,
+    merge_runs,
+    run_reader,
+    sum_shard,
+    write_run,
+)
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 from headstart.transfer import standardize

@@ -7,6 +7,7 @@ Plotly and Polars are imported when they are needed, not before.
 
 from headstart.lab.figures.base import Figure
 from headstart.lab.figures.bound import with_bound
+from headstart.lab.figures.coverage import coverage
 from headstart.lab.figures.ratios import totals
 from headstart.lab.figures.regret import (
     cumulative_regret,
@@ -24,6 +25,7 @@ __all__ = [
     "Figure",
     "Style",
     "assign_styles",
+    "coverage",
     "cumulative_regret",
     "mean_transfer_regret",
     "per_task_regret",

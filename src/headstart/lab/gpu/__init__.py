@@ -28,7 +28,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
     """
     if probe is not None:
         return "what is probed is looked at on the CPU"
-    if type(world) is not Synthetic or world.drift:
+    if type(world) is not Synthetic or not world.gaussian:
         return f"{world!r} draws its tasks on the CPU"
     if world.dim > LARGEST_DIM:
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"

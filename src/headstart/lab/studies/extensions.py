@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from headstart.algorithms import DEFAULT
-from headstart.errors import FileError
 from headstart.lab import figures
-from headstart.lab.fingerprint import fingerprint
 from headstart.lab.interleaved import play_interleaved
-from headstart.lab.jobs import map_jobs
 from headstart.lab.logistic_oracle import play_logistic_oracle
 from headstart.lab.plan import Results
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Claim, Section
-from headstart.lab.studies.few_tasks import few_tasks
+from headstart.lab.studies.calibration import calibration
+from headstart.lab.studies.few_tasks import SPARSE_WORLDS, few_tasks
 from headstart.lab.studies.movielens import play_users
 from headstart.lab.studies.outcome import Ratios
 from headstart.lab.studies.runner import Runner, known_policies
-from headstart.records import Array
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
@@ -84,9 +78,13 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
         "seeds.",
         table=table,
     )
-    sparse, helped = few_tasks(runner, main_seeds(runner))
+    few, helped = few_tasks(runner, main_seeds(runner))
     more, settled = other_worlds(runner)
-    return [head, *sections, *sparse, *more], [*claims, *helped, *settled], table
+    sizes = {name: (world, runner.scale.rounds) for name, world in WORLDS.items()}
+    sizes |= {name: (sparse.world, sparse.rounds) for name, sparse in SPARSE_WORLDS.items()}
+    covered, calibrated = calibration(runner, sizes, main_seeds(runner))
+    sections = [head, *covered, *sections, *few, *more]
+    return sections, [*claims, *helped, *settled, *calibrated], table
 
 
 def our_claim(claim: str, measured: str, holds: bool) -> Claim:
@@ -189,8 +187,11 @@ def other_worlds(runner: Runner) -> tuple[list[Section], list[Claim]]:
 def interleaved_claim(runner: Runner, seeds: Sequence[int]) -> Claim:
     """Fifty tasks at once against the same tasks one by one."""
     at_once = min(50, max(runner.scale.tasks // 2, 1))
+    sizes = runner.scale.tasks, runner.scale.rounds
     one, many = (
-        play_seeds(runner, name, play_interleaved, Synthetic(), seeds, tasks)
+        runner.play_seeds(
+            name, play_interleaved, [(Synthetic(), seed, *sizes, tasks) for seed in seeds]
+        )
         for name, tasks in (("beyond-one-by-one", 1), ("beyond-at-once", at_once))
     )
     each = many.sum(1) / one.sum(1)
@@ -209,7 +210,8 @@ def clicks(
     binary = policy("empirical_bayes", BINARY, reward="binary")
     bare = policy("empirical_bayes", NO_INTERCEPT, intercept=False)
     found = runner.run("beyond-clicks", CLICKS, (*policies, binary, bare), seeds=seeds)
-    oracle = play_seeds(runner, "beyond-clicks-oracle", play_logistic_oracle, CLICKS, seeds)
+    jobs = [(CLICKS, seed, runner.scale.tasks, runner.scale.rounds) for seed in seeds]
+    oracle = runner.play_seeds("beyond-clicks-oracle", play_logistic_oracle, jobs)
     totals = found.totals().sort("seed")
     ours, logistic, without, lone = (
         totals.filter(policy=name)["total"].to_numpy()
@@ -234,31 +236,6 @@ def clicks(
     )
     figure = figures.totals(found.regret, name="beyond-clicks-totals")
     return Section(f"{DEFAULT}: clicks", text, figure, level=2), claim
-
-
-def play_seeds(
-    runner: Runner,
-    name: str,
-    play: Callable[..., Array],
-    world: Synthetic,
-    seeds: Sequence[int],
-    *more: Any,
-) -> Array:
-    """Regret by seed and task of a function that plays one seed, kept on disk under ``name``."""
-    scale, folder = runner.scale, runner.folder / name
-    sizes = (tuple(seeds), scale.tasks, scale.rounds, more)
-    key = fingerprint((version("headstart"), play.__name__, world, sizes))
-    path = folder / f"{key}.npy"
-    if path.exists():
-        stored: Array = np.load(path)
-        return stored
-    if runner.execution.stored_only:
-        raise FileError(f"folder {str(folder)!r} lacks results of {play.__name__}: run it first")
-    (folder / "parts").mkdir(parents=True, exist_ok=True)
-    jobs = [(world, seed, scale.tasks, scale.rounds, *more) for seed in seeds]
-    regret = np.array(map_jobs(play, jobs, runner.execution))
-    np.save(path, regret)
-    return regret
 
 
 def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from headstart.errors import FileError
 from headstart.lab.execution import Execution
 from headstart.lab.experiment import run
+from headstart.lab.fingerprint import fingerprint
+from headstart.lab.jobs import map_jobs
 from headstart.lab.plan import Plan, Results
 from headstart.lab.policies import PAPER, AnyPolicy, NamedPolicy, policy
 from headstart.lab.tuning import Tuning, tune
+from headstart.records import Array
 from headstart.worlds.base import World
 
 __all__ = ["FULL", "QUICK", "Runner", "Scale"]
@@ -98,6 +105,23 @@ class Runner:
         }
         plan = Plan(world, tuple(policies), **{**sizes, **changes})
         return run(plan, self.folder / name, self.execution, name)
+
+    def play_seeds(
+        self, name: str, play: Callable[..., Array], jobs: Sequence[tuple[Any, ...]]
+    ) -> Array:
+        """``play(*job)`` of every job, one for each seed, stacked; each is kept under ``name``."""
+        parts = self.folder / name / "parts"
+        keys = [fingerprint((version("headstart"), play.__name__, job)) for job in jobs]
+        paths = [parts / f"{key}.npy" for key in keys]
+        missing = [at for at, path in enumerate(paths) if not path.exists()]
+        if missing and self.execution.stored_only:
+            lacks = f"folder {str(parts.parent)!r} lacks {len(missing)} results"
+            raise FileError(f"{lacks} of {play.__name__}: run it first")
+        parts.mkdir(parents=True, exist_ok=True)
+        played = map_jobs(play, [jobs[at] for at in missing], self.execution) if missing else []
+        for at, result in zip(missing, played, strict=True):
+            np.save(paths[at], result)
+        return np.stack([np.load(path) for path in paths])
 
     def tuned(
         self,

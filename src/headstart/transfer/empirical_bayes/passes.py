@@ -216,8 +216,10 @@ def noise_from_totals(fit: Fit, totals: Totals, given: float) -> Any:
     if not given:
         usual = totals.energy / np.maximum(totals.rounds, 1e-300)
         doubt = imaginary_residuals(totals.freedom)
-        found = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (totals.freedom + doubt)
-        least = np.maximum(found, MIN_NOISE_SHARE * usual)
+        estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (
+            totals.freedom + doubt
+        )
+        least = np.maximum(estimate, MIN_NOISE_SHARE * usual)
         variance = np.where(usual > 0, least, fit.noise_variance)
     return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
 

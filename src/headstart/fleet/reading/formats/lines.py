@@ -13,8 +13,8 @@ from headstart.errors import InputError
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved
 from headstart.fleet.reading.files import compression_of
+from headstart.fleet.reading.formats.columnar import Span
 from headstart.fleet.reading.rows import BadRows, Example, first_examples
-from headstart.fleet.reading.tables import Span
 
 __all__ = ["RANGE", "Broken", "LineFile"]
 

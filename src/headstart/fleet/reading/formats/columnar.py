@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headstart.fleet.reading.cells import Block
-from headstart.fleet.reading.columns import Columns, Resolved, is_text
+from headstart.fleet.reading.columns import Columns, Resolved
 
 __all__ = ["ArrowFile", "ParquetFile", "Span"]
 
@@ -57,12 +57,10 @@ class ParquetFile:
     ) -> Iterator[Block]:
         """The rows of some row groups, at most ``rows`` at a time."""
         # Text is read as codes into a dictionary: that is how it lies in the file.
-        task = resolved.columns.task
-        coded = [task] if task in resolved.used and is_text(resolved.types[task]) else []
         reader = pq.ParquetFile(
             self.source,
             metadata=self.metadata,
-            read_dictionary=coded,
+            read_dictionary=resolved.coded,
             pre_buffer=self.remote,
             buffer_size=0 if self.remote else BUFFER,
         )

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.columns import Columns, Resolved, is_list
-from headstart.fleet.reading.lines import Broken, LineFile
+from headstart.fleet.reading.columns import Columns, Resolved
+from headstart.fleet.reading.formats.lines import Broken, LineFile
+from headstart.fleet.reading.types import field_columns, is_list, is_text_field
 
 __all__ = ["JsonFile"]
 
@@ -29,7 +30,8 @@ class JsonFile(LineFile):
                 seen.setdefault(name, collections.Counter()).update([type(value)])
         if not seen:
             raise pa.ArrowInvalid("no line of its beginning is a JSON object")
-        roles = {name: role for role, name in columns.roles.items()}
+        roles = dict.fromkeys(text_columns(columns), "task")
+        roles |= {name: role for role, name in columns.roles.items()}
         return pa.schema(
             [(name, column_type(roles.get(name), counts)) for name, counts in seen.items()]
         )
@@ -51,6 +53,12 @@ class JsonFile(LineFile):
         except pa.ArrowInvalid:
             # Some line is not what it must be: line by line, which is slower, finds them all.
             return read_line_by_line(text, types, resolved.columns)
+
+
+def text_columns(columns: Columns) -> list[str]:
+    """The columns of a schema that are text, or whole numbers that stand for text."""
+    fields = {} if columns.schema is None else field_columns(columns.schema)
+    return [name for name, field in fields.items() if is_text_field(field)]
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
@@ -97,8 +105,9 @@ def read_line_by_line(
     }
     spoiled: dict[str, dict[int, str]] = {}
     arrays = []
+    texts = {columns.task, columns.round, *text_columns(columns)}
     for field in types:
-        kind = pa.string() if field.name in (columns.task, columns.round) else field.type
+        kind = pa.string() if field.name in texts else field.type
         given = [entry.get(field.name) for entry in entries if entry is not None]
         values = [convert_cell(kind, value) for value in given]
         wrong = {

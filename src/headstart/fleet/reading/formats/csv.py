@@ -12,8 +12,11 @@ import pyarrow.csv as arrow_csv
 import pyarrow.types as kinds
 
 from headstart.errors import InputError
-from headstart.fleet.reading.columns import Columns, Resolved, is_number
-from headstart.fleet.reading.lines import Broken, LineFile
+from headstart.features.schema.categories import Category
+from headstart.features.schema.fields import Boolean, Field
+from headstart.fleet.reading.columns import Columns, Resolved
+from headstart.fleet.reading.formats.lines import Broken, LineFile
+from headstart.fleet.reading.types import field_columns, is_number, is_text_field
 
 __all__ = ["CsvFile"]
 
@@ -37,9 +40,12 @@ class CsvFile(LineFile):
         except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
             head = texts = pa.table([pa.nulls(0)] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
+        fields = {} if columns.schema is None else field_columns(columns.schema)
         return pa.schema(
             [
-                (name, column_type(roles.get(name), guess.type, cells))
+                (name, field_type(fields[name], guess.type, cells))
+                if name in fields and name not in roles
+                else (name, column_type(roles.get(name), guess.type, cells))
                 for name, guess, cells in zip(self.names, head.columns, texts.columns, strict=True)
             ]
         )
@@ -55,7 +61,7 @@ class CsvFile(LineFile):
         )
         try:
             table, broken = self.parse(text, options)
-            return table, {}, broken
+            return empty_as_missing(table, resolved.columns), {}, broken
         except pa.ArrowInvalid:
             pass
         # Some cell is not what its column must be: once more as text, then cell by cell.
@@ -74,7 +80,7 @@ class CsvFile(LineFile):
                 table = table.set_column(index, name, values)
                 if wrong:
                     spoiled[name] = wrong
-        return table, spoiled, broken
+        return empty_as_missing(table, resolved.columns), spoiled, broken
 
     def parse(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
         """Lines as a table, and the rows that do not fit into it.
@@ -169,10 +175,8 @@ def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], st
 def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
     """What a column is read as, told from its first cells and from what Arrow takes them for."""
     if role == "task":
-        texts = [cell for cell in cells.to_pylist() if cell.strip().lower() not in NOTHING]
-        if texts and all(re.fullmatch(r"-?[0-9]+\.0+", cell.strip()) for cell in texts):
-            return pa.float64()  # 7.0 for 7: refused, with a hint
-        return pa.string()
+        # 7.0 for 7 is refused, with a hint
+        return pa.float64() if are_whole_fractions(cells) else pa.string()
     if role == "round":
         return pa.string()
     if role == "chosen":
@@ -188,6 +192,38 @@ def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) ->
     if is_number(guess) or convert_cells(pa.float64(), cells)[0].is_valid().true_count:
         return pa.float64()
     return pa.bool_() if not convert_cells(pa.bool_(), cells)[1] else pa.string()
+
+
+def are_whole_fractions(cells: pa.ChunkedArray) -> bool:
+    """Whether cells are whole numbers that are written as 7.0."""
+    texts = [cell for cell in cells.to_pylist() if cell.strip().lower() not in NOTHING]
+    return bool(texts) and all(re.fullmatch(r"-?[0-9]+\.0+", cell.strip()) for cell in texts)
+
+
+def field_type(field: Field | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
+    """What the column of a schema's field is read as; ``None`` stands for the ids of items."""
+    if field is None:
+        return column_type("task", guess, cells)
+    if isinstance(field, Boolean):
+        return pa.bool_()
+    if isinstance(field, Category):
+        if is_text_field(field):
+            # Frames write whole numbers as 7.0 where some are missing: 7 is what is served.
+            numbers = field.buckets is not None and are_whole_fractions(cells)
+            return pa.float64() if numbers else pa.string()
+        return pa.int64() if kinds.is_integer(guess) else pa.float64()
+    return column_type(None, guess, cells)
+
+
+def empty_as_missing(table: pa.Table, columns: Columns) -> pa.Table:
+    """A table in which categories and ids that are empty are missing, as frames read them."""
+    for name in () if columns.schema is None else field_columns(columns.schema):
+        index = table.column_names.index(name) if name in table.column_names else -1
+        if index >= 0 and kinds.is_string(table.column(index).type):
+            cells = table.column(index)
+            gone = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells)
+            table = table.set_column(index, name, gone)
+    return table
 
 
 def text_options(names: list[str]) -> arrow_csv.ConvertOptions:

@@ -1,0 +1,168 @@
+"""Calibration: whether the intervals of ``predict`` contain what they promise, in every world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headstart.lab import figures
+from headstart.lab.coverage import HELD_OUT, LEVELS, measure_coverage
+from headstart.lab.figures.intervals import mean_over_seeds
+from headstart.lab.figures.text import format_interval, join_words
+from headstart.lab.report import Claim, Section
+from headstart.lab.studies.runner import Runner
+from headstart.worlds import Clicks, Synthetic, World
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["calibration"]
+
+MOST_SEEDS, MOST_TASKS = 24, 100
+STAGES = (0, 5, 25, 100)  # rewards that a task has had
+SKIPPED = 10  # tasks from which the prior is learned first
+LEVEL, MARGIN = 0.9, 0.05  # what the claims are about
+KINDS = ("an arm's expected reward", "a single reward")
+BINARY = ' (reward="binary")'
+#: Worlds beyond those of the other studies.
+MORE_WORLDS: dict[str, World] = {
+    "tasks with heavy tails": Synthetic(task_freedom=3.5),
+    "rewards with heavy tails": Synthetic(reward_freedom=3.5),
+    f"logistic{BINARY}": Synthetic(logistic=4.0),
+    f"clicks, 5 %{BINARY}": Clicks(),
+}
+
+
+def calibration(
+    runner: Runner, worlds: Mapping[str, tuple[World, int]], seeds: Sequence[int]
+) -> tuple[list[Section], list[Claim]]:
+    """Nominal and actual coverage in worlds, each with its number of rounds, and in others.
+
+    Parameters
+    ----------
+    runner
+        Runs the experiments.
+    worlds
+        Worlds and the number of their rounds, by name.
+    seeds
+        The seeds; the first 24 of them are used.
+    """
+    import polars as pl
+
+    longest, tasks = runner.scale.rounds, min(MOST_TASKS, runner.scale.tasks)
+    skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MOST_SEEDS])
+    everything = {**worlds, **{name: (world, longest) for name, world in MORE_WORLDS.items()}}
+    frames, early = [], []
+    for name, (world, rounds) in everything.items():
+        stages = tuple(stage for stage in STAGES if stage <= rounds)
+        reward = "binary" if name.endswith(BINARY) else "number"
+        jobs = [(world, seed, tasks, stages, reward) for seed in seeds]
+        shares = runner.play_seeds("beyond-calibration", measure_coverage, jobs)
+        early.append(tidy(name, seeds, stages, shares[:, :skipped]))
+        frames.append(tidy(name, seeds, stages, shares[:, skipped:]))
+    late, first = (
+        [pl.concat(parts).filter(pl.col("kind") == kind).drop("kind") for kind in KINDS]
+        for parts in (frames, early)
+    )
+    # Whatever its interval is, a reward of 0 or 1 is in it with a probability of its own.
+    late[1] = late[1].filter(~pl.col("world").str.ends_with(BINARY))
+    drawn = [
+        figures.coverage(shares, kind, name)
+        for shares, kind, name in zip(
+            late, KINDS, ("calibration-expected", "calibration-rewards"), strict=True
+        )
+    ]
+    section = Section(
+        "Calibration: nominal and actual coverage of the intervals of predict",
+        "Bandit(dim), with nothing else given, plays tasks one after another. Before the first "
+        f"reward of a task and after {', '.join(map(str, STAGES[1:]))} of them, as far as tasks "
+        f"are that long, it predicts {HELD_OUT} arms of rounds that it never plays; which arms "
+        "does not depend on its choices. Coverage is the share of these intervals that contain "
+        "the arm's expected reward (the first figure) or its reward (the second). It is counted "
+        f"from task {skipped + 1} to {tasks} on {len(seeds)} seeds; the table shows the 90 % "
+        "intervals of expected rewards, below them for the tasks before. 95 % intervals of "
+        "coverage are over seeds, because the tasks of a seed share what was learned; *clearly "
+        "off* are stages whose interval does not include 90 %. Tasks and rewards with "
+        "heavy tails have a Student distribution of 3.5 degrees of freedom. Rewards of 0 and 1 "
+        "have no intervals worth counting.",
+        drawn,
+        pl.concat(
+            (
+                pl.DataFrame(list(coverage_rows(tasks_of, shares)))
+                for tasks_of, shares in (
+                    (f"{skipped + 1}–{tasks}", late[0]),
+                    (f"1–{skipped}", first[0]),
+                )
+            ),
+            how="diagonal",
+        ),
+        level=2,
+    )
+    return [section], [coverage_claim(name, late[0]) for name in everything]
+
+
+def tidy(
+    world: str, seeds: Sequence[int], stages: Sequence[int], shares: np.ndarray
+) -> pl.DataFrame:
+    """The mean over tasks of an array ``(seeds, tasks, stages, kinds, levels)`` as a table."""
+    import polars as pl
+
+    labels = [f"after {stage} rewards" if stage else "new task" for stage in stages]
+    axes = np.meshgrid(seeds, labels, KINDS, LEVELS, indexing="ij")
+    columns = dict(zip(("seed", "stage", "kind", "level"), axes, strict=True))
+    columns["share"] = shares.mean(1)
+    flat = {name: column.ravel() for name, column in columns.items()}
+    return pl.DataFrame(flat).select(pl.lit(world).alias("world"), pl.all())
+
+
+def coverage_rows(tasks: str, shares: pl.DataFrame) -> Iterator[dict[str, str]]:
+    """Rows of the table of 90 % intervals: coverage by stage, and what it supports saying."""
+    import polars as pl
+
+    shares = shares.filter(pl.col("level") == LEVEL)
+    means = mean_over_seeds(shares, ["world", "stage"], "share")
+    rows = {(row["world"], row["stage"]): row for row in means.iter_rows(named=True)}
+    for world, own in shares.group_by("world", maintain_order=True):
+        cells = {stage: rows[*world, stage] for stage in own["stage"].unique(maintain_order=True)}
+        narrow = [stage for stage, row in cells.items() if row["high"] < LEVEL]
+        wide = [stage for stage, row in cells.items() if row["low"] > LEVEL]
+        judged = {"too narrow": narrow, "too wide": wide}
+        yield {
+            "world": str(world[0]),
+            "tasks": tasks,
+            **{
+                stage: format_interval(row["mean"], row["low"], row["high"])
+                for stage, row in cells.items()
+            },
+            "clearly off": "; ".join(
+                f"{what}: {join_words(stages)}" for what, stages in judged.items() if stages
+            )
+            or "–",
+        }
+
+
+def coverage_claim(world: str, shares: pl.DataFrame) -> Claim:
+    """Whether 90 % intervals of a world contain between 85 and 95 %, at every stage.
+
+    It holds if the interval of each stage is within these bounds, fails if one is outside them,
+    and is not settled otherwise.
+    """
+    import polars as pl
+
+    own = shares.filter((pl.col("world") == world) & (pl.col("level") == LEVEL))
+    means = mean_over_seeds(own, ["stage"], "share")
+    rows = {row["stage"]: row for row in means.iter_rows(named=True)}
+    stages = [rows[stage] for stage in own["stage"].unique(maintain_order=True)]
+    least, most = LEVEL - MARGIN, LEVEL + MARGIN
+    verdict = "not settled"
+    if all(least <= row["low"] and row["high"] <= most for row in stages):
+        verdict = "holds"
+    elif any(row["high"] < least or row["low"] > most for row in stages):
+        verdict = "fails"
+    measured = ", ".join(
+        f"{row['stage']} {row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in stages
+    )
+    claim = f"Intervals of {LEVEL:.0%} contain {least:.0%} to {most:.0%} of expected rewards"
+    return Claim(f"{claim}: {world}", "headstart", measured, verdict)
