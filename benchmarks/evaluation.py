@@ -2,7 +2,7 @@
 
     python benchmarks/evaluation.py /tmp/fleet --rows 2e6 --tasks 80000 --workers 2
 
-It writes the logs of `benchmarks/fleet.py` into the folder once, with a column of times, and then
+It writes logs (`benchmarks/fleet_logs.py`) into the folder once, with a column of times, and then
 measures, each in a process of its own: PyArrow reading the columns, check, evaluate with tasks
 split at random, and evaluate with tasks split by time. Besides seconds it prints those that the
 processors worked, which a busy machine changes less, and the most memory that was taken, with and
@@ -11,17 +11,12 @@ without what the process had after its imports.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import fleet
 import numpy as np
+from fleet_logs import arguments, peak_memory, prepare_logs, read_columns, run_apart
 
 PLANS = {
     "PyArrow reads": "read",
@@ -46,24 +41,15 @@ def add_times(folder: Path) -> None:
         pq.write_table(table.append_column("time", pa.array(when)), path, row_group_size=500_000)
 
 
-def peak() -> float:
-    """The most memory that this process has taken, in GiB."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 2**20  # what the process before it took is not in it
-
-
 def run(folder: Path, plan: str, workers: int) -> dict[str, float]:
     """One of the plans, in this process."""
     from headstart.fleet import Columns, Logs, check, evaluate
 
     timestamp = "time" if plan == "timed" else None
-    before = peak()
+    before = peak_memory()
     start = time.perf_counter()
     if plan == "read":
-        fleet.read(folder, workers)
+        read_columns(folder, workers)
     else:
         columns = Columns("task", "reward", "x*", timestamp=timestamp)
         logs = Logs(str(folder / "*.parquet"), columns)
@@ -71,40 +57,24 @@ def run(folder: Path, plan: str, workers: int) -> dict[str, float]:
     return {
         "seconds": time.perf_counter() - start,
         "processor": time.process_time(),
-        "memory": peak(),
+        "memory": peak_memory(),
         "imports": before,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", type=float, default=2e6)
-    parser.add_argument("--tasks", type=int, default=80_000)
-    parser.add_argument("--dim", type=int, default=30)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--ids", choices=["number", "text"], default="text")
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser = arguments(__doc__, rows=2e6, tasks=80_000, ids="text")
     parser.add_argument("--skip", nargs="*", default=[], help=f"of: {', '.join(PLANS.values())}")
-    parser.add_argument("--only", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only:
         print(json.dumps(run(given.folder, given.only, given.workers)))
         return
-    folder = given.folder / f"timed-{given.rows:.0f}-{given.tasks}-{given.dim}-{given.ids}"
-    if not folder.exists():
-        print("writing logs …", flush=True)
-        fleet.make(folder, int(given.rows), given.tasks, given.dim, given.files, given.ids)
-        add_times(folder)
-    print(f"{given.rows:,.0f} rows × {given.dim} float32, {given.tasks:,} tasks, ids: {given.ids}")
+    folder = prepare_logs(given, "timed-", add_times)
     print(f"{'':<26}{'seconds':>9}{'processor':>11}{'GiB':>7}{'without imports':>17}")
     for label, plan in PLANS.items():
         if plan in given.skip:
             continue
-        words = [sys.executable, __file__, str(folder), "--only", plan]
-        words += ["--workers", str(given.workers)]
-        output = subprocess.check_output(words, text=True)
-        found = json.loads(output.splitlines()[-1])
+        found = run_apart(__file__, folder, plan, given.workers)
         print(
             f"{label:<26}{found['seconds']:>9.1f}{found['processor']:>11.1f}"
             f"{found['memory']:>7.2f}{found['memory'] - found['imports']:>17.2f}",

@@ -106,7 +106,7 @@ def test_notes_are_told_before_the_work(headstart, logs):
 
 
 def test_notes_on_what_was_learned_are_told(headstart, logs, monkeypatch):
-    from headstart.fleet.fit import Fitted
+    from headstart.fleet import Fitted
 
     plain = Fitted.summary
     monkeypatch.setattr(Fitted, "summary", lambda self: {**plain(self), "notes": ["one task only"]})

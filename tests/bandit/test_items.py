@@ -2,10 +2,12 @@
 
 import copy
 import pickle
+import random
 
 import numpy as np
 import pandas
 import pytest
+from tests import resealed
 
 import headstart as hs
 from headstart.features.items.repeats import Repeats, effective_count, own_share
@@ -69,6 +71,49 @@ def test_the_columns_are_those_of_the_formulas():
         assert row[names.index("id value")] == pytest.approx(
             value / (n + 5) / (0.3 * rewards.std()), abs=1e-12
         )
+
+
+def test_offers_are_counted_by_the_next_reward_and_undone_by_deleting():
+    def column(bandit, items=("x", "y", "z", "new")):
+        place = bandit.feature_names.index("id offered")
+        return known(bandit, "reader", list(items))[:, place]
+
+    bandit = hs.Bandit(IDS, seed=0)
+    assert (column(bandit) == 0).all()
+    ann, bob = bandit.task("ann"), bandit.task("bob")
+    choice = ann.choose(actions=["x", "y", "z"], exclude=["z"])
+    assert (column(bandit) == 0).all()  # decisions between two rewards rest on the same state
+    ann.learn(choice, 1.0)
+    bob.choose(actions=["x"])  # never rewarded
+    bandit.choose_many(["ann", "cy"], actions=[["x", "y"], ["z", 7]])
+    bandit.freeze()
+    bob.choose(actions=["new"])
+    bandit.unfreeze()
+    bob.observe(["x", "x", "y"], [1.0, 2.0, 3.0], weight=[1.0, 1.0, 0.0])
+    counts = np.array([5, 2, 1, 1, 0])  # of x, y, z, 7 and new
+    mean = counts[counts > 0].mean()
+    expected = np.log((counts + 1) / (mean + 1))
+    np.testing.assert_allclose(column(bandit, ["x", "y", "z", "7", "new"]), expected)
+    twin = pickle.loads(pickle.dumps(bandit))
+    twin.task("ann").choose(actions=["new"])  # waits for a reward that never comes
+    for name in ("ann", "bob", "cy"):
+        twin.delete(name)
+    assert (column(twin) == 0).all()
+    bandit.delete("bob")
+    counts = np.array([2, 2, 1, 1, 0])
+    np.testing.assert_allclose(
+        column(bandit, ["x", "y", "z", "7", "new"]), np.log((counts + 1) / (6 / 4 + 1))
+    )
+
+
+def test_choices_without_rewards_are_counted_some_day():
+    bandit = hs.Bandit(IDS, seed=0)
+    task = bandit.task("a")
+    for at in range(4095):
+        task.choose(actions=["x"] if at else ["x", "y"])
+    assert (known(bandit, "b", ["x", "y"])[:, 2] == 0).all()
+    task.choose(actions=["x"])
+    assert known(bandit, "b", ["x"])[0, 2] > 0
 
 
 def test_ids_are_the_same_as_text_and_as_numbers_and_their_order_does_not_matter():
@@ -140,12 +185,12 @@ def test_a_late_reward_counts_as_one_in_time():
         bandit.task("x").close()
         if bandit is late:
             bandit.learn(choices, [1.0] * 8)
-    np.testing.assert_allclose(known(early)[:, :2], known(late)[:, :2], atol=1e-9)
+    np.testing.assert_allclose(known(early)[:, :3], known(late)[:, :3], atol=1e-9)
     never = hs.Bandit(IDS, seed=0)
     run(never, tasks=5)
     learned = sorted({item for items in offers for item in items})
     for bandit in (early, late):  # vectors too, each by what the task knew when it was closed
-        assert (known(bandit)[learned, 2:] != known(never)[learned, 2:]).all()
+        assert (known(bandit)[learned, 3:] != known(never)[learned, 3:]).all()
 
 
 def test_vectors_learn_the_expected_least_squares():
@@ -218,6 +263,33 @@ def test_what_is_known_of_items_is_saved(tmp_path, how):
     assert play(bandit, 2) == play(twin, 2)
 
 
+def test_files_that_say_nonsense_of_items_are_refused(tmp_path):
+    bandit, rng = hs.Bandit(SHOP, seed=0), np.random.default_rng(0)
+    for task in range(3):
+        for _ in range(4):
+            rows = [{"id": item, "price": 1.0 + item} for item in offer(rng, 3)]
+            bandit.learn(bandit.task(task).choose(actions=rows), float(rng.normal()))
+        if task:
+            bandit.task(task).close()
+    bandit.task(0).choose(actions=[{"id": "waits", "price": 1.0}])
+    bandit.save(tmp_path / "source")
+
+    def use(path):
+        found = hs.load(path)
+        for name in [*found][:3]:
+            choice = found.task(name).choose(actions=[{"id": 1, "price": 1.0}])
+            found.learn(choice.token, 1.0)
+            found.task(name).close()
+        found.delete(next(iter(found)))
+        found.save(path.with_name("again"))
+        hs.load(path.with_name("again"))
+
+    cases = [case for case in resealed.bandit_cases(tmp_path / "source") if "item" in case[0]]
+    random.Random(0).shuffle(cases)
+    results = [resealed.attempt(case, tmp_path / "file", use) for case in cases[:40]]
+    assert results.count("refused") > 30
+
+
 def test_a_journal_replays_items(tmp_path):
     bandit = hs.Bandit(IDS, seed=0)
     bandit.save(tmp_path / "bandit")
@@ -228,8 +300,11 @@ def test_a_journal_replays_items(tmp_path):
             bandit.learn(choice, float(at))
     again = hs.load(tmp_path / "bandit")
     assert again.replay(tmp_path / "journal").learned == 10
-    items = ["x", "y", 3, "other"]
-    np.testing.assert_allclose(known(again, "c", items), known(bandit, "c", items))
+    items, names = ["x", "y", 3, "other"], list(bandit.feature_names)
+    told = [at for at, name in enumerate(names) if name != "id offered"]  # by rewards, not choices
+    np.testing.assert_allclose(
+        known(again, "c", items)[:, told], known(bandit, "c", items)[:, told]
+    )
 
 
 def test_rows_of_last_year_tell_of_items():

@@ -9,8 +9,7 @@ import pytest
 from scipy.special import expit
 
 import headstart as hs
-from headstart.fleet import Columns, Logs
-from headstart.fleet.click_fit import fit_click_logs
+from headstart.fleet import Columns, Logs, fit
 
 TRUTH = np.array([1.0, -1.0, -2.0])
 WORDS = ("--task", "user", "--reward", "click", "--features", "x*", "--reward-model", "binary")
@@ -46,7 +45,7 @@ def logs(frame, tmp_path):
 
 
 def test_the_prior_is_that_of_the_same_rows_in_memory(frame, logs):
-    fitted = fit_click_logs(Logs(logs, Columns("user", "click", "x*")))
+    fitted = fit(Logs(logs, Columns("user", "click", "x*")), reward="binary")
     rows = {name: column for name, column in frame.items() if name != "weight"}
     bandit = hs.Bandit(2, reward="binary", seed=0).fit(rows, task="user", reward="click")
     served = fitted.bandit(seed=0)
@@ -86,7 +85,25 @@ def test_what_does_not_fit_is_refused(headstart, logs, tmp_path, words, message)
     assert not (tmp_path / "prior").exists()
 
 
-def test_rows_that_take_more_memory_than_allowed_are_refused(logs, monkeypatch):
-    monkeypatch.setattr("headstart.fleet.click_fit.LEAST", 1)
-    with pytest.raises(hs.InputError, match="rows with binary rewards are kept in memory"):
-        fit_click_logs(Logs(logs, Columns("user", "click", "x*")), memory=1000)
+def test_files_order_memory_and_workers_do_not_matter(frame, logs, tmp_path, monkeypatch):
+    columns = Columns("user", "click", "x*", weight="weight")
+    want = fit(Logs(logs, columns), reward="binary", workers=1)
+    order = np.random.default_rng(1).permutation(2400)
+    other = tmp_path / "other"
+    other.mkdir()
+    for number, part in enumerate(np.array_split(order, 5)):
+        table = pa.table({name: column[part] for name, column in frame.items()})
+        pq.write_table(table, other / f"{number}.parquet", row_group_size=100)
+    monkeypatch.setattr("headstart.fleet.reading.logs.ROWS", 100)
+    monkeypatch.setitem(fit.__globals__, "LEAST", 1)
+    # So little memory that the rows are read in many ranges.
+    found = fit(Logs(other, columns), reward="binary", workers=2, memory=100_000)
+    np.testing.assert_allclose(found.prior.mean, want.prior.mean, rtol=1e-7)
+    np.testing.assert_allclose(found.prior.covariance, want.prior.covariance, rtol=1e-6)
+    assert (found.tasks, found.rows) == (60, 2400)
+
+
+@pytest.mark.parametrize("name", ["cluster", "checkpoint"])
+def test_what_sums_alone_can_do_is_refused(logs, name):
+    with pytest.raises(hs.InputError, match=f"{name} must be left out with reward='binary'"):
+        fit(Logs(logs, Columns("user", "click", "x*")), reward="binary", **{name: "ray"})

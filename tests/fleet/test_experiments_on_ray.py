@@ -21,7 +21,7 @@ from headstart.fleet.engines.cluster import connect
 from headstart.lab import Execution, Plan, probes, run
 from headstart.lab.interleaved import play_interleaved
 from headstart.lab.policies import policy
-from headstart.lab.studies import extensions, reproduction, runner
+from headstart.lab.studies import reproduction, runner
 from headstart.lab.studies.comparison import compare
 from headstart.lab.studies.reproduction import reproduce
 from headstart.lab.studies.runner import Runner
@@ -136,10 +136,8 @@ def test_what_plays_one_seed_at_a_time_finds_the_same(tmp_path, on_ray):
     scale = dataclasses.replace(runner.QUICK, tasks=4, rounds=10)
     there = Runner(tmp_path / "there", scale, execution=on_ray)
     here = Runner(tmp_path / "here", scale, execution=ALONE)
-    found, wanted = (
-        extensions.play_seeds(each, "at-once", play_interleaved, WORLD, (3, 1, 2), 2)
-        for each in (there, here)
-    )
+    jobs = [(WORLD, seed, 4, 10, 2) for seed in (3, 1, 2)]
+    found, wanted = (each.play_seeds("at-once", play_interleaved, jobs) for each in (there, here))
     np.testing.assert_array_equal(found, wanted)
 
 

@@ -3,10 +3,15 @@
 import html
 import itertools
 import json
+import pickle
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, evaluate, fit
@@ -29,6 +34,7 @@ SMALL = hs.Schema(
     crosses=[("hour", "price")],
 )
 WORDS = ("--task", "user", "--reward", "spent")
+FLOATS = st.floats(-1e9, 1e9)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +104,40 @@ def test_vectors_are_columns_of_lists(tmp_path, suffix):
     )
     want = hs.Bandit(VECTORS).task("new").encode(actions=fields_of(frame)).table
     np.testing.assert_array_equal(rows_of(logs), want)
+
+
+FIELDS = {
+    "number": (hs.number(), st.none() | st.floats(-1e9, 1e9) | st.just(float("nan"))),
+    "whole": (hs.number(missing=False), st.integers(-(2**40), 2**40)),
+    "flag": (hs.boolean(), st.none() | st.booleans()),
+    "bit": (hs.boolean(missing=False), st.sampled_from([0, 1])),
+    "listed": (hs.category("a", "", "é"), st.none() | st.sampled_from(["a", "", "é", "b"])),
+    "counted": (hs.category(1, -2), st.none() | st.integers(-3, 3)),
+    "hashed": (hs.category(buckets=5), st.none() | st.text(max_size=3)),
+    "numbered": (hs.category(buckets=5), st.none() | st.integers(-9, 9)),
+    "vector": (hs.vector(2, missing=True), st.none() | st.lists(FLOATS, min_size=2, max_size=2)),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(list(FIELDS)), min_size=1, unique=True))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_of_any_schema_are_those_that_a_bandit_encodes(tmp_path, data, names):
+    split = data.draw(st.integers(0, len(names) - 1))
+    parts = {"context": names[:split], "action": names[split:]}
+    schema = hs.Schema(
+        **{part: {name: FIELDS[name][0] for name in chosen} for part, chosen in parts.items()},
+        crosses="all",
+    )
+    count = data.draw(st.integers(1, 6))
+    rows = {
+        name: data.draw(st.lists(FIELDS[name][1], min_size=count, max_size=count)) for name in names
+    }
+    arrays = {name: pa.array(values) for name, values in rows.items()}
+    table = pa.table({"user": pa.array(range(count)), "spent": pa.array([0.0] * count), **arrays})
+    pq.write_table(table, tmp_path / "log.parquet")
+    logs = Logs(tmp_path / "log.parquet", Columns("user", "spent", schema=schema))
+    want = hs.Bandit(schema).task("new").encode(actions=rows).table
+    np.testing.assert_array_equal(rows_of(pickle.loads(pickle.dumps(logs))), want)
 
 
 def test_a_fit_gives_the_prior_of_the_same_rows_in_memory_in_any_order(frame, tmp_path):
@@ -281,3 +321,93 @@ def test_folders_give_fields(tmp_path):
     offer = {"day": [0, 0, 1, 1], "brand": ["tea", "tea", 7, 7]}
     want = hs.Bandit(schema).task("new").encode(actions=offer).table
     np.testing.assert_array_equal(rows_of(logs), want)
+
+
+ITEMS = hs.Schema(
+    context={"hour": hs.number(missing=False)},
+    action={"price": hs.number(missing=False)},
+    crosses=(),
+    identity=True,
+    id="item",
+)
+
+
+@pytest.fixture(scope="module")
+def visits():
+    """Rows of thirty users with forty items, some met again, in the order of time."""
+    rng = np.random.default_rng(1)
+    users, items = rng.integers(0, 30, 500), rng.integers(0, 40, 500)
+    worth = rng.normal(size=40)[items]
+    return pl.DataFrame(
+        {
+            "user": users,
+            "spent": worth + 0.3 * rng.normal(size=500),
+            "bought": (worth + rng.logistic(size=500) > 0).astype(float),
+            "time": np.arange(500),
+            "hour": rng.integers(0, 24, 500).astype(float),
+            "price": rng.gamma(3.0, 5.0, 500),
+            "item": [f"item {item}" for item in items],
+        }
+    )
+
+
+@pytest.mark.parametrize(("reward", "model"), [("spent", "number"), ("bought", "binary")])
+def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, reward, model):
+    used = visits.select("user", reward, "hour", "price", "item")
+    bandit = hs.Bandit(ITEMS, seed=0, reward=model).fit(used, task="user", reward=reward)
+    offer = [{"item": f"item {number}", "price": 10.0} for number in (0, 1, 2, 77)]
+    shuffled = visits.sample(fraction=1.0, shuffle=True, seed=1)
+    folders = (
+        write_files(visits, tmp_path / "same", "parquet", (0, 500)),
+        write_files(shuffled, tmp_path / "other", "csv", (0, 100, 500)),
+    )
+    for folder, time in zip(folders, (None, "time"), strict=True):
+        logs = Logs(folder, Columns("user", reward, timestamp=time, schema=ITEMS))
+        fitted = fit(logs, reward=model, keep_tasks=True, out=tmp_path / "prior")
+        assert any("order of files and rows" in note for note in fitted.notes) == (time is None)
+        served = hs.load(tmp_path / "prior")
+        np.testing.assert_allclose(served.prior.mean, bandit.prior.mean, rtol=0, atol=1e-9)
+        for name in ("new", 3):
+            found, want = (
+                each.task(name).predict(context={"hour": 9}, actions=offer)
+                for each in (served, bandit)
+            )
+            np.testing.assert_allclose(found.mean, want.mean, rtol=1e-9)
+            np.testing.assert_allclose(found.upper, want.upper, rtol=1e-8)
+
+
+def test_what_is_known_of_items_stays_where_tasks_are_not_kept(visits, tmp_path):
+    logs = Logs(
+        write_files(visits, tmp_path / "log", "parquet", (0, 500)),
+        Columns("user", "spent", timestamp="time", schema=ITEMS),
+    )
+    fitted = fit(logs, out=tmp_path / "prior")
+    offer = [{"item": f"item {number}", "price": 10.0} for number in range(40)]
+    bandit = hs.load(tmp_path / "prior")
+    assert len(bandit) == 0
+    found, want = (
+        each.task("new").predict(context={"hour": 9}, actions=offer).mean
+        for each in (bandit, fitted._replace(evidence=None).bandit(seed=0))
+    )
+    np.testing.assert_array_equal(found, want)
+    means = visits.group_by("item").agg(pl.col("spent").mean())
+    known = dict(zip(means["item"], means["spent"], strict=True))
+    liked = [known[f"item {number}"] for number in range(40)]
+    assert np.corrcoef(found, liked)[0, 1] > 0.9
+    # A task that comes and is deleted again leaves everything as it was.
+    choice = bandit.task("ann").choose(context={"hour": 9}, actions=offer)
+    bandit.learn(choice, 5.0)
+    bandit.task("ann").close()
+    bandit.delete("ann")
+    again = bandit.task("new").predict(context={"hour": 9}, actions=offer).mean
+    np.testing.assert_allclose(again, found, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_with_items_that_do_not_fit_into_memory_are_refused(visits, tmp_path, monkeypatch):
+    folder = write_files(visits, tmp_path / "log", "parquet", (0, 500))
+    logs = Logs(folder, Columns("user", "spent", schema=ITEMS))
+    monkeypatch.setitem(fit.__globals__, "LEAST", 1)
+    with pytest.raises(hs.InputError, match="rows are kept in memory where the schema has identi"):
+        fit(logs, memory=100_000)
+    with pytest.raises(hs.InputError, match="cluster must be left out with a schema with identity"):
+        fit(logs, cluster="ray")

@@ -192,7 +192,7 @@ def world(kind, seed, tasks=100, dim=4):
 
 
 @pytest.mark.parametrize(
-    ("kind", "least"), [("transfer", 3), ("offset", 2), ("pooling", 2), ("independence", 2)]
+    ("kind", "least"), [("transfer", 2), ("offset", 2), ("pooling", 2), ("independence", 1)]
 )
 def test_it_is_right_on_worlds_that_are_known(kind, least, tmp_path, logbook):
     """With 24 seeds it is right 24, 23, 21 and 19 times, and wrong once: transfer at the last.
@@ -201,9 +201,9 @@ def test_it_is_right_on_worlds_that_are_known(kind, least, tmp_path, logbook):
     """
     found = Counter()
     tasks = 200 if kind == "offset" else 100
-    for seed in range(3):
+    for seed in range(2):
         path = logbook.write(tmp_path / f"{seed}.parquet", world(kind, seed, tasks))
-        found[evaluate(Logs(path, COLUMNS), seed=seed, splits=3).verdict.kind] += 1
+        found[evaluate(Logs(path, COLUMNS), seed=seed, splits=2).verdict.kind] += 1
     assert found[kind] >= least, found
     assert set(found) <= {kind, "unknown"}, found
 
@@ -232,10 +232,10 @@ def test_sparse_clicks_are_not_called_alike(tmp_path, logbook):
 
 
 def test_schools_get_one_answer_whatever_the_seed(tmp_path, logbook):
-    """``benchmarks/verdicts.py`` makes the log, and does so with 24 seeds."""
+    """``benchmarks/verdicts.py`` makes the log, a larger one, and does so with 24 seeds."""
     script = Path(__file__).parents[2] / "benchmarks" / "verdicts.py"
     schools = runpy.run_path(str(script))["schools"]
-    path = logbook.write(tmp_path / "log.parquet", schools())
+    path = logbook.write(tmp_path / "log.parquet", schools(tasks=80, dim=12))
     kinds = [evaluate(Logs(path, COLUMNS), seed=seed, splits=2).verdict.kind for seed in range(2)]
     assert len(set(kinds)) == 1
     assert kinds[0] in ("transfer", "unknown")

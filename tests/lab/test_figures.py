@@ -12,8 +12,8 @@ from scipy.stats import t
 
 import headstart as hs
 from headstart.lab import figures
-from headstart.lab.figures.intervals import paired_ratios
-from headstart.lab.figures.styles import KNOWN_STYLES as KNOWN
+from headstart.lab.figures.elements.intervals import paired_ratios
+from headstart.lab.figures.elements.styles import KNOWN_STYLES as KNOWN
 from headstart.worlds.synthetic import Synthetic
 
 POLICIES = ("LinUCB", "P-LinUCB", "mine")

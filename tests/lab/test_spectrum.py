@@ -6,7 +6,7 @@ import pytest
 
 import headstart as hs
 from headstart.lab import figures
-from headstart.lab.figures.styles import KNOWN_STYLES as KNOWN
+from headstart.lab.figures.elements.styles import KNOWN_STYLES as KNOWN
 from headstart.worlds import Synthetic
 
 DIM = 8

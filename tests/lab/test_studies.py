@@ -4,6 +4,7 @@ Sizes are cut so that each study takes seconds: what is tested is that everythin
 says what was measured, not what the paper claims.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -17,11 +18,12 @@ import headstart as hs
 from headstart.algorithms import DEFAULT
 from headstart.lab import Execution, figures
 from headstart.lab.engine import simulate
-from headstart.lab.figures.intervals import paired_ratios
+from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.jobs import play_jobs
 from headstart.lab.policies import PAPER, parse, split_options
 from headstart.lab.report.sections import VERDICTS
 from headstart.lab.studies import (
+    calibration,
     claims,
     comparison,
     extensions,
@@ -42,12 +44,35 @@ ALONE = Execution(workers=1)
 SMALL = dataclasses.replace(runner.QUICK, rounds=ROUNDS)
 
 
+DRAW = figures.Figure.save
+
+
+def save_table(figure, folder):
+    """Save a figure's table alone: drawings take longer than the rest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.table.write_csv(folder / f"{figure.name}.csv")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def small_sizes():
-    """Fewer rounds in all of these tests."""
+    """Fewer rounds in all of these tests, and tables of figures without their drawings."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reproduction, "QUICK", SMALL)
+        patch.setattr(figures.Figure, "save", save_table)
         yield
+
+
+@pytest.fixture(scope="module")
+def drawings():
+    """``with drawings():`` figures are drawn too."""
+
+    @contextlib.contextmanager
+    def draw():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(figures.Figure, "save", DRAW)
+            yield
+
+    return draw
 
 
 @pytest.fixture
@@ -63,13 +88,12 @@ def no_simulation(monkeypatch):
     )
 
 
-def figures_in(folder):
+def figures_in(folder, drawn=False):
     """The figures' names; each has all its files, and none is empty."""
     files = sorted((folder / "figures").iterdir())
     names = {file.stem for file in files}
-    assert {file.name for file in files} == {
-        f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")
-    }
+    kinds = ("png", "svg", "csv") if drawn else ("csv",)
+    assert {file.name for file in files} == {f"{name}.{kind}" for name in names for kind in kinds}
     for file in files:
         head = file.read_bytes()[:5]
         assert head
@@ -99,16 +123,17 @@ def check_claims(made, page):
 
 
 @pytest.fixture(scope="module")
-def curves(tmp_path_factory):
+def curves(tmp_path_factory, drawings):
     folder = tmp_path_factory.mktemp("curves")
-    made = reproduce("synthetic", folder, quick=True, seeds=3, tasks=8, execution=ALONE)
+    with drawings():
+        made = reproduce("synthetic", folder, quick=True, seeds=3, tasks=8, execution=ALONE)
     return folder, made, (folder / "report.html").read_text()
 
 
 def test_the_synthetic_study_draws_the_papers_curves_twice(curves):
     folder, made, page = curves
     assert made.path == folder / "report.html"
-    assert figures_in(folder) == {
+    assert figures_in(folder, drawn=True) == {
         "scatter",
         "synthetic-rounds",
         "synthetic-tasks",
@@ -363,24 +388,32 @@ def unverified():
         yield
 
 
+@contextlib.contextmanager
+def few_worlds():
+    """Two worlds of the main table, two more of the calibration, and any files as MovieLens."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, wanted in (
+            (extensions, "WORLDS", ("mean off the plane", "no structure")),
+            (
+                calibration,
+                "MORE_WORLDS",
+                ("rewards with heavy tails", 'clicks, 5 % (reward="binary")'),
+            ),
+        ):
+            every = getattr(module, name)
+            patch.setattr(module, name, {each: every[each] for each in wanted})
+        patch.setattr(extensions, "MovieLens", functools.partial(MovieLens, verify=False))
+        yield
+
+
 @pytest.fixture(scope="module")
 def farther(tmp_path_factory):
-    """Everything beyond the paper, in two of its worlds."""
+    """Everything beyond the paper, in few worlds."""
     data = write_movielens(tmp_path_factory.mktemp("data") / "ml-1m", users=24, past=6)
     folder = tmp_path_factory.mktemp("beyond")
-    worlds = {name: extensions.WORLDS[name] for name in ("mean off the plane", "no structure")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extensions, "WORLDS", worlds)
-        patch.setattr(extensions, "MovieLens", functools.partial(MovieLens, verify=False))
-        made = reproduce(
-            "beyond",
-            folder,
-            quick=True,
-            seeds=2,
-            tasks=6,
-            data=data,
-            execution=ALONE,
-        )
+    sizes = {"quick": True, "seeds": 2, "tasks": 4}
+    with few_worlds():
+        made = reproduce("beyond", folder, **sizes, data=data, execution=ALONE)
     return made, folder
 
 
@@ -410,7 +443,7 @@ def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
     for words in (
         "What holds",
         "Calibration: nominal and actual",
-        "from task 4 to 6 on 2 seeds",
+        "from task 3 to 4 on 2 seeds",
         "contain 85% to 95% of expected rewards: rewards with heavy tails",
         "Low-rank candidates help, wide",
         "running at once",
@@ -418,17 +451,15 @@ def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
         "better features",
     ):
         assert words.lower() in page.lower()
-    regret = [np.load(path) for path in (folder / "beyond-at-once" / "parts").glob("*.npy")]
-    assert [each.shape for each in regret] == [(6,), (6,)]
+    files = (folder / "beyond-at-once" / "parts").glob("*.npz")
+    regret = [np.load(path)["result"] for path in files]
+    assert [each.shape for each in regret] == [(4,), (4,)]
     assert (np.array(regret) > 0).all()
 
 
 def test_beyond_the_paper_a_report_is_made_again_without_simulating(farther, no_simulation):
     made, folder = farther
-    worlds = {name: extensions.WORLDS[name] for name in ("mean off the plane", "no structure")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extensions, "WORLDS", worlds)
-        patch.setattr(extensions, "MovieLens", functools.partial(MovieLens, verify=False))
+    with few_worlds():
         again = rebuild(folder)
     assert again.totals.equals(made.totals)
 
@@ -566,14 +597,8 @@ def test_a_folder_that_no_study_has_filled_has_no_report(tmp_path, content):
 # --- Engines ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Drawings take longer than the rest."""
-    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
-
-
 def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
-    tmp_path, pretend_gpu, no_gpu, no_simulation, no_figures, monkeypatch
+    tmp_path, pretend_gpu, no_gpu, no_simulation, monkeypatch
 ):
     """What the GPU has played is found, and so is what it could not play."""
     sizes = {"quick": True, "seeds": 2, "tasks": 3}
@@ -592,9 +617,7 @@ def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
     assert list(again.claims) == list(made.claims)
 
 
-def test_a_study_made_before_there_were_engines_is_rebuilt(
-    tmp_path, no_simulation, no_figures, monkeypatch
-):
+def test_a_study_made_before_there_were_engines_is_rebuilt(tmp_path, no_simulation, monkeypatch):
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
         there.setattr("headstart.lab.jobs.simulate", simulate)
@@ -605,7 +628,7 @@ def test_a_study_made_before_there_were_engines_is_rebuilt(
     assert rebuild(tmp_path, execution=ALONE).totals.equals(made.totals)
 
 
-def test_the_command_that_does_the_same_names_the_engine(tmp_path, pretend_gpu, no_figures):
+def test_the_command_that_does_the_same_names_the_engine(tmp_path, pretend_gpu):
     """A GPU's tasks are others than the CPU's: without it, other numbers would come out."""
     sizes = {"quick": True, "seeds": 2, "tasks": 3}
     with pytest.warns(UserWarning, match="runs on the CPU"):
@@ -615,7 +638,7 @@ def test_the_command_that_does_the_same_names_the_engine(tmp_path, pretend_gpu, 
     assert "--engine gpu" in page
 
 
-def test_a_bad_engine_costs_no_earlier_results(tmp_path, no_figures):
+def test_a_bad_engine_costs_no_earlier_results(tmp_path):
     """A slip of the pen must not throw a study away."""
     sizes = {"quick": True, "seeds": 2, "tasks": 3}
     reproduce("synthetic", tmp_path, **sizes, execution=ALONE)
@@ -638,14 +661,15 @@ HERE = "synthetic:dim=5,rank=2,arms=4,mean=anywhere"
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(tmp_path_factory, drawings):
     folder = tmp_path_factory.mktemp("compared")
-    return folder, compare(world=HERE, policies=TEXTS, **SIZES, out=folder, execution=ALONE)
+    with drawings():
+        return folder, compare(world=HERE, policies=TEXTS, **SIZES, out=folder, execution=ALONE)
 
 
 def test_a_comparison_writes_figures_report_and_tables(compared):
     folder, made = compared
-    assert len(figures_in(folder)) == 4
+    assert len(figures_in(folder, drawn=True)) == 4
     page = made.path.read_text()
     assert "two directions" in page
     assert "Synthetic(dim=5, rank=2, arms=4, mean=&#x27;anywhere&#x27;)" in page
@@ -696,7 +720,7 @@ def test_a_comparison_of_a_gpu_is_rebuilt_where_there_is_none(
     assert again.path.read_bytes() == before
 
 
-def test_a_report_made_again_is_that_of_the_last_run(tmp_path, pretend_gpu, no_figures):
+def test_a_report_made_again_is_that_of_the_last_run(tmp_path, pretend_gpu):
     """Where a folder has a GPU's results and the CPU's, whichever came last."""
     for engine in ("gpu", "auto", "gpu"):
         made = compare(
@@ -835,9 +859,8 @@ def test_a_plan_that_is_not_there_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 51, 99])
-def test_any_number_of_rounds_will_do(tmp_path, rounds, monkeypatch):
+def test_any_number_of_rounds_will_do(tmp_path, rounds):
     """Totals are those of the last round, whatever the checkpoints."""
-    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
     made = compare(
         world=HERE,
         policies=["linucb"],
@@ -878,8 +901,7 @@ def test_two_policies_of_one_name_need_labels(tmp_path):
         )
 
 
-def test_logged_data_is_a_world_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("headstart.lab.figures.Figure.save", lambda *_: [])
+def test_logged_data_is_a_world_too(tmp_path):
     rng = np.random.default_rng(0)
     contexts = rng.standard_normal((400, 3)) / 3
     frame = pl.DataFrame(contexts, schema=["x1", "x2", "x3"]).with_columns(
@@ -936,3 +958,32 @@ def test_the_example_in_the_documentation_is_a_plan(tmp_path):
     assert sizes["tasks"] == 200
     assert place == Synthetic(rank=3)
     assert [policy.name for policy in chosen] == ["three directions"]
+
+
+# --- Results of one seed each -------------------------------------------------------------------
+
+
+def play_squares(seed, count):
+    """Something that a seed gives."""
+    return float(seed) * np.arange(count) ** 2
+
+
+def test_results_of_seeds_are_kept_and_damaged_ones_made_again(tmp_path):
+    """A disk that was full leaves half a file: it counts as missing, and is no traceback."""
+    study = Runner(tmp_path, SMALL, execution=ALONE)
+    jobs = [(seed, 3) for seed in (1, 2)]
+    first = study.play_seeds("squares", play_squares, jobs)
+    np.testing.assert_array_equal(first, [[0, 1, 4], [0, 2, 8]])
+    stored = dataclasses.replace(study, execution=Execution(workers=1, stored_only=True))
+    np.testing.assert_array_equal(stored.play_seeds("squares", play_squares, jobs), first)
+    with pytest.raises(hs.FileError, match="lacks 1 of 3"):
+        stored.play_seeds("squares", play_squares, [*jobs, (3, 3)])
+    path = next((tmp_path / "squares" / "parts").iterdir())
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(hs.FileError, match="lacks 1 of 2"):
+        stored.play_seeds("squares", play_squares, jobs)
+    np.testing.assert_array_equal(study.play_seeds("squares", play_squares, jobs), first)
+    (tmp_path / "file").write_text("")
+    elsewhere = dataclasses.replace(study, folder=tmp_path / "file")
+    with pytest.raises(hs.FileError, match="cannot be written"):
+        elsewhere.play_seeds("squares", play_squares, jobs)

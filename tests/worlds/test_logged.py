@@ -258,3 +258,26 @@ def test_repr_does_not_print_the_table(frame):
     shown = "Logged(table='12 rows', task='user', reward='gain', contexts='x*', arms=3)"
     assert repr(logged(frame, arms=3)) == shown
     assert logged(frame, arms=3).name == "logged"
+
+
+def test_contexts_are_encoded_by_a_schema():
+    rows = {
+        "user": ["a", "a", "b", "b"],
+        "gain": [0.0, 1.0, 0.5, 2.0],
+        "price": [1.0, None, 3.0, 4.0],
+        "brand": ["x", "y", None, "z"],
+    }
+    schema = hs.Schema(action={"price": hs.number(), "brand": hs.category("x", "y")})
+    world = Logged(pl.DataFrame(rows), "user", "gain", schema=schema, arms=2, intercept=True)
+    offer = {name: rows[name] for name in ("price", "brand")}
+    want = hs.Bandit(schema).task("new").encode(actions=offer).table
+    np.testing.assert_array_equal(world.population(0).contexts[:, :-1], want)
+    assert (world.population(0).contexts[:, -1] == 1).all()
+    for given, message in (
+        ({"contexts": "price", "schema": schema}, "contexts must not be given together with"),
+        ({"schema": 3}, "schema must be a headstart.Schema, or the path of its JSON"),
+        ({"schema": hs.Schema(action={"gain": hs.number()})}, "schema must not have the reward"),
+        ({}, "contexts must be names of columns"),
+    ):
+        with pytest.raises(hs.InputError, match=message):
+            Logged(pl.DataFrame(rows), "user", "gain", **given)

@@ -144,8 +144,7 @@ def register(label: str, **entry: Any) -> Callable[[Callable[P, Recipe]], Callab
                 bandit = bandit | {"intercept": intercept}
             return Bandit(dim, transfer, rule, seed=seed, **bandit)
 
-        shown = signature.replace(return_annotation="Bandit")
-        constructor.__signature__ = shown  # type: ignore[attr-defined]
+        vars(constructor)["__signature__"] = signature.replace(return_annotation="Bandit")
         return constructor
 
     return decorate

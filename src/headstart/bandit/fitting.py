@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +18,14 @@ from headstart.bandit.observation import (
 )
 from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
-from headstart.features.conversion import numeric_column
+from headstart.features.conversion import Features, numeric_column
 from headstart.features.reader import ContextReader
 from headstart.model.evidence import Evidence
 from headstart.model.logistic import posterior_evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
+from headstart.transfer.partitions import Partitions
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
 from headstart.transfer.standardize import Units
 from headstart.transfer.task_order import ordered_partitions
@@ -112,42 +113,69 @@ def fit_rows(
             )
         items = None if ledger.items is None else ledger.items.copied()
         rows = read_rows(reader, ledger.rewards, frame, task, reward, weight, features, items)
-        names, packed = sums_by_task(rows, ledger.decay)
-        partitions, ids = ordered_partitions(names, packed, reader.features.dim)
         intercept = reader.features.intercept
-        if ledger.rewards.needs_belief:
-            tasks_rows = rows_by_task(rows, ledger.decay)
-            fit = fit_clicks(transfer, tasks_rows, pool(partitions), intercept, standardize)
-        else:
-            fit = fit_standardized(
-                transfer,
-                partitions,
-                pool(partitions),
-                noise,
-                intercept=intercept,
-                standardize=standardize,
-            )
-        shift = scale = None
-        if fit.units is not None:
-            given = slice(reader.features.context_dim)
-            shift, scale = tuple(fit.units.shift[given]), tuple(fit.units.scale[given])
-            shift, scale = (tuple(map(float, part)) for part in (shift, scale))
-        fitted = reader.features._replace(names=rows.names, shift=shift, scale=scale)
+        fit, ids = fit_task_rows(
+            transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
+        )
+        fitted = fitted_features(reader.features._replace(names=rows.names), fit.units)
         twin = ledger.copied()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
         if items is not None:
-            items.features = fitted
-            prior = transfer.prior(fit.state)
-            for name in items.tasks:
-                belief = prior.belief(twin.entries.evidence(name))
-                twin.changes.commit(*items.steps_to_close(name, belief))
+            close_items(items, fitted, transfer.prior(fit.state), twin.entries.evidence)
             twin.items = items
         new_reader = ContextReader(fitted, encoder=reader.encoder)
         twin.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
             (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
         )
+
+
+def fit_task_rows(
+    transfer: Transfer,
+    noise: float | None,
+    model: RewardModel,
+    rows: TaskRows,
+    decay: float,
+    intercept: bool,
+    standardize: bool,
+) -> tuple[PooledFit, list[list[str]]]:
+    """Fit a transfer to rows, and the ids of the tasks of each partition."""
+    names, packed = sums_by_task(rows, decay)
+    partitions, ids = ordered_partitions(names, packed, rows.contexts.shape[1])
+    pooled = pool(partitions)
+    if model.needs_belief:
+        tasks = rows_by_task(rows, decay)
+
+        def expand(prior: Prior, units: Units | None) -> Partitions:
+            return ordered_partitions(names, expand_tasks(tasks, prior, units), pooled.dim)[0]
+
+        return fit_clicks(transfer, expand, pooled, intercept, standardize), ids
+    fit = fit_standardized(
+        transfer, partitions, pooled, noise, intercept=intercept, standardize=standardize
+    )
+    return fit, ids
+
+
+def fitted_features(features: Features, units: Units | None) -> Features:
+    """The features of a bandit after a fit, which may have standardized them."""
+    if units is None:
+        return features._replace(shift=None, scale=None)
+    given = features.context_dim
+    shift, scale = (
+        tuple(float(value) for value in part[:given]) for part in (units.shift, units.scale)
+    )
+    return features._replace(shift=shift, scale=scale)
+
+
+def close_items(
+    items: ItemLedger, features: Features, prior: Any, evidence: Callable[[str], Evidence]
+) -> None:
+    """Let the vectors of items learn from all tasks of a fit; only for a ledger of its own."""
+    items.features = features
+    for name in items.tasks:
+        for function, *arguments in items.steps_to_close(name, prior.belief(evidence(name))):
+            function(*arguments)
 
 
 class TaskRows(NamedTuple):
@@ -264,7 +292,7 @@ def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
 
 def fit_clicks(
     transfer: Transfer,
-    tasks: Sequence[OneTask],
+    expand: Callable[[Prior, Units | None], Partitions],
     pooled: Evidence,
     intercept: bool,
     standardize: bool,
@@ -273,22 +301,38 @@ def fit_clicks(
 
     Every pass expands the rewards of each task around its posterior under the prior of the pass
     before; the first prior is N(0, I) in standardized features. The order of rows does not matter.
+
+    Parameters
+    ----------
+    transfer
+        The transfer.
+    expand
+        The evidence of all tasks under a prior, of features in the units if any are given
+        (:func:`expand_tasks`).
+    pooled
+        The sums of all rows together.
+    intercept, standardize
+        As for :func:`~headstart.transfer.pooled_fit.fit_standardized`.
     """
-    names, dim = [task.name for task in tasks], pooled.dim
-    units = Units.of(pooled, constant=pooled.dim - 1 if intercept else None)
-    prior = Prior(np.zeros(dim), units.matrix.T)
-    if standardize:
-        tasks = [task._replace(contexts=units.contexts(task.contexts)) for task in tasks]
-        prior = Prior.isotropic(dim)
+    dim = pooled.dim
+    units = Units.of(pooled, constant=dim - 1 if intercept else None)
+    prior = Prior.isotropic(dim) if standardize else Prior(np.zeros(dim), units.matrix.T)
+    used = units if standardize else None
     for _ in range(CLICK_PASSES):
-        packed = [
-            posterior_evidence(prior, task.contexts, task.rewards, task.weights).pack()
-            for task in tasks
-        ]
-        partitions, _ = ordered_partitions(names, np.array(packed), dim)
+        partitions = expand(prior, used)
         state = transfer.refit_partitions(partitions, 1.0)
         prior = transfer.prior(state).as_gaussian()
-    return PooledFit(state, pool(partitions), units if standardize else None, partitions)
+    return PooledFit(state, pool(partitions), used, partitions)
+
+
+def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Units | None) -> Array:
+    """The packed evidence of tasks, the rewards of each expanded around its posterior."""
+    packed = []
+    for task in tasks:
+        contexts = task.contexts if units is None else units.contexts(task.contexts)
+        sums = posterior_evidence(prior, contexts, task.rewards, task.weights)
+        packed.append(sums.pack())
+    return np.array(packed)
 
 
 def task_name(id: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,15 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     rows = [pair.pending_row for _, pair in pairs if pair.pending_row is not None]
     folded = [pair for _, pair in pairs if pair.precision is not None]
     loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
+    offers = [task.offers.counts for task in items.tasks.values()]
+    offers.append(offers_of_no_task(items))
+    offered = list(dict.fromkeys(key for counts in offers for key in counts))
+    offered_number = {key: at for at, key in enumerate(offered)}
     header = {
         "item_ids": ids,
+        "item_offered": offered,
+        "item_offers": [len(counts) for counts in offers],
+        "item_waiting": [[name, *keys] for name, keys in items.waiting],
         "item_version": table.version,
         "item_tasks": list(items.tasks),
         "item_closed": [task.loading is not None for task in items.tasks.values()],
@@ -47,6 +54,10 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "moments": table.moments[places],
         "totals": np.array([totals_row(table.totals)]),
         "task_totals": np.array([totals_row(task.totals) for task in items.tasks.values()]),
+        "offer_items": np.array(
+            [offered_number[key] for counts in offers for key in counts], dtype=np.int64
+        ),
+        "offer_counts": np.array([each for counts in offers for each in counts.values()], np.int64),
         "pair_items": np.array([number[key] for key, _ in pairs], dtype=np.int64),
         "pair_numbers": np.array([pair[:PAIR_NUMBERS] for _, pair in pairs]),
         "pair_pending": np.array([pair.pending_row is not None for _, pair in pairs], dtype=bool),
@@ -66,6 +77,14 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     return header, packed
 
 
+def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
+    """How often items were on offer to tasks that were not kept, as those of a fit."""
+    rest = items.table.offers.copied()
+    for task in items.tasks.values():
+        rest.put(*rest.without(task.offers))
+    return rest.counts
+
+
 def array_shapes(dim: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays, without their first axes."""
     return {
@@ -75,6 +94,8 @@ def array_shapes(dim: int) -> dict[str, tuple[int, ...]]:
         "moments": (RANK,),
         "totals": (7,),
         "task_totals": (7,),
+        "offer_items": (),
+        "offer_counts": (),
         "pair_items": (),
         "pair_numbers": (PAIR_NUMBERS,),
         "pair_pending": (),
@@ -106,6 +127,8 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
     lengths |= {name: total for name in lengths if name.startswith("pair_")}
     lengths |= {"pending_rows": int(pending.sum())}
     lengths |= dict.fromkeys(("pair_precisions", "pair_moments"), int(folded.sum()))
+    offers = OfferLists.of(header, names)
+    lengths |= dict.fromkeys(("offer_items", "offer_counts"), sum(offers.lengths))
     is_closed = [checks.flag("item_closed", flag) for flag in closed]
     lengths |= {name: sum(is_closed) for name in lengths if name.startswith("loading_")}
     check_arrays(parts, lengths, items.features.dim)
@@ -131,11 +154,62 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
         if len(task.pairs) != count:
             raise InputError("item_pairs must name every item of a task once; got some twice")
         place += count
+    restore_offers(items, offers, parts)
+
+
+class OfferLists(NamedTuple):
+    """The parts of a header that tell of offers: ids, how many each task had, and who waits.
+
+    The last number of ``lengths`` is of the offers of no task.
+    """
+
+    ids: list[str]
+    lengths: list[int]
+    waiting: list[tuple[str, list[str]]]
+
+    @classmethod
+    def of(cls, header: dict[str, Any], names: list[str]) -> OfferLists:
+        """The lists of a header, checked."""
+        ids = validation.check_task_ids("item_offered", header["item_offered"])
+        lengths = validation.check_list("item_offers", header["item_offers"], len(names) + 1)
+        waiting, known = [], set(names)
+        if not isinstance(header["item_waiting"], list):
+            raise checks.refuse("item_waiting", "a list of offers", header["item_waiting"])
+        for each in header["item_waiting"]:
+            if not isinstance(each, list) or not each or each[0] not in known:
+                raise checks.refuse("item_waiting", "lists of a task and its items", each)
+            waiting.append((each[0], validation.check_task_ids("item_waiting", each[1:])))
+        return cls(ids, [validation.check_count("item_offers", each) for each in lengths], waiting)
+
+
+def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None:
+    """Restore how often items were on offer to each task, and to all of them."""
+    numbers, counts = parts["offer_items"].tolist(), parts["offer_counts"].tolist()
+    if numbers and not (min(numbers) >= 0 and max(numbers) < len(offers.ids) and min(counts) > 0):
+        raise InputError("items.offer_items must be numbers of items with offers; got others")
+    every: dict[str, int] = {}
+    place = 0
+    for task, length in zip([*items.tasks.values(), None], offers.lengths, strict=True):
+        stop = place + length
+        own = {
+            offers.ids[number]: count
+            for number, count in zip(numbers[place:stop], counts[place:stop], strict=True)
+        }
+        if len(own) != length:
+            raise InputError("item_offers must name every item of a task once; got some twice")
+        if task is not None:
+            task.offers.put(own, sum(own.values()))
+        for key, count in own.items():
+            every[key] = every.get(key, 0) + count
+        place = stop
+    items.table.offers.put(every, sum(every.values()))
+    items.waiting = offers.waiting
 
 
 def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
     """Refuse arrays of the wrong type or shape, or that are not finite."""
-    kinds: dict[str, type[np.generic]] = {"pair_items": np.int64}
+    kinds: dict[str, type[np.generic]] = {"pair_items": np.int64, "offer_items": np.int64}
+    kinds |= {"offer_counts": np.int64}
     kinds |= {"pair_pending": np.bool_, "pair_folded": np.bool_}
     for name, shape in array_shapes(dim).items():
         array, kind = parts[name], kinds.get(name, np.float64)

@@ -13,6 +13,7 @@ except ModuleNotFoundError:  # pragma: no cover - only without the extra
     sys.exit("The headstart command needs the lab extra: pip install 'headstart[lab]'")
 
 from headstart.cli import experiments, logs
+from headstart.cli.check import check
 from headstart.cli.screen import Interrupted
 from headstart.errors import HeadstartError, visible
 
@@ -33,7 +34,7 @@ for command in (
     logs.evaluate,
     experiments.worlds,
     experiments.policies,
-    logs.check,
+    check,
 ):
     app.command()(command)
 

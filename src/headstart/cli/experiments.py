@@ -88,6 +88,10 @@ def compare(
     world: Annotated[
         str, typer.Option(help="World and its options: synthetic:rank=3,noise=0.3.")
     ] = "synthetic",
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", help="JSON file of the schema, for the world logged."),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,6 +117,7 @@ def compare(
         outcome = run(
             plan,
             world=world,
+            schema=schema,
             policies=policy or DEFAULT_POLICIES,
             seeds=seeds,
             first_seed=first_seed,

@@ -1,11 +1,17 @@
-"""Options of the commands on logs."""
+"""Options of the commands on logs, and what they stand for."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from headstart.errors import InputError
+
+if TYPE_CHECKING:
+    from headstart.fleet import Columns
 
 __all__ = [
     "ChosenColumn",
@@ -16,6 +22,7 @@ __all__ = [
     "OnBadRows",
     "PropensityColumn",
     "RewardColumn",
+    "RewardModel",
     "RoundColumn",
     "RoundOfRepeats",
     "SchemaFile",
@@ -26,6 +33,8 @@ __all__ = [
     "TimeOfRepeats",
     "UnusedPropensity",
     "WeightColumn",
+    "columns_from",
+    "storage_options",
 ]
 
 UNUSED = "Accepted as by check and evaluate; not used by fit."
@@ -76,6 +85,9 @@ Storage = Annotated[
     list[str] | None,
     typer.Option("--storage", help="Option of the URL's file system (anon=true); repeatable."),
 ]
+RewardModel = Annotated[
+    str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
+]
 Intercept = Annotated[
     bool, typer.Option("--intercept/--no-intercept", help="Add a constant feature.")
 ]
@@ -86,3 +98,29 @@ Standardize = Annotated[
         help="Centre features and divide them by their standard deviations.",
     ),
 ]
+
+
+def columns_from(features: str | None, schema: Path | None, **named: Any) -> Columns:
+    """The columns of a log, with its features or with the schema of a file."""
+    from headstart.features.schema import Schema
+    from headstart.fleet import Columns
+
+    if (features is None) == (schema is None):
+        raise InputError("either --features or --schema must be given, and not both")
+    if schema is not None:
+        named["schema"] = Schema.from_file(schema)
+    return Columns(features=features, **named)
+
+
+def storage_options(given: list[str] | None) -> dict[str, Any]:
+    """Options of a file system from KEY=VALUE; values that are JSON are read as such."""
+    options: dict[str, Any] = {}
+    for entry in given or []:
+        name, sign, value = entry.partition("=")
+        if not sign or not name:
+            raise typer.BadParameter(f"KEY=VALUE; got {entry!r}", param_hint="--storage")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options

@@ -1,9 +1,8 @@
-"""Logs: check, fit, evaluate."""
+"""Logs: fit and evaluate."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from headstart.cli.log_options import (
     OnBadRows,
     PropensityColumn,
     RewardColumn,
+    RewardModel,
     RoundColumn,
     RoundOfRepeats,
     SchemaFile,
@@ -31,6 +31,8 @@ from headstart.cli.log_options import (
     TimeOfRepeats,
     UnusedPropensity,
     WeightColumn,
+    columns_from,
+    storage_options,
 )
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
@@ -45,9 +47,9 @@ from headstart.cli.screen import (
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
-    from headstart.fleet import Columns, Logs
+    from headstart.fleet import Logs
 
-__all__ = ["check", "evaluate", "fit"]
+__all__ = ["evaluate", "fit"]
 
 
 def fit(
@@ -70,9 +72,7 @@ def fit(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
-    reward_model: Annotated[
-        str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
-    ] = "number",
+    reward_model: RewardModel = "number",
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -98,7 +98,6 @@ def fit(
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
     from headstart.fleet import Logs
-    from headstart.fleet.click_fit import fit_click_logs
     from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
     from headstart.fleet.options import bytes_from, transfer_from
@@ -110,7 +109,7 @@ def fit(
     from headstart.fleet.target import Target
 
     how, room = transfer_from(transfer), bytes_from(memory)
-    is_binary = check_reward_model(reward_model, noise, cluster)
+    check_reward_model(reward_model, noise)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
     columns = columns_from(
@@ -128,6 +127,8 @@ def fit(
     rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
     Target(out, rows)
     place = out + ".partial" if checkpoint is None else checkpoint
+    knows_items = columns.schema is not None and columns.schema.identity
+    is_resumable = reward_model == "number" and not knows_items
     if not resume:
         with lock_folder(place, options):
             remove_checkpoint(place, options)
@@ -149,14 +150,11 @@ def fit(
             "out": out,
             "keep_tasks": keep_tasks,
             "memory": room,
+            "reward": reward_model,
+            "checkpoint": place if is_resumable else checkpoint,
             "progress": None if as_json else lambda what, done, all: stages[what](done, all),
         }
-        if is_binary:
-            found = fit_click_logs(rows, how, **shared)
-        else:
-            found = run(
-                rows, how, noise=noise, cluster=cluster, workers=workers, checkpoint=place, **shared
-            )
+        found = run(rows, how, noise=noise, cluster=cluster, workers=workers, **shared)
     summary = {**found.summary(), "out": out}
     if before:
         summary["rows_per_second"] = round((found.rows - before) / max(found.seconds, 1e-9))
@@ -193,6 +191,7 @@ def evaluate(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
+    reward_model: RewardModel = "number",
     future: Annotated[
         float, typer.Option(help="Share of tasks to predict: the latest, or random ones.")
     ] = 0.3,
@@ -224,6 +223,7 @@ def evaluate(
 
     check_local(out)
     check_place(out)
+    check_reward_model(reward_model, None)
     columns = columns_from(
         features,
         schema,
@@ -243,6 +243,7 @@ def evaluate(
         found = run(
             rows,
             transfer=transfer_from(transfer),
+            reward=reward_model,
             future=future,
             first=first,
             splits=splits,
@@ -273,63 +274,6 @@ def evaluate(
     print_text(f"The report is in {path}, figures beside it.", bold=True)
 
 
-def check(
-    logs: LogPaths,
-    task: TaskColumn,
-    reward: RewardColumn,
-    features: FeatureColumns = None,
-    schema: SchemaFile = None,
-    weight: WeightColumn = None,
-    timestamp: TimeColumn = None,
-    round: RoundColumn = None,
-    chosen: ChosenColumn = None,
-    propensity: PropensityColumn = None,
-    format: LogFormat = None,
-    on_bad_rows: OnBadRows = "error",
-    storage: Storage = None,
-    cluster: Cluster = None,
-    workers: Workers = None,
-    as_json: Json = False,
-) -> None:
-    """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used."""
-    from headstart.fleet import Logs
-    from headstart.fleet import check as run
-
-    columns = columns_from(
-        features,
-        schema,
-        task=task,
-        reward=reward,
-        weight=weight,
-        timestamp=timestamp,
-        round=round,
-        chosen=chosen,
-        propensity=propensity,
-    )
-    opened = Logs(
-        logs, columns, on_bad_rows=on_bad_rows, format=format, storage=storage_options(storage)
-    )
-    with progress_bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
-        profile = run(opened, cluster=cluster, workers=workers, progress=progress)
-    if as_json:
-        print_json(profile.summary())
-    else:
-        print(profile)
-    raise typer.Exit(0 if profile.usable else 2)
-
-
-def columns_from(features: str | None, schema: Path | None, **named: Any) -> Columns:
-    """The columns of a log, with its features or with the schema of a file."""
-    from headstart.features.schema import Schema
-    from headstart.fleet import Columns
-
-    if (features is None) == (schema is None):
-        raise InputError("either --features or --schema must be given, and not both")
-    if schema is not None:
-        named["schema"] = Schema.from_file(schema)
-    return Columns(features=features, **named)
-
-
 def print_notes(logs: Logs) -> None:
     """Print notes on the files to standard error."""
     for note in logs.notes:
@@ -341,17 +285,13 @@ def progress_unit(logs: Logs) -> str:
     return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
-def check_reward_model(reward_model: str, noise: float | None, cluster: str | None) -> bool:
-    """Whether rewards are binary; refused together with what is not for them."""
+def check_reward_model(reward_model: str, noise: float | None) -> None:
+    """Refuse an unknown reward model, and a noise that it does not have."""
     from headstart.bandit.rewards import REWARD_MODELS
 
     checks.one_of("reward-model", reward_model, REWARD_MODELS)
-    if reward_model == "number":
-        return False
-    for name, value in (("noise", noise), ("cluster", cluster)):
-        if value is not None:
-            raise checks.refuse(f"--{name}", f"left out with --reward-model {reward_model}", value)
-    return True
+    if noise is not None and reward_model != "number":
+        raise checks.refuse("--noise", f"left out with --reward-model {reward_model}", noise)
 
 
 def check_local(out: Path) -> None:
@@ -380,17 +320,3 @@ def reporting_interrupt(place: str, storage: dict[str, Any]) -> Iterator[None]:
     except BaseException:
         remove_unused(place, storage)
         raise
-
-
-def storage_options(given: list[str] | None) -> dict[str, Any]:
-    """Options of a file system from KEY=VALUE; values that are JSON are read as such."""
-    options: dict[str, Any] = {}
-    for entry in given or []:
-        name, sign, value = entry.partition("=")
-        if not sign or not name:
-            raise typer.BadParameter(f"KEY=VALUE; got {entry!r}", param_hint="--storage")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
-    return options

@@ -7,7 +7,8 @@ from headstart.fleet.check.profile import Profile
 from headstart.fleet.check.scan import check
 from headstart.fleet.evaluation.evaluate import evaluate
 from headstart.fleet.evaluation.result import Evaluation
-from headstart.fleet.fit import Fitted, fit
+from headstart.fleet.fit import fit
+from headstart.fleet.fitted import Fitted
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import BadRows, Rows

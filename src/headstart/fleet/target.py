@@ -9,9 +9,8 @@ from pathlib import Path
 
 from headstart.bandit import Bandit
 from headstart.errors import FileError
-from headstart.fleet.reading.files import is_url
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.folder import Folder
+from headstart.fleet.reading.stores import Folder, is_url
 from headstart.storage import atomic, tensor_file
 from headstart.storage.atomic import PathLike, checked_path
 

@@ -40,7 +40,7 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION, with_information_form
 from headstart.model.prior import ONE_NOISE, Prior, covariance_of
-from headstart.records import Array
+from headstart.records import Array, draft_class
 
 __all__ = ["Belief"]
 
@@ -199,9 +199,9 @@ class Belief(BaseBelief):
         """The update without batch axes, where plain floats are faster than arrays of one."""
         mean, root = self.mean, self.root
         compiled = loops()
-        if compiled is not None and x.dtype == mean.dtype == root.dtype == np.float64:
+        if compiled is not None and x.dtype is mean.dtype is root.dtype is DOUBLE:
             x, root = np.ascontiguousarray(x), np.ascontiguousarray(root)
-            new_mean, new_root = np.empty_like(mean), np.empty_like(root)
+            new_mean, new_root = np.empty(mean.shape), np.empty(root.shape)
             s, away = compiled.learn(mean, root, x, r, new_mean, new_root)
             mean, root = new_mean, new_root
         else:
@@ -221,7 +221,13 @@ class Belief(BaseBelief):
         if prior.noise_freedom == 0.0 and square > 0.0:
             noise = math.sqrt(square / rounds)
         scale = self.scale if s < MAX_INFORMATION else 0.0
-        return type(self)(mean, root, information, rounds, noise, prior, square, scale)
+        kind = type(self)
+        make = DRAFT if kind is Belief else kind
+        belief: Any = make(mean, root, information, rounds, noise, prior, square, scale)
+        if make is DRAFT:
+            belief.__class__ = Belief
+        after: Self = belief
+        return after
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
@@ -264,13 +270,17 @@ class Belief(BaseBelief):
     def loop_form(self) -> tuple[Array, Array] | None:
         """θ̂ and F, where they are in double precision and contiguous."""
         mean, root = self.mean, self.root
-        if not mean.dtype == root.dtype == np.float64:
+        if not mean.dtype is root.dtype is DOUBLE:
             return None
         return (mean, root) if mean.flags.c_contiguous and root.flags.c_contiguous else None
 
     def gaussian_parts(self) -> tuple[Array, Array, Array]:
         """One Gaussian."""
         return np.ones((*self.batch, 1)), self.mean[..., None, :], self.root[..., None, :, :]
+
+
+DOUBLE = np.dtype(np.float64)
+DRAFT = draft_class(Belief)
 
 
 def einsum_vecdot(left: Array, right: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.features.schema.encoder import Encoder
+from headstart.features.schema.schema import Schema
+from headstart.records import Array
 from headstart.settings import Settings
 from headstart.worlds import tables
 from headstart.worlds.base import Episode, Population, World
@@ -42,7 +46,8 @@ class Logged(World):
         The names of these columns.
     contexts
         The names of the feature columns, or a pattern such as ``"x*"``, or several of both. They
-        are used as they are: scale them so that ‖x‖ ≤ 1 where a policy counts on it.
+        are used as they are: scale them so that ‖x‖ ≤ 1 where a policy counts on it. Not with a
+        ``schema``.
     round
         The name of the column that says which round of its task a row belongs to, if there is one.
     arms
@@ -54,6 +59,9 @@ class Logged(World):
         R, if it is known.
     min_rounds
         With a ``round`` column, tasks with fewer rounds are left out, and counted in ``dropped``.
+    schema
+        A :class:`~headstart.Schema`, or the path of its JSON, in place of ``contexts``: every field
+        is a column of its name. It must not have ``identity``.
 
     Examples
     --------
@@ -70,20 +78,24 @@ class Logged(World):
     table: Any
     task: str
     reward: str
-    contexts: str | Sequence[str]
+    contexts: str | Sequence[str] | None = None
     round: str | None = None
     arms: int = 10
     intercept: bool = False
     noise: float | None = None
     min_rounds: int = 1
+    schema: Schema | str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         names = tables.column_names(self.table)
+        if self.schema is not None:
+            object.__setattr__(self, "schema", check_schema(self.schema, self.contexts))
         for argument in ("task", "reward", "round"):
             if argument != "round" or self.round is not None:
                 tables.find_column(argument, getattr(self, argument), names)
         if self.reward in self.features(names):
-            raise InputError(f"contexts must not have the reward among them; got {self.reward!r}")
+            what = "contexts" if self.schema is None else "schema"
+            raise InputError(f"{what} must not have the reward among them; got {self.reward!r}")
         checks.integer("arms", self.arms, 1)
         checks.integer("min_rounds", self.min_rounds, 1)
         if not isinstance(self.intercept, bool):
@@ -99,12 +111,44 @@ class Logged(World):
 
     def features(self, names: Sequence[str]) -> list[str]:
         """The names of the feature columns."""
+        if isinstance(self.schema, Schema):
+            fields = self.schema.context | self.schema.action
+            return [tables.find_column("schema", name, names) for name in fields]
         reserved = [name for name in (self.task, self.reward, self.round) if name is not None]
         return tables.find_columns("contexts", self.contexts, names, reserved)
+
+    def contexts_of(self, frame: Any, names: Sequence[str]) -> Array:
+        """The contexts of all rows of the table."""
+        contexts: Array
+        if isinstance(self.schema, Schema):
+            fields = {name: frame[name].to_list() for name in names}
+            contexts = Encoder(self.schema).encode(None, fields, distinct=False).table
+        else:
+            columns = [tables.numeric_column("contexts", frame, name) for name in names]
+            contexts = np.column_stack(columns)
+        if self.intercept:
+            contexts = np.column_stack([contexts, np.ones(len(frame))])
+        return contexts
 
     def population(self, seed: int) -> LoggedPopulation:
         """The population of a seed."""
         return LoggedPopulation(self, checks.integer("seed", seed))
+
+
+def check_schema(schema: object, contexts: object) -> Schema:
+    """The schema of a world, read from its file if a path is given."""
+    if contexts is not None:
+        raise InputError("contexts must not be given together with a schema, which has them")
+    if isinstance(schema, (str, os.PathLike)):
+        schema = Schema.from_file(schema)
+    if not isinstance(schema, Schema):
+        raise checks.refuse("schema", "a headstart.Schema, or the path of its JSON", schema)
+    if schema.identity:
+        raise InputError(
+            "schema must not have identity=True in a logged world, whose policies learn from the "
+            "same rows of numbers: set it to false, or make the id a category"
+        )
+    return schema
 
 
 class LoggedPopulation(Population):
@@ -135,10 +179,7 @@ class LoggedPopulation(Population):
             of_round = tables.factorize("round", frame, world.round)[1]
         order = np.lexsort((of_round, of_task))
         of_task, of_round = of_task[order], of_round[order]
-        columns = [tables.numeric_column("contexts", frame, name) for name in features]
-        if world.intercept:
-            columns.append(np.ones(len(frame)))
-        self.contexts = np.column_stack(columns)[order]
+        self.contexts = world.contexts_of(frame, features)[order]
         self.rewards = tables.numeric_column("reward", frame, world.reward)[order]
         self.dim = self.contexts.shape[1]
         # Where tasks and rounds begin among the rows, and tasks among the rounds.
@@ -157,15 +198,15 @@ class LoggedPopulation(Population):
         if world.round is not None:
             what, limit = f"min_rounds={world.min_rounds} rounds", world.min_rounds
             sizes = np.diff(self.first_round)
-        kept = np.flatnonzero(sizes >= limit)
-        if not len(kept):
+        long_enough = np.flatnonzero(sizes >= limit)
+        if not len(long_enough):
             raise InputError(
                 f"table must have tasks with {what} or more; the largest of {len(ids)} has "
                 f"{int(sizes.max())}"
             )
-        self.tasks = len(kept)
-        self.dropped = len(ids) - len(kept)
-        self.order = np.random.default_rng([self.seed, 0]).permutation(kept)
+        self.tasks = len(long_enough)
+        self.dropped = len(ids) - len(long_enough)
+        self.order = np.random.default_rng([self.seed, 0]).permutation(long_enough)
         self.ids = ids[self.order]
         self.lengths = None if world.round is None else sizes[self.order]
 

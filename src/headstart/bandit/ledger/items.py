@@ -2,12 +2,14 @@
 
 A reward counts for the item at once. The item's vector learns when the task is closed, from all
 rewards since it was closed last; a late reward of a closed task is folded by the loading that the
-task was closed with. What a task has contributed is kept, so that it can be deleted.
+task was closed with. Offers count from the next reward on, of whichever task, so that the decisions
+in between rest on the same state. What a task has contributed is kept, so that it can be deleted.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,8 +18,9 @@ import numpy as np
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
+from headstart.features.items.offers import Offers
 from headstart.features.items.repeats import Repeats, effective_count, own_share
-from headstart.features.items.table import VALUE_UNIT, ItemTable, ItemUpdate, Totals
+from headstart.features.items.table import COLUMN_NAMES, VALUE_UNIT, ItemTable, ItemUpdate, Totals
 from headstart.features.items.vectors import RANK, Loading
 from headstart.features.schema.encoder import Encoder
 from headstart.features.schema.rows import item_key
@@ -26,6 +29,8 @@ from headstart.model.base import BaseBelief
 from headstart.records import Array
 
 __all__ = ["ItemLedger", "Pair", "TaskItems", "new_items"]
+
+MAX_WAITING = 4096  # offers that wait for a reward
 
 
 class Pair(NamedTuple):
@@ -58,17 +63,18 @@ class Pair(NamedTuple):
 class TaskItems:
     """The items of one task."""
 
-    __slots__ = ("loading", "pairs", "totals")
+    __slots__ = ("loading", "offers", "pairs", "totals")
 
     def __init__(self) -> None:
         self.pairs: dict[str, Pair] = {}
         self.totals = Totals()
+        self.offers = Offers()
         self.loading: Loading | None = None  # of the last time it was closed, if it is closed
 
     def copied(self) -> TaskItems:
         """The same, to be changed on its own."""
         twin = copy.copy(self)
-        twin.pairs = self.pairs.copy()
+        twin.pairs, twin.offers = self.pairs.copy(), self.offers.copied()
         return twin
 
     def set_state(self, totals: Totals, loading: Loading | None) -> None:
@@ -93,9 +99,10 @@ class ItemLedger:
         self.rewards = rewards
         self.table = ItemTable()
         self.tasks: dict[str, TaskItems] = {}
+        self.waiting: list[tuple[str, list[str]]] = []  # offers that do not count yet
         self.features = features
         self.action_columns = action_columns
-        self.first_column = features.context_dim - 2 - RANK
+        self.first_column = features.context_dim - len(COLUMN_NAMES)
         self.scaling: tuple[Any, Any, Any] = (None, None, None)  # of features, as arrays
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
@@ -104,6 +111,7 @@ class ItemLedger:
         twin = copy.copy(self)
         twin.table = self.table.copied()
         twin.tasks = {name: task.copied() for name, task in self.tasks.items()}
+        twin.waiting = self.waiting.copy()
         return twin
 
     def write(self, name: str, labels: Sequence[Any], table: Array) -> None:
@@ -122,6 +130,29 @@ class ItemLedger:
                     columns[place, 2:] *= 1.0 - share
                     table[place, self.action_columns] *= 1.0 - share
         table[:, self.first_column :] = columns
+
+    def add_offer(self, name: str, labels: Sequence[Any], allowed: Any = None) -> list[Step]:
+        """Note that items were on offer to a task; how to count those that have waited too long."""
+        offered = labels if allowed is None else itertools.compress(labels, allowed)
+        keys = [label if type(label) is str else item_key(label) for label in offered]
+        self.tasks.setdefault(name, TaskItems())
+        self.waiting.append((name, keys))
+        return self.steps_to_count() if len(self.waiting) >= MAX_WAITING else []
+
+    def steps_to_count(self) -> list[Step]:
+        """How to count the offers that have waited."""
+        if not self.waiting:
+            return []
+        offers = self.table.offers
+        every = [key for _, keys in self.waiting for key in keys]
+        by_task: dict[str, list[str]] = {}
+        for name, keys in self.waiting:
+            by_task.setdefault(name, []).extend(keys)
+        steps: list[Step] = [(offers.put, *offers.after(every))]
+        for name, keys in by_task.items():
+            own = self.tasks[name].offers
+            steps.append((own.put, *own.after(keys)))
+        return [*steps, (setattr, self, "waiting", [])]
 
     def own_value(self, task: TaskItems, pair: Pair) -> float:
         """The mean reward of an item in a task above that of the task, in units of q."""
@@ -175,6 +206,7 @@ class ItemLedger:
                 pending_row=before + gain * encoded,
             )
         return [
+            *self.steps_to_count(),
             (self.tasks.setdefault, name, task),
             (task.pairs.__setitem__, key, changed),
             (task.set_state, own, task.loading),
@@ -237,10 +269,13 @@ class ItemLedger:
                 )
             steps.append((table.put, key, update))
         totals = table.totals.subtract(task.totals)
-        if len(self.tasks) == 1:
+        if not totals.rewards:
             totals = Totals()  # without the rounding of differences
+        waiting = [each for each in self.waiting if each[0] != name]
         return [
             *steps,
+            (table.offers.put, *table.offers.without(task.offers)),
+            (setattr, self, "waiting", waiting),
             (table.set_totals, totals, table.version + 1),
             (self.tasks.pop, name, None),
         ]
@@ -262,6 +297,7 @@ class ItemLedger:
             self.write(name, [label], row[None])
             if not weights[at] > 0:
                 continue
+            self.add_offer(name, [label])
             reward = float(rewards[at])
             padded = np.append(row, 1.0) if self.features.intercept else row
             for function, *arguments in self.steps_to_learn(

@@ -5,9 +5,10 @@ rewards::
 
     known  K = n / (n + 5)        value  q = (S − n r̄) / (n + 5) / (0.3 sd)
 
-and the vector E. A new item has q = K = 0. Where the task has rewards of the item itself, with mean
-m and share s (:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀)/(0.3 sd),
-m₀ being the task's mean reward, and the columns of the action's fields and of E are multiplied by
+how often it has been on offer (:mod:`~headstart.features.items.offers`), and the vector E. A new
+item has q = K = 0. Where the task has rewards of the item itself, with mean m and share s
+(:mod:`~headstart.features.items.repeats`), q becomes (1 − s) q + s (m − m₀)/(0.3 sd), m₀ being the
+task's mean reward, and the columns of the action's fields, of offers and of E are multiplied by
 1 − s.
 """
 
@@ -21,13 +22,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headstart.features.items.offers import Offers
 from headstart.features.items.repeats import Repeats
 from headstart.features.items.vectors import RANK, initial_vectors
 from headstart.records import Array
 
 __all__ = ["COLUMN_NAMES", "ItemTable", "ItemUpdate", "Totals"]
 
-COLUMN_NAMES = ("id value", "id known", *(f"id vector {at + 1}" for at in range(RANK)))
+COLUMN_NAMES = (
+    "id value",
+    "id known",
+    "id offered",
+    *(f"id vector {at + 1}" for at in range(RANK)),
+)
+VECTOR = len(COLUMN_NAMES) - RANK  # the first column of the vector
 PRIOR_COUNT = 5.0  # rewards of an average item that every item begins with
 VALUE_UNIT = 0.3  # of q, in standard deviations of rewards
 MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
@@ -89,6 +97,7 @@ class ItemTable:
     def __init__(self) -> None:
         self.version = 0  # how often it was changed
         self.totals = Totals()
+        self.offers = Offers()
         self.places: dict[str, int] = {}
         self.size = 0  # places that are or were taken
         self.free: list[int] = []  # those of items without any reward left
@@ -102,6 +111,7 @@ class ItemTable:
         """A table of its own with the same content."""
         twin = copy.copy(self)
         twin.places, twin.free = self.places.copy(), self.free.copy()
+        twin.offers = self.offers.copied()
         for name in ("counts", "sums", "precisions", "moments", "vectors"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
@@ -163,25 +173,26 @@ class ItemTable:
             setattr(self, name, larger)
 
     def columns(self, keys: Sequence[str]) -> Array:
-        """q, K and E of items, shape ``(len(keys), 2 + rank)``."""
+        """The columns of items, shape ``(len(keys), len(COLUMN_NAMES))``."""
         find = self.places.get
         found = [find(key, -1) for key in keys]
-        out = np.zeros((len(keys), 2 + RANK))
+        out = np.zeros((len(keys), len(COLUMN_NAMES)))
         if -1 not in found:
             self.write_known(found, out)
-            return out
-        places: npt.NDArray[np.intp] = np.array(found)
-        new = np.flatnonzero(places < 0)
-        out[new, 2:] = initial_vectors([keys[at] for at in new.tolist()])
-        old = np.flatnonzero(places >= 0)
-        if len(old):
-            known = np.empty((len(old), 2 + RANK))
-            self.write_known(places[old], known)
-            out[old] = known
+        else:
+            places: npt.NDArray[np.intp] = np.array(found)
+            new = np.flatnonzero(places < 0)
+            out[new, VECTOR:] = initial_vectors([keys[at] for at in new.tolist()])
+            old = np.flatnonzero(places >= 0)
+            if len(old):
+                known = np.empty((len(old), len(COLUMN_NAMES)))
+                self.write_known(places[old], known)
+                out[old] = known
+        self.offers.write(keys, out[:, 2])
         return out
 
     def write_known(self, places: Sequence[int] | npt.NDArray[np.intp], out: Array) -> None:
-        """Write the columns of items that are in the table."""
+        """Write q, K and E of items that are in the table."""
         counts, sums = self.counts.take(places), self.sums.take(places)
         divisor = counts + PRIOR_COUNT
         deviation = self.totals.deviation
@@ -190,4 +201,4 @@ class ItemTable:
         else:
             out[:, 0] = 0.0
         out[:, 1] = counts / divisor
-        out[:, 2:] = self.vectors.take(places, 0)
+        out[:, VECTOR:] = self.vectors.take(places, 0)

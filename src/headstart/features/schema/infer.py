@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +23,7 @@ MAX_BUCKETS = 64
 MAX_WHOLE = 6  # different whole numbers that are taken for a category with a note
 MAX_CROSSED = 256  # columns of all crosses together
 IDENTITY = "identity=True"
+NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
 MIN_IDENTITY = 2  # rows of an item, on average, that make its identity worth knowing
 
 
@@ -77,7 +81,7 @@ def propose(
     ignore: Iterable[str],
 ) -> Schema:
     """The schema for the rows of a frame (:meth:`Schema.infer`)."""
-    columns = read_columns(frame)
+    columns = read_columns(frame, task, reward)
     named: dict[str, list[str]] = {}
     for argument, names in (("context", context), ("ignore", ignore)):
         if isinstance(names, str) or not isinstance(names, Iterable):
@@ -108,8 +112,15 @@ def propose(
     return schema
 
 
-def read_columns(frame: Any) -> dict[str, list[Any]]:
-    """The columns of a table, as lists."""
+def read_columns(
+    frame: Any, task: str | None = None, reward: str | None = None
+) -> dict[str, list[Any]]:
+    """The columns of a table, as lists; of a log, those of a sample of rows."""
+    if isinstance(frame, (str, os.PathLike)):
+        # Logs are read by a part of the library that builds on this one.
+        reading = importlib.import_module("headstart.fleet.reading.sample")
+        columns: dict[str, list[Any]] = reading.sample_log(frame, task=task, reward=reward)
+        return columns
     if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
         return {str(name): frame[name].to_list() for name in frame.columns}
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
@@ -119,7 +130,10 @@ def read_columns(frame: Any) -> dict[str, list[Any]]:
     if isinstance(frame, Sequence) and frame and all(isinstance(row, Mapping) for row in frame):
         names = dict.fromkeys(str(name) for row in frame for name in row)
         return {name: [row.get(name) for row in frame] for name in names}
-    want = "a pandas or Polars frame, a list of dicts, an array with names, or a dict of columns"
+    want = (
+        "a pandas or Polars frame, a list of dicts, an array with names, a dict of columns, or the "
+        "path of a log"
+    )
     raise checks.refuse("frame", want, frame)
 
 
@@ -135,8 +149,10 @@ def review_columns(
     for name, values in columns.items():
         role = roles.get(name, "context" if name in context else "action")
         if role in ("task", "reward", "ignored"):
-            found = f"{len(distinct(values))} different"
-            reviews.append(FieldReview(name, role, None, found))
+            different = distinct(values)
+            binary = role == "reward" and set(different) == {0, 1}
+            note = 'all 0 or 1: reward="binary"' if binary else ""
+            reviews.append(FieldReview(name, role, None, f"{len(different)} different", note))
         elif name == id:
             reviews.append(review_id(name, values))
         else:
@@ -183,7 +199,8 @@ def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
         return review_numbers(name, role, present, gaps, missing)
     if kinds == {"text"}:
         return review_texts(name, role, present, missing)
-    return FieldReview(name, "ignored", None, f"{' and '.join(sorted(kinds))} mixed", "not used")
+    found = f"{' and '.join(sorted(kinds))} mixed" if len(kinds) > 1 else f"{kinds.pop()} values"
+    return FieldReview(name, "ignored", None, found, "not used")
 
 
 def review_numbers(
@@ -196,7 +213,11 @@ def review_numbers(
     whole = all(float(value).is_integer() for value in different)
     if not note and set(map(float, different)) <= {0.0, 1.0}:
         return FieldReview(name, role, boolean(missing=gaps > 0), found)
-    if not note and whole and 2 < len(different) <= MAX_WHOLE:
+    if not note and whole and NAMED_AS_ID.search(name):
+        note = "named like an id: a category with buckets, or to be ignored"
+    elif not note and whole and len(different) > 0.9 * len(present) > MAX_LISTED:
+        note = "whole numbers that hardly recur: a time or an id?"
+    elif not note and whole and 2 < len(different) <= MAX_WHOLE:
         note = "few whole numbers: a category, if their order means nothing"
     return FieldReview(name, role, number(missing=gaps > 0), found, note)
 

@@ -243,7 +243,8 @@ class Schema:
         Parameters
         ----------
         frame : pandas or Polars data frame, list of dict, array with names, or dict of columns
-            The rows.
+            The rows; or the path of a log (Parquet, Arrow, CSV or JSON lines: a file, a folder or a
+            glob), of which a sample of up to 16,000 rows is read.
         task, reward : str, optional
             The columns of the tasks' ids and of the rewards, which are no fields.
         context : sequence of str, default ()

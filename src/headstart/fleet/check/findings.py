@@ -20,6 +20,7 @@ __all__ = ["Finding", "find_problems", "notes_on_features", "quantity"]
 
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 NAMED = 5
+FEW_ROWS = 2  # of an item, on average, below which its id tells little
 
 
 class Finding(NamedTuple):
@@ -59,6 +60,12 @@ def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
             yield Finding("fix", f"{text}: they are left out; find out why they are there")
     for text in profile.repeated:
         yield Finding("fix", text)
+    if profile.shown < FEW_ROWS * profile.items:
+        yield Finding(
+            "fix",
+            f"{profile.items:,} items have {profile.shown:,} rows: ids that hardly recur tell "
+            f"little. Is the id column the right one?",
+        )
     if not profile.rows:
         yield Finding("stop", "there is no row that can be used")
         return
@@ -88,11 +95,11 @@ def about_features(profile: Profile) -> Iterator[Finding]:
     if not profile.shown:
         return
     steady = profile.lowest == profile.highest
-    if steady.all():
+    if steady.all() and not profile.items:
         what = "0 everywhere" if not profile.lowest.any() else "constant"
         yield Finding("stop", f"every feature is {what}: there is nothing to learn from")
-    for stray in profile.strays:
-        place = [*(f"feature {name}" for name in profile.features), "reward"].index(stray.name)
+    for outlier in profile.outliers:
+        place = [*(f"feature {name}" for name in profile.features), "reward"].index(outlier.name)
         where = f" (task {label(profile.extremes[place])})" if profile.extremes[place] else ""
         # What the sums say of the largest value is an estimate; here it is known.
         reach = (
@@ -100,8 +107,8 @@ def about_features(profile: Profile) -> Iterator[Finding]:
             if place < len(profile.features)
             else max(map(abs, profile.rewards[:2]))
         )
-        text = label(str(stray._replace(reach=float(reach)))) + where
-        if stray.drowned:
+        text = label(str(outlier._replace(reach=float(reach)))) + where
+        if outlier.hides_others:
             yield Finding(
                 "stop", f"{text}: all other rows are lost in rounding. Repair or remove such rows"
             )
@@ -125,10 +132,15 @@ def hardly_varies(profile: Profile) -> Any:
     return moving & (profile.deviations**2 <= STEADY * profile.means**2)
 
 
-def notes_on_features(profile: Profile) -> Iterator[str]:
+def notes_on_features(profile: Profile, logs: Logs) -> Iterator[str]:
     """What is true of the features, and what fit and evaluate do about it."""
     if not profile.shown:
         return
+    if profile.items:
+        each = profile.shown / profile.items
+        yield f"{quantity(profile.items, 'item')} with {quantity(each, 'row')} on average"
+    if logs.columns.schema is not None:
+        return  # that columns of a category add up to 1, or that one has no row, is as it should be
     steady = profile.lowest == profile.highest
     names = np.array(profile.features)
     zeros = names[steady & (profile.lowest == 0)].tolist()

@@ -22,7 +22,7 @@ from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.summing.passes import one_blas_thread
 
-__all__ = ["Cluster", "WorkerDied", "connect", "fetch_all"]
+__all__ = ["Cluster", "WorkerDied", "connect"]
 
 Result = TypeVar("Result")
 
@@ -207,7 +207,7 @@ class Cluster:
 
     def wait_for_cpu(self) -> None:
         """Wait until a task can run, and say so if that takes long."""
-        reference = self.task(os.getpid).remote()
+        reference = self.task(os.getpid)()
         while not self.ray.wait([reference], timeout=PATIENCE)[0]:
             cpus = int(self.ray.cluster_resources().get("CPU", 0))
             log.warning(
@@ -219,11 +219,11 @@ class Cluster:
     # --- Tasks and their results ------------------------------------------------------------------
 
     def task(self, function: Callable[..., Any], *, returns: int = 1) -> Any:
-        """A function as a task: ``.remote(*arguments)`` gives references to its results."""
+        """A function as a task: called with arguments, it gives references to its results."""
         remote = self.ray.remote(run_task if returns == 1 else run_generator)
         options: dict[str, Any] = {"memory": self.memory} if self.memory else {}
         remote = remote.options(num_cpus=1, max_retries=RETRIES, num_returns=returns, **options)
-        return Bound(remote, (self.versions, function))
+        return functools.partial(remote.remote, self.versions, function)
 
     def wait(self, references: Sequence[Any]) -> list[Any]:
         """Those whose tasks have ended, at least one; a message says if that takes long."""
@@ -248,8 +248,25 @@ class Cluster:
         return self.fetch_all([reference])[0]
 
     def fetch_all(self, references: Sequence[Any]) -> list[Any]:
-        """The results of several tasks."""
-        return fetch_all(self.ray, references)
+        """The results of tasks; errors of this library as if they had happened here."""
+        errors = self.ray.exceptions
+        try:
+            return list(self.ray.get(list(references)))
+        except errors.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, HeadstartError):
+                raise cause from None
+            raise
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
+            raise WorkerDied(
+                f"its worker died in each of {RETRIES + 1} attempts ({type(error).__name__}), "
+                f"perhaps because it had too little memory"
+            ) from error
+        except errors.RayError as error:
+            raise HeadstartError(
+                f"the cluster could not finish the work ({type(error).__name__}: "
+                f"{str(error).splitlines()[0]})"
+            ) from error
 
     def completed(
         self, submit: Callable[[Any], Any], jobs: Iterable[Any]
@@ -283,8 +300,9 @@ class Cluster:
         wants the rest, no more jobs are begun.
         """
         task, there = self.task(function), [self.ray.put(each) for each in shared]
-        submit = functools.partial(submit_indexed, task, there)
-        for (index, _), reference in self.completed(submit, enumerate(jobs)):
+        for (index, _), reference in self.completed(
+            lambda job: task(job[1], *there), enumerate(jobs)
+        ):
             yield index, self.fetch(reference)
 
     def map(
@@ -297,49 +315,11 @@ class Cluster:
         task, there = self.task(function), [self.ray.put(each) for each in shared]
         pending = collections.deque[Any]()
         for job in jobs:
-            pending.append(task.remote(job, *there))
+            pending.append(task(job, *there))
             while len(pending) >= self.window:
                 yield self.fetch(pending.popleft())
         while pending:
             yield self.fetch(pending.popleft())
-
-
-def fetch_all(ray: Any, references: Sequence[Any]) -> list[Any]:
-    """The results of tasks; errors of this library as if they had happened here."""
-    errors = ray.exceptions
-    try:
-        return list(ray.get(list(references)))
-    except errors.RayTaskError as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, HeadstartError):
-            raise cause from None
-        raise
-    except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError) as error:
-        raise WorkerDied(
-            f"its worker died in each of {RETRIES + 1} attempts ({type(error).__name__}), perhaps "
-            f"because it had too little memory"
-        ) from error
-    except errors.RayError as error:
-        raise HeadstartError(
-            f"the cluster could not finish the work ({type(error).__name__}: "
-            f"{str(error).splitlines()[0]})"
-        ) from error
-
-
-def submit_indexed(task: Any, shared: Sequence[Any], job: tuple[int, Any]) -> Any:
-    """Submit a job that comes with its index."""
-    return task.remote(job[1], *shared)
-
-
-class Bound:
-    """A remote function with its first arguments."""
-
-    def __init__(self, remote: Any, first: tuple[Any, ...]) -> None:
-        self._remote, self.first = remote, first
-
-    def remote(self, *arguments: Any) -> Any:
-        """References to the results."""
-        return self._remote.remote(*self.first, *arguments)
 
 
 def run_task(versions: dict[str, str], function: Callable[..., Result], *arguments: Any) -> Result:

@@ -1,7 +1,7 @@
 """Logs summed up and fitted on a Ray cluster, by tasks without state.
 
     read_parts(parts)             →  the shards of every partition, and what was read
-    merge_shards(one partition's) →  the partition, its number of tasks and their pooled sums
+    merge_shards(one partition's) →  the partition, and its number of tasks
     apply(partition, call)        →  the result of a pass over its tasks
 
 Results are objects of Ray, which the driver knows by reference. Ray moves and spills them, and
@@ -13,38 +13,39 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
-from headstart.fleet.engines.read_tasks import (
-    Shards,
-    decoded_bytes,
-    describe_part,
-    read_parts,
-    restore_run,
-)
 from headstart.fleet.engines.threads import Progress, amounts
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.summing.checkpoint import Checkpoint
+from headstart.fleet.reading.rows import Rows
+from headstart.fleet.reading.stores import Folder
+from headstart.fleet.summing.accumulator import Accumulator, HashedRows, ReadPlan, unread_blocks
+from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.passes import Call
-from headstart.fleet.summing.shards import Partition, merge, select_hashes
+from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import TaskPartitions
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
-__all__ = ["RayPartitions", "gather"]
+__all__ = ["RayPartitions", "gather", "merge_shards", "read_parts"]
 
 Result = TypeVar("Result")
+Shards = list[pa.RecordBatch]
 
 GROUP_BYTES = 4 << 30  # a task reads about so many bytes of features,
 GROUPS = 2  # but there are so many tasks for each CPU if there are enough parts
+SCATTERED_TASKS = 4096  # tasks whose sums a reader keeps where most have few rows
 
 
 def gather(
@@ -71,31 +72,37 @@ def gather(
         Called as rows (or, where the files do not tell their number, bytes) are read.
     """
     cluster = cluster.with_memory(memory)
-    checkpoint = None if checkpoint is None else check_shared(cluster, checkpoint)
-    parts, slots = logs.parts(), cluster.slots
+    parts, slots, summary = logs.parts(), cluster.slots, ReadSummary()
     partitions = count_partitions(sum(decoded_bytes(logs, part) for part in parts), memory, slots)
-    reading = Reading(cluster, logs, partitions, memory, checkpoint)
-    done = set[str]() if checkpoint is None else reading.restore(checkpoint)
-    amount = amounts(parts)
-    reached, total = sum(amount[key] for key in done), sum(amount.values())
+    shards: list[Any] = []  # for each task that reads, references to those of every partition
+    if checkpoint is not None and is_shared(cluster, checkpoint):
+        restore = cluster.task(restore_run, returns=partitions)
+        shards += [restore(checkpoint.folder, run, partitions) for run in checkpoint.runs]
+        summary.add(checkpoint.summary)
+    else:
+        checkpoint = None
+    done, amount = set(summary.parts), amounts(parts)
     groups = group_parts(logs, [part for part in parts if part.key not in done], slots)
-    for keys in reading.read(groups):
-        reached += sum(amount[key] for key in keys)
+    there = cluster.ray.put(logs)  # sent once
+    for references, added in read_groups(cluster, there, groups, partitions, memory, checkpoint):
+        shards.append(references)
+        summary.add(added)
         if progress is not None:
-            progress("reading", reached, total)
-    merged = merge_all(cluster, list(zip(*reading.shards, strict=True)), logs.width, memory)
-    return RayPartitions(cluster, logs.width, merged), reading.summary
+            reached = sum(amount[key] for key in summary.parts)
+            progress("reading", reached, sum(amount.values()))
+    merged = merge_all(cluster, list(zip(*shards, strict=True)), logs.width, memory)
+    return RayPartitions(cluster, logs.width, merged), summary
 
 
-def check_shared(cluster: Cluster, checkpoint: Checkpoint) -> Checkpoint | None:
-    """A checkpoint that all machines see; otherwise none, unless there is one to resume from."""
+def is_shared(cluster: Cluster, checkpoint: Checkpoint) -> bool:
+    """Whether all machines see a checkpoint; refused if not, and there is one to resume from."""
     folder, probe = checkpoint.folder, f"probe-{secrets.token_hex(8)}"
     if folder.remote:
-        return checkpoint
+        return True
     folder.write(probe, b"")
     try:
         if all(cluster.run_everywhere(os.path.exists, os.path.join(folder.place, probe))):
-            return checkpoint
+            return True
     finally:
         folder.remove(probe)
     if checkpoint.runs:
@@ -107,19 +114,20 @@ def check_shared(cluster: Cluster, checkpoint: Checkpoint) -> Checkpoint | None:
         f"Not every machine of the cluster sees {str(folder)!r}: there are no checkpoints. Give "
         f"a folder that all see, or a URL (--checkpoint)."
     )
-    return None
+    return False
 
 
 def count_partitions(total: int, memory: int, slots: int) -> int:
     """How many partitions rows of so many bytes are divided into: a power of two.
 
     The shards of one take as much as a worker's memory at most (they are in Ray's object store),
-    and every CPU has some to work on.
+    and every CPU has some to work on. There are two at least: a task with one result is no
+    generator to Ray.
 
     >>> count_partitions(10 << 30, 2 << 30, slots=2), count_partitions(1 << 20, 2 << 30, slots=6)
     (8, 8)
     """
-    least = max(-(-total // memory), slots)
+    least = max(-(-total // memory), slots, 2)
     return 1 << (least - 1).bit_length()
 
 
@@ -138,104 +146,155 @@ def group_parts(logs: Logs, parts: Sequence[Part], slots: int) -> list[list[Part
     return groups
 
 
-class Reading:
-    """Reads parts of logs on a cluster.
+def read_groups(
+    cluster: Cluster,
+    logs: Any,
+    groups: Sequence[list[Part]],
+    partitions: int,
+    memory: int,
+    checkpoint: Checkpoint | None,
+) -> Iterator[tuple[list[Any], ReadSummary]]:
+    """Read groups of parts: references to the shards of every partition, and what was read.
 
-    Attributes
-    ----------
-    shards
-        For each task that has ended, references to the shards of every partition.
-    summary
-        What was read.
+    ``logs`` is a reference. Where a group kills its worker every time, its parts are read one by
+    one, so that the error names the one that does.
     """
+    task, shards = cluster.task(read_parts, returns=partitions + 1), dict[Any, list[Any]]()
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        logs: Logs,
-        partitions: int,
-        memory: int,
-        checkpoint: Checkpoint | None,
-    ) -> None:
-        self.cluster, self.partitions, self.memory = cluster, partitions, memory
-        self.checkpoint, self.logs = checkpoint, cluster.ray.put(logs)  # sent once
-        self.shards: list[list[Any]] = []
-        self.summary = ReadSummary()
+    def submit(parts: list[Part]) -> Any:
+        target = None
+        if checkpoint is not None:
+            begun = {part.key: checkpoint.positions.get(part.key) for part in parts}
+            target = checkpoint.folder, secrets.token_hex(8), begun
+        *references, outcome = task(parts, partitions, memory, logs, target)
+        shards[outcome] = references
+        return outcome
 
-    def restore(self, checkpoint: Checkpoint) -> set[str]:
-        """Use what a checkpoint holds; gives the parts that need not be read."""
-        task = self.cluster.task(restore_run, returns=self.partitions)
-        for run in checkpoint.runs:
-            self.shards.append(list(task.remote(checkpoint.folder, run, self.partitions)))
-        self.summary.add(checkpoint.summary)
-        return checkpoint.parts
+    deadly: list[Part] = []
+    for parts, outcome in cluster.completed(submit, groups):
+        try:
+            summary, runs = cluster.fetch(outcome)
+        except WorkerDied as error:
+            if len(parts) == 1:
+                raise WorkerDied(
+                    f"{describe_part(parts[0])} cannot be read: {error} "
+                    f"({memory / 2**30:.2f} GiB for each worker, --memory)"
+                ) from error
+            deadly += parts
+            continue
+        if checkpoint is not None:
+            checkpoint.write_entry(runs, summary, {})
+        yield shards.pop(outcome), summary
+    if deadly:
+        single = [[part] for part in deadly]
+        yield from read_groups(cluster, logs, single, partitions, memory, checkpoint)
 
-    def read(self, groups: Sequence[list[Part]]) -> Iterator[list[str]]:
-        """Read groups of parts, and give the keys of those read, as they come.
 
-        Where a group kills its worker every time, its parts are read one by one, so that the error
-        names the one that does.
-        """
-        task = self.cluster.task(read_parts, returns=self.partitions + 1)
-        found, checkpoint = dict[Any, list[Any]](), self.checkpoint
+def decoded_bytes(logs: Logs, part: Part) -> int:
+    """About how many bytes the rows of a part take in memory, at most."""
+    return 2 * part.bytes if part.rows is None else 8 * (logs.width + 4) * part.rows
 
-        def submit(parts: list[Part]) -> Any:
-            target = None
-            if checkpoint is not None:
-                begun = {part.key: checkpoint.positions.get(part.key) for part in parts}
-                target = checkpoint.folder, secrets.token_hex(8), begun
-            *shards, outcome = task.remote(parts, self.partitions, self.memory, self.logs, target)
-            found[outcome] = shards
-            return outcome
 
-        deadly: list[Part] = []
-        for parts, reference in self.cluster.completed(submit, groups):
-            try:
-                summary, runs = self.cluster.fetch(reference)
-            except WorkerDied as error:
-                if len(parts) == 1:
-                    raise WorkerDied(
-                        f"{describe_part(parts[0])} cannot be read: {error} "
-                        f"({self.memory / 2**30:.2f} GiB for each worker, --memory)"
-                    ) from error
-                deadly += parts
-                continue
-            self.shards.append(found.pop(reference))
-            if checkpoint is not None:
-                checkpoint.add(runs, summary)
-            self.summary.add(summary)
-            yield summary.parts
-        if deadly:
-            yield from self.read([[part] for part in deadly])
+def describe_part(part: Part) -> str:
+    """Which file, and which rows of it."""
+    unit = {"parquet": "row groups", "arrow": "record batches"}.get(part.format, "bytes")
+    rows = "" if part.rows is None else f" ({part.rows:,} rows)"
+    return f"{part.path!r}, {unit} {part.start:,} to {part.stop:,}{rows},"
+
+
+def read_parts(
+    parts: Sequence[Part],
+    partitions: int,
+    memory: int,
+    logs: Logs,
+    target: tuple[Folder, str, dict[str, Position | None]] | None = None,
+) -> Iterator[Any]:
+    """Read parts of logs: the shards of every partition, and last what was read.
+
+    With a ``target``, that is written to a folder, too, in runs whose names have a token. Parts
+    that were begun by an earlier fit go on after their positions.
+    """
+    folder, token, begun = (None, "", {}) if target is None else target
+    with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
+        runs: list[Path] = []
+
+        def spill(shards: Iterator[pa.RecordBatch]) -> None:
+            runs.append(Path(temporary) / f"run-{token}-{len(runs)}.arrow")
+            write_run(runs[-1], shards)
+
+        plan, summary = ReadPlan.of(logs.width, memory), ReadSummary()
+        sums = Accumulator(logs.width, plan.memory, partitions, spill)
+        for part in parts:
+            for _, rows in unread_blocks(logs, part, plan.rows, begun.get(part.key)):
+                if not summary.rows and is_scattered(logs, parts, rows):
+                    sums.capacity = min(sums.capacity, SCATTERED_TASKS)
+                summary.count(rows)
+                sums.add(HashedRows.of(rows))
+            summary.parts.append(part.key)
+        sums.spill_rows()
+        rest: Iterator[pa.RecordBatch] = iter(())
+        if folder is None:
+            rest = sums.snapshot()
+        else:
+            sums.finish()
+            for run in runs:
+                folder.write(run.name, run)
+        for partition in range(partitions):
+            low, high = partition_range(partition, partitions)
+            shards = [shard for run in runs for shard in read_run(run, low, high)]
+            shards += itertools.islice(rest, 1)
+            yield [shard for shard in shards if shard.num_rows]
+        yield summary, [run.name for run in runs]
+
+
+def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
+    """Whether the rows of most tasks in parts take fewer bytes than their sums, by a first block.
+
+    Then they are better sent as rows. If n rows fall on T tasks at random, about T (1 − exp(−n/T))
+    of the tasks have any, which gives T.
+    """
+    from scipy.special import lambertw  # only on a cluster: it takes a while
+
+    each = max(block.count / max(len(block.ids), 1), 1 + 1e-9)
+    rows = each + lambertw(-each * np.exp(-each)).real  # n/T
+    every = sum(decoded_bytes(logs, part) for part in parts)
+    return bool(every * rows < 8 * packed_size(logs.width) * max(block.count, 1))
+
+
+def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:
+    """The shards of every partition in a run of a checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
+        path = folder.fetch(run, Path(temporary))
+        for partition in range(partitions):
+            yield list(read_run(path, *partition_range(partition, partitions)))
 
 
 def merge_all(
     cluster: Cluster, shards: Sequence[Sequence[Any]], dim: int, memory: int
-) -> list[tuple[Any, int, Array]]:
-    """Merge the shards of every partition: a reference, the number of tasks and pooled sums.
+) -> list[tuple[Any, int]]:
+    """Merge the shards of every partition: a reference to it, and the number of its tasks.
 
     Partitions take about the same, because they are ranges of a hash. If the rows and sums of the
     first take more than half of the memory, all are divided further.
     """
     if not shards:
         return []
-    size = cluster.fetch(cluster.task(merged_bytes).remote(dim, *shards[0]))
+    size = cluster.fetch(cluster.task(merged_bytes)(dim, *shards[0]))
     pieces = 1 << (max(-(-size // (memory // 2)), 1) - 1).bit_length()
     task = cluster.task(merge_shards, returns=2 * pieces)
     found = dict[Any, list[Any]]()
 
     def submit(partition: int) -> Any:
-        references = task.remote(dim, partition, len(shards), pieces, *shards[partition])
+        references = task(dim, partition, len(shards), pieces, *shards[partition])
         found[references[-1]] = references
         return references[-1]
 
-    merged: dict[int, list[tuple[Any, int, Array]]] = {}
+    merged: dict[int, list[tuple[Any, int]]] = {}
     for partition, reference in cluster.completed(submit, range(len(shards))):
         references = found.pop(reference)
-        facts = cluster.fetch_all(references[1::2])
-        merged[partition] = [
-            (piece, *fact) for piece, fact in zip(references[::2], facts, strict=True) if fact[0]
-        ]
+        sizes = cluster.fetch_all(references[1::2])
+        sized = zip(references[::2], sizes, strict=True)
+        merged[partition] = [(piece, size) for piece, size in sized if size]
     return [piece for partition in range(len(shards)) for piece in merged[partition]]
 
 
@@ -250,12 +309,12 @@ def merged_bytes(dim: int, *shards: Shards) -> int:
 def merge_shards(
     dim: int, partition: int, partitions: int, pieces: int, *shards: Shards
 ) -> Iterator[Any]:
-    """Merge shards of a partition: for each piece of it the tasks, and their number and sum."""
+    """Merge shards of a partition: for each piece of it the tasks, and their number."""
     for piece in range(partition * pieces, (partition + 1) * pieces):
         low, high = partition_range(piece, partitions * pieces)
         merged = merge((select_hashes(each, low, high) for each in itertools.chain(*shards)), dim)
         yield merged
-        yield len(merged.rows), merged.rows.sum(0)
+        yield len(merged.rows)
 
 
 def apply(call: Call, dim: int, partition: Partition, limit: int) -> Any:
@@ -278,13 +337,11 @@ class RayPartitions(TaskPartitions):
     dim
         The number of features.
     merged
-        For each partition a reference to it, how many tasks it has, and their pooled sums.
+        For each partition a reference to it, and how many tasks it has.
     """
 
-    def __init__(
-        self, cluster: Cluster, dim: int, merged: Sequence[tuple[Any, int, Array]]
-    ) -> None:
-        super().__init__(dim, [size for _, size, _ in merged])
+    def __init__(self, cluster: Cluster, dim: int, merged: Sequence[tuple[Any, int]]) -> None:
+        super().__init__(dim, [size for _, size in merged])
         self.cluster, self.merged = cluster, merged
 
     def map(
@@ -294,7 +351,7 @@ class RayPartitions(TaskPartitions):
         call = self.cluster.ray.put(Call(function, arguments, self.units, len(self)))
         task = self.cluster.task(apply)
         pending = [
-            task.remote(call, self.dim, self.merged[number][0], limit)
+            task(call, self.dim, self.merged[number][0], limit)
             for number, limit in self.limits(first).items()
         ]
         results = [self.cluster.fetch(reference) for reference in pending]
@@ -305,20 +362,16 @@ class RayPartitions(TaskPartitions):
     def slice(self, start: int, stop: int) -> Array:
         """The tasks from one place in the order to another; no others are sent."""
         task, pending, before = self.cluster.task(take_rows), [], 0
-        for reference, size, _ in self.merged:
+        for reference, size in self.merged:
             low, high = max(start - before, 0), min(stop - before, size)
             if low < high:
-                pending.append(task.remote(reference, low, high))
+                pending.append(task(reference, low, high))
             before += size
         found = [self.cluster.fetch(reference) for reference in pending]
         rows = np.concatenate([np.zeros((0, packed_size(self.dim))), *found])
         return rows if self.units is None else self.units.packed(rows)
 
-    def partition(self, number: int) -> Partition:
+    def read_partition(self, number: int) -> Partition:
         """A copy of one partition."""
         ids, rows = self.cluster.fetch(self.merged[number][0])
         return Partition(ids, np.array(rows))  # what Ray stores cannot be changed
-
-    def pooled(self) -> Array:
-        """The sums of all tasks together."""
-        return sum((sums for _, _, sums in self.merged), np.zeros(packed_size(self.dim)))

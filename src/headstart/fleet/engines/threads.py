@@ -29,6 +29,7 @@ from headstart.fleet.summing.accumulator import (
     Accumulator,
     HashedRows,
     ReadPlan,
+    RowBuffer,
     partition_count,
     unread_blocks,
 )
@@ -112,7 +113,8 @@ class Reading:
         self.summary = ReadSummary()
         self.positions: dict[str, Position] = {}
         self.sound = True  # whether the sums hold what the summary says
-        self.started = self.saved = time.monotonic()
+        self.started = time.monotonic()
+        self.next_save = self.started + checkpoints.INTERVAL
         self.stop = threading.Event()
         done = set(self.before.parts)
         self.left = iter([part for part in parts if part.key not in done])
@@ -121,10 +123,14 @@ class Reading:
         self.reached = sum(self.amounts[key] for key in done)
 
     def spill(self, shards: Iterator[Any]) -> None:
+        """Write a run of what is spilled."""
+        self.runs.append(self.write(shards))
+
+    def write(self, shards: Iterator[Any]) -> Path:
         """Write a run."""
         path = self.folder / f"run-{secrets.token_hex(8)}.arrow"
         write_run(path, shards)
-        self.runs.append(path)
+        return path
 
     def run(self) -> None:
         """Let every thread read parts until there are none, or one fails."""
@@ -176,7 +182,7 @@ class Reading:
                 self.summary.add(summary)
                 self.positions[part.key] = position
                 self.sound = True
-                if time.monotonic() - self.saved > checkpoints.INTERVAL:
+                if time.monotonic() > self.next_save:
                     self.save()
         with self.lock:
             self.positions.pop(part.key, None)
@@ -191,20 +197,23 @@ class Reading:
                 self.progress("reading", self.reached, self.total)
 
     def save(self) -> None:
-        """Write a checkpoint of all that was read; it replaces the one before."""
+        """Write a checkpoint of all that was read; it replaces the one before.
+
+        The larger the table, the longer it takes and the rarer it is: it takes a twentieth of the
+        time at most.
+        """
         with self.lock:
-            self.saved = time.monotonic()
-            if self.checkpoint is None or not self.sound:
-                return
-            if not self.summary.parts and not self.positions:
-                return
-            self.sums.spill_rows()
-            runs = list(self.runs)
-            if len(self.sums.index):
-                runs.append(self.folder / f"run-{secrets.token_hex(8)}.arrow")
-                write_run(runs[-1], self.sums.snapshot())
-            self.checkpoint.save(runs, self.summary, self.positions)
-            self.saved = time.monotonic()
+            begin = time.monotonic()
+            if (
+                self.checkpoint is not None
+                and self.sound
+                and (self.summary.parts or self.positions)
+            ):
+                self.sums.spill_rows()
+                table = [self.write(self.sums.snapshot())] if len(self.sums.index) else []
+                self.checkpoint.save([*self.runs, *table], self.summary, self.positions)
+            end = time.monotonic()
+            self.next_save = end + max(checkpoints.INTERVAL, (end - begin) / checkpoints.SHARE)
 
     def finish(self) -> LocalTasks:
         """The tasks, when all is read."""
@@ -220,7 +229,7 @@ class Reading:
             if time.monotonic() - self.started > checkpoints.INTERVAL:
                 self.save()
             self.sums.flush()
-            self.sums.buffer = None
+            self.sums.buffer = RowBuffer(0, dim)
             index = self.sums.index
             tasks = MemoryTasks(dim, self.sums.table, index.order(), index.ids)
         tasks.workers = self.workers

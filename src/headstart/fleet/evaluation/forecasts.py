@@ -20,16 +20,7 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = [
-    "Episodes",
-    "Forecast",
-    "Offers",
-    "Policy",
-    "follow",
-    "forecast",
-    "replay",
-    "start_beliefs",
-]
+__all__ = ["Episodes", "Forecast", "Offers", "Policy", "follow", "forecast", "replay"]
 
 CHUNK = 256  # tasks side by side: as many as fit the processor's cache
 LOG_TWO_PI = float(np.log(2.0 * np.pi))

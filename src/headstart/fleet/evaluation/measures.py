@@ -21,19 +21,7 @@ from headstart import checks
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.records import Array
 
-__all__ = [
-    "ALONE",
-    "AVERAGE",
-    "BINS",
-    "LEARNED",
-    "LEVELS",
-    "OFFSET",
-    "POOLED",
-    "Draws",
-    "Estimate",
-    "Measures",
-    "measure",
-]
+__all__ = ["Draws", "Estimate", "Measures", "measure"]
 
 #: The models, by the names that tables and figures show.
 LEARNED, POOLED, OFFSET = "learned prior", "pooled model", "random intercept"

@@ -36,22 +36,12 @@ from headstart.fleet.engines.threads import MapJobs, map_here
 from headstart.fleet.evaluation.forecasts import Offers, Policy, Whole, follow, replay
 from headstart.fleet.evaluation.measures import Draws, Estimate
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.text import number
+from headstart.lab.figures.elements.text import number
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = [
-    "Followed",
-    "Policy",
-    "Terms",
-    "Value",
-    "estimate",
-    "follow_terms",
-    "missing",
-    "reason_to_withhold",
-    "replay_terms",
-]
+__all__ = ["Followed", "Policy", "Terms", "Value", "estimate", "follow_terms", "replay_terms"]
 
 #: What each estimator is called in tables and figures.
 NAMES = {
@@ -83,10 +73,17 @@ class Terms(NamedTuple):
 
     def by_task(self, tasks: int) -> tuple[Array, Array]:
         """The sums of each of so many tasks."""
-        above, below = np.zeros(tasks), np.zeros(tasks)
-        np.add.at(above, self.tasks, self.above)
-        np.add.at(below, self.tasks, self.below)
+        above, below = (
+            np.bincount(self.tasks, each, tasks).astype(np.float64)
+            for each in (self.above, self.below)
+        )
         return above, below
+
+
+def effective_rounds(weights: Array) -> float:
+    """(Σw)²/Σw²; 0 where there are none."""
+    square = float((weights**2).sum())
+    return float(weights.sum()) ** 2 / square if square > 0 else 0.0
 
 
 class Value(NamedTuple):
@@ -131,8 +128,7 @@ def follow_terms(found: Followed, clip: float | None = None) -> dict[str, Terms]
     if clip is not None:
         weights = np.minimum(weights, checks.positive("clip", clip))
     ones = np.ones_like(weights)
-    square = float((weights**2).sum())
-    effective = float(weights.sum()) ** 2 / square if square > 0 else 0.0
+    effective = effective_rounds(weights)
     corrected = found.expected + weights * (found.rewards - found.shown)
     return {
         "ips": Terms(weights * found.rewards, ones, found.tasks, effective),
@@ -147,9 +143,8 @@ def replay_terms(
     """The terms of replay, or of its weighted form."""
     kept = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
     weights = 1.0 / offers.propensities[kept] if weighted else np.ones(len(kept))
-    square = float((weights**2).sum())
-    effective = float(weights.sum()) ** 2 / square if square > 0 else 0.0
-    return Terms(weights * offers.rewards[kept], weights, offers.owner[kept], effective)
+    terms = weights * offers.rewards[kept], weights, offers.owner[kept]
+    return Terms(*terms, effective_rounds(weights))
 
 
 def estimate(
@@ -197,20 +192,12 @@ def estimate(
         np.stack(parts, axis=1)
         for parts in zip(*(each.by_task(draws.tasks) for each in terms.values()), strict=True)
     )
-    return [
-        Value(
-            policy,
-            NAMES[name],
-            value,
-            len(ones),
-            each.effective,
-            len(each.below),
-            len(np.unique(each.tasks)),
-        )
-        for ((policy, name), each), value in zip(
-            terms.items(), draws.ratios(above, below), strict=True
-        )
-    ]
+    values = []
+    for (policy, name), value in zip(terms, draws.ratios(above, below), strict=True):
+        each = terms[policy, name]
+        counts = len(ones), each.effective, len(each.below), len(np.unique(each.tasks))
+        values.append(Value(policy, NAMES[name], value, *counts))
+    return values
 
 
 def policy_terms(

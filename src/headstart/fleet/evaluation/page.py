@@ -18,7 +18,7 @@ from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
-from headstart.lab.figures.text import count, format_interval, number
+from headstart.lab.figures.elements.text import count, format_interval, number
 from headstart.lab.report import Section, write_report
 from headstart.storage.atomic import check_replaceable, checked_path
 
@@ -111,28 +111,24 @@ def draft_folder(target: Path) -> Iterator[Path]:
 
     Inside, because what lies beside it may be on another disk, or not be ours to write to.
     """
-    made = [folder for folder in (target, *target.parents) if not folder.exists()]
-    draft: Path | None = None
+    new = [folder for folder in (target, *target.parents) if not folder.exists()]
     try:
         with explain_errors(target):
             target.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(prefix=".headstart-", dir=target))
-            yield draft
-            figures = target / "figures"
-            figures.mkdir(exist_ok=True)
-            for old in figures.glob("values.*"):  # the one figure that is not always there
-                old.unlink()
-            for path in sorted(draft.glob("figures/*")):
-                path.replace(figures / path.name)
-            (draft / "report.html").replace(target / "report.html")
+            with tempfile.TemporaryDirectory(prefix=".headstart-", dir=target) as draft:
+                yield Path(draft)
+                figures = target / "figures"
+                figures.mkdir(exist_ok=True)
+                for old in figures.glob("values.*"):  # the one figure that is not always there
+                    old.unlink()
+                for path in sorted(Path(draft).glob("figures/*")):
+                    path.replace(figures / path.name)
+                Path(draft, "report.html").replace(target / "report.html")
     except BaseException:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
-        for folder in made:
+        for folder in new:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
-    shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -276,13 +272,7 @@ def answer_table(evaluation: Evaluation) -> str:
         f"| {finding.statement} | {ANSWERS[finding.holds]} | {finding.evidence} |"
         for finding in evaluation.verdict.findings
     ]
-    return "\n".join(
-        [
-            "| answer | holds | its model against the others |",
-            "|---|---|---|",
-            *rows,
-        ]
-    )
+    return "\n".join(["| answer | holds | its model against the others |", "|---|---|---|", *rows])
 
 
 def value_table(evaluation: Evaluation) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,16 @@ from headstart.fleet.evaluation.measures import (
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import RELEVANT
 from headstart.fleet.reading.hashing import count_by_doubling
-from headstart.lab.figures.axes import log_ticks
-from headstart.lab.figures.base import DOUBLE, Figure
-from headstart.lab.figures.interval_rows import IntervalPoint, bar_figure, interval_figure
-from headstart.lab.figures.matplotlib_panels import draw_panels
-from headstart.lab.figures.panels import Mark, Panel, summary_table
-from headstart.lab.figures.plotly_panels import explore_panels
-from headstart.lab.figures.styles import Style
-from headstart.lab.figures.text import count, number
+from headstart.lab.figures.elements.base import DOUBLE, Figure
+from headstart.lab.figures.elements.interval_rows import IntervalPoint, bar_figure, interval_figure
+from headstart.lab.figures.elements.matplotlib_panels import draw_panels
+from headstart.lab.figures.elements.panels import Mark, Panel, summary_table
+from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.styles import Style
+from headstart.lab.figures.elements.text import count, number
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.figure import Figure as Drawing
 
     from headstart.fleet.evaluation.result import Evaluation
 
@@ -91,38 +89,17 @@ def line_figure(
     """A figure of lines."""
     import polars as pl
 
-    tables = [panel.table for panel in panels]
-    table = tables[0] if len(tables) == 1 else pl.concat(tables, how="diagonal")
-
-    def draw() -> Drawing:
-        from matplotlib.ticker import NullFormatter
-
-        drawing = draw_panels(panels, (DOUBLE, height), 4)
-        for axes, panel in zip(drawing.axes, panels, strict=True):
-            if panel.log:
-                ticks = log_ticks(*axes.get_ylim())
-                axes.set_yticks(ticks, [f"{value:g}" for value in ticks])
-                axes.yaxis.set_minor_formatter(NullFormatter())
-        return drawing
-
-    def explore() -> Any:
-        figure = explore_panels(panels)
-        for column, panel in enumerate(panels, 1):
-            if panel.log:
-                low = min(each.floor for each in panels)
-                high = 1.15 * float(np.nanmax(panel.table.select("mean", "high").to_numpy()))
-                ticks = log_ticks(low, high)
-                figure.update_yaxes(
-                    row=1,
-                    col=column,
-                    range=[math.log10(low), math.log10(high)],
-                    tickvals=ticks,
-                    ticktext=[f"{value:g}" for value in ticks],
-                )
-        return figure
-
+    table = pl.concat([panel.table for panel in panels], how="diagonal")
     brief = summary_table(panels[0], 10).rename({"policy": "model"})
-    return Figure(name, title, caption, table, brief, draw, explore)
+    return Figure(
+        name,
+        title,
+        caption,
+        table,
+        brief,
+        lambda: draw_panels(panels, (DOUBLE, height), 4),
+        lambda: explore_panels(panels),
+    )
 
 
 def percent(estimate: Estimate, less: float = 0.0) -> Estimate:
@@ -134,20 +111,13 @@ def errors(evaluation: Evaluation) -> Figure:
     """Squared error of the first, second … reward; the worst model is left out of a closer look."""
     lines = evaluation.measures.by_position
     places = range(1, len(lines[LEARNED]) + 1)
-    axes = ("position of the reward in its task", "mean squared error (reward²)")
-    everything = line_table(lines, "position", places)
+    axes = ("position", "position of the reward in its task", "mean squared error (reward²)")
+    panels: list[Panel] = [Models(line_table(lines, "position", places), *axes, known=STYLES)]
     best = min(point.value for point in lines[LEARNED] if math.isfinite(point.value))
-    far = max(point.value for point in lines[ALONE] if math.isfinite(point.value)) > 3.0 * best
-    panels: list[Panel] = [
-        Models(everything, "position", *axes, log=far, known=STYLES, heading="log scale" * far)
-    ]
-    if far:
-        near = line_table(
-            {name: part for name, part in lines.items() if name != ALONE}, "position", places
-        )
-        panels.append(
-            Models(near, "position", *axes, known=STYLES, heading=f"the same without “{ALONE}”")
-        )
+    if max(point.value for point in lines[ALONE] if math.isfinite(point.value)) > 3.0 * best:
+        near = {name: points for name, points in lines.items() if name != ALONE}
+        table, heading = line_table(near, "position", places), f"the same without “{ALONE}”"
+        panels.append(Models(table, *axes, known=STYLES, heading=heading))
     return line_figure(
         "errors",
         "Error by position",

@@ -22,8 +22,7 @@ __all__ = ["Origin"]
 
 LISTED = 20  # files that are named; of more, so many
 
-#: Arguments that the command does not have, and what it takes for them.
-ONLY_IN_PYTHON = {"rule": "UCB()", "horizon": "200"}
+ONLY_IN_PYTHON = ("rule", "horizon")  # arguments that the command does not have
 
 
 class Origin(NamedTuple):
@@ -48,13 +47,15 @@ class Origin(NamedTuple):
     options: dict[str, Any]
 
     @classmethod
-    def of(cls, logs: Logs, **options: Any) -> Origin:
-        """The origin of an evaluation of these logs."""
+    def of(cls, logs: Logs, options: Mapping[str, Any]) -> Origin:
+        """The origin of an evaluation of these logs; of the options, those that change results."""
         reading = {
             "format": logs.format,
             "on_bad_rows": logs.on_bad_rows,
             "storage": tuple(logs.storage),
         }
+        elsewhere = ("logs", "cluster", "workers", "progress")
+        options = {name: options[name] for name in options if name not in elsewhere}
         return cls(tuple(file.path for file in logs.files), logs.columns, reading, options)
 
     @property
@@ -108,7 +109,7 @@ def command_options(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     rest: list[str] = []
     for name, value in options.items():
         usual = known[name].default
-        flag = f"--{name.replace('_', '-')}"
+        flag = "--reward-model" if name == "reward" else f"--{name.replace('_', '-')}"
         if value is None or equal_values(value, usual):
             continue
         if name == "transfer":
@@ -116,7 +117,7 @@ def command_options(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
             words += [] if text in (None, "empirical_bayes") else [flag, str(text)]
             rest += [f"transfer={value!r}"] if text is None else []
         elif name in ONLY_IN_PYTHON:
-            rest += [] if repr(value) == ONLY_IN_PYTHON[name] else [f"{name}={value!r}"]
+            rest.append(f"{name}={value!r}")
         elif isinstance(value, bool):
             words.append(flag if value else f"--no-{name.replace('_', '-')}")
         else:

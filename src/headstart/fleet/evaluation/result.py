@@ -24,7 +24,7 @@ from headstart.fleet.evaluation.offpolicy import NAMES, Value
 from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.verdict import Verdict
 from headstart.fleet.reading.rows import BadRows
-from headstart.lab.figures.text import format_interval
+from headstart.lab.figures.elements.text import format_interval
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 

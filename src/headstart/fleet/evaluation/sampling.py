@@ -50,7 +50,11 @@ def read_sample(
     if logs.columns.timestamp is None:
         sample = draw_sample(logs, plan, map_jobs, progress)
         return sample, split_at_random(len(sample.keys), future, splits)
-    tasks = task_starts(logs, plan, map_jobs)
+    # When tasks begin: a read of the columns of tasks, rewards and times alone.
+    tasks = task_counts(plan)
+    bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
+    for found in map_jobs(count_part, logs.parts(), bare, plan):
+        tasks.merge(found)
     keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
     split, cut = split_by_time(starts, future)
     plan = plan._replace(cut=cut, offered=keys[split.future])
@@ -70,13 +74,10 @@ class PartRows(NamedTuple):
 
 
 def draw_sample(
-    logs: Logs,
-    plan: Plan,
-    map_jobs: MapJobs,
-    progress: Callable[[float], None],
+    logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Callable[[float], None]
 ) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
-    parts, tasks, bad = logs.parts(), counted_tasks(plan), BadRows()
+    parts, tasks, bad = logs.parts(), task_counts(plan), BadRows()
     builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
     jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
     for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
@@ -93,7 +94,7 @@ def draw_sample(
     return builder.sample(tasks, bad, limit)
 
 
-def counted_tasks(plan: Plan) -> KeyedSums:
+def task_counts(plan: Plan) -> KeyedSums:
     """Rewards and first times by task: nothing yet."""
     return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
 
@@ -103,17 +104,9 @@ def limit_of(keys: Hashes, count: int) -> int:
     return int(keys[count]) if len(keys) > count else ALL
 
 
-def task_starts(logs: Logs, plan: Plan, map_jobs: MapJobs) -> KeyedSums:
-    """When tasks begin: a read of the columns of tasks, rewards and times alone."""
-    tasks = counted_tasks(plan)
-    for found in map_jobs(count_part, logs.parts(), logs.without_features(), plan):
-        tasks.merge(found)
-    return tasks
-
-
 def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:
     """How many rewards the tasks of a part have, and when they begin."""
-    tasks = counted_tasks(plan)
+    tasks = task_counts(plan)
     for rows in logs.read(part):
         count_tasks(rows, tasks, plan.seed)
     return tasks
@@ -136,9 +129,9 @@ def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
 def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
     """The rows of a part whose tasks have hashes below a limit, and are among the first here."""
     number, part, limit = job
-    tasks, bad, order = counted_tasks(plan), BadRows(), number << 40
+    tasks, bad, order = task_counts(plan), BadRows(), number << 40
     whole, blocks = logs_all_arms(logs), []
-    for rows in logs.read(part, turned=False):
+    for rows in logs.read(part, transposed=False):
         bad = bad + rows.bad
         keys = count_tasks(rows, tasks, plan.seed)
         limit = min(limit, limit_of(tasks.keys, plan.max_tasks))

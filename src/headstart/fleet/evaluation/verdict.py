@@ -117,13 +117,13 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
     kind = "unknown"
     if not doubt:
         kind = next((name for name in models if supported(name, models, savings, gain)), "unknown")
-    findings = tuple(
-        Finding(name, STATEMENTS[name], holds(name, kind), evidence(name, models, savings))
-        for name in ("transfer", *(name for name in models if name != "transfer"))
-    )
     words = f"Too little data to tell: {doubt}." if doubt else ""
     words = words or sentence(kind, models, savings, gain, first)
-    return Verdict(kind, words, findings)
+    findings = []
+    for name in ("transfer", *(name for name in models if name != "transfer")):
+        holds = "open" if kind == "unknown" else "yes" if name == kind else "no"
+        findings.append(Finding(name, STATEMENTS[name], holds, evidence(name, models, savings)))
+    return Verdict(kind, words, tuple(findings))
 
 
 STATEMENTS = {
@@ -142,15 +142,13 @@ def too_little(basis: Basis) -> str:
     if few < FEWEST:
         side = "past" if basis.past <= basis.judged else "future"
         return f"only {few} {side} tasks, and fewer than {FEWEST} say nothing of how tasks differ"
-    if basis.telling < FEWEST:
-        tasks = "task has" if basis.telling == 1 else "tasks have"
-        return f"only {basis.telling} {tasks} a reward other than {basis.usual:g}"
-    if basis.several < FEWEST:
-        tasks = "task has" if basis.several == 1 else "tasks have"
-        return (
-            f"only {basis.several} {tasks} more than one reward, and a single one does not tell "
-            "how a task differs from noise"
-        )
+    single = "and a single one does not tell how a task differs from noise"
+    for tasks, what in (
+        (basis.telling, f"a reward other than {basis.usual:g}"),
+        (basis.several, f"more than one reward, {single}"),
+    ):
+        if tasks < FEWEST:
+            return f"only {tasks} {'task has' if tasks == 1 else 'tasks have'} {what}"
     return ""
 
 
@@ -169,21 +167,15 @@ def misfit(scores: Savings, models: Mapping[str, str]) -> str:
     return ""
 
 
-def supported(
-    name: str,
-    models: Mapping[str, str],
-    savings: Savings,
-    gain: Gain,
-) -> bool:
+def supported(name: str, models: Mapping[str, str], savings: Savings, gain: Gain) -> bool:
     """Whether the intervals support an answer."""
     model = models[name]
     others = [other for other in models.values() if other != model]
     if name == "transfer":
         ahead = all(savings[model, other].low > 0.0 for other in others)
         return ahead and gain.low > 0.0 and gain.saved >= WORTH
-    if any(clearly_better(savings[other, model]) for other in others):
-        return False
-    if any(not savings[other, model].high <= TOLERATED for other in others):
+    rivals = [savings[other, model] for other in others]
+    if any(clearly_better(rival) or not rival.high <= TOLERATED for rival in rivals):
         return False
     if name != "independence" and gain.pooled_high > ALIKE:
         return False
@@ -205,20 +197,13 @@ def clearly_better(saved: Estimate) -> bool:
     return saved.low > 0.0 and saved.value >= RELEVANT
 
 
-def holds(name: str, kind: str) -> str:
-    """Whether one of the answers is the answer."""
-    return "open" if kind == "unknown" else "yes" if name == kind else "no"
-
-
 def evidence(name: str, models: Mapping[str, str], savings: Savings) -> str:
     """What is for or against an answer: its model against the others."""
     model = models[name]
-    parts = [
-        f"{format_saving(savings[model, other])} against {OTHERS[other]}"
-        for other in models.values()
-        if other != model
-    ]
-    return "; ".join(parts)
+    others = [other for other in models.values() if other != model]
+    return "; ".join(
+        f"{format_saving(savings[model, other])} against {OTHERS[other]}" for other in others
+    )
 
 
 OTHERS = {
@@ -252,13 +237,7 @@ def comparison_words(saved: Estimate) -> tuple[str, str]:
     return ("better", "than") if clearly_better(saved) else ("as well", "as")
 
 
-def sentence(
-    kind: str,
-    models: Mapping[str, str],
-    savings: Savings,
-    gain: Gain,
-    first: int,
-) -> str:
+def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain, first: int) -> str:
     """The verdict in plain words."""
     single = models["independence"]
     rewards = "first reward" if first == 1 else f"first {first} rewards"

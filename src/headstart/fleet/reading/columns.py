@@ -101,12 +101,7 @@ class Columns(Settings):
         names = given if isinstance(given, tuple) else (given,)
         if not names or not all(isinstance(name, str) and name.strip() for name in names):
             raise checks.refuse("features", "names of columns, or a pattern such as 'x*'", given)
-        distinct = [self.task, self.reward]
-        distinct += [
-            getattr(self, role)
-            for role in ("weight", "chosen", "propensity")
-            if getattr(self, role) is not None
-        ]
+        distinct = [name for role, name in self.roles.items() if role not in ("timestamp", "round")]
         for name in distinct:
             if distinct.count(name) > 1:
                 raise InputError(
@@ -122,12 +117,8 @@ class Columns(Settings):
     @property
     def roles(self) -> dict[str, str]:
         """The single columns that are used, by what they are."""
-        named = {"task": self.task, "reward": self.reward}
-        for role in OPTIONAL:
-            name = getattr(self, role)
-            if name is not None:
-                named[role] = name
-        return named
+        names = {role: getattr(self, role) for role in ("task", "reward", *OPTIONAL)}
+        return {role: name for role, name in names.items() if name is not None}
 
     def resolve(
         self, schema: pa.Schema, where: str, partitions: Mapping[str, str] | None = None

@@ -19,22 +19,9 @@ from pyarrow import fs
 from headstart import checks
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 from headstart.fleet.reading import stores
-from headstart.fleet.reading.stores import WANT
+from headstart.fleet.reading.stores import WANT, is_url
 
-__all__ = [
-    "FORMATS",
-    "File",
-    "check_unchanged",
-    "compression_of",
-    "drop_links",
-    "file_errors",
-    "find_copies",
-    "find_files",
-    "format_of",
-    "is_url",
-    "open_file",
-    "partitions_of",
-]
+__all__ = ["FORMATS", "File", "find_files", "is_url", "open_file", "partitions_of"]
 
 #: The formats, and how the names of their files end.
 FORMATS = {
@@ -64,15 +51,6 @@ class File(NamedTuple):
     changed: str
 
 
-def is_url(path: str) -> bool:
-    """Whether a path is a URL (and not a Windows drive).
-
-    >>> is_url("s3://bucket/log.parquet"), is_url("logs/log.parquet")
-    (True, False)
-    """
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", path) is not None
-
-
 def compression_of(path: str) -> str | None:
     """How a file is compressed, by its name."""
     return COMPRESSIONS.get(os.path.splitext(path)[1].lower())
@@ -100,9 +78,10 @@ def format_of(path: str, given: str | None) -> str:
 
 def is_log(path: str, given: str | None) -> bool:
     """Whether a file is of a known format."""
-    with contextlib.suppress(InputError):
+    try:
         return bool(format_of(path, given))
-    return False
+    except InputError:
+        return False
 
 
 def find_files(
@@ -122,23 +101,20 @@ def find_files(
         if path.startswith("file://"):
             path = fs.FileSystem.from_uri(path)[1] if "*" not in path else path[len("file://") :]
         files = find_urls(path, given, storage) if is_url(path) else find_local(path, given)
-        found.update((file.path, file) for file in sorted(files))
+        found |= {file.path: file for file in sorted(files)}
     return list(found.values())
 
 
 def find_local(path: str, given: str | None) -> list[File]:
     """Files on this machine."""
     path = os.path.expanduser(path)
-    if os.path.isfile(path):
-        names = [path]
-    elif os.path.isdir(path):
-        inside = glob.glob(os.path.join(glob.escape(path), "**", "*"), recursive=True)
-        names = [name for name in inside if os.path.isfile(name) and is_log(name, given)]
+    names, folder = [path], os.path.isdir(path)
+    if folder or (glob.has_magic(path) and not os.path.isfile(path)):
+        pattern = os.path.join(glob.escape(path), "**", "*") if folder else path
+        names = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+        names = [name for name in names if is_log(name, given)] if folder else names
         names = drop_hidden(names, path, given)
-    elif glob.has_magic(path):
-        names = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
-        names = drop_hidden(names, path, given)
-    else:
+    elif not os.path.isfile(path):
         raise MissingFileError(f"paths must be {WANT}; nothing is at {path!r}")
     return [File(name, (stat := os.stat(name)).st_size, str(stat.st_mtime_ns)) for name in names]
 
@@ -149,11 +125,8 @@ def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[F
     with stores.store_errors(url, storage):
         system.invalidate_cache()  # what was listed before may have changed
         if glob.has_magic(path):
-            found = {
-                name: info
-                for name, info in system.glob(path, detail=True).items()
-                if info["type"] == "file"
-            }
+            found = system.glob(path, detail=True)
+            found = {name: info for name, info in found.items() if info["type"] == "file"}
             if not found:
                 stores.check_bucket(system, path, url)
         else:
@@ -182,13 +155,12 @@ def drop_hidden(
     pattern, magic = pattern.replace(os.sep, "/"), glob.has_magic(pattern)
     fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] if magic else pattern.rstrip("/")
     hidden = re.compile(r"(^|/)[._]")
-    kept = names
     if not (magic and hidden.search(pattern[len(fixed) :])):
-        kept = [
+        names = [
             name for name in names if not hidden.search(name.replace(os.sep, "/")[len(fixed) :])
         ]
-    if kept:
-        return kept
+    if names:
+        return names
     shown = url or pattern
     if magic:
         raise MissingFileError(f"paths must be {WANT}; no file matches {shown!r}")
@@ -198,18 +170,18 @@ def drop_hidden(
 
 def drop_links(files: Sequence[File]) -> tuple[list[File], list[str]]:
     """Every file once, and a note where paths lead to the same file on this machine."""
-    kept: dict[tuple[Any, ...], File] = {}
-    again: list[tuple[str, str]] = []
-    for file in files:
-        first = kept.setdefault(identity(file.path), file)
-        if first is not file:
-            again.append((file.path, first.path))
-    if not again:
+    first: dict[tuple[Any, ...], File] = {}
+    pairs = [
+        (file.path, known.path)
+        for file in files
+        if (known := first.setdefault(identity(file.path), file)) is not file
+    ]
+    if not pairs:
         return list(files), []
-    count = "1 file is" if len(again) == 1 else f"{len(again):,} files are"
-    one, other = again[0]
+    count = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
+    one, other = pairs[0]
     note = f"{count} there under several names ({one!r} is {other!r}): each is read once"
-    return list(kept.values()), [note]
+    return list(first.values()), [note]
 
 
 def identity(path: str) -> tuple[Any, ...]:

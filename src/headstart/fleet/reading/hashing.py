@@ -17,17 +17,7 @@ import pyarrow as pa
 
 from headstart.transfer.task_order import Hashes, hash_texts, mix_bits
 
-__all__ = [
-    "MAX_KEYS",
-    "Hashes",
-    "KeyedSums",
-    "count_by_doubling",
-    "hash_ids",
-    "id_texts",
-    "mix_bits",
-    "partition_numbers",
-    "partition_range",
-]
+__all__ = ["Hashes", "KeyedSums", "count_by_doubling", "hash_ids", "mix_bits", "partition_range"]
 
 
 def hash_ids(ids: pa.Array, seed: int = 0) -> Hashes:

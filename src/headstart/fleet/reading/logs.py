@@ -125,7 +125,7 @@ class Logs:
         else:
             raise InputError(f"paths must have rows; {self.files[0].path!r} is empty")
         self.first, self.resolved = file, resolved
-        self.remarks += self.find_oddities()
+        self.remarks += self.file_notes()
         self.feature_names = resolved.features
         if columns.schema is not None:
             self.feature_names = columns.schema.feature_names
@@ -134,7 +134,7 @@ class Logs:
             self.feature_names = tuple(f"{resolved.features[0]}[{i}]" for i in range(width))
         self.dim = len(self.feature_names)
 
-    def changed(self, **attributes: Any) -> Logs:
+    def replace(self, **attributes: Any) -> Logs:
         """The same logs with other attributes."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__ | attributes)
@@ -145,16 +145,8 @@ class Logs:
         columns = dataclasses.replace(self.columns, propensity=None)
         if self.columns.schema is None and not self.resolved.listed:
             columns = dataclasses.replace(columns, features=self.resolved.features)
-        other = self.changed(intercept=intercept, lenient=True, columns=columns)
-        return other.changed(share=other.survey().share)
-
-    def with_intercept(self, intercept: bool) -> Logs:
-        """The same logs, with a constant feature after the others if wanted."""
-        return self.changed(intercept=intercept)
-
-    def without_features(self) -> Logs:
-        """The same logs without their features, and without rows that cannot be used."""
-        return self.changed(intercept=False, features_read=False, on_bad_rows="skip")
+        other = self.replace(intercept=intercept, lenient=True, columns=columns)
+        return other.replace(share=other.survey().share)
 
     @property
     def width(self) -> int:
@@ -191,7 +183,7 @@ class Logs:
         """Find the columns in one file and in the names of its folders."""
         return self.columns.resolve(reader.schema, repr(path), files.partitions_of(path))
 
-    def find_oddities(self) -> list[str]:
+    def file_notes(self) -> list[str]:
         """What is odd about the files as a whole."""
         notes = []
         if self.flag is not None:
@@ -217,7 +209,7 @@ class Logs:
                 if resolved is None or not resolved.listed:
                     continue
                 for start, stop, _ in reader.spans(ROWS):
-                    for block in reader.blocks((start, stop), resolved, 1024, False):
+                    for block in reader.blocks((start, stop), resolved, 1024):
                         lengths = pc.list_value_length(block.table.column(resolved.features[0]))
                         for common in pc.mode(lengths.drop_null()).to_pylist():
                             if common["mode"]:
@@ -233,12 +225,10 @@ class Logs:
             # Most of the time is spent waiting, above all for an object store.
             with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
                 looks = list(pool.map(self.survey_file, self.files))
-            parts = [part for found, _ in looks for part in found]
-            empty = [
-                file.path for file, look in zip(self.files, looks, strict=True) if look[1] is None
-            ]
-            notes = [*self.remarks, *(f"{path!r} is empty" for path in empty)]
-            notes += describe_id_types([task for _, task in looks], self.files)
+            parts = [part for some, _ in looks for part in some]
+            kinds = {file.path: kind for file, (_, kind) in zip(self.files, looks, strict=True)}
+            notes = [*self.remarks, *describe_id_types(kinds)]
+            notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
             copies = files.find_copies(self.files, self.storage)
             rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
             self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
@@ -276,16 +266,15 @@ class Logs:
                     f"have {resolved.width}"
                 )
         elif set(resolved.features) != set(first.features):
-            more = sorted(set(resolved.features) - set(first.features), key=natural)
-            less = sorted(set(first.features) - set(resolved.features), key=natural)
-            said = "; ".join(
-                f"{', '.join(map(repr, names[:5]))} {which}"
-                for names, which in ((less, "missing"), (more, "too many"))
+            here, there = set(resolved.features), set(first.features)
+            differences = "; ".join(
+                f"{', '.join(map(repr, sorted(names, key=natural)[:5]))} {which}"
+                for names, which in ((there - here, "missing"), (here - there, "too many"))
                 if names
             )
             raise InputError(
                 f"features must be the same {self.dim} columns in every file, as in {name}; in "
-                f"{where} there are {len(resolved.features)} ({said})"
+                f"{where} there are {len(resolved.features)} ({differences})"
             )
         if "timestamp" in resolved.columns.roles and not self.lenient:
             mine, other = (time_unit(one.kind("timestamp")) for one in (first, resolved))
@@ -305,20 +294,17 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey().parts)
 
-    def read(
-        self, part: Part, *, threads: bool = False, turned: bool = True, rows: int = BLOCK
-    ) -> Iterator[Rows]:
+    def read(self, part: Part, *, transposed: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters
         ----------
         part
             One of :meth:`parts`.
-        threads
-            Lets PyArrow use several cores for it.
-        turned
+        transposed
             Whether features are an array with a row for each row. Otherwise they may stay as the
-            file has them, :class:`headstart.fleet.reading.arrays.Upright`, which saves a copy.
+            file has them, :class:`~headstart.fleet.reading.arrays.FeatureColumns`, which saves
+            a copy.
         rows
             How many rows a block has, at most.
 
@@ -332,8 +318,8 @@ class Logs:
         rows = max(1024, min(rows, BYTES // (8 * max(self.dim, 1))))
         bad, seen = BadRows(), 0
         try:
-            for block, resolved in self.blocks(part, rows, threads):
-                found = to_rows(block, resolved, self.dim, turned, self.share, self.lenient)
+            for block, resolved in self.blocks(part, rows):
+                found = to_rows(block, resolved, self.dim, transposed, self.share, self.lenient)
                 if self.intercept:
                     found = found.with_constant()
                 seen += block.table.num_rows + block.bad.count
@@ -348,14 +334,14 @@ class Logs:
         if bad and self.on_bad_rows == "error":
             raise refuse_rows(bad, seen, part, self)
 
-    def blocks(self, part: Part, rows: int, threads: bool) -> Iterator[tuple[Block, Resolved]]:
+    def blocks(self, part: Part, rows: int) -> Iterator[tuple[Block, Resolved]]:
         """The rows of a part as they are in its file and in the names of its folders."""
         with self.open_reader(part.path, frugal=rows < SMALL) as reader:
             resolved = self.resolve(reader, part.path)
             self.compare(resolved, repr(part.path))
             features = self.resolved.features if self.features_read else ()
             resolved = resolved._replace(features=features)
-            for block in reader.blocks((part.start, part.stop), resolved, rows, threads):
+            for block in reader.blocks((part.start, part.stop), resolved, rows):
                 table = block.table
                 for name, value in resolved.partitions.items():
                     kind = resolved.types[name]
@@ -377,13 +363,13 @@ class Survey(NamedTuple):
     share: float
 
 
-def describe_id_types(tasks: Sequence[str | None], found: Sequence[files.File]) -> list[str]:
-    """A note where task ids are numbers in one file and text in another."""
-    written = sorted({kind for kind in tasks if kind})
-    if len(written) < 2:
+def describe_id_types(kinds: dict[str, str | None]) -> list[str]:
+    """A note where task ids are numbers in one file and text in another, by the files' paths."""
+    first = {kind: path for path, kind in reversed(kinds.items()) if kind}
+    if len(first) < 2:
         return []
-    said = " and ".join(f"{kind} in {found[tasks.index(kind)].path!r}" for kind in written)
-    return [f"task ids are {said}: they are compared as text, so that 7 and '7' are the same task"]
+    both = " and ".join(f"{kind} in {path!r}" for kind, path in sorted(first.items()))
+    return [f"task ids are {both}: they are compared as text, so that 7 and '7' are the same task"]
 
 
 def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:

@@ -1,52 +1,37 @@
-"""File systems behind URLs: PyArrow's own where it has one, and otherwise those of fsspec."""
+"""File systems behind URLs: PyArrow's own where it has one, and otherwise those of fsspec.
+
+A :class:`Folder` is on this machine or behind a URL; its files are written as a whole or not at
+all.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import functools
+import io
 import json
+import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
+from headstart.storage import atomic
 
-__all__ = [
-    "check_bucket",
-    "file_system",
-    "is_unchanged",
-    "is_unreachable",
-    "look_at",
-    "open_url",
-    "reason",
-    "store_errors",
-    "unreachable",
-    "version",
-]
+__all__ = ["Folder", "file_system", "open_url", "store_errors"]
 
 WANT = "a path, a glob, a folder or a URL, or several"
 
-#: The packages that open URLs; what is not here, fsspec has itself or names in its error.
-PACKAGES = {
-    "s3fs": ("s3", "s3a"),
-    "gcsfs": ("gs", "gcs"),
-    "adlfs": ("az", "abfs", "abfss", "adl"),
-    "aiohttp": ("http", "https"),
-    "ocifs": ("oci",),
-    "huggingface_hub": ("hf",),
-}
-
 #: PyArrow's file systems, and what they call the options of fsspec's.
-NATIVE = {
-    "s3": "S3FileSystem",
-    "s3a": "S3FileSystem",
-    "gs": "GcsFileSystem",
-    "gcs": "GcsFileSystem",
-}
+NATIVE = dict.fromkeys(("s3", "s3a"), "S3FileSystem") | dict.fromkeys(
+    ("gs", "gcs"), "GcsFileSystem"
+)
 OPTIONS = {
     "S3FileSystem": {
         "key": "access_key",
@@ -60,8 +45,29 @@ OPTIONS = {
 }
 
 #: What file systems call the time of a change, or a mark of the content.
-STAMPS: tuple[str, ...] = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated")
-STAMPS += ("Last-Modified", "modify", "Content-MD5", "Digest", "sha", "created")
+STAMPS = [
+    "ETag",
+    "etag",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "Last-Modified",
+    "modify",
+    "Content-MD5",
+    "Digest",
+    "sha",
+    "created",
+]
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is a URL (and not a Windows drive).
+
+    >>> is_url("s3://bucket/log.parquet"), is_url("logs/log.parquet")
+    (True, False)
+    """
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", path) is not None
 
 
 def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
@@ -82,15 +88,10 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
                 options = json.dumps(dict(storage), sort_keys=True)
                 return native_system(scheme.lower(), native, bucket, options), path.rstrip("/")
     try:
-        system, path = fsspec.core.url_to_fs(url, **storage)
-        return system, path
+        return fsspec.core.url_to_fs(url, **storage)  # type: ignore[no-any-return]
     except ImportError as error:
-        wanted = scheme.rpartition("::")[2].lower()
-        how = next(
-            (f"pip install {one}" for one in PACKAGES if wanted in PACKAGES[one]), str(error)
-        )
         raise InputError(
-            f"paths has a URL that needs another package: {how}; got {url!r}"
+            f"paths has a URL that needs another package ({error}); got {url!r}"
         ) from None
     except Exception as error:  # whatever the package for it may raise
         raise InputError(
@@ -109,21 +110,14 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
         cachable = False
         protocol = scheme
 
-        def find(
-            self,
-            path: str,
-            maxdepth: int | None = None,
-            withdirs: bool = False,
-            detail: bool = False,
-            **_: Any,
-        ) -> Any:
+        def find(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
             """The files below a folder."""
-            selector = fs.FileSelector(
-                path.strip("/"), allow_not_found=True, recursive=maxdepth != 1
-            )
+            deep, folder = maxdepth != 1, path.strip("/")
+            selector = fs.FileSelector(folder, allow_not_found=True, recursive=deep)
             infos = [self._make_entry(info) for info in self.fs.get_file_info(selector)]
-            found = {info["name"]: info for info in infos if withdirs or info["type"] == "file"}
-            return found if detail else sorted(found)
+            every = options.get("withdirs")
+            files = {info["name"]: info for info in infos if every or info["type"] == "file"}
+            return files if options.get("detail") else sorted(files)
 
     options = {OPTIONS[kind][name]: value for name, value in json.loads(storage).items()}
     address = options.get("endpoint_override")
@@ -139,8 +133,7 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
 def look_at(system: Any, path: str, url: str) -> Mapping[str, Any]:
     """What a file system says of a path; where nothing is there, why."""
     try:
-        info: Mapping[str, Any] = system.info(path)
-        return info
+        return system.info(path)  # type: ignore[no-any-return]
     except FileNotFoundError as error:
         cause = error.__cause__
         # fsspec says of every HTTP error that the file was not found.
@@ -259,15 +252,13 @@ class StoreFile:
         self.file, self.url, self.storage = file, url, storage
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.file, name)
-        return self.call(found) if callable(found) else found
+        attribute = getattr(self.file, name)
+        if not callable(attribute):
+            return attribute
 
-    def call(self, method: Any) -> Any:
-        """A method, watched."""
-
-        def watched(*given: Any) -> Any:
+        def watched(*arguments: Any) -> Any:
             with store_errors(self.url, self.storage):
-                return method(*given)
+                return attribute(*arguments)
 
         return watched
 
@@ -278,3 +269,119 @@ def reason(error: BaseException) -> str:
         return error.strerror
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
+
+
+CHUNK = 1 << 24  # bytes that are copied at a time
+
+
+class Folder:
+    """Files in one place, which any process that can reach the place can read and write.
+
+    Parameters
+    ----------
+    place
+        A path or a URL.
+    storage
+        Options for the file system of a URL.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     folder = Folder(path)
+    ...     folder.write("note", b"all or nothing")
+    ...     print(folder.names(), folder.read("note"))
+    ['note'] b'all or nothing'
+    """
+
+    def __init__(
+        self, place: str | os.PathLike[str], storage: Mapping[str, Any] | None = None
+    ) -> None:
+        place = os.fspath(place)
+        self.remote = is_url(place)
+        self.place = place.rstrip("/") if self.remote else os.path.abspath(place)
+        self.storage = dict(storage or {})
+
+    def __str__(self) -> str:
+        return self.place
+
+    def system(self) -> tuple[fs.FileSystem, str]:
+        """The file system, as one of PyArrow's, and the path in it."""
+        if not self.remote:
+            return fs.LocalFileSystem(), self.place
+        system, path = file_system(self.place, self.storage)
+        if is_native(system):
+            return system.fs, path
+        return fs.PyFileSystem(fs.FSSpecHandler(system)), path
+
+    @contextlib.contextmanager
+    def errors(self, name: str = "") -> Iterator[None]:
+        """Say which file could not be read or written, and why."""
+        whole = f"{self.place}/{name}" if name else self.place
+        if self.remote:
+            with store_errors(whole, self.storage):
+                yield
+            return
+        try:
+            yield
+        except OSError as error:
+            raise FileError(f"{whole!r} cannot be used ({reason(error)})") from error
+
+    def create(self) -> None:
+        """Make the folder, if it is not there; object stores need none."""
+        if not self.remote:
+            with self.errors():
+                Path(self.place).mkdir(parents=True, exist_ok=True)
+
+    def exists(self) -> bool:
+        """Whether the folder is there; object stores have none, and any may be written to."""
+        return self.remote or Path(self.place).is_dir()
+
+    def names(self) -> list[str]:
+        """The files in the folder, sorted; none where there is no folder."""
+        system, path = self.system()
+        with self.errors():
+            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A file, to be read at any place in it."""
+        system, path = self.system()
+        with self.errors(name):
+            return system.open_input_file(f"{path}/{name}")
+
+    def fetch(self, name: str, target: Path) -> Path:
+        """A file on this machine with a file's content: itself, or a copy in another folder."""
+        if not self.remote:
+            return Path(self.place) / name
+        with self.open(name) as source, self.errors(name), (target / name).open("wb") as copy:
+            shutil.copyfileobj(source, copy, CHUNK)
+        return target / name
+
+    def read(self, name: str, size: int | None = None) -> bytes:
+        """A file's content, or its first bytes."""
+        with self.open(name) as file, self.errors(name):
+            return bytes(file.read(size))
+
+    def write(self, name: str, content: bytes | Path) -> None:
+        """Write bytes, or what a file on this machine holds, under a name."""
+        if isinstance(content, Path) and content == Path(self.place) / name:  # it is there
+            with self.errors(name), content.open("rb") as file:
+                os.fsync(file.fileno())
+            return
+        with contextlib.ExitStack() as stack:
+            source = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+            stack.enter_context(source)
+            if self.remote:  # a store shows an object when all of it is there
+                system, path = self.system()
+                stack.enter_context(self.errors(name))
+                sink: Any = system.open_output_stream(f"{path}/{name}", compression=None)
+            else:
+                sink = atomic.atomic_write(Path(self.place) / name)
+            shutil.copyfileobj(source, stack.enter_context(sink), CHUNK)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        system, path = self.system()
+        with self.errors(name), contextlib.suppress(FileNotFoundError):
+            system.delete_file(f"{path}/{name}")

@@ -19,9 +19,7 @@ __all__ = [
     "is_list",
     "is_number",
     "is_text",
-    "is_text_field",
     "is_time",
-    "time_unit",
 ]
 
 NUMBERS = ("reward", "weight", "propensity")

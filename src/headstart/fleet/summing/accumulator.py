@@ -12,37 +12,29 @@ from __future__ import annotations
 import itertools
 import mmap
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headstart.fleet.reading.arrays import Upright, as_arrow
+from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
 from headstart.fleet.reading.hashing import Hashes, hash_ids, id_texts, partition_numbers
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.grams import GROUP_ROWS, Packed, Whole, add_by_threads
-from headstart.fleet.summing.shards import row_shard, sum_shard
-from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.grams import Packed, Whole, add_by_threads
+from headstart.fleet.summing.shards import row_shards, sum_shard
 from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
 from headstart.model.evidence import packed_size
 
-__all__ = [
-    "Accumulator",
-    "HashedRows",
-    "ReadPlan",
-    "RowBuffer",
-    "collect",
-    "partition_count",
-    "unread_blocks",
-]
+__all__ = ["Accumulator", "HashedRows", "ReadPlan", "RowBuffer", "partition_count", "unread_blocks"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
 MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
 COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
+LINE = 64  # bytes of memory that a processor reads together
 LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
 
 
@@ -55,7 +47,7 @@ class HashedRows(NamedTuple):
     @classmethod
     def of(cls, rows: Rows) -> HashedRows:
         """Of all rows, those that were chosen, where that was logged."""
-        rows = rows.shown()
+        rows = rows.chosen_rows()
         ids = id_texts(rows.ids)
         return cls(rows._replace(ids=ids), hash_ids(ids))
 
@@ -86,10 +78,11 @@ class Accumulator:
         self.width = packed_size(dim)
         self.capacity = max(1, memory // 2 // (8 * self.width + INDEX_BYTES))
         self.lock = threading.RLock()
+        room = min(memory // 4, MOST_BUFFERED)
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
-        self.buffer: RowBuffer | None = None
+        self.buffer = RowBuffer(room, dim)
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
-        self.waiting: RowBuffer | None = None
+        self.waiting = RowBuffer(room, dim)
 
     def add(self, block: HashedRows) -> None:
         """Add rows."""
@@ -98,94 +91,55 @@ class Accumulator:
             numbers = self.index.numbers(rows.ids, hashes, self.capacity)
             known = numbers >= 0
             if known.all():
-                self.add_known(rows, numbers)
+                fill(self.buffer, rows, lambda: numbers, self.flush)
                 return
             inside = known[rows.codes]
             if inside.any():
-                self.add_known(rows.take(inside), numbers[known])
+                fill(self.buffer, rows.take(inside), lambda: numbers[known], self.flush)
             if not inside.all():
-                self.add_unknown(rows.take(~inside), hashes[~known])
-
-    def add_known(self, rows: Rows, numbers: Whole) -> None:
-        """Buffer rows of tasks in the table."""
-        start = 0
-        while start < rows.count:
-            if self.buffer is None or self.buffer.dtype != rows.features.dtype:
-                self.flush()
-                room = min(self.memory // 4, MOST_BUFFERED)
-                self.buffer = RowBuffer(room, self.dim, rows.features.dtype)
-            start += self.buffer.take(rows, numbers, start)
-            if self.buffer.full:
-                self.flush()
+                rest, own = rows.take(~inside), hashes[~known]
+                # The numbers change with every spill.
+                fill(
+                    self.waiting, rest, lambda: self.others.numbers(rest.ids, own), self.spill_rows
+                )
 
     def flush(self) -> None:
         """Add the buffered rows to the table."""
-        if self.buffer is not None and self.buffer.count:
-            sums = self.table[: len(self.index)]
-            add_buffered(self.buffer, self.buffer.places, sums, self.threads)
-            self.buffer.clear()
-
-    def add_unknown(self, rows: Rows, hashes: Hashes) -> None:
-        """Buffer rows of tasks that the table has no room for."""
-        start = 0
-        while start < rows.count:
-            if self.waiting is None or self.waiting.dtype != rows.features.dtype:
-                self.spill_rows()
-                room = min(self.memory // 4, MOST_BUFFERED)
-                self.waiting = RowBuffer(room, self.dim, rows.features.dtype)
-            start += self.waiting.take(rows, self.others.numbers(rows.ids, hashes), start)
-            if self.waiting.full:
-                self.spill_rows()
+        if self.buffer.count:
+            self.buffer.add_to(self.table[: len(self.index)], self.buffer.places, self.threads)
+        self.buffer.count = 0
 
     def spill_rows(self) -> None:
         """Spill the rows of tasks that are not in the table."""
         buffer, tasks = self.waiting, self.others
-        if buffer is None or not buffer.count:
+        if not buffer.count:
             return
-        bytes_per_row = buffer.features.shape[1] * buffer.dtype.itemsize
         counts = np.bincount(buffer.places, minlength=len(tasks))
-        heavy = counts * bytes_per_row > 8 * self.width
+        heavy = counts * buffer.features[0].nbytes > 8 * self.width
         if heavy.any():
             sums = np.zeros((int(heavy.sum()), self.width))
             place = np.where(heavy, np.cumsum(heavy) - 1, -1)
-            add_buffered(buffer, place[buffer.places], sums, self.threads)
+            buffer.add_to(sums, place[buffer.places], self.threads)
             order = tasks.order()
             order = order[heavy[order]]
-            self.spill(self.sum_shards(tasks, order, sums[place[order]]))
+            self.spill(self.sum_shards(tasks, order, sums, place[order]))
         if not heavy.all():
-            self.spill(self.row_shards(tasks, buffer, ~heavy))
-        buffer.clear()
+            codes = np.where(heavy[buffer.places], -1, buffer.places)
+            columns = buffer.rewards, buffer.weights, buffer.features[:, : self.dim]
+            self.spill(row_shards(tasks.hashes, tasks.ids, codes, *columns, self.partitions))
+        buffer.count = 0
         self.others = TaskIndex()
 
-    def row_shards(
-        self, tasks: TaskIndex, buffer: RowBuffer, used: npt.NDArray[np.bool_]
-    ) -> Iterator[pa.RecordBatch]:
-        """The buffered rows of some tasks, partition by partition."""
-        partition = np.where(used, partition_numbers(tasks.hashes, self.partitions), -1)
-        order, starts = GROUP_ROWS.form(buffer.count)(partition[buffer.places], self.partitions)
-        for low, high in itertools.pairwise(starts):
-            rows = order[low:high]
-            owner = buffer.places[rows]
-            yield row_shard(
-                tasks.hashes[owner],
-                tasks.ids.take(as_arrow(owner)),
-                buffer.rewards[rows],
-                buffer.weights[rows] if buffer.weighted else None,
-                buffer.features[rows, : self.dim],
-            )
-
     def sum_shards(
-        self, tasks: TaskIndex, order: Whole, sums: Packed, places: Whole | None = None
+        self, tasks: TaskIndex, order: Whole, sums: Packed, places: Whole
     ) -> Iterator[pa.RecordBatch]:
-        """The sums of tasks in order, or at ``places``, partition by partition."""
+        """The sums of tasks in order, which are at ``places``, partition by partition."""
         hashes = tasks.hashes[order]
-        edges = np.searchsorted(
-            partition_numbers(hashes, self.partitions), np.arange(self.partitions + 1)
-        )
+        numbers = partition_numbers(hashes, self.partitions)
+        edges = np.searchsorted(numbers, np.arange(self.partitions + 1))
         for low, high in itertools.pairwise(edges):
-            some = order[low:high]
-            packed = sums[low:high] if places is None else sums[places[low:high]]
-            yield sum_shard(hashes[low:high], tasks.ids.take(as_arrow(some)), packed)
+            ids = tasks.ids.take(as_arrow(order[low:high]))
+            yield sum_shard(hashes[low:high], ids, sums[places[low:high]])
 
     def snapshot(self) -> Iterator[pa.RecordBatch]:
         """The sums in the table as shards of all partitions; the table stays as it is."""
@@ -196,18 +150,11 @@ class Accumulator:
     def finish(self) -> None:
         """Spill everything; nothing can be added afterwards."""
         self.spill_rows()
-        self.waiting = None
+        self.waiting = RowBuffer(0, self.dim)
         if len(self.index):
             self.spill(self.snapshot())
-        self.buffer = None
+        self.buffer = RowBuffer(0, self.dim)
         self.index, self.table = TaskIndex(), np.zeros((0, self.width))
-
-
-def add_buffered(buffer: RowBuffer, codes: npt.NDArray[Any], sums: Packed, threads: int) -> None:
-    """Add the rows of a buffer to the sums that their codes say."""
-    add_by_threads(
-        codes, buffer.features, buffer.dim, buffer.rewards, buffer.weights, sums, threads
-    )
 
 
 def empty_table(rows: int, width: int) -> Packed:
@@ -270,42 +217,15 @@ def unread_blocks(
     A part that was begun goes on after its ``position``, in blocks of as many rows as before.
     """
     rows, before = (rows, 0) if position is None else position
-    for number, block in enumerate(logs.read(part, turned=False, rows=rows), 1):
+    for number, block in enumerate(logs.read(part, transposed=False, rows=rows), 1):
         if number > before:
             yield (rows, number), block
 
 
-def collect(
-    logs: Logs, parts: Iterable[Part], partitions: int, memory: int, threads: int = 1
-) -> tuple[list[list[pa.RecordBatch]], ReadSummary]:
-    """Read some parts of logs: the shards of every partition, and what was read.
-
-    Where the sums of all their tasks fit into memory, the shards are sums, one for each task.
-    """
-    shards: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
-
-    def keep(found: Iterator[pa.RecordBatch]) -> None:
-        for place, shard in enumerate(found):
-            if shard.num_rows:
-                shards[place].append(shard)
-
-    plan = ReadPlan.of(logs.width, memory)
-    sums = Accumulator(logs.width, plan.memory, partitions, keep, threads)
-    summary = ReadSummary()
-    for part in parts:
-        for _, rows in unread_blocks(logs, part, plan.rows):
-            summary.count(rows)
-            sums.add(HashedRows.of(rows))
-        summary.parts.append(part.key)
-    sums.finish()
-    return shards, summary
-
-
-LINE = 64  # bytes of memory that a processor reads together
-
-
 class RowBuffer:
-    """Rows with the numbers of their tasks; the memory is used again and again.
+    """Rows that wait to be added up: the more a task has at once, the less each takes.
+
+    The memory is used again and again.
 
     Parameters
     ----------
@@ -313,16 +233,18 @@ class RowBuffer:
         How many bytes it may take.
     dim
         The number of features.
-    dtype
-        Their type.
     """
 
-    def __init__(self, memory: int, dim: int, dtype: np.dtype[Any]) -> None:
-        self.dim, self.count, self.weighted = dim, 0, False
+    def __init__(self, memory: int, dim: int) -> None:
+        self.memory, self.dim, self.count, self.weighted = memory, dim, 0, False
+        self._features: npt.NDArray[Any] = np.zeros((0, dim))  # allocated with the first rows
+
+    def allocate(self, dtype: np.dtype[Any]) -> None:
+        """Make room for features of a type."""
         # Every row begins with a line of memory, so that it lies in as few of them as possible.
         many = LINE // dtype.itemsize
-        width = -(-dim // many) * many
-        room = max(memory // (dtype.itemsize * width + 20), 1)
+        width = -(-self.dim // many) * many
+        room = max(self.memory // (dtype.itemsize * width + 20), 1)
         values = np.zeros(room * width + many, dtype)
         start = -values.ctypes.data % LINE // dtype.itemsize
         self._features = values[start : start + room * width].reshape(room, width)
@@ -332,13 +254,7 @@ class RowBuffer:
     @property
     def full(self) -> bool:
         """Whether there is no room."""
-        return self.count == len(self._places)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the features."""
-        dtype: np.dtype[Any] = self._features.dtype
-        return dtype
+        return self.count == len(self._features)
 
     @property
     def places(self) -> npt.NDArray[np.int32]:
@@ -363,13 +279,21 @@ class RowBuffer:
     def take(self, rows: Rows, numbers: Whole, start: int) -> int:
         """Copy rows from a place on, as many as there is room for; gives how many.
 
-        ``numbers`` are those of the tasks in ``rows.ids``.
+        ``numbers`` are those of the tasks in ``rows.ids``. Features of two types are never buffered
+        together.
         """
-        many = min(rows.count - start, len(self._places) - self.count)
+        same = len(self._features) > 0 and self._features.dtype == rows.features.dtype
+        if not self.count:
+            self.weighted = False
+            if not same:
+                self.allocate(rows.features.dtype)
+        elif not same:
+            return 0
+        many = min(rows.count - start, len(self._features) - self.count)
         here, there = slice(start, start + many), slice(self.count, self.count + many)
         self._places[there] = numbers[rows.codes[here]]
-        if isinstance(rows.features, Upright):
-            rows.features.turn(start, self._features[there])
+        if isinstance(rows.features, FeatureColumns):
+            rows.features.transpose_into(start, self._features[there])
         else:
             self._features[there, : self.dim] = rows.features[here]
         self._rewards[there] = rows.rewards[here]
@@ -381,6 +305,18 @@ class RowBuffer:
         self.count += many
         return many
 
-    def clear(self) -> None:
-        """Forget the rows."""
-        self.count, self.weighted = 0, False
+    def add_to(self, sums: Packed, codes: npt.NDArray[Any], threads: int) -> None:
+        """Add the rows to the sums that their codes say."""
+        columns = self.features, self.dim, self.rewards, self.weights
+        add_by_threads(codes, *columns, sums, threads)
+
+
+def fill(
+    buffer: RowBuffer, rows: Rows, numbers: Callable[[], Whole], flush: Callable[[], None]
+) -> None:
+    """Copy rows into a buffer, which is flushed when it is full."""
+    start = 0
+    while start < rows.count:
+        start += buffer.take(rows, numbers(), start)
+        if start < rows.count or buffer.full:
+            flush()

@@ -19,22 +19,15 @@ from typing import Any
 
 from headstart.errors import FileError, InputError
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.summing.folder import Folder
+from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.storage import atomic
 from headstart.storage.atomic import PathLike
 
-__all__ = [
-    "INTERVAL",
-    "Checkpoint",
-    "Position",
-    "checkpointed_rows",
-    "lock_folder",
-    "remove_checkpoint",
-    "remove_unused",
-]
+__all__ = ["Checkpoint", "checkpointed_rows", "lock_folder", "remove_checkpoint"]
 
-INTERVAL = 60.0  # seconds between checkpoints
+INTERVAL = 60.0  # seconds between checkpoints, at least
+SHARE = 0.05  # of the time that writing them may take
 LOCK = "lock"
 ENTRY = re.compile(r"entry-[0-9a-f]+\.json")
 OURS = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.json|\.draft)?")
@@ -103,18 +96,9 @@ class Checkpoint:
             if name not in there:
                 raise FileError(f"{failed}: {name} is missing; begin afresh (--afresh)")
 
-    @property
-    def parts(self) -> set[str]:
-        """The parts that need not be read again."""
-        return set(self.summary.parts)
-
     def local_runs(self, folder: Path) -> list[Path]:
         """The runs of earlier entries on this machine, copied to a folder if need be."""
         return [self.folder.fetch(name, folder) for name in self.runs]
-
-    def add(self, runs: Sequence[str], summary: ReadSummary) -> None:
-        """Add an entry: these runs, which are in the folder, hold these parts."""
-        self.write_entry(runs, summary, {})
 
     def save(
         self, runs: Sequence[Path], summary: ReadSummary, positions: Mapping[str, Position]

@@ -13,6 +13,7 @@ up (:func:`merge`). Of runs on disk, one range of hashes is in memory at a time.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,41 +26,38 @@ import pyarrow.compute as pc
 
 from headstart.errors import FileError
 from headstart.fleet.reading.arrays import as_array, as_arrow
-from headstart.fleet.reading.hashing import Hashes, partition_range
-from headstart.fleet.summing.grams import ADD_ROWS, Packed, Whole
+from headstart.fleet.reading.hashing import Hashes, partition_numbers, partition_range
+from headstart.fleet.summing.grams import ADD_ROWS, GROUP_ROWS, Packed, Whole
 from headstart.fleet.summing.task_index import order_of_tasks
 from headstart.model.evidence import packed_size
 from headstart.storage import atomic
 
-__all__ = [
-    "Partition",
-    "chunk_tasks",
-    "matrix_of",
-    "merge",
-    "merge_in_chunks",
-    "merge_runs",
-    "read_run",
-    "row_shard",
-    "run_reader",
-    "select_hashes",
-    "sum_shard",
-    "write_run",
-]
+__all__ = ["Partition", "merge", "merge_runs", "read_run", "row_shards", "sum_shard", "write_run"]
 
 
-def row_shard(
+def row_shards(
     hashes: Hashes,
     ids: pa.LargeStringArray,
+    codes: npt.NDArray[Any],
     rewards: Packed,
-    weights: Packed | None,
+    weights: Packed,
     features: npt.NDArray[Any],
-) -> pa.RecordBatch:
-    """A shard of rows."""
-    columns = {"hash": as_arrow(hashes), "id": ids, "reward": as_arrow(rewards)}
-    if weights is not None:
-        columns["weight"] = as_arrow(weights)
-    columns["features"] = list_array(features)
-    return pa.RecordBatch.from_pydict(columns)
+    partitions: int,
+) -> Iterator[pa.RecordBatch]:
+    """Rows partition by partition; ``codes`` say which of the tasks each has, if not negative.
+
+    Without weights, all rows count once.
+    """
+    numbers = np.append(partition_numbers(hashes, partitions), -1)
+    order, starts = GROUP_ROWS.form(len(codes))(numbers[codes], partitions)
+    for low, high in itertools.pairwise(starts):
+        rows = order[low:high]
+        owners = codes[rows]
+        columns = {"hash": as_arrow(hashes[owners]), "id": ids.take(as_arrow(owners))}
+        columns["reward"] = as_arrow(rewards[rows])
+        if len(weights):
+            columns["weight"] = as_arrow(weights[rows])
+        yield pa.RecordBatch.from_pydict(columns | {"features": list_array(features[rows])})
 
 
 def sum_shard(hashes: Hashes, ids: pa.LargeStringArray, packed: Packed) -> pa.RecordBatch:

@@ -17,53 +17,53 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.reading.arrays import Upright
+from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Example, Rows
 from headstart.fleet.summing.passes import STEADY
 from headstart.model.evidence import Evidence
 
-__all__ = ["DROWNED", "NOTICED", "ReadSummary", "Sampled", "Stray", "oddities", "strays"]
+__all__ = ["Outlier", "ReadSummary", "RowSample", "column_notes", "find_outliers"]
 
 
 Array = npt.NDArray[np.float64]
 
 #: How many times s the root mean square is where it is told, and where nothing is learned.
-NOTICED, DROWNED = 1e2, 1e6
+NOTABLE, HIDING = 1e2, 1e6
 MOST = 256  # rows of a sample, fewer if they are wide
 NUMBERS = 20_000
 BLOCK = 32  # rows of a block that are looked at
 ADVICE = "a few rows outweigh all others. Repair them, or clip the column or take its logarithm"
 
 
-class Sampled:
+class RowSample:
     """A few rows of a log, evenly spread: features, and the reward last."""
 
     def __init__(self, rows: Array | None = None) -> None:
         self.rows = rows
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sampled):
+        if not isinstance(other, RowSample):
             return NotImplemented
         if self.rows is None or other.rows is None:
             return self.rows is other.rows
         return np.array_equal(self.rows, other.rows)
 
-    def look(self, rows: Rows) -> None:
+    def add_block(self, rows: Rows) -> None:
         """At some rows of a block."""
         use = np.arange(rows.count) if rows.chosen is None else np.flatnonzero(rows.chosen)
         use = use[:: max(1, -(-len(use) // BLOCK))]
         if not len(use):
             return
         features = rows.features
-        if isinstance(features, Upright):
+        if isinstance(features, FeatureColumns):
             columns = [column[use] for column in features.columns]
         else:
             columns = list(features[use].T)
-        self.add(Sampled(np.column_stack([*columns, rows.rewards[use]]).astype(np.float64)))
+        self.add(RowSample(np.column_stack([*columns, rows.rewards[use]]).astype(np.float64)))
 
-    def add(self, other: Sampled) -> None:
+    def add(self, other: RowSample) -> None:
         """Another's rows too; of too many, every second."""
         if other.rows is None:
             return
@@ -76,7 +76,7 @@ class Sampled:
     def typical(self, centred: bool = True) -> tuple[Array, Array]:
         """The median and the size of each column; a size of NaN where all sampled are the same.
 
-        >>> sampled = Sampled(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
+        >>> sampled = RowSample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
         >>> sampled.typical()
         (array([2.5, 0. ]), array([ 1., nan]))
         """
@@ -92,12 +92,8 @@ class Sampled:
         assert self.rows is not None
         return np.asarray(self.rows.min(0) < self.rows.max(0))
 
-    def as_json(self) -> Any:
-        """For a manifest."""
-        return None if self.rows is None else self.rows.tolist()
 
-
-class Stray(NamedTuple):
+class Outlier(NamedTuple):
     """A column that few rows make up: its root mean square in sizes, and its largest, about."""
 
     name: str
@@ -106,9 +102,9 @@ class Stray(NamedTuple):
     size: float
 
     @property
-    def drowned(self) -> bool:
+    def hides_others(self) -> bool:
         """Whether what the other rows say is lost in rounding."""
-        return self.times > DROWNED
+        return self.times > HIDING
 
     def __str__(self) -> str:
         return (
@@ -117,9 +113,9 @@ class Stray(NamedTuple):
         )
 
 
-def strays(
+def find_outliers(
     names: Sequence[str], centre: Array, size: Array, squares: Array, count: float
-) -> list[Stray]:
+) -> list[Outlier]:
     """The columns that few rows make up, from Σ (x − c)² of all rows."""
     found = []
     for name, middle, usual, square in zip(names, centre, size, squares, strict=True):
@@ -127,12 +123,14 @@ def strays(
         if not usual > 0 or not square > rounding:
             continue
         times = float(np.sqrt((square - rounding) / max(count, 1.0)) / usual)
-        if times > NOTICED:
-            found.append(Stray(name, times, float(np.sqrt(square)), float(usual)))
+        if times > NOTABLE:
+            found.append(Outlier(name, times, float(np.sqrt(square)), float(usual)))
     return found
 
 
-def oddities(names: Sequence[str], intercept: bool, every: Evidence, sampled: Sampled) -> list[str]:
+def column_notes(
+    names: Sequence[str], intercept: bool, every: Evidence, sampled: RowSample
+) -> list[str]:
     """Notes on columns that a few rows make up or that hardly vary; refused where all is lost.
 
     Parameters
@@ -156,15 +154,16 @@ def oddities(names: Sequence[str], intercept: bool, every: Evidence, sampled: Sa
     if intercept:
         sums = np.append(every.gram[dim, :dim], every.moment[dim])
     squares = squares - 2.0 * centre * sums + count * centre**2
-    found = strays([*(f"feature {name}" for name in names), "reward"], centre, size, squares, count)
-    lost = [stray for stray in found if stray.drowned]
+    columns = [*(f"feature {name}" for name in names), "reward"]
+    found = find_outliers(columns, centre, size, squares, count)
+    lost = [outlier for outlier in found if outlier.hides_others]
     if lost:
         more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
         raise InputError(
             f"logs must not have values so far out that all others are lost in rounding; "
             f"{lost[0]}{more}: find the rows with headstart check, and repair or remove them"
         )
-    notes = [f"{stray}: {ADVICE}" for stray in found]
+    notes = [f"{outlier}: {ADVICE}" for outlier in found]
     if intercept:
         mean = sums[:dim] / count
         around = np.diag(every.gram)[:dim] / count - mean**2
@@ -211,7 +210,7 @@ class ReadSummary:
     unchosen: int = 0
     least: float = math.inf
     greatest: float = -math.inf
-    sampled: Sampled = dataclasses.field(default_factory=Sampled)
+    sampled: RowSample = dataclasses.field(default_factory=RowSample)
     heaviest: float = 0.0
     ids: IdForms = dataclasses.field(default_factory=IdForms)
     fingerprints: list[Any] = dataclasses.field(default_factory=list)
@@ -243,7 +242,7 @@ class ReadSummary:
         if len(rewards):
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
-            self.sampled.look(rows)
+            self.sampled.add_block(rows)
             if rows.weights is not None:
                 heavy = rows.weights if rows.chosen is None else rows.weights[rows.chosen]
                 self.heaviest = max(self.heaviest, float(heavy.max()))
@@ -272,36 +271,23 @@ class ReadSummary:
         return InputError(f"logs must hold rows to learn from; {why}".rstrip())
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        examples = [list(example) for example in self.bad.examples]
-        return {
-            "rows": self.rows,
-            "weightless": self.weightless,
-            "bad": [self.bad.count, self.bad.reasons, examples],
-            "unchosen": self.unchosen,
-            "rewards": [self.least, self.greatest] if self.rows else None,
-            "sampled": self.sampled.as_json(),
-            "heaviest": self.heaviest,
+        """For the entry of a checkpoint."""
+        return vars(self) | {
+            "bad": dataclasses.asdict(self.bad),
+            "sampled": None if self.sampled.rows is None else self.sampled.rows.tolist(),
             "ids": vars(self.ids),
             "fingerprints": [keys.astype("<u8").tobytes().hex() for keys in self.fingerprints],
-            "parts": self.parts,
         }
 
     @classmethod
-    def from_json(cls, known: dict[str, Any]) -> ReadSummary:
+    def from_json(cls, entry: dict[str, Any]) -> ReadSummary:
         """And back."""
-        count, reasons, examples = known["bad"]
-        bad = BadRows(count, reasons, [Example(*example) for example in examples])
-        unchosen, rewards = known.get("unchosen", 0), known.get("rewards") or (math.inf, -math.inf)
-        sampled = known.get("sampled")
-        rows = Sampled(None if sampled is None else np.array(sampled, dtype=np.float64))
-        parts, (least, most) = list(known["parts"]), rewards
-        heaviest = known.get("heaviest", 0.0)
-        weightless = known["weightless"]
-        ids = IdForms(**known.get("ids", {}))
-        keys = [
-            np.frombuffer(bytes.fromhex(text), "<u8").astype(np.uint64)
-            for text in known.get("fingerprints", [])
-        ]
-        counts = known["rows"], bad, weightless, parts, unchosen
-        return cls(*counts, least, most, rows, heaviest, ids, keys)
+        examples = [Example(*example) for example in entry["bad"]["examples"]]
+        rows, keys = entry["sampled"], map(bytes.fromhex, entry["fingerprints"])
+        changed: dict[str, Any] = {
+            "bad": BadRows(**entry["bad"] | {"examples": examples}),
+            "sampled": RowSample(None if rows is None else np.array(rows, dtype=np.float64)),
+            "ids": IdForms(**entry["ids"]),
+            "fingerprints": [np.frombuffer(each, "<u8").astype(np.uint64) for each in keys],
+        }
+        return cls(**entry | changed)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headstart import checks
-from headstart.lab.figures.base import SINGLE, Figure
-from headstart.lab.figures.intervals import check_table
-from headstart.lab.figures.matplotlib_panels import draw_panels
-from headstart.lab.figures.panels import Panel, summary_table
-from headstart.lab.figures.plotly_panels import explore_panels
-from headstart.lab.figures.styles import assign_styles
-from headstart.lab.figures.text import count, number
+from headstart.lab.figures.elements.base import SINGLE, Figure
+from headstart.lab.figures.elements.intervals import check_table
+from headstart.lab.figures.elements.matplotlib_panels import draw_panels
+from headstart.lab.figures.elements.panels import Panel, summary_table
+from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.styles import assign_styles
+from headstart.lab.figures.elements.text import count, number
 from headstart.records import Array
 
 if TYPE_CHECKING:

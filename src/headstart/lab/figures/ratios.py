@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.axes import (
+from headstart.lab.figures.elements.axes import (
     error_bars,
     log_rows,
     log_ticks,
     plotly_log_axis,
     write_beside,
 )
-from headstart.lab.figures.base import SINGLE, Figure, plotly_layout
-from headstart.lab.figures.intervals import describe_seeds, paired_ratios
+from headstart.lab.figures.elements.base import SINGLE, Figure, plotly_layout
+from headstart.lab.figures.elements.intervals import describe_seeds, paired_ratios
+from headstart.lab.figures.elements.styles import assign_styles
+from headstart.lab.figures.elements.text import (
+    escape_matplotlib,
+    escape_plotly,
+    format_interval,
+    number,
+)
 from headstart.lab.figures.regret import whole_tasks
-from headstart.lab.figures.styles import assign_styles
-from headstart.lab.figures.text import escape_matplotlib, escape_plotly, format_interval, number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -116,7 +121,7 @@ def positive_low(row: dict[str, Any]) -> float:
 
 def explore(table: pl.DataFrame, baseline: str) -> Any:
     """The interactive plot: one legend entry per policy."""
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
 
     figure = go.Figure()
     styles = assign_styles(table["policy"].to_list())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headstart import checks
-from headstart.lab.figures.base import SINGLE, Figure
-from headstart.lab.figures.intervals import check_table, describe_seeds, mean_over_seeds
-from headstart.lab.figures.matplotlib_panels import draw_panels
-from headstart.lab.figures.panels import Panel, summary_table
-from headstart.lab.figures.plotly_panels import explore_panels
-from headstart.lab.figures.text import count
+from headstart.lab.figures.elements.base import SINGLE, Figure
+from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.elements.matplotlib_panels import draw_panels
+from headstart.lab.figures.elements.panels import Panel, summary_table
+from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.text import count
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.lab.figures.base import DOUBLE, SINGLE, Figure
-from headstart.lab.figures.intervals import check_table, describe_seeds, mean_over_seeds
-from headstart.lab.figures.matplotlib_panels import draw_panels
-from headstart.lab.figures.panels import Mark, Panel, summary_table
-from headstart.lab.figures.plotly_panels import explore_panels
-from headstart.lab.figures.styles import assign_styles
+from headstart.lab.figures.elements.base import DOUBLE, SINGLE, Figure
+from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
+from headstart.lab.figures.elements.matplotlib_panels import draw_panels
+from headstart.lab.figures.elements.panels import Mark, Panel, summary_table
+from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.styles import assign_styles
 
 if TYPE_CHECKING:
     import polars as pl

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.axes import log_rows, log_ticks, plotly_log_axis, write_beside
-from headstart.lab.figures.base import DOUBLE, Figure, plotly_layout
-from headstart.lab.figures.intervals import check_table
-from headstart.lab.figures.styles import assign_styles
-from headstart.lab.figures.text import count, escape_matplotlib, escape_plotly, join_words, number
+from headstart.lab.figures.elements.axes import log_rows, log_ticks, plotly_log_axis, write_beside
+from headstart.lab.figures.elements.base import DOUBLE, Figure, plotly_layout
+from headstart.lab.figures.elements.intervals import check_table
+from headstart.lab.figures.elements.styles import assign_styles
+from headstart.lab.figures.elements.text import (
+    count,
+    escape_matplotlib,
+    escape_plotly,
+    join_words,
+    number,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -105,14 +111,14 @@ def options_at_edge(
     part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str]
 ) -> list[str]:
     """Options whose chosen value is the least or the greatest tried: the best may lie beyond."""
-    found = []
+    edges = []
     for option in options:
         tried = [parse_number(value) for value in part[option].drop_nulls().unique().to_list()]
         numbers = [value for value in tried if value is not None]
         own = parse_number(chosen[option])
         if own is not None and len(numbers) > 1 and own in (min(numbers), max(numbers)):
-            found.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
-    return found
+            edges.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
+    return edges
 
 
 def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:
@@ -146,7 +152,7 @@ def worst(table: pl.DataFrame) -> float:
 
 def explore(table: pl.DataFrame, order: Sequence[str]) -> Any:
     """The interactive plot, with every setting as hover text."""
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
     import polars as pl
 
     figure = go.Figure()

@@ -9,8 +9,8 @@ import numpy as np
 
 from headstart.lab import figures
 from headstart.lab.coverage import HELD_OUT, LEVELS, measure_coverage
-from headstart.lab.figures.intervals import mean_over_seeds
-from headstart.lab.figures.text import format_interval, join_words
+from headstart.lab.figures.elements.intervals import mean_over_seeds
+from headstart.lab.figures.elements.text import format_interval, join_words
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.runner import Runner
 from headstart.worlds import Clicks, Synthetic, World
@@ -84,7 +84,8 @@ def calibration(
         f"from task {skipped + 1} to {tasks} on {len(seeds)} seeds; the table shows the 90 % "
         "intervals of expected rewards, below them for the tasks before. 95 % intervals of "
         "coverage are over seeds, because the tasks of a seed share what was learned; *clearly "
-        "off* are stages whose interval does not include 90 %. Tasks and rewards with "
+        "off* are stages whose interval does not include 90 %, one in twenty of them by chance. "
+        "Tasks and rewards with "
         "heavy tails have a Student distribution of 3.5 degrees of freedom. Rewards of 0 and 1 "
         "have no intervals worth counting.",
         drawn,

@@ -45,6 +45,7 @@ def compare(
     plan: str | os.PathLike[str] | None = None,
     *,
     world: str = "synthetic",
+    schema: str | os.PathLike[str] | None = None,
     policies: Sequence[str] = DEFAULT_POLICIES,
     seeds: int | None = None,
     first_seed: int | None = None,
@@ -55,7 +56,8 @@ def compare(
 ) -> Outcome:
     """Play policies on a world, given as text or in a TOML file, and write a report.
 
-    Sizes given as arguments replace the file's. Sizes, labels and options may be left out of a
+    Sizes given as arguments replace the file's, and so does the ``schema``, the path of a JSON file
+    for the world ``logged``. Sizes, labels and options may be left out of a
     file::
 
         tasks = 200
@@ -69,13 +71,15 @@ def compare(
     """
     sizes_given = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
     given = {name: value for name, value in sizes_given.items() if value is not None}
+    options = {} if schema is None else {"schema": os.fspath(schema)}
     if plan is None:
         sizes = {**SIZES, **given}
-        place = make_world(*split_options("world", world))
+        name, described = split_options("world", world)
+        place = make_world(name, described | options)
         chosen = tuple(parse(text) for text in policies)
-        text = toml(sizes, world, policies)
+        text = toml(sizes, (name, described | options), policies)
     else:
-        sizes, place, chosen, text = read_plan(Path(plan))
+        sizes, place, chosen, text = read_plan(Path(plan), options)
         sizes |= given
     first = sizes["first_seed"]
     full = Plan(
@@ -112,8 +116,10 @@ def compare(
     return Outcome(f"{title}: total regret ÷ {baseline}'s", path, table)
 
 
-def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[NamedPolicy, ...], str]:
-    """Sizes, world and policies of a TOML file."""
+def read_plan(
+    path: Path, more: dict[str, Any]
+) -> tuple[dict[str, int], World, tuple[NamedPolicy, ...], str]:
+    """Sizes, world and policies of a TOML file; ``more`` are further options of the world."""
     try:
         text = path.read_text(encoding="utf-8")
         given = tomllib.loads(text)
@@ -126,7 +132,7 @@ def read_plan(path: Path) -> tuple[dict[str, int], World, tuple[NamedPolicy, ...
     place = given.get("world", {"name": "synthetic"})
     if not isinstance(place, dict):
         raise InputError(f"plan {str(path)!r} must have a [world] table; got {place!r}")
-    place = dict(place)
+    place = place | more
     rows = given.get("policy", [])
     if not rows or not all(isinstance(row, dict) and "name" in row for row in rows):
         raise InputError(f"plan {str(path)!r} must have [[policy]] tables, each with a name")
@@ -157,17 +163,16 @@ def make_world(name: str, options: dict[str, Any]) -> World:
     return make(**options)
 
 
-def toml(sizes: dict[str, int], world: str, policies: Sequence[str]) -> str:
+def toml(sizes: dict[str, int], world: tuple[str, dict[str, Any]], policies: Sequence[str]) -> str:
     """The plan of a command line as a file, to be run again."""
 
-    def table(what: str, text: str) -> list[str]:
-        name, options = split_options(what, text)
+    def table(name: str, options: dict[str, Any]) -> list[str]:
         return [f"{key} = {json.dumps(value)}" for key, value in {"name": name, **options}.items()]
 
     lines = [f"{name} = {value}" for name, value in sizes.items()]
-    lines += ["", "[world]", *table("world", world)]
+    lines += ["", "[world]", *table(*world)]
     for text in policies:
-        lines += ["", "[[policy]]", *table("policy", text)]
+        lines += ["", "[[policy]]", *table(*split_options("policy", text))]
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab.execution import Execution
+from headstart.lab.files import writing
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies import STUDIES, bounds, claims, extensions, movielens, synthetic
 from headstart.lab.studies.comparison import PLAN, compare
@@ -77,10 +78,8 @@ def reproduce(
         scale = dataclasses.replace(scale, seeds=checks.integer("seeds", seeds, 2))
     if tasks is not None:
         scale = dataclasses.replace(scale, tasks=checks.integer("tasks", tasks, 1))
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
     arguments = {"study": study, "quick": quick, "seeds": seeds, "tasks": tasks}
     noted = {**arguments, "engine": execution.engine, "data": data and str(data)}
     (folder / ARGUMENTS).write_text(json.dumps(noted, indent=2) + "\n")

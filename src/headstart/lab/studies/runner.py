@@ -15,6 +15,7 @@ import numpy as np
 from headstart.errors import FileError
 from headstart.lab.execution import Execution
 from headstart.lab.experiment import run
+from headstart.lab.files import read_arrays, write_arrays, writing
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.jobs import map_jobs
 from headstart.lab.plan import Plan, Results
@@ -112,16 +113,21 @@ class Runner:
         """``play(*job)`` of every job, one for each seed, stacked; each is kept under ``name``."""
         parts = self.folder / name / "parts"
         keys = [fingerprint((version("headstart"), play.__name__, job)) for job in jobs]
-        paths = [parts / f"{key}.npy" for key in keys]
-        missing = [at for at, path in enumerate(paths) if not path.exists()]
+        paths = [parts / f"{key}.npz" for key in keys]
+        results = [read_arrays(path) for path in paths]
+        missing = [at for at, stored in enumerate(results) if not stored]
         if missing and self.execution.stored_only:
-            lacks = f"folder {str(parts.parent)!r} lacks {len(missing)} results"
-            raise FileError(f"{lacks} of {play.__name__}: run it first")
-        parts.mkdir(parents=True, exist_ok=True)
+            raise FileError(
+                f"folder {str(parts.parent)!r} lacks {len(missing)} of {len(jobs)} results of "
+                f"{play.__name__}: run it again"
+            )
+        with writing(parts.parent):
+            parts.mkdir(parents=True, exist_ok=True)
         played = map_jobs(play, [jobs[at] for at in missing], self.execution) if missing else []
         for at, result in zip(missing, played, strict=True):
-            np.save(paths[at], result)
-        return np.stack([np.load(path) for path in paths])
+            results[at] = {"result": result}
+            write_arrays(paths[at], {"result": result})
+        return np.stack([stored["result"] for stored in results if stored])
 
     def tuned(
         self,

@@ -198,9 +198,9 @@ def subspace_figure(results: Results, name: str) -> figures.Figure:
     """The error of the subspace, from the probes of a run."""
     import polars as pl
 
-    found = results.probes.filter(pl.col("value").is_not_nan())
+    measured = results.probes.filter(pl.col("value").is_not_nan())
     codimension = WORLD.dim - WORLD.rank
-    return figures.subspace_error(found, task_variance(), codimension=codimension, name=name)
+    return figures.subspace_error(measured, task_variance(), codimension=codimension, name=name)
 
 
 def task_variance() -> float:

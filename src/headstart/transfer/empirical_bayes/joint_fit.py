@@ -12,7 +12,7 @@ from headstart.arrays import float_if_scalar
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.transfer.base import checked_evidence
-from headstart.transfer.empirical_bayes.scoring import cross_validate
+from headstart.transfer.empirical_bayes.scoring import WIDE_DIM, cross_validate
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
 from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
 
@@ -51,7 +51,7 @@ def fit_together(
     count = float_if_scalar(np.full(first.batch, float(len(found))))
     state = state.replace(tasks=arranged, task_count=count)
     state = transfer.update_fit(state, steps=12, low_rank=False)
-    for _ in range(40):
+    for _ in range(40 if first.dim <= WIDE_DIM else 4):
         before = state.fit.covariance
         state = transfer.update_fit(state, steps=2, low_rank=False)
         if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():

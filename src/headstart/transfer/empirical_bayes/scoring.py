@@ -250,14 +250,15 @@ def cross_validate(
     parts = [np.arange(count) % folds == fold for fold in range(folds)]
     fitted = [state.replace(tasks=sample.replace(weight=sample.weight * ~held)) for held in parts]
     scores, support = state.scores, state.support
+    wide = sample.gram.shape[-1] > WIDE_DIM
     # Candidates are exact only near the strength of the fit: choose, fit, and choose again.
-    for _ in range(3):
+    for steps in (4, 2, 2) if wide else (8, 8, 8):
         total: Any = np.zeros_like(state.scores)
         average: Any = np.zeros_like(state.ensemble)
         support = np.zeros_like(np.asarray(state.support))
         for fold, held in enumerate(parts):
             start = fitted[fold].replace(scores=scores)
-            fitted[fold] = transfer.update_fit(start, steps=8)
+            fitted[fold] = transfer.update_fit(start, steps)
             judge = fitted[fold].replace(
                 scores=np.zeros_like(scores), ensemble=np.zeros_like(state.ensemble)
             )

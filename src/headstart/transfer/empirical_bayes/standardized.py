@@ -104,7 +104,7 @@ class StandardizedTransfer(Transfer):
         if not len(unknown) or not state.contexts.count:
             return None
         values = state.contexts.first[unknown]
-        return lambda contexts: bool((contexts.take(unknown, 1) != values).any())
+        return lambda contexts: bool(np.count_nonzero(contexts.take(unknown, 1) != values))
 
     def in_current_units(self, state: Any) -> Any:
         """The same state in the units that its tasks tell."""

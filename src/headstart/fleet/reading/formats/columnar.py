@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ __all__ = ["ArrowFile", "ParquetFile", "Span"]
 Span = tuple[int, int, int | None]  # from, to, and how many rows, where that is known
 
 MAGIC = b"ARROW1"
+SAMPLES = 4  # places of a file that a sample of rows is from
 BUFFER = 1 << 18  # bytes of a column that are read at a time
 
 
@@ -52,9 +54,7 @@ class ParquetFile:
             size += more
         return [*ranges, (start, self.metadata.num_row_groups, size)] if size else ranges
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
+    def blocks(self, span: tuple[int, int], resolved: Resolved, rows: int) -> Iterator[Block]:
         """The rows of some row groups, at most ``rows`` at a time."""
         # Text is read as codes into a dictionary: that is how it lies in the file.
         reader = pq.ParquetFile(
@@ -67,10 +67,21 @@ class ParquetFile:
         first = sum(self.metadata.row_group(group).num_rows for group in range(span[0]))
         for group in range(*span):
             for batch in reader.iter_batches(
-                batch_size=rows, row_groups=[group], columns=resolved.used, use_threads=threads
+                batch_size=rows, row_groups=[group], columns=resolved.used, use_threads=False
             ):
                 yield Block(pa.Table.from_batches([batch]), self.path, first)
                 first += batch.num_rows
+
+    def sample(self, rows: int) -> pa.Table:
+        """About so many rows of all columns, from row groups that are evenly spread."""
+        reader = pq.ParquetFile(self.source, metadata=self.metadata)
+        groups = evenly(self.metadata.num_row_groups, SAMPLES)
+        batches = []
+        for group in groups:
+            size = -(-rows // len(groups))
+            batches += [next(reader.iter_batches(batch_size=size, row_groups=[group]), None)]
+        found = [batch for batch in batches if batch is not None]
+        return pa.Table.from_batches(found, self.schema)
 
 
 class ArrowFile:
@@ -104,13 +115,11 @@ class ArrowFile:
             for start in range(0, count, step)
         ]
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
+    def blocks(self, span: tuple[int, int], resolved: Resolved, rows: int) -> Iterator[Block]:
         """The rows of some record batches, at most ``rows`` at a time."""
         assert self.schema is not None
         places = sorted(self.schema.names.index(name) for name in resolved.used)
-        reader = self.open(pa.ipc.IpcReadOptions(included_fields=places, use_threads=threads))
+        reader = self.open(pa.ipc.IpcReadOptions(included_fields=places, use_threads=False))
         batches = reader if self.stream else map(reader.get_batch, range(*span))
         file = self.path if span[0] == 0 else f"{self.path} from record batch {span[0]:,}"
         first = 0
@@ -119,3 +128,23 @@ class ArrowFile:
                 piece = batch.slice(start, rows)
                 yield Block(pa.Table.from_batches([piece]), file, first + start)
             first += batch.num_rows
+
+    def sample(self, rows: int) -> pa.Table:
+        """About so many rows of all columns, from record batches that are evenly spread."""
+        reader = self.open()
+        if self.stream:
+            batches = list(itertools.islice(reader, SAMPLES))
+        else:
+            places = evenly(reader.num_record_batches, SAMPLES)
+            batches = [reader.get_batch(place) for place in places]
+        size = -(-rows // max(len(batches), 1))
+        return pa.Table.from_batches([batch.slice(0, size) for batch in batches], self.schema)
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most so many numbers below ``count``, evenly spread.
+
+    >>> evenly(3, 4), evenly(9, 4)
+    ([0, 1, 2], [0, 2, 4, 6])
+    """
+    return [count * number // min(count, most) for number in range(min(count, most))]

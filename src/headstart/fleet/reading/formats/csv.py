@@ -50,8 +50,14 @@ class CsvFile(LineFile):
             ]
         )
 
+    def sample(self, rows: int) -> pa.Table:
+        """About so many of the first rows, all columns, each of the type that all its cells fit."""
+        table, _ = self.parse(self.text[self.header_end :], text_options(self.names))
+        arrays = [natural_type(column) for column in table.slice(0, rows).columns]
+        return pa.table(arrays, names=self.names)
+
     def convert(
-        self, text: bytes, resolved: Resolved, threads: bool
+        self, text: bytes, resolved: Resolved
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         used = resolved.used
@@ -73,14 +79,14 @@ class CsvFile(LineFile):
             raise InputError(
                 f"{self.path!r} is not UTF-8 text ({fault}): save it as UTF-8"
             ) from None
-        spoiled = {}
+        invalid = {}
         for index, name in enumerate(used):
             if not kinds.is_string(types[name]):
                 values, wrong = convert_cells(types[name], table.column(index))
                 table = table.set_column(index, name, values)
                 if wrong:
-                    spoiled[name] = wrong
-        return empty_as_missing(table, resolved.columns), spoiled, broken
+                    invalid[name] = wrong
+        return empty_as_missing(table, resolved.columns), invalid, broken
 
     def parse(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
         """Lines as a table, and the rows that do not fit into it.
@@ -224,6 +230,16 @@ def empty_as_missing(table: pa.Table, columns: Columns) -> pa.Table:
             gone = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells)
             table = table.set_column(index, name, gone)
     return table
+
+
+def natural_type(column: pa.ChunkedArray) -> pa.Array:
+    """Cells as whole numbers, numbers or booleans if all of them are; else as text."""
+    for kind in (pa.int64(), pa.float64(), pa.bool_()):
+        values, wrong = convert_cells(kind, column)
+        if not wrong:
+            return values
+    texts = pa.chunked_array(column, pa.string()).combine_chunks()
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def text_options(names: list[str]) -> arrow_csv.ConvertOptions:

@@ -36,8 +36,14 @@ class JsonFile(LineFile):
             [(name, column_type(roles.get(name), counts)) for name, counts in seen.items()]
         )
 
+    def sample(self, rows: int) -> dict[str, list[Any]]:
+        """About so many of the first rows, all columns, as they are."""
+        found = [entry for entry in map(parse, self.text.splitlines()[:rows]) if entry is not None]
+        names = dict.fromkeys(name for entry in found for name in entry)
+        return {name: [entry.get(name) for entry in found] for name in names}
+
     def convert(
-        self, text: bytes, resolved: Resolved, threads: bool
+        self, text: bytes, resolved: Resolved
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         types = pa.schema([(name, resolved.types[name]) for name in resolved.used])
@@ -46,7 +52,7 @@ class JsonFile(LineFile):
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(text),
-                arrow_json.ReadOptions(use_threads=threads, block_size=len(text) + 1),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
                 arrow_json.ParseOptions(explicit_schema=types, unexpected_field_behavior="ignore"),
             )
             return table, {}, {}
@@ -103,7 +109,7 @@ def read_line_by_line(
         for place, entry in enumerate(entries)
         if entry is None
     }
-    spoiled: dict[str, dict[int, str]] = {}
+    invalid: dict[str, dict[int, str]] = {}
     arrays = []
     texts = {columns.task, columns.round, *text_columns(columns)}
     for field in types:
@@ -116,9 +122,9 @@ def read_line_by_line(
             if value is not None and values[row] is None
         }
         if wrong:
-            spoiled[field.name] = wrong
+            invalid[field.name] = wrong
         arrays.append(pa.array(values, kind))
-    return pa.table(arrays, names=types.names), spoiled, broken
+    return pa.table(arrays, names=types.names), invalid, broken
 
 
 def convert_cell(kind: pa.DataType, value: Any) -> Any:

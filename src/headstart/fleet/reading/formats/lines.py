@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,8 @@ __all__ = ["RANGE", "Broken", "LineFile"]
 Broken = dict[int, tuple[str, str]]  # lines that are no rows: by their number, why, what they hold
 
 RANGE = 64 * 2**20  # bytes of a part, and of what is read at a time
+BUFFER = 1 << 16
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
 
 
@@ -31,7 +35,8 @@ class LineFile:
         self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
     ) -> None:
         self.source, self.path, self.header_end = source, path, 0
-        self.text = read_first_lines(source, path)
+        with contextlib.closing(read_lines(source, path, 0, SAMPLE, SAMPLE)) as lines:
+            self.text = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
         self.schema = self.find_schema(columns) if self.text.strip() else None
 
     def find_schema(self, columns: Columns) -> pa.Schema:
@@ -46,20 +51,18 @@ class LineFile:
         return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
 
     def convert(
-        self, text: bytes, resolved: Resolved, threads: bool
+        self, text: bytes, resolved: Resolved
     ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         raise NotImplementedError
 
-    def blocks(
-        self, span: tuple[int, int], resolved: Resolved, rows: int, threads: bool
-    ) -> Iterator[Block]:
+    def blocks(self, span: tuple[int, int], resolved: Resolved, rows: int) -> Iterator[Block]:
         """The rows of the lines that begin in a range of bytes, a piece of text at a time."""
         file = self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
         first, skip = 0, self.header_end if span[0] == 0 else 0
-        for text in whole_lines(self.source, self.path, span):
-            text, skip = text.removeprefix(b"\xef\xbb\xbf")[skip:], 0
-            table, spoiled, broken = self.convert(text, resolved, threads)
+        for text in read_lines(self.source, self.path, *span, RANGE):
+            text, skip = text.removeprefix(BYTE_ORDER_MARK)[skip:], 0
+            table, invalid, broken = self.convert(text, resolved)
             numbers, bad = None, BadRows()
             if broken:
                 examples = [Example(file, first + row, *why) for row, why in broken.items()]
@@ -68,7 +71,7 @@ class LineFile:
                 bad = BadRows(len(broken), counts, first_examples(examples))
                 every = np.arange(table.num_rows + len(broken))
                 numbers = first + np.delete(every, list(broken))
-            yield Block(table, file, first, numbers, spoiled, bad)
+            yield Block(table, file, first, numbers, invalid, bad)
             first += table.num_rows + len(broken)
 
 
@@ -98,67 +101,36 @@ def open_decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
     return pa.CompressedInputStream(pa.PythonFile(SharedStream(source), mode="r"), packed)
 
 
-def read_first_lines(source: pa.NativeFile, path: str) -> bytes:
-    """Whole lines from the beginning of a file, without a byte order mark."""
-    stream = open_decompressed(source, path)
-    text: bytes = stream.read(SAMPLE)
-    if len(text) == SAMPLE:
-        while b"\n" not in text:
-            more = stream.read(SAMPLE)
-            if not more:
-                break
-            text += more
-        text = text[: text.rfind(b"\n") + 1] or text
-    return text.removeprefix(b"\xef\xbb\xbf")
+def read_lines(
+    source: pa.NativeFile, path: str, start: int, stop: int, size: int
+) -> Generator[bytes]:
+    """The lines that begin in a range of bytes, in pieces of about ``size`` bytes.
+
+    Where the file is compressed, all of its lines.
+    """
+    packed, place = compression_of(path) is not None, 0
+    stream = io.BufferedReader(open_decompressed(source, path), BUFFER)
+    try:
+        if start and not packed:  # a line belongs to the range in which it begins
+            stream.seek(start - 1)
+            place = start - 1 + len(read_line(stream, path))
+        while packed or place < stop:
+            text = stream.read(size if packed else min(size, stop - place))
+            if not text:
+                return
+            if not text.endswith(b"\n"):
+                text += read_line(stream, path)
+            place += len(text)
+            yield text
+    finally:
+        stream.detach()  # the source stays open
 
 
-def whole_lines(source: pa.NativeFile, path: str, span: tuple[int, int]) -> Iterator[bytes]:
-    """The lines that begin in a range of bytes (in all of the file, where it is compressed)."""
-    if compression_of(path):
-        yield from split_lines(open_decompressed(source, path), None, path)
-        return
-    start, stop = span
-    if start:
-        # A line belongs to the range in which it begins.
-        source.seek(start - 1)
-        start = start - 1 + len(read_rest_of_line(source, path))
-    if start < stop:
-        source.seek(start)
-        yield from split_lines(source, stop - start, path)
-
-
-def split_lines(stream: pa.NativeFile, length: int | None, path: str) -> Iterator[bytes]:
-    """A stream in pieces of whole lines; the last line may go on beyond ``length``."""
-    rest = b""
-    while length is None or length > 0:
-        data = stream.read(RANGE if length is None else min(RANGE, length))
-        if not data:
-            break
-        length = None if length is None else length - len(data)
-        text = rest + data if rest else data
-        end = text.rfind(b"\n") + 1
-        rest = text[end:]
-        if len(rest) > RANGE:
-            raise line_too_long(path)
-        if end:
-            yield text[:end]
-    if rest:
-        yield rest + (read_rest_of_line(stream, path) if length == 0 else b"")
-
-
-def line_too_long(path: str) -> InputError:
-    """The error for a file without ends of lines."""
-    return InputError(f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?")
-
-
-def read_rest_of_line(stream: pa.NativeFile, path: str) -> bytes:
+def read_line(stream: io.BufferedReader, path: str) -> bytes:
     """What comes up to the next end of a line, that included."""
-    pieces: list[bytes] = []
-    while data := stream.read(1 << 16):
-        end = data.find(b"\n") + 1
-        if end:
-            return b"".join([*pieces, data[:end]])
-        pieces.append(data)
-        if sum(map(len, pieces)) > RANGE:
-            raise line_too_long(path)
-    return b"".join(pieces)
+    line = stream.readline(RANGE + 1)
+    if len(line) > RANGE:
+        raise InputError(
+            f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?"
+        )
+    return line

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.base import axis_title
-from headstart.lab.figures.text import escape_matplotlib
+from headstart.lab.figures.elements.base import axis_title
+from headstart.lab.figures.elements.text import escape_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from headstart.lab.figures.styles import Style, assign_styles
-from headstart.lab.figures.text import format_interval, number
+from headstart.lab.figures.elements.styles import Style, assign_styles
+from headstart.lab.figures.elements.text import format_interval, number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,8 +63,8 @@ class Panel:
     @property
     def styles(self) -> dict[str, Style]:
         """The style of each line, in legend order."""
-        found = assign_styles(self.table["policy"].to_list())
-        return {name: self.known.get(name, style) for name, style in found.items()}
+        usual = assign_styles(self.table["policy"].to_list())
+        return {name: self.known.get(name, style) for name, style in usual.items()}
 
     @property
     def floor(self) -> float:

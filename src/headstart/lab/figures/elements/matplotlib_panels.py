@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.panels import Mark, Panel
-from headstart.lab.figures.text import escape_matplotlib
+from headstart.lab.figures.elements.panels import Mark, Panel
+from headstart.lab.figures.elements.text import escape_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headstart.algorithms import DEFAULT
 from headstart.errors import InputError
+from headstart.lab.figures.elements.text import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,16 +54,16 @@ def mean_over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.Da
     """
     import polars as pl
 
-    found = (
+    moments = (
         frame.sort(*by, "seed")
         .group_by(by, maintain_order=True)
         .agg(mean=pl.col(value).mean(), sd=pl.col(value).std(), seeds=pl.len().cast(pl.Int64))
     )
-    factors = {n: t_quantile(n) if n > 1 else None for n in found["seeds"].unique().to_list()}
+    factors = {n: t_quantile(n) if n > 1 else None for n in moments["seeds"].unique().to_list()}
     factor = pl.col("seeds").replace_strict(factors, return_dtype=pl.Float64)
     half = factor * pl.col("sd") / pl.col("seeds").sqrt()
     return (
-        found.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half)
+        moments.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half)
         .select(*by, "mean", "low", "high", "seeds")
         .sort(by)
     )
@@ -116,8 +117,7 @@ def paired_ratios(totals: pl.DataFrame, baseline: str) -> pl.DataFrame:
 
 def describe_seeds(table: pl.DataFrame) -> tuple[str, bool]:
     """The number of seeds behind a table in words, and whether it has intervals."""
-    from headstart.lab.figures.text import count
-
-    least, most = int(table["seeds"].min()), int(table["seeds"].max())  # type: ignore[arg-type]
+    counts = sorted(table["seeds"])
+    least, most = counts[0], counts[-1]
     words = count(most, "seed") if least == most else f"{least} to {most} seeds"
     return words, most > 1

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.base import axis_title, plotly_layout
-from headstart.lab.figures.panels import GREY, Mark, Panel
-from headstart.lab.figures.styles import Style
-from headstart.lab.figures.text import escape_plotly, format_interval
+from headstart.lab.figures.elements.base import axis_title, plotly_layout
+from headstart.lab.figures.elements.panels import GREY, Mark, Panel
+from headstart.lab.figures.elements.styles import Style
+from headstart.lab.figures.elements.text import escape_plotly, format_interval
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,7 +19,7 @@ __all__ = ["explore_mark", "explore_panels"]
 
 def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80) -> Any:
     """Panels side by side, with at most ``most`` points per line, which keeps reports small."""
-    from plotly.subplots import make_subplots  # type: ignore[import-untyped]
+    from plotly.subplots import make_subplots
 
     figure = make_subplots(
         rows=1,
@@ -66,7 +66,7 @@ def explore_panels(panels: Sequence[Panel], same_y: bool = False, most: int = 80
 
 def line(panel: Panel, name: str, style: Style, points: pl.DataFrame, listed: bool) -> Any:
     """A line with its values under the pointer."""
-    import plotly.graph_objects as go  # type: ignore[import-untyped]
+    import plotly.graph_objects as go
 
     shown = [
         format_interval(mean, low, high)

@@ -1,0 +1,162 @@
+"""Logs: check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headstart.cli.log_options import (
+    ChosenColumn,
+    FeatureColumns,
+    LogFormat,
+    LogPaths,
+    OnBadRows,
+    PropensityColumn,
+    RewardColumn,
+    RoundColumn,
+    SchemaFile,
+    Storage,
+    TaskColumn,
+    TimeColumn,
+    WeightColumn,
+    columns_from,
+    storage_options,
+)
+from headstart.cli.options import Cluster, Json, Workers
+from headstart.cli.screen import print_json, progress_bars
+from headstart.errors import FileError, InputError, visible
+
+if TYPE_CHECKING:
+    from headstart.features.schema import Schema
+
+__all__ = ["check"]
+
+
+def check(
+    logs: LogPaths,
+    task: TaskColumn,
+    reward: RewardColumn,
+    features: FeatureColumns = None,
+    schema: SchemaFile = None,
+    context: Annotated[
+        str,
+        typer.Option(help="Columns of the context (device,hour), for the schema that is proposed."),
+    ] = "",
+    id: Annotated[
+        str, typer.Option("--id", help="Column with the item id, for the schema that is proposed.")
+    ] = "id",
+    write_schema: Annotated[
+        Path | None, typer.Option("--write-schema", help="New file for the schema proposed.")
+    ] = None,
+    weight: WeightColumn = None,
+    timestamp: TimeColumn = None,
+    round: RoundColumn = None,
+    chosen: ChosenColumn = None,
+    propensity: PropensityColumn = None,
+    format: LogFormat = None,
+    on_bad_rows: OnBadRows = "error",
+    storage: Storage = None,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Check logs: what they contain, and what to fix. Exits with 2 if they cannot be used.
+
+    Without --features and --schema, a schema is proposed, with what was found of every column.
+    """
+    from headstart.fleet import Columns, Logs
+    from headstart.fleet import check as run
+    from headstart.fleet.reading.sample import sample_log
+
+    roles = {"weight": weight, "timestamp": timestamp, "round": round}
+    roles |= {"chosen": chosen, "propensity": propensity}
+    options, proposed = storage_options(storage), None
+    if features is None and schema is None:
+        check_new(write_schema)
+        proposed = propose_schema(
+            sample_log(logs, format, options, task, reward),
+            {"task": task, "reward": reward, **roles},
+            [name.strip() for name in context.split(",") if name.strip()],
+            id,
+        )
+        columns = Columns(task, reward, schema=proposed, **roles)
+    else:
+        for name, value in (("--context", context), ("--write-schema", write_schema)):
+            if value:
+                raise InputError(
+                    f"{name} is for a schema that is proposed: leave out --features and --schema"
+                )
+        columns = columns_from(features, schema, task=task, reward=reward, **roles)
+    opened = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
+    with progress_bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
+        profile = run(opened, cluster=cluster, workers=workers, progress=progress)
+    if write_schema is not None and proposed is not None:
+        write_text(write_schema, proposed.to_json() + "\n")
+    if as_json:
+        summary: dict[str, Any] = profile.summary()
+        if proposed is not None and proposed.review is not None:
+            summary["schema"] = proposed.to_dict()
+            summary["review"] = [
+                {**each._asdict(), "field": each.field and each.field.to_json()}
+                for each in proposed.review.columns
+            ]
+        print_json(summary)
+    else:
+        print(profile)
+        if proposed is not None:
+            print_proposal(proposed, write_schema)
+    raise typer.Exit(0 if profile.usable else 2)
+
+
+def propose_schema(
+    columns: dict[str, list[Any]], roles: dict[str, str | None], context: list[str], id: str
+) -> Schema:
+    """The schema that is proposed for a sample of a log; errors name the options."""
+    from headstart.features.schema import Schema
+    from headstart.worlds.tables import find_column
+
+    for role, name in roles.items():
+        if name is not None:
+            find_column(role, name, list(columns), "the log")
+    for name in context:
+        find_column("context", name, list(columns), "the log")
+    others = [name for role, name in roles.items() if role not in ("task", "reward") and name]
+    return Schema.infer(
+        columns,
+        task=roles["task"],
+        reward=roles["reward"],
+        context=context,
+        id=id,
+        ignore=[name for name in dict.fromkeys(others) if name not in context],
+    )
+
+
+def print_proposal(schema: Schema, path: Path | None) -> None:
+    """Print a schema that is proposed, with what was found of every column."""
+    where = f"It is in {path}" if path is not None else "--write-schema FILE writes it"
+    print(visible(f"\nthe schema proposed, from a sample of {schema.review}\n"))
+    print(visible(repr(schema)))
+    if not schema.context:
+        print(
+            "All fields are of actions: name those of the context with --context, if there are any."
+        )
+    print(visible(f"{where}: look at it, correct it, and pass it to fit with --schema."))
+
+
+def check_new(path: Path | None) -> None:
+    """Refuse a path where no new file can be written."""
+    if path is not None and path.exists():
+        raise FileError(f"{str(path)!r} is there already (--write-schema): give another name")
+    if path is not None and not path.parent.is_dir():
+        raise FileError(f"{str(path.parent)!r} is no folder to write to (--write-schema)")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a new file."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise FileError(f"{str(path)!r} cannot be written ({error})") from None

@@ -1,0 +1,73 @@
+"""How often items have been on offer.
+
+Who prepares the offers often knows something of the items: those that are proposed more often are
+liked more often. With o offers of an item, and the mean ō of all items that were on offer, the
+column is ::
+
+    log((o + 1) / (ō + 1))
+
+It is 0 if all items are on offer equally often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from headstart.records import Array
+
+__all__ = ["Offers"]
+
+
+class Offers:
+    """The numbers of offers by item.
+
+    >>> offers = Offers()
+    >>> offers.put(*offers.after(["tea", "milk", "tea"]))
+    >>> offers.counts, offers.total
+    ({'tea': 2, 'milk': 1}, 3)
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.total = 0
+
+    def copied(self) -> Offers:
+        """The same, to be changed on its own."""
+        twin = Offers()
+        twin.counts, twin.total = self.counts.copy(), self.total
+        return twin
+
+    def after(self, keys: Iterable[str]) -> tuple[dict[str, int], int]:
+        """What to :meth:`put` after these items were on offer once more."""
+        changed: dict[str, int] = {}
+        before, total = self.counts.get, self.total
+        for key in keys:
+            changed[key] = changed.get(key, before(key, 0)) + 1
+            total += 1
+        return changed, total
+
+    def without(self, other: Offers) -> tuple[dict[str, int], int]:
+        """What to :meth:`put` to subtract those of one task."""
+        counts = self.counts
+        changed = {key: counts.get(key, 0) - count for key, count in other.counts.items()}
+        return changed, self.total - other.total
+
+    def put(self, changed: dict[str, int], total: int) -> None:
+        """Set the numbers of some items, and that of all; doing so twice is the same as once."""
+        self.counts.update(changed)
+        self.total = total
+        for key, count in changed.items():
+            if count <= 0:
+                self.counts.pop(key, None)
+
+    def write(self, keys: Sequence[str], out: Array) -> None:
+        """Write the column of items."""
+        if not self.counts:
+            out[:] = 0.0
+            return
+        usual = math.log(self.total / len(self.counts) + 1.0)
+        count, log = self.counts.get, math.log
+        out[:] = [log(count(key, 0) + 1.0) - usual for key in keys]

@@ -1,0 +1,217 @@
+"""What a fit of logs has learned, and the bandit that starts from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from headstart.bandit import Bandit
+from headstart.bandit.ledger.items import ItemLedger
+from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.report import Report
+from headstart.errors import InputError
+from headstart.features.conversion import Features
+from headstart.features.schema.schema import Schema
+from headstart.fleet.reading.logs import Logs
+from headstart.fleet.reading.rows import BadRows
+from headstart.fleet.summing.passes import Units
+from headstart.fleet.summing.shards import Partition
+from headstart.fleet.summing.summary import ReadSummary
+from headstart.model.evidence import Evidence, packed_size
+from headstart.rules import Rule
+from headstart.transfer import Transfer
+from headstart.transfer.pooled_fit import PooledFit
+
+__all__ = ["Fitted", "Plan"]
+
+
+class Plan(NamedTuple):
+    """What to learn from, and how.
+
+    Attributes
+    ----------
+    logs, transfer, noise, standardize
+        As for :func:`headstart.fleet.fit`; the logs and the transfer know of the intercept.
+    keep_bytes
+        Tasks are kept if they take no more than so many bytes; 0 to keep none.
+    reward
+        What rewards are.
+    """
+
+    logs: Logs
+    transfer: Transfer
+    noise: float | None
+    standardize: bool
+    keep_bytes: int
+    reward: str = "number"
+
+    def check_room(self, tasks: int, dim: int) -> None:
+        """Refuse to keep tasks of which a bandit would hold more than fits into memory."""
+        size = 8 * packed_size(dim) * tasks
+        if self.keep_bytes and size > self.keep_bytes:
+            raise InputError(
+                f"keep_tasks holds the evidence of all tasks in memory: {tasks:,} tasks take "
+                f"{size / 2**30:.1f} GiB, more than the {self.keep_bytes / 2**30:.1f} GiB of "
+                f"memory allowed; raise memory (--memory), or fit without keep_tasks (--keep-tasks)"
+            )
+
+
+class Fitted(NamedTuple):
+    """What logs have taught.
+
+    Attributes
+    ----------
+    transfer, noise
+        How the prior was learned, and R where it was given.
+    state
+        The transfer's state after all tasks, of features in their units.
+    pooled
+        The sums of all tasks together, of features in their units.
+    units
+        What was taken from each feature and what it was divided by, if they were standardized.
+    intercept
+        Whether a constant feature was added after the log's.
+    tasks, rows
+        How many there were; rows that count as evidence.
+    bad, weightless
+        The rows that were left out: those that cannot be used, and those of weight 0.
+    feature_names
+        The features, in the order in which a context has them.
+    seconds
+        How long it took.
+    evidence
+        Every task's own evidence, where it was asked for, of features in their units.
+    notes
+        What is odd about the logs: a single task, rewards that are all alike.
+    reward
+        What rewards are, as in :class:`~headstart.Bandit`.
+    schema
+        The schema that the rows were encoded by, with which the bandit serves.
+    items
+        What was learned of items, where the schema knows them by their ids.
+    """
+
+    transfer: Transfer
+    noise: float | None
+    state: Any
+    pooled: Evidence
+    units: Units | None
+    intercept: bool
+    tasks: int
+    rows: int
+    bad: BadRows
+    weightless: int
+    feature_names: tuple[str, ...]
+    seconds: float
+    evidence: list[Partition] | None = None
+    notes: tuple[str, ...] = ()
+    reward: str = "number"
+    schema: Schema | None = None
+    items: ItemLedger | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        fit: PooledFit,
+        summary: ReadSummary,
+        given: Evidence,
+        column_notes: Iterable[str],
+        evidence: Callable[[], list[Partition]],
+    ) -> Fitted:
+        """The result of a plan.
+
+        Parameters
+        ----------
+        plan, fit
+            What was to be learned, and what was.
+        summary, given
+            What was read, and the sums of all its rows, of features as the logs have them.
+        column_notes
+            What is odd about the columns.
+        evidence
+            Gives every task's own evidence.
+        """
+        logs, tasks = plan.logs, len(fit.partitions)
+        notes = summary.notes(tasks, float(given.rounds), logs.share)
+        return cls(
+            transfer=plan.transfer,
+            noise=plan.noise,
+            state=fit.state,
+            pooled=fit.pooled,
+            units=None if fit.units is None else Units(*fit.units),
+            intercept=logs.intercept,
+            tasks=tasks,
+            rows=summary.rows,
+            bad=summary.bad,
+            weightless=summary.weightless,
+            feature_names=logs.feature_names,
+            seconds=0.0,
+            evidence=evidence() if plan.keep_bytes else None,
+            notes=(*notes, *logs.survey().copies, *column_notes),
+            reward=plan.reward,
+            schema=logs.columns.schema,
+        )
+
+    @property
+    def prior(self) -> Any:
+        """Where a new task starts, for features as the logs have them (the intercept last)."""
+        prior = self.transfer.prior(self.state)
+        return prior if self.units is None else self.units.undone(prior)
+
+    def bandit(self, rule: Rule | None = None, seed: Any = None) -> Bandit:
+        """A bandit whose new tasks start from this prior.
+
+        Tasks that were kept are in it, closed: they go on from their own evidence, and what they
+        have shown is taken out of the prior that they get.
+        """
+        given, shift, scale = self.pooled.dim - self.intercept, None, None
+        if self.units is not None:
+            shift, scale = (
+                tuple(part[:given].tolist()) for part in (self.units.shift, self.units.scale)
+            )
+        kept = None
+        if self.evidence is not None:
+            kept = [(ids.to_pylist(), rows) for ids, rows in self.evidence]
+        items = None if self.items is None else self.items.copied()
+        if items is not None and kept is None:
+            items.tasks.clear()
+        return Bandit.from_fit(
+            BaseFit(self.state, float(self.tasks), self.pooled),
+            Features(given, self.feature_names, self.intercept, shift, scale),
+            self.transfer,
+            rule,
+            "auto" if self.noise is None else self.noise,
+            seed,
+            tasks=kept,
+            reward=self.reward,
+            schema=self.schema,
+            items=items,
+        )
+
+    def report(self) -> Report:
+        """What was learned."""
+        return self._replace(evidence=None).bandit(seed=0).report()
+
+    def summary(self) -> dict[str, Any]:
+        """The figures that people ask for first."""
+        report = self.report()
+        return {
+            "rows": self.rows,
+            "tasks": self.tasks,
+            "bad_rows": self.bad.count,
+            "weightless_rows": self.weightless,
+            "features": len(self.feature_names),
+            "intercept": self.intercept,
+            "standardized": self.units is not None,
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / max(self.seconds, 1e-9)),
+            "transfer": repr(self.transfer),
+            "reward_model": self.reward,
+            "noise": report.noise,
+            "rank": report.rank,
+            "effective_rank": report.effective_rank,
+            "gain": report.gain.summary(),
+            "note": report.note,
+            "notes": list(self.notes),
+        }

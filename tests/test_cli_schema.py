@@ -1,0 +1,152 @@
+"""``headstart check`` proposes a schema for a log, with the reasons, and writes it."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import headstart as hs
+
+WORDS = ("--task", "user", "--reward", "click")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    count = 400
+    return pl.DataFrame(
+        {
+            "user": rng.integers(0, 20, count),
+            "click": rng.integers(0, 2, count),
+            "when": np.arange(count) + 1_700_000_000,
+            "device": rng.choice(["phone", "desktop"], count),
+            "price": [None if at % 9 == 0 else float(at % 50) for at in range(count)],
+            "brand": [f"brand {number}" for number in rng.integers(0, 60, count)],
+            "fresh": rng.integers(0, 2, count),
+            "shop_id": rng.integers(1000, 1040, count),
+            "title": [f"title {number}" for number in range(count)],
+            "id": [f"item {number}" for number in rng.integers(0, 50, count)],
+        }
+    )
+
+
+FIELDS = {
+    "brand": hs.category(buckets=64),
+    "fresh": hs.boolean(missing=False),
+    "price": hs.number(),
+    "shop_id": hs.number(missing=False),
+}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_a_schema_is_inferred_from_a_log(frame, tmp_path, suffix):
+    folder = tmp_path / "day=7"
+    folder.mkdir()
+    write = {"parquet": "write_parquet", "csv": "write_csv", "jsonl": "write_ndjson"}[suffix]
+    for number, start in enumerate((0, 200)):
+        getattr(frame[start : start + 200], write)(folder / f"{number}.{suffix}")
+    settings = {"task": "user", "reward": "click", "context": ["device"], "ignore": ["when"]}
+    schema = hs.Schema.infer(folder, **settings)
+    assert schema.context == {"device": hs.category("desktop", "phone")}
+    assert schema.action == FIELDS | {"day": hs.number(missing=False)}
+    assert schema.identity
+    assert schema.ignore == ("title", "when")
+    reviews = {each.name: each for each in schema.review.columns}
+    assert reviews["shop_id"].notes == "named like an id: a category with buckets, or to be ignored"
+    assert "free text or an id?" in reviews["title"].notes
+    assert reviews["click"].notes == 'all 0 or 1: reward="binary"'
+    with_time = hs.Schema.infer(str(folder), **settings | {"ignore": []}).review
+    (when,) = [each for each in with_time.columns if each.name == "when"]
+    assert when.notes == "whole numbers that hardly recur: a time or an id?"
+
+
+def test_check_prints_the_schema_and_writes_it(headstart, frame, tmp_path):
+    frame.write_parquet(tmp_path / "log.parquet")
+    words = (*WORDS, "--timestamp", "when", "--context", "device")
+    shown = headstart("check", tmp_path / "log.parquet", *words)
+    assert shown.code == 0, shown.err
+    assert "400 rows of 20 tasks in 1 file" in shown.out
+    assert "the schema proposed, from a sample of 400 rows" in shown.out
+    assert "category('desktop', 'phone')" in shown.out
+    assert "--write-schema FILE writes it" in shown.out
+    path = tmp_path / "schema.json"
+    shown = headstart("check", tmp_path / "log.parquet", *words, "--write-schema", path, "--json")
+    assert shown.code == 0, shown.err
+    found = json.loads(shown.out)
+    schema = hs.Schema.from_file(path)
+    assert hs.Schema.from_dict(found["schema"]) == schema
+    assert schema.action == FIELDS
+    assert found["items"] == 50
+    assert [each["role"] for each in found["review"]][:4] == [
+        "task",
+        "reward",
+        "ignored",
+        "context",
+    ]
+    # It can be used as it is, and is never written over.
+    shown = headstart("check", tmp_path / "log.parquet", *WORDS, "--schema", path)
+    assert shown.code == 0, shown.err
+    before = path.read_text()
+    shown = headstart("check", tmp_path / "log.parquet", *words, "--write-schema", path)
+    assert shown.code == 2
+    assert "is there already (--write-schema)" in shown.err
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--reward", "clicks"),
+            "reward must name a column of the log; got 'clicks' (did you mean",
+        ),
+        (("--context", "devise"), "context must name a column of the log; got 'devise' (did you"),
+        (
+            ("--features", "price", "--context", "device"),
+            "--context is for a schema that is prop",
+        ),
+        (
+            ("--write-schema", "nowhere/schema.json"),
+            "'nowhere' is no folder to write to (--wri",
+        ),
+    ],
+)
+def test_what_cannot_be_proposed_is_refused(headstart, frame, tmp_path, words, message):
+    frame.write_csv(tmp_path / "log.csv")
+    shown = headstart("check", tmp_path / "log.csv", *WORDS, *words)
+    assert shown.code == 2
+    assert message in shown.err
+
+
+def test_a_path_without_rows_is_refused(tmp_path):
+    (tmp_path / "empty.csv").write_text("user,click,x\n")
+    with pytest.raises(hs.InputError, match="paths must have rows"):
+        hs.Schema.infer(tmp_path / "empty.csv")
+    with pytest.raises(hs.HeadstartError, match=r"nothing\.parquet"):
+        hs.Schema.infer(tmp_path / "nothing.parquet")
+
+
+def test_compare_plays_policies_on_rows_of_the_schema(headstart, frame, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame.write_csv("log.csv")
+    schema = hs.Schema(
+        context={"device": hs.category("phone", "desktop")},
+        action={"price": hs.number(), "brand": hs.category(buckets=2)},
+        crosses=[("device", "price")],
+    )
+    (tmp_path / "schema.json").write_text(schema.to_json())
+    sizes = ("--seeds", 2, "--tasks", 3, "--rounds", 5, "--workers", 1, "--json")
+    world = ("--world", "logged:table=log.csv,task=user,reward=click,arms=3")
+    words = (*world, "--schema", "schema.json", *sizes, "--policy", "linucb")
+    shown = headstart("compare", *words)
+    assert shown.code == 0, shown.err
+    assert 'schema = "schema.json"' in (tmp_path / "results/comparison/plan.toml").read_text()
+    items = hs.Schema(action={"price": hs.number()}, identity=True)
+    (tmp_path / "schema.json").write_text(items.to_json())
+    assert "schema must not have identity=True in a logged" in headstart("compare", *words).err
+    (tmp_path / "schema.json").write_text(hs.Schema(action={"prize": hs.number()}).to_json())
+    assert "schema must name a column of the table; got 'prize'" in headstart("compare", *words).err
+    shown = headstart("compare", "--world", "synthetic", "--schema", "schema.json", *sizes)
+    assert shown.code == 2
+    assert "option of synthetic must be one of" in shown.err
