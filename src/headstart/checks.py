@@ -28,6 +28,7 @@ __all__ = [
 Array = npt.NDArray[np.floating[Any]]
 
 MAX_FEATURES = 2**20  # features: the Gram matrix would take 8 TB
+FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 MAX_NESTING = 64  # axes of an array: what is nested deeper is no array
 
 #: Parameters beyond these overflow, or vanish, where they are squared or multiplied.
@@ -169,6 +170,20 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
     >>> finite_array("mean", [1, 2], "a vector", ndim=1)
     array([1., 2.])
     """
+    usual = type(value) is float or (type(value) is np.ndarray and value.dtype in FLOATS)
+    array: Array = np.asarray(value) if usual else float_array(name, value, want)
+    if ndim is not None and array.ndim != ndim:
+        raise InputError(f"{name} must be {want}; got an array of shape {array.shape}")
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))[0]
+        where = f" at index {tuple(int(i) for i in bad)}" if array.ndim else ""
+        offender = array[tuple(bad)]
+        raise InputError(f"{name} must be finite everywhere; got {offender}{where}")
+    return array
+
+
+def float_array(name: str, value: object, want: str) -> Array:
+    """What is passed as an array of numbers, as one of floating-point numbers."""
     if has_masked(value):
         raise InputError(f"{name} must be {want}; got masked values, which are missing")
     try:
@@ -181,17 +196,10 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
         raise InputError(
             f"{name} must be {want}; got {describe(value)} of type {array.dtype}, not numbers"
         )
-    if array.dtype != np.float32:
-        with np.errstate(over="ignore"):  # a long double too large becomes infinite: refused below
-            array = array.astype(np.float64, copy=False)
-    if ndim is not None and array.ndim != ndim:
-        raise InputError(f"{name} must be {want}; got an array of shape {array.shape}")
-    if not np.isfinite(array).all():
-        bad = np.argwhere(~np.isfinite(array))[0]
-        where = f" at index {tuple(int(i) for i in bad)}" if array.ndim else ""
-        offender = array[tuple(bad)]
-        raise InputError(f"{name} must be finite everywhere; got {offender}{where}")
-    return array
+    if array.dtype == np.float32:
+        return array
+    with np.errstate(over="ignore"):  # a long double too large becomes infinite
+        return array.astype(np.float64, copy=False)
 
 
 def has_masked(value: object, depth: int = 0) -> bool:

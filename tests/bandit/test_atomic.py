@@ -24,7 +24,8 @@ DIM = 3
 PACKAGE = str(Path(hs.__file__).parent)
 BOOKS = {
     str(path)
-    for path in Path(PACKAGE, "bandit").rglob("*.py")
+    for folder in ("bandit", "features/items")
+    for path in Path(PACKAGE, folder).rglob("*.py")
     if path.stem not in ("journal", "report", "restored", "settings")
 }
 
@@ -382,3 +383,73 @@ def test_real_signals(same_belief):
     np.testing.assert_allclose(task.evidence.gram, expected.gram)
     np.testing.assert_allclose(task.evidence.moment, expected.moment)
     same_belief(task.belief, hs.Belief.of(task.belief.prior, task.evidence))
+
+
+#: Calls that change what is known of items, each with every how many lines it is interrupted.
+ITEM_CALLS = {
+    "learn": (lambda bandit, waiting: bandit.learn(waiting["a"], 2.0), 5),
+    "learn late": (lambda bandit, waiting: bandit.learn(waiting["b"], 2.0), 5),
+    "learn all": (lambda bandit, waiting: bandit.learn([*waiting.values()], [1.0, 2.0, 3.0]), 13),
+    "close": (lambda bandit, waiting: bandit.task("a").close(), 47),
+    "delete": (lambda bandit, waiting: "b" in bandit and bandit.task("b").delete(), 5),
+}
+
+
+class TestItems:
+    """Statistics of items change together with the task that a reward belongs to."""
+
+    SCHEMA = hs.Schema(action={"price": hs.number(missing=False)}, identity=True)
+
+    def busy(self):
+        """A bandit with a running, a closed and a reopened task, and a choice of each."""
+        bandit, rng = hs.Bandit(self.SCHEMA, seed=2), np.random.default_rng(0)
+        waiting = {}
+        for id in "abc":
+            for at in range(5):
+                choice = bandit.task(id).choose(actions=self.offer(at))
+                bandit.learn(choice, float(rng.standard_normal()))
+            waiting[id] = bandit.task(id).choose(actions=self.offer(7))
+            if id != "a":
+                bandit.task(id).close()
+        bandit.task("c").choose(actions=self.offer(1))
+        return bandit, waiting
+
+    def offer(self, at):
+        return [{"id": (at + step) % 6, "price": float(step)} for step in range(3)]
+
+    def known(self, bandit):
+        """What is known of all items, and of the tasks."""
+        actions = [{"id": item, "price": 1.0} for item in range(6)]
+        tasks = {id: bandit.task(id) for id in bandit}
+        tables = {id: task.encode(actions=actions).table.tolist() for id, task in tasks.items()}
+        facts = {id: (task.rounds, task.closed) for id, task in tasks.items()}
+        moments = {id: task.evidence.moment.tolist() for id, task in tasks.items()}
+        return tables, facts, moments
+
+    @pytest.mark.parametrize("name", ITEM_CALLS)
+    def test_a_retry_makes_the_change_once(self, name):
+        call, step = ITEM_CALLS[name]
+        bandit, waiting = self.busy()
+        plain = copy.deepcopy(bandit)
+        call(plain, waiting)
+        before, expected = self.known(bandit), self.known(plain)
+        assert before != expected
+        for twin, came in interrupted(bandit, lambda twin: call(twin, waiting), step=step):
+            assert self.known(twin) in (before, expected)
+            if came:
+                with contextlib.suppress(hs.ChoiceError):  # it was learned from already
+                    call(twin, waiting)
+            assert self.known(twin) == expected
+
+    def test_rows_are_observed_as_a_whole_or_not_at_all(self):
+        bandit, _ = self.busy()
+
+        def observe(twin):
+            twin.task("a").observe(self.offer(3), [1.0, 2.0, 3.0])
+
+        plain = copy.deepcopy(bandit)
+        observe(plain)
+        before, expected = self.known(bandit), self.known(plain)
+        for twin, _ in interrupted(bandit, observe, step=29):
+            assert self.known(twin) in (before, expected)
+        assert self.known(twin) == expected

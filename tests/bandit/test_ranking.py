@@ -53,6 +53,40 @@ def test_a_ranking_lists_every_allowed_arm_once(rule):
 
 
 @each_rule
+def test_rankings_of_many_tasks_are_those_of_each(rule):
+    one, other = (play(hs.Bandit(3, rule=rule, seed=1)) for _ in "12")
+    tables = [table(7, arms=5), table(8, arms=4), table(9, arms=6)]
+    exclude = [None, [2], [True, False, False, False, False, True]]
+    together = other.choose_many([0, 3, "new"], tables, exclude, k=3)
+    for name, offer, left_out, choices in zip(
+        [0, 3, "new"], tables, exclude, together, strict=True
+    ):
+        alone = one.task(name).choose(offer, left_out, k=3)
+        assert [(c.id, c.arm, c.forced) for c in choices] == [
+            (c.id, c.arm, c.forced) for c in alone
+        ]
+        assert [c.score for c in choices] == pytest.approx([c.score for c in alone])
+        for mine, theirs in zip(choices, alone, strict=True):
+            np.testing.assert_allclose(mine.propensities, theirs.propensities)
+    for choices in together:
+        assert other.learn(choices, [1.0, 0.0, 2.0])
+
+
+def test_many_tasks_are_refused_a_ranking_that_one_of_them_cannot_have():
+    bounded = hs.UCB(probability=(0.0, 0.5))
+    bandit = hs.Bandit(3, rule=bounded, seed=1)
+    before = bandit.report()
+    for k, exclude in ((4, None), (0, None), (1.5, None), (3, [None, [0]]), (3, None)):
+        with pytest.raises(hs.InputError):
+            bandit.choose_many(["a", "b"], [table(1, arms=4), table(2, arms=3)], exclude, k=k)
+    assert len(bandit) == 0
+    assert bandit.report() == before
+    assert bandit.choose_many([], np.empty((0, 2, 3)), k=2) == []
+    rankings = bandit.choose_many(["a", "a"], [table(1, arms=4), table(2, arms=3)], k=2)
+    assert [choice.number for ranking in rankings for choice in ranking] == [0, 1, 2, 3]
+
+
+@each_rule
 def test_the_first_of_a_ranking_is_the_single_choice(rule):
     one, other = (play(hs.Bandit(3, rule=rule, seed=1)) for _ in "12")
     for at in range(5):

@@ -3,10 +3,15 @@
 import html
 import itertools
 import json
+import pickle
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, evaluate, fit
@@ -29,6 +34,7 @@ SMALL = hs.Schema(
     crosses=[("hour", "price")],
 )
 WORDS = ("--task", "user", "--reward", "spent")
+FLOATS = st.floats(-1e9, 1e9)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +104,40 @@ def test_vectors_are_columns_of_lists(tmp_path, suffix):
     )
     want = hs.Bandit(VECTORS).task("new").encode(actions=fields_of(frame)).table
     np.testing.assert_array_equal(rows_of(logs), want)
+
+
+FIELDS = {
+    "number": (hs.number(), st.none() | st.floats(-1e9, 1e9) | st.just(float("nan"))),
+    "whole": (hs.number(missing=False), st.integers(-(2**40), 2**40)),
+    "flag": (hs.boolean(), st.none() | st.booleans()),
+    "bit": (hs.boolean(missing=False), st.sampled_from([0, 1])),
+    "listed": (hs.category("a", "", "é"), st.none() | st.sampled_from(["a", "", "é", "b"])),
+    "counted": (hs.category(1, -2), st.none() | st.integers(-3, 3)),
+    "hashed": (hs.category(buckets=5), st.none() | st.text(max_size=3)),
+    "numbered": (hs.category(buckets=5), st.none() | st.integers(-9, 9)),
+    "vector": (hs.vector(2, missing=True), st.none() | st.lists(FLOATS, min_size=2, max_size=2)),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(list(FIELDS)), min_size=1, unique=True))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_of_any_schema_are_those_that_a_bandit_encodes(tmp_path, data, names):
+    split = data.draw(st.integers(0, len(names) - 1))
+    parts = {"context": names[:split], "action": names[split:]}
+    schema = hs.Schema(
+        **{part: {name: FIELDS[name][0] for name in chosen} for part, chosen in parts.items()},
+        crosses="all",
+    )
+    count = data.draw(st.integers(1, 6))
+    rows = {
+        name: data.draw(st.lists(FIELDS[name][1], min_size=count, max_size=count)) for name in names
+    }
+    arrays = {name: pa.array(values) for name, values in rows.items()}
+    table = pa.table({"user": pa.array(range(count)), "spent": pa.array([0.0] * count), **arrays})
+    pq.write_table(table, tmp_path / "log.parquet")
+    logs = Logs(tmp_path / "log.parquet", Columns("user", "spent", schema=schema))
+    want = hs.Bandit(schema).task("new").encode(actions=rows).table
+    np.testing.assert_array_equal(rows_of(pickle.loads(pickle.dumps(logs))), want)
 
 
 def test_a_fit_gives_the_prior_of_the_same_rows_in_memory_in_any_order(frame, tmp_path):

@@ -1,7 +1,7 @@
 """Speed: what a decision costs by the public calls, beside the bare arithmetic in NumPy.
 
-Both are timed in turns in one process, a few rounds at a time: a machine that is busy with other
-things interrupts few of them, and slows both down. Of many such pairs the middle one counts.
+Both are timed in turns in one process, a few rounds at a time, and the shortest times count: a
+machine that is busy with other things interrupts some of them, but not all.
 """
 
 import gc
@@ -16,7 +16,7 @@ from headstart.features.sizes import UsualSizes
 
 DIM, ARMS, NOISE = 30, 20, 0.1
 ROUNDS, PAIRS = 32, 100  # in as many rounds, evidence is added up once
-LIMIT = 2.5  # 1.8 is the aim; the rest is for other processes of the machine
+LIMIT = 2.2  # 1.75 to 1.9 are usual; the rest is for other processes of the machine
 
 #: As the literature has it with a known noise, the same with a noise to be estimated, and as users
 #: get it: with an intercept, in the features' own units.
@@ -85,14 +85,15 @@ def test_a_round_costs_at_most_about_twice_the_bare_arithmetic(kind, rounds):
     gc.collect()
     gc.disable()
     try:
-        ratios = [seconds(public, rounds) / seconds(bare, rounds) for _ in range(PAIRS)]
+        pairs = [(seconds(public, rounds), seconds(bare, rounds)) for _ in range(PAIRS)]
     finally:
         gc.enable()
-    print(f"\n{kind}: {np.median(ratios):.2f} times the bare arithmetic; {LIMIT} are allowed")
+    ratio = np.divide(*np.min(pairs, axis=0))
+    print(f"\n{kind}: {ratio:.2f} times the bare arithmetic; {LIMIT} are allowed")
     assert public.task.rounds == (PAIRS + 1) * ROUNDS
     if kind == "known noise":
         np.testing.assert_allclose(public.task.belief.mean, bare.mean, rtol=1e-6, atol=1e-9)
-    assert np.median(ratios) <= LIMIT
+    assert ratio <= LIMIT
 
 
 def test_features_that_never_vary_do_not_slow_a_round_down(monkeypatch):

@@ -576,7 +576,7 @@ def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_
     [
         ({"probe": probes.residual}, "probed"),
         ({"world": Synthetic(dim=5, rank=2, arms=4, drift=0.1)}, "draws its tasks on the CPU"),
-        ({"policies": (policy("empirical_bayes"),)}, "must be told the noise"),
+        ({"policies": (policy("mixture"),)}, "mixture learns by"),
         ({"policies": (policy("linucb", radius="theory"),)}, "LinUCB chooses by"),
     ],
 )

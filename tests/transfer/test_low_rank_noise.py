@@ -13,6 +13,7 @@ from headstart.transfer.empirical_bayes.low_rank.noise import (
     noise_step,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
+from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 DIM, ROUNDS, NOISE = 6, 5, 0.4
@@ -44,11 +45,18 @@ def density(low, row, variance, residual):
     return multivariate_normal(contexts @ low.mean, spread).logpdf(rewards)
 
 
+def scores_of(low, tasks, variance):
+    """The scores of all tasks, with the same noise."""
+    local, noise = scale_tasks(tasks, low.scale), np.full(len(tasks), variance)
+    given = task_precisions(local, noise, low.residual)
+    assert given.weight.all()
+    return noise_scores(low, local, noise, given)
+
+
 def test_scores_are_the_derivatives_and_the_expected_information_of_the_density():
     low, rows, tasks = population(0)
     variance, residual, step = 0.3, low.residual, 1e-4
-    scores, weight = noise_scores(low, tasks, np.full(30, variance))
-    assert weight.all()
+    scores = scores_of(low, tasks, variance)
     for at, row in enumerate(rows):
         up, down = (density(low, row, variance * np.exp(h), residual) for h in (step, -step))
         assert scores.gradient[at] == pytest.approx((up - down) / step, rel=1e-5)
@@ -64,7 +72,7 @@ def test_scores_are_the_derivatives_and_the_expected_information_of_the_density(
     # What μ takes up: the derivative of −log det of what all tasks tell of it.
     half = np.random.default_rng(1).normal(size=(DIM, DIM))
     error = half @ half.T / 50
-    taken, _ = noise_scores(low.replace(error=error), tasks, np.full(30, variance))
+    taken = scores_of(low.replace(error=error), tasks, variance)
     information = []
     for h in (step, -step):
         spread = contexts @ covariance @ contexts.T + variance * np.exp(h) * np.eye(ROUNDS)
@@ -86,8 +94,7 @@ def test_steps_end_at_the_maximum_of_the_marginal_likelihood():
     assert found.square.sum() == pytest.approx(variance * found.freedom.sum(), rel=1e-3)
     # From elsewhere the residuals lead there: their mean square is the next R².
     for _ in range(12):
-        scores, _ = noise_scores(low, tasks, np.full(30, variance))
-        total_scores = NoiseScores(*(each.sum() for each in scores))
+        total_scores = NoiseScores(*(each.sum() for each in scores_of(low, tasks, variance)))
         step, _ = noise_step(total_scores)
         along = (total_scores.slope - total_scores.shared * step) / total_scores.curvature
         low = low.replace(residual=max(low.residual + along, low.residual / 3))

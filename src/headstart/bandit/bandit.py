@@ -6,10 +6,10 @@ import copy
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from headstart import checks
-from headstart.bandit.batch import Choices
+from headstart.bandit.batch import Choices, choose_many
 from headstart.bandit.encoding import check_kinds
 from headstart.bandit.from_data import BanditFromData
 from headstart.bandit.ledger.items import ItemLedger, new_items
@@ -27,6 +27,7 @@ from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
+    from headstart.bandit.choice import Choice
     from headstart.features.schema.schema import Schema
     from headstart.random import Seed
     from headstart.storage.tensor_file import PathLike
@@ -223,6 +224,7 @@ class Bandit(BanditFromData):
         """Delete a task: its evidence, and what it contributed to the prior."""
         self._state.delete(checks.task_name(id))
 
+    @overload
     def choose_many(
         self,
         ids: Sequence[str | int],
@@ -231,7 +233,29 @@ class Bandit(BanditFromData):
         *,
         context: Any = None,
         actions: Any = None,
-    ) -> Choices:
+        k: None = None,
+    ) -> Choices: ...
+    @overload
+    def choose_many(
+        self,
+        ids: Sequence[str | int],
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int,
+    ) -> list[list[Choice]]: ...
+    def choose_many(
+        self,
+        ids: Sequence[str | int],
+        contexts: Any = None,
+        exclude: Any = None,
+        *,
+        context: Any = None,
+        actions: Any = None,
+        k: int | None = None,
+    ) -> Choices | list[list[Choice]]:
         """Choose for several tasks in one call: the same decisions as one by one, but faster.
 
         Tasks that are new are made. Set ``cache_size`` to the number of tasks that are served at
@@ -251,10 +275,13 @@ class Bandit(BanditFromData):
             With a schema, the context of all tasks, or of each.
         actions : sequence, optional
             With a schema, the actions on offer to all tasks, or a list of those of each.
+        k : int, optional
+            How many arms to pick for each task, as for :meth:`Task.choose`.
 
         Returns
         -------
-        Choices
+        Choices, or list of list of Choice
+            With ``k``, for each task a list of ``k`` choices of different arms, best first.
 
         Examples
         --------
@@ -265,6 +292,9 @@ class Bandit(BanditFromData):
         ((2,), 'bob')
         >>> bandit.learn(choices, [1.0, 0.0])
         True
+        >>> rankings = bandit.choose_many(["ann", "bob"], [[[1.0, 0.0], [0.0, 1.0]]] * 2, k=2)
+        >>> [len(ranking) for ranking in rankings]
+        [2, 2]
         """
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise checks.refuse("ids", "a list of task ids", ids)
@@ -273,7 +303,7 @@ class Bandit(BanditFromData):
             contexts = requests_of(len(names), contexts, context, actions)
         else:
             contexts = plain_contexts(request_of(contexts, context, actions))
-        return self._state.choose_many(names, contexts, exclude)
+        return choose_many(self._state, names, contexts, exclude, k)
 
     def freeze(self) -> None:
         """Stop learning: ``learn`` and ``close`` change nothing, and tasks can still choose."""

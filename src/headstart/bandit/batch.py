@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
 from headstart.bandit.choice import Choice
+from headstart.bandit.decision import Decision, make_ranking
 from headstart.errors import InputError
 from headstart.features.conversion import allowed_arms
 from headstart.features.reader import ContextReader, Offer
+from headstart.random import Stream
 from headstart.records import Array
 from headstart.rules import Pick, Rule
 from headstart.rules.clipping import check_arms
 
-__all__ = [
-    "Choices",
-    "check_k",
-    "check_tables",
-    "decide_many",
-    "pair_up",
-    "read_tables",
-]
+if TYPE_CHECKING:
+    from headstart.bandit.state import BanditState
+
+__all__ = ["Choices", "check_k", "choose_many", "pair_up"]
 
 
 class Choices(Sequence[Choice]):
@@ -76,6 +74,71 @@ class Choices(Sequence[Choice]):
         return f"Choices of {len(self)} tasks"
 
 
+def choose_many(
+    state: BanditState, names: list[str], contexts: Any, exclude: Any = None, k: Any = None
+) -> Choices | list[list[Choice]]:
+    """Choose an arm for each of several tasks, or with ``k`` so many different ones for each."""
+    with state.lock:
+        ledger, rule, is_frozen = state.ledger, state.rule, state.is_frozen
+        ledger.finish()
+        writers = [ledger.item_writer(name) for name in names]
+        offer, allowed = read_tables(state.reader, contexts, exclude, len(names), writers)
+        given, tables = offer.given, offer.rows
+        if k is not None:
+            for table, mask in zip(tables, allowed, strict=True):
+                check_k(k, len(table), mask, ledger.choice_window)
+            k = checks.integer("k", k, 1)
+        count = 1 if k is None else k
+        check_tables(rule, given, allowed, count)
+        for name in names:
+            entry = ledger.entries.get(name)
+            if entry is not None and entry.cached is None:
+                ledger.check_evidence(name, ledger.entries.evidence(name))
+        for name in names:
+            ledger.entries.open(name)
+        beliefs: list[Any] = []
+        streams: list[Any] = []
+        numbers: list[int] = []
+        # In order: a task that is used, or evicted, changes the prior of the others.
+        for name, rows in zip(names, tables, strict=True):
+            entry = ledger.entries[name]
+            prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
+            key = state.stream_key(name, entry.cached)
+            beliefs.append(prepared[0])
+            streams.append(Stream(state.streams, key, entry.next_number - entry.first_number))
+            numbers.append(entry.next_number)
+            ledger.record_choice(name, prepared, key, is_frozen, count)
+        if k is None:
+            picked = decide_many(rule, beliefs, tables, streams, allowed)
+        else:
+            decisions = zip(beliefs, tables, streams, allowed, strict=True)
+            rankings = [
+                rule.rank(belief, rows, stream, k, mask) for belief, rows, stream, mask in decisions
+            ]
+        for at, name in enumerate(names if offer.labels else ()):
+            ledger.count_offer(name, offer.labels[at], allowed[at], is_frozen=is_frozen)
+        if state.reader.accept(offer, is_frozen=is_frozen):
+            ledger.set_usual_sizes(state.reader.usual_sizes)
+        epoch = ledger.entries.epoch
+
+    def ranking(at: int, picks: Sequence[Pick]) -> list[Choice]:
+        random = state.seed, streams[at].key, streams[at].place
+        labels = offer.labels and offer.labels[at]
+        decision = Decision(rule, beliefs[at], tables[at], *random, allowed[at], labels)
+        return make_ranking(state, decision, picks, given[at], (names[at], numbers[at], epoch))
+
+    if k is not None:
+        return [ranking(at, picks) for at, picks in enumerate(rankings)]
+    arms, indices, forced = picked
+    scores = ledger.rewards.score(indices)
+    arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
+
+    def make(at: int) -> Choice:
+        return ranking(at, [Pick(int(arms[at]), float(indices[at]), forced[at])])[0]
+
+    return Choices(arms, scores, names, make)
+
+
 def read_tables(
     reader: ContextReader, contexts: Any, exclude: Any, tasks: int, write_items: Any = ()
 ) -> tuple[Offer, list[Any]]:
@@ -95,19 +158,23 @@ def read_tables(
     if len(exclude) != tasks:
         raise InputError(f"exclude must be {want}; got {len(exclude)}")
     allowed = []
-    for at, (rows, given) in enumerate(zip(exclude, offer[0], strict=True)):
+    for at, (rows, given) in enumerate(zip(exclude, offer.given, strict=True)):
         with errors_at("exclude", at):
             ids = offer.labels[at] if offer.has_ids else None
             allowed.append(allowed_arms(rows, len(given), ids))
     return offer, allowed
 
 
-def check_tables(rule: Rule, tables: Any, allowed: Sequence[Any]) -> None:
-    """Refuse numbers of arms for which a rule cannot keep the bounds on their probabilities."""
+def check_tables(rule: Rule, tables: Any, allowed: Sequence[Any], positions: int) -> None:
+    """Refuse numbers of arms for which a rule cannot keep the bounds on their probabilities.
+
+    They must hold at the last of so many positions too, where fewer arms are left.
+    """
     if rule.bounds is not None:
         for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
             count = len(table) if mask is None else int(mask.sum())
-            check_arms(rule.bounds, count, f" of contexts[{at}]")
+            place = f" of contexts[{at}]" if positions == 1 else f" left at position {positions}"
+            check_arms(rule.bounds, count + 1 - positions, place)
 
 
 def is_ragged(contexts: Any) -> bool:

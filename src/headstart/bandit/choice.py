@@ -30,7 +30,7 @@ TOKEN_HEAD = struct.Struct("<BBQQIIH")
 DIGEST_BYTES = 12
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Choice:
     """What a task chose. Hand it, or its token, to ``learn`` together with the reward.
 
@@ -69,35 +69,9 @@ class Choice:
     #: choice sets it; it is no field, so whatever is a copy lacks it and is checked again.
     row: ClassVar[Array | None] = None
 
-    def __init__(
-        self,
-        arm: int,
-        score: float,
-        task: str,
-        number: int,
-        forced: bool,
-        context: Array,
-        origin: bytes,
-        compute_propensities: Callable[[], Propensities] | None = None,
-        epoch: int = 0,
-        row: Array | None = None,
-        action: Any = None,
-    ) -> None:
-        # A dataclass that is frozen would set its fields one by one, which takes three times as
-        # long; choices are made often.
-        self.__dict__.update(
-            arm=arm,
-            score=score,
-            task=task,
-            number=number,
-            forced=forced,
-            context=context,
-            origin=origin,
-            compute_propensities=compute_propensities,
-            epoch=epoch,
-            row=row,
-            action=arm if action is None else action,
-        )
+    def __post_init__(self) -> None:
+        if self.action is None:
+            object.__setattr__(self, "action", self.arm)
 
     @property
     def id(self) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from headstart.bandit.choice import Choice
 from headstart.random import Streams
-from headstart.records import Array, set_read_only
+from headstart.records import Array, draft_class
 from headstart.rules import Pick, Propensities, Rule
 
-__all__ = ["Decision", "make_choices"]
+if TYPE_CHECKING:
+    from headstart.bandit.state import BanditState
+
+__all__ = ["Decision", "make_choice", "make_ranking"]
 
 
 class Decision:
@@ -24,10 +27,10 @@ class Decision:
         Where the choice's random numbers come from.
     allowed
         The arms that could be picked; ``None`` for all.
-    before
-        The arms that were picked for the positions before, in a ranking.
     labels
         What the arms are called; ``None`` where they have only numbers.
+    before
+        The arms that were picked for the positions before, in a ranking.
     """
 
     __slots__ = (
@@ -51,12 +54,23 @@ class Decision:
         key: Any,
         position: int,
         allowed: Any,
+        labels: Sequence[Any] | None,
         before: Sequence[int] = (),
-        labels: Sequence[Any] | None = None,
     ) -> None:
-        self.rule, self.belief, self.table = rule, belief, table
-        self.seed, self.key, self.position = seed, key, position
-        self.allowed, self.before, self.labels = allowed, before, labels
+        self.rule = rule
+        self.belief = belief
+        self.table = table
+        self.seed = seed
+        self.key = key
+        self.position = position
+        self.allowed = allowed
+        self.labels = labels
+        self.before = before
+
+    def after(self, arms: Sequence[int]) -> Decision:
+        """The same in a ranking, after some arms were picked."""
+        place = self.seed, self.key, self.position
+        return Decision(self.rule, self.belief, self.table, *place, self.allowed, self.labels, arms)
 
     def __call__(self) -> Propensities:
         """The propensities, by random numbers of their own: no decision depends on it."""
@@ -71,43 +85,57 @@ class Decision:
         return self.labels[arm] if self.labels else arm
 
 
-def make_choices(
+DRAFT = draft_class(Choice)
+
+
+def make_choice(
+    state: BanditState,
     decision: Decision,
-    picks: Sequence[Pick],
+    pick: Pick,
     given: Array,
-    which_task: tuple[str, int, int],
-    key: bytes,
-    score: Callable[[Any], Any],
-) -> list[Choice]:
-    """The choices of one task, of which each is made after those before it.
+    place: tuple[str, int, int],
+) -> Choice:
+    """The choice of an arm that a rule has picked.
 
     Parameters
     ----------
+    state
+        The bandit.
     decision
-        What the first was made from.
-    picks
-        The arms.
+        What the choice is made from.
+    pick
+        The arm.
     given
         The contexts as they were passed.
-    which_task
-        The task, the number of its first choice, and the epoch.
-    key
-        What marks the choices of the bandit.
-    score
-        What the index of an arm is in the units of rewards.
+    place
+        The task, the number of the choice, and the epoch.
     """
-    name, number, epoch = which_task
-    d, choices = decision, []
-    arms: tuple[int, ...] = ()
-    for arm, index, forced in picks:
-        if arms:
-            place = (d.seed, d.key, d.position, d.allowed, arms, d.labels)
-            decision = Decision(d.rule, d.belief, d.table, *place)
-        context = set_read_only(given[arm].copy())
-        row = set_read_only(d.table[arm].copy())
-        which = name, number + len(arms), bool(forced)
-        choices.append(
-            Choice(arm, score(index), *which, context, key, decision, epoch, row, d.label(arm))
-        )
-        arms = (*arms, arm)
+    arm, index, forced = pick
+    task, number, epoch = place
+    row = decision.table[arm].copy()
+    row.setflags(write=False)
+    context = state.reader.features.context_of(row, given[arm])
+    score, label = state.ledger.rewards.score(index), decision.label(arm)
+    choice: Any = DRAFT(
+        arm, score, task, number, bool(forced), context, state.origin, decision, epoch, label
+    )
+    choice.row, choice.__class__ = row, Choice
+    made: Choice = choice
+    return made
+
+
+def make_ranking(
+    state: BanditState,
+    decision: Decision,
+    picks: Sequence[Pick],
+    given: Array,
+    place: tuple[str, int, int],
+) -> list[Choice]:
+    """As many choices, of which each is made after those before it (:func:`make_choice`)."""
+    task, number, epoch = place
+    choices: list[Choice] = []
+    for pick in picks:
+        later = decision.after([choice.arm for choice in choices])
+        place = task, number + len(choices), epoch
+        choices.append(make_choice(state, later, pick, given, place))
     return choices

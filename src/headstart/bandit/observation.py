@@ -48,7 +48,7 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
 
         writer = None if items is None else learn_items
         offer = state.reader.read(contexts, writer, distinct=False)
-        rows = offer[1]
+        rows = offer.rows
         values = ledger.rewards.read_many(read_rewards(rewards, len(rows)))
         weights = read_weights(weight, len(rows))
         if ledger.decay < 1.0:

@@ -42,16 +42,13 @@ class RewardModel(ABC):
     name: ClassVar[str]
     #: R, where it follows from the model; ``None`` where it is given or estimated.
     fixed_noise: ClassVar[float | None] = None
+    #: Whether a round of the linear model depends on the belief before it.
+    needs_belief: ClassVar[bool] = False
 
     @property
     def sign(self) -> float:
         """−1 for costs, else 1."""
         return -1.0 if self.minimize else 1.0
-
-    @property
-    def needs_belief(self) -> bool:
-        """Whether a round of the linear model depends on the belief before it."""
-        return False
 
     @abstractmethod
     def read(self, reward: Any) -> float:
@@ -183,6 +180,7 @@ class Binary(RewardModel):
 
     name = "binary"
     fixed_noise = 1.0
+    needs_belief = True  # a reward is expanded around it
 
     def check_rule(self, rule: object) -> None:
         """The radii and scales of the analysis are those of linear rewards."""
@@ -198,11 +196,6 @@ class Binary(RewardModel):
     def explained(self) -> str:
         """Log-odds."""
         return f"log-odds of a {'cost' if self.minimize else 'reward'} of 1"
-
-    @property
-    def needs_belief(self) -> bool:
-        """A reward is expanded around the belief before it."""
-        return True
 
     def read(self, reward: Any) -> float:
         """0 or 1, or a boolean."""

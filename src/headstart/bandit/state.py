@@ -9,16 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.batch import (
-    Choices,
-    check_k,
-    check_tables,
-    decide_many,
-    pair_up,
-    read_tables,
-)
+from headstart.bandit.batch import check_k, pair_up
 from headstart.bandit.choice import Choice, check_choice, choice_id
-from headstart.bandit.decision import Decision, make_choices
+from headstart.bandit.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
@@ -32,7 +25,7 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
 from headstart.records import Array
-from headstart.rules import Pick, Rule
+from headstart.rules import Rule
 
 __all__ = ["BanditState"]
 
@@ -229,9 +222,9 @@ class BanditState:
         with self.lock:
             ledger, rule = self.ledger, self.rule
             entry = ledger.entry(name)
-            offer = self.reader.read(contexts, ledger.item_writer(name))
-            given, rows = offer[:2]
-            allowed = None
+            writer = None if ledger.items is None else ledger.item_writer(name)
+            offer = self.reader.read(contexts, writer)
+            rows, allowed = offer.rows, None
             if exclude is not None:
                 allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
             if k is not None:
@@ -242,7 +235,7 @@ class BanditState:
             position = number - entry.first_number
             rng: Any = Stream(self.streams, key, position)
             if k is None:
-                picks = [rule.choose(belief, rows, rng, allowed)]
+                pick = rule.choose(belief, rows, rng, allowed)
             else:
                 picks = rule.rank(belief, rows, rng, k, allowed)
             changed = entry.cached is not cached and entry.cached is not None
@@ -252,61 +245,16 @@ class BanditState:
                     f"signal handler, or the rule, use the bandit?): choose again"
                 )
             # Nothing can be refused from here on.
-            ledger.record_choice(name, prepared, key, is_frozen=is_frozen, count=len(picks))
-            ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
-            if self.reader.accept(offer, is_frozen=self.is_frozen):
+            ledger.record_choice(name, prepared, key, is_frozen, 1 if k is None else k)
+            if ledger.items is not None:
+                ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
+            if self.reader.accept(offer, is_frozen=is_frozen):
                 ledger.set_usual_sizes(self.reader.usual_sizes)
-            epoch = ledger.entries.epoch
-        place = self.seed, key, position, allowed
-        decision = Decision(rule, belief, rows, *place, labels=offer.labels)
-        which = name, number, epoch
-        choices = make_choices(decision, picks, given, which, self.origin, ledger.rewards.score)
-        return choices[0] if k is None else choices
-
-    def choose_many(self, names: list[str], contexts: Any, exclude: Any = None) -> Choices:
-        """Choose an arm for each of several tasks."""
-        with self.lock:
-            ledger, rule = self.ledger, self.rule
-            ledger.finish()
-            writers = [ledger.item_writer(name) for name in names]
-            offer, allowed = read_tables(self.reader, contexts, exclude, len(names), writers)
-            check_tables(rule, offer[0], allowed)
-            given, tables = offer[:2]
-            for name in names:
-                entry = ledger.entries.get(name)
-                if entry is not None and entry.cached is None:
-                    ledger.check_evidence(name, ledger.entries.evidence(name))
-            for name in names:
-                ledger.entries.open(name)
-            beliefs, streams, numbers = [], [], []
-            # In order: a task that is used, or evicted, changes the prior of the others.
-            for name, rows in zip(names, tables, strict=True):
-                entry = ledger.entries[name]
-                prepared = ledger.prepare_choice(name, rows, learn_units=not self.is_frozen)
-                key = self.stream_key(name, entry.cached)
-                beliefs.append(prepared[0])
-                streams.append(Stream(self.streams, key, entry.next_number - entry.first_number))
-                numbers.append(entry.next_number)
-                ledger.record_choice(name, prepared, key, is_frozen=self.is_frozen)
-            arms, indices, forced = decide_many(rule, beliefs, tables, streams, allowed)
-            for at, name in enumerate(names if offer.labels else ()):
-                ledger.count_offer(name, offer.labels[at], allowed[at], is_frozen=self.is_frozen)
-            scores = ledger.rewards.score(indices)
-            arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
-            if self.reader.accept(offer, is_frozen=self.is_frozen):
-                ledger.set_usual_sizes(self.reader.usual_sizes)
-            epoch = ledger.entries.epoch
-
-        def make(at: int) -> Choice:
-            place = self.seed, streams[at].key, streams[at].place, allowed[at]
-            labels = offer.labels and offer.labels[at]
-            decision = Decision(rule, beliefs[at], tables[at], *place, labels=labels)
-            picks = [Pick(int(arms[at]), float(indices[at]), forced[at])]
-            which = names[at], numbers[at], epoch
-            key, score = self.origin, ledger.rewards.score
-            return make_choices(decision, picks, given[at], which, key, score)[0]
-
-        return Choices(arms, scores, names, make)
+            place = name, number, ledger.entries.epoch
+        decision = Decision(rule, belief, rows, self.seed, key, position, allowed, offer.labels)
+        if k is None:
+            return make_choice(self, decision, pick, offer.given, place)
+        return make_ranking(self, decision, picks, offer.given, place)
 
     def stream_key(self, name: str, cached: CachedTask | None) -> Any:
         """The key of a task's random streams."""
@@ -334,7 +282,7 @@ class BanditState:
             choices, rewards = ([choice], [reward]) if single else pair_up(choice, reward)
             batch: dict[tuple[str, int, int], RewardedChoice] = {}
             for item, value in zip(choices, rewards, strict=True):
-                rewarded = self.rewarded(item, value, task)
+                rewarded = self.rewarded(self.choice_of(item), value, task)
                 if rewarded[:3] in batch:
                     raise self.already_learned(*rewarded[:3])
                 batch[rewarded[:3]] = rewarded
@@ -343,11 +291,15 @@ class BanditState:
             ledger.learn_all(list(batch.values()))
             return True
 
-    def rewarded(self, item: Any, reward: Any, task: str | None) -> RewardedChoice:
-        """A choice, or a token of one, with its reward; refused if it cannot be learned from."""
+    def choice_of(self, item: Any) -> Choice:
+        """A choice, or that of a token."""
         choice = Choice.from_token(item, self.origin) if isinstance(item, str) else item
         if not isinstance(choice, Choice):
             raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
+        return choice
+
+    def rewarded(self, choice: Choice, reward: Any, task: str | None) -> RewardedChoice:
+        """A choice with its reward; refused if it cannot be learned from."""
         name, epoch, number, row = choice.task, choice.epoch, choice.number, choice.row
         if row is None:
             check_choice(choice, self.origin, self.reader.features.context_dim)
@@ -356,10 +308,11 @@ class BanditState:
             raise ChoiceError(f"choice {choice.id} is unknown: it belongs to another bandit")
         if task is not None and name != task:
             raise ChoiceError(f"choice {choice.id} belongs to task {name!r}, not {task!r}")
-        reward = self.ledger.rewards.read(reward)
-        if self.ledger.entry(name).was_learned(epoch, number):
+        ledger = self.ledger
+        reward = ledger.rewards.read(reward)
+        if ledger.entry(name).was_learned(epoch, number):
             raise self.already_learned(name, epoch, number)
-        item = None if self.ledger.items is None else item_key(choice.action)
+        item = None if ledger.items is None else item_key(choice.action)
         return name, epoch, number, row, reward, choice.forced, item
 
     def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:

@@ -145,7 +145,9 @@ class Task:
         >>> task.learn(choices, [0.0, 1.0])
         True
         """
-        return self._state.choose(self._id, request_of(contexts, context, actions), exclude, k)
+        if contexts is None or context is not None or actions is not None:
+            contexts = request_of(contexts, context, actions)
+        return self._state.choose(self._id, contexts, exclude, k)
 
     def encode(self, contexts: Any = None, *, context: Any = None, actions: Any = None) -> Any:
         """The rows that the schema makes of actions, as the task would choose from them now.

@@ -17,7 +17,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_power_of_two", "next_belief"]
+__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief"]
 
 
 class LoneTask(NamedTuple):
@@ -69,12 +69,21 @@ def next_belief(
         Given if no other task tells the scale of θ and of the noise.
     """
     after = belief.update(context, reward)
+    if alone is not None and not is_power_of_two(rewards):
+        alone = None
+    if alone is None and not after.needs_rebuild:
+        return after
+    return rebuilt_belief(belief, after, evidence(), alone)
+
+
+def rebuilt_belief(
+    before: BaseBelief, after: BaseBelief, evidence: Evidence, alone: LoneTask | None
+) -> BaseBelief:
+    """The belief after one more reward, computed again from the evidence of all of them."""
     if after.needs_rebuild:
-        sums = evidence()
-        after = belief.prior.belief(sums) if holds(belief.prior, sums) else after.as_scaled(belief)
-    if alone is not None and is_power_of_two(rewards):
-        return alone.belief(after, evidence())
-    return after
+        prior = before.prior
+        after = prior.belief(evidence) if holds(prior, evidence) else after.as_scaled(before)
+    return after if alone is None else alone.belief(after, evidence)
 
 
 def holds(prior: BasePrior, evidence: Evidence) -> bool:

@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.records import Array
+from headstart.records import Array, set_read_only
 
 __all__ = ["MAX_VALUE", "Features", "allowed_arms", "check_reward"]
 
 MAX_VALUE = 1e60  # of contexts and rewards: products of fourth powers must not overflow
+DOUBLE = np.dtype(np.float64)
 MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger
 
 
@@ -51,7 +52,7 @@ class Features(NamedTuple):
         array([[1., 2.]])
         """
         names = self.names
-        if type(contexts) is np.ndarray and contexts.dtype == np.float64:
+        if type(contexts) is np.ndarray and contexts.dtype is DOUBLE:
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # In the usual case one test is enough: NaN and infinities fail it as well.
             usual = table.ndim == 2 and table.shape[1] == self.context_dim and len(table) > 0
@@ -66,20 +67,36 @@ class Features(NamedTuple):
         self.check(table)
         return table, float(np.vdot(table, table)), names
 
-    def transform(self, contexts: Array) -> Array:
+    @property
+    def units(self) -> tuple[Array, Array] | None:
+        """Shift and scale as arrays."""
+        if self.shift is None or self.scale is None:
+            return None
+        return np.array(self.shift), np.array(self.scale)
+
+    def transform(self, contexts: Array, units: tuple[Array, Array] | None = None) -> Array:
         """Contexts as the model sees them, shifted and scaled and with the intercept: a new array.
+
+        ``units`` are :attr:`units`, where they are at hand.
 
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).transform(np.array([[14.0]]))
         array([[2., 1.]])
         """
-        if self.shift is not None and self.scale is not None:
-            contexts = (contexts - np.array(self.shift)) / np.array(self.scale)
+        units = units or self.units
+        if units is not None:
+            contexts = contexts - units[0]
+            contexts /= units[1]
         if self.intercept:
-            wider = np.empty((*contexts.shape[:-1], self.context_dim + 1))
+            wider = np.empty(contexts.shape[:-1] + (self.context_dim + 1,))  # noqa: RUF005 (faster)
             wider[..., :-1] = contexts
             wider[..., -1] = 1.0
             return wider
-        return contexts.copy() if self.scale is None else contexts
+        return contexts.copy() if units is None else contexts
+
+    def context_of(self, row: Array, given: Array) -> Array:
+        """The context of a row that is read-only, from a table as it was ``given``."""
+        plain = self.shift is None or self.scale is None
+        return row[: self.context_dim] if plain else set_read_only(given.copy())
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of several tasks as a new ``(tasks, K, context_dim)`` array."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from headstart.records import Array
 
 __all__ = ["ContextReader", "Offer", "Request", "plain_contexts", "request_of", "requests_of"]
 
-FIRST_OFFERS = 16  # offers that the usual sizes are computed from; later, every power of two
+# The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few.
+FIRST_OFFERS = 16
 
 #: Writes what is known of items, given by the keys of their ids, into the last columns of a table.
 ItemWriter = Callable[[Sequence[Any], Array], None]
@@ -31,7 +33,8 @@ class Request(NamedTuple):
     actions: Any
 
 
-class Offer(NamedTuple):
+@dataclasses.dataclass(slots=True, eq=False)
+class Offer:
     """What is on offer, as it was read.
 
     Attributes
@@ -68,6 +71,7 @@ class ContextReader:
         encoder: AnyEncoder | None = None,
     ) -> None:
         self.features = features
+        self.units = features.units
         self.encoder = encoder
         # Columns that the encoder makes itself, such as those of items, cannot be far out either.
         self.is_bounded = np.full(features.context_dim, encoder is not None)
@@ -92,18 +96,21 @@ class ContextReader:
         self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
     ) -> Offer:
         """The contexts of one task, shape ``(K, context_dim)``; with ``distinct``, no id twice."""
+        features, labels, has_ids = self.features, None, False
         if self.encoder is not None:
-            encoded, squares = self.encode(contexts, write_items, distinct=distinct)
-            given, sizes = encoded.table, self.check_sizes(encoded.table, squares)
-            rows = self.features.transform(given)
-            return Offer(given, rows, self.features.names, sizes, encoded.labels, encoded.has_ids)
-        contexts = plain_contexts(contexts)
-        given, squares, names = self.features.read(contexts)
+            (given, labels, has_ids), squares = self.encode(
+                contexts, write_items, distinct=distinct
+            )
+            names = features.names
+        else:
+            if type(contexts) is Request:
+                contexts = plain_contexts(contexts)
+            given, squares, names = features.read(contexts)
+            if hasattr(contexts, "columns") and hasattr(contexts, "index"):
+                labels = contexts.index.to_list()
         sizes = self.check_sizes(given, squares)
-        labels = None
-        if hasattr(contexts, "columns") and hasattr(contexts, "index"):
-            labels = contexts.index.to_list()
-        return Offer(given, self.features.transform(given), names, sizes, labels)
+        rows = features.transform(given, self.units)
+        return Offer(given, rows, names, sizes, labels, has_ids)
 
     def encode(
         self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
@@ -166,8 +173,10 @@ class ContextReader:
         Most contexts pass a quick test by their sum of ``squares`` or by the limits.
         """
         count, sizes = self.offer_count, self.sizes
-        due = count < FIRST_OFFERS or count & (count - 1) == 0
-        if not due and (squares <= self.max_squares or (np.abs(contexts) <= self.limits).all()):
+        due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
+        if not due and (
+            squares <= self.max_squares or not np.count_nonzero(np.abs(contexts) > self.limits)
+        ):
             return sizes
         if self.encoder is not None:
             contexts = np.where(self.is_bounded, 0.0, contexts)

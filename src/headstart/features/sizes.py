@@ -101,6 +101,11 @@ class UsualSizes(NamedTuple):
         return size
 
     @property
+    def are_known(self) -> bool:
+        """Whether every feature has had enough values to tell its size."""
+        return bool(self.counts.min() >= MIN_COUNT)
+
+    @property
     def limits(self) -> Array:
         """The size up to which a value of each feature is accepted, whatever the other values."""
         known = self.counts >= MIN_COUNT

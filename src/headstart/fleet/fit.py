@@ -31,7 +31,7 @@ from headstart.transfer import (
     EmpiricalBayes,
     Transfer,
 )
-from headstart.transfer.pooled_fit import fit_standardized
+from headstart.transfer.pooled_fit import fit_standardized, pool
 
 __all__ = ["fit"]
 
@@ -185,7 +185,7 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
     if not count:
         raise summary.nothing(logs.columns)
     plan.check_room(count, logs.width)
-    given = Evidence.unpack(tasks.pooled(), logs.width)
+    given = pool(tasks)
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
     refused = refuse_scales(summary, given)
     try:
@@ -203,7 +203,14 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
         raise refused from None
     if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
         raise refused
-    return Fitted.of(plan, fit, summary, given, notes, lambda: list(tasks.partitions()))
+    return Fitted.of(
+        plan,
+        fit,
+        summary,
+        given,
+        notes,
+        lambda: list(map(tasks.partition, range(len(tasks.sizes)))),
+    )
 
 
 def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:

@@ -122,7 +122,7 @@ def read_rows(
     for place, part in enumerate(parts):
         for block in logs.replace(intercept=False).read(part):
             summary.count(block)
-            rows = block.shown()
+            rows = block.chosen_rows()
             if is_binary:
                 check_clicks(rows.rewards, logs)
             blocks.append(item_rows(rows))

@@ -40,7 +40,7 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION, with_information_form
 from headstart.model.prior import ONE_NOISE, Prior, covariance_of
-from headstart.records import Array
+from headstart.records import Array, draft_class
 
 __all__ = ["Belief"]
 
@@ -199,9 +199,9 @@ class Belief(BaseBelief):
         """The update without batch axes, where plain floats are faster than arrays of one."""
         mean, root = self.mean, self.root
         compiled = loops()
-        if compiled is not None and x.dtype == mean.dtype == root.dtype == np.float64:
+        if compiled is not None and x.dtype is mean.dtype is root.dtype is DOUBLE:
             x, root = np.ascontiguousarray(x), np.ascontiguousarray(root)
-            new_mean, new_root = np.empty_like(mean), np.empty_like(root)
+            new_mean, new_root = np.empty(mean.shape), np.empty(root.shape)
             s, away = compiled.learn(mean, root, x, r, new_mean, new_root)
             mean, root = new_mean, new_root
         else:
@@ -221,7 +221,13 @@ class Belief(BaseBelief):
         if prior.noise_freedom == 0.0 and square > 0.0:
             noise = math.sqrt(square / rounds)
         scale = self.scale if s < MAX_INFORMATION else 0.0
-        return type(self)(mean, root, information, rounds, noise, prior, square, scale)
+        kind = type(self)
+        make = DRAFT if kind is Belief else kind
+        belief: Any = make(mean, root, information, rounds, noise, prior, square, scale)
+        if make is DRAFT:
+            belief.__class__ = Belief
+        after: Self = belief
+        return after
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward xᵀθ̂ of each row: ``(..., K, d)`` to ``(..., K)``."""
@@ -264,13 +270,17 @@ class Belief(BaseBelief):
     def loop_form(self) -> tuple[Array, Array] | None:
         """θ̂ and F, where they are in double precision and contiguous."""
         mean, root = self.mean, self.root
-        if not mean.dtype == root.dtype == np.float64:
+        if not mean.dtype is root.dtype is DOUBLE:
             return None
         return (mean, root) if mean.flags.c_contiguous and root.flags.c_contiguous else None
 
     def gaussian_parts(self) -> tuple[Array, Array, Array]:
         """One Gaussian."""
         return np.ones((*self.batch, 1)), self.mean[..., None, :], self.root[..., None, :, :]
+
+
+DOUBLE = np.dtype(np.float64)
+DRAFT = draft_class(Belief)
 
 
 def einsum_vecdot(left: Array, right: Array) -> Array:
@@ -311,7 +321,7 @@ def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> A
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
     xp = array_namespace(square)
     told = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
-    if not told.any():
+    if xp is np and not told.any():
         return before
     noise = xp.where(told, xp.sqrt(square / xp.maximum(rounds, 1e-300)), before)
     return noise if noise.ndim else float(noise)
@@ -321,7 +331,8 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
     """R of a task from the prior's and from its residuals, where it may have its own."""
     xp = array_namespace(evidence.gram)
     own = has_own_noise(prior)
-    if not xp.any(own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)):
+    told = own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)
+    if xp is np and not np.any(told):
         return prior.noise
     root = prior.root
     inner = root.swapaxes(-1, -2) @ evidence.gram @ root
@@ -361,30 +372,32 @@ def nearest_scale(prior: Prior, noise: Any) -> Any:
 
 def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple[Any, ...]:
     """The fields of a belief, with the task's own noise and the prior's root over ``scale``."""
+    xp = array_namespace(prior.root, evidence.gram)
     start = prior.root
-    if np.any(scale != 1.0):
-        start = start / np.asarray(scale)[..., None, None]
-    inner = np.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
+    if xp is not np or np.any(scale != 1.0):
+        start = start / xp.asarray(scale)[..., None, None]
+    inner = xp.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
     inner = (inner + inner.swapaxes(-1, -2)) / 2
     inverse, log_det = inverse_root(inner)
     information: Any = log_det
-    root: Array = np.ascontiguousarray(start @ inverse)
+    root: Array = start @ inverse
+    root = np.ascontiguousarray(root) if xp is np else root
     surprise = evidence.moment - (evidence.gram @ prior.mean[..., None])[..., 0]
     step = (root @ (root.swapaxes(-1, -2) @ surprise[..., None]))[..., 0]
     mean: Array = prior.mean + step
     square: Any
     offset = (prior.mean * (evidence.moment + surprise)).sum(-1)
     # Below this share of the rewards' energy the difference is rounding.
-    square = np.asarray(evidence.squares - offset - (step * surprise).sum(-1))
-    square = np.maximum(square, 1e-12 * np.asarray(evidence.squares))
-    if np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > MAX_INFORMATION:
+    square = xp.asarray(evidence.squares - offset - (step * surprise).sum(-1))
+    square = xp.maximum(square, 1e-12 * xp.asarray(evidence.squares))
+    if xp is np and np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > MAX_INFORMATION:
         mean, root, information, square = with_information_form(
             prior, start, evidence, (mean, root, information, square), inner
         )
     batch = information.shape
     rounds = evidence.rounds
     if batch:
-        rounds = np.array(np.broadcast_to(rounds, batch))
+        rounds = xp.array(xp.broadcast_to(rounds, batch))
     else:
         information, square = float(information), float(square)
     noise = noise_from_rewards(prior, square, rounds, noise)

@@ -186,8 +186,10 @@ class Prior(BasePrior):
 
 def non_negative_array(name: str, value: Any) -> Array:
     """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
-    want = "0 or more"
-    if not name.endswith("bias") or checks.has_masked(value):
+    want, may_be_infinite = "0 or more", name.endswith("bias")
+    if type(value) is float and (0.0 <= value < math.inf or (may_be_infinite and value > 0.0)):
+        return np.asarray(value)
+    if not may_be_infinite or checks.has_masked(value):
         array = checks.finite_array(name, value, want)
     else:
         with contextlib.suppress(TypeError, ValueError):  # refused below

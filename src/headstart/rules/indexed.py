@@ -68,9 +68,19 @@ class Indexed(Rule):
         """Pick the arm with the largest index, or with probability ``explore`` any."""
         if self.probability is not None:
             return self.choose_clipped(belief, contexts, rng, allowed)
-        if contexts.ndim == 2 and not getattr(belief, "batch", ()):
-            return self.choose_one(belief, contexts, rng, allowed)
+        if allowed is None and loops() is not None:
+            found = self.compiled(belief, contexts, rng)
+            if found is not None:
+                arm, top, second, scores = found
+                return self.explore_or_break_ties(
+                    arm, top, second, scores, rng, allowed, belief.noise
+                )
         scores = self.index(belief, contexts, rng)
+        if scores.ndim == 1:  # one decision
+            if allowed is not None:
+                scores = np.where(allowed, scores, -np.inf)
+            arm, top, second = best_two(scores)
+            return self.explore_or_break_ties(arm, top, second, scores, rng, allowed, belief.noise)
         best = best_arms(scores, allowed, belief.noise)
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
@@ -89,30 +99,23 @@ class Indexed(Rule):
         picked = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
         return Pick(arms, picked) if arms.ndim else Pick(int(arms), float(picked))
 
-    def choose_one(self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed) -> Pick:
-        """One decision: the arm with the largest index, found first and checked for ties then."""
-        compiled = self.compiled(belief, contexts, rng) if allowed is None else None
-        if compiled is not None:
-            arm, top, second, scores = compiled
-            alone = second < top - tie_tolerance(top, belief.noise)
-        else:
-            scores = self.index(belief, contexts, rng)
-            if allowed is not None:
-                scores = np.where(allowed, scores, -np.inf)
-            arm, top, second = best_two(scores)
-            alone = second < top - tie_tolerance(top, belief.noise, scores.dtype)
-        return self.explore_or_break_ties(Pick(arm, top), alone, scores, rng, allowed, belief.noise)
-
     def explore_or_break_ties(
-        self, top: Pick, alone: bool, scores: Array, rng: Rng, allowed: Allowed, noise: Any
+        self,
+        arm: int,
+        top: float,
+        second: float,
+        scores: Array,
+        rng: Rng,
+        allowed: Allowed,
+        noise: Any,
     ) -> Pick:
-        """The top arm, unless exploration or a tie with others (it is not ``alone``) decides."""
+        """The arm with the top score, unless exploration or a tie with the second decides."""
         if self.explore and rng.random() < self.explore:
             arm = draw_arm(allowed_arms(scores, allowed), rng)
-        elif not alone:
-            arm = draw_arm(best_arms(scores, allowed, noise), rng)
+        elif second < top - tie_tolerance(top, noise, scores.dtype):
+            return Pick(arm, top)
         else:
-            return top
+            arm = draw_arm(best_arms(scores, allowed, noise), rng)
         return Pick(arm, float(scores[arm]))
 
     def rank(
@@ -131,10 +134,7 @@ class Indexed(Rule):
         picks: list[Pick] = []
         for _ in range(count):
             arm, top, second = best_two(np.where(left, scores, -np.inf))
-            alone = second < top - tie_tolerance(top, noise, scores.dtype)
-            picks.append(
-                self.explore_or_break_ties(Pick(arm, top), alone, scores, rng, left, noise)
-            )
+            picks.append(self.explore_or_break_ties(arm, top, second, scores, rng, left, noise))
             left[picks[-1].arm] = False
         return picks
 
@@ -210,9 +210,9 @@ class Indexed(Rule):
         return False
 
     def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
-        """The best arm, the two largest indices and all of them, by compiled loops if they are on.
+        """The best arm, the two largest indices and all of them, by compiled loops.
 
-        ``None`` where they are off or cannot be used.
+        Called where they are on; ``None`` where they cannot be used.
         """
         return None
 
@@ -233,10 +233,12 @@ class Indexed(Rule):
 
 
 def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:
-    """θ̂ and F of one belief, if compiled loops are on and can be used."""
-    if loops() is None or not hasattr(belief, "loop_form"):
-        return None
-    arrays: tuple[Array, Array] | None = belief.loop_form()
-    if arrays is None or arrays[0].ndim != 1:
+    """θ̂ and F of one belief, if compiled loops can be used."""
+    arrays: tuple[Array, Array] | None = getattr(belief, "loop_form", no_arrays)()
+    if arrays is None or arrays[0].ndim != 1 or contexts.ndim != 2:
         return None
     return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None
+
+
+def no_arrays() -> None:
+    """The loop form of a belief that has none."""

@@ -52,7 +52,7 @@ def best_two(scores: Array) -> tuple[int, float, float]:
     arm = int(scores.argmax())
     others = scores.astype(np.float64)  # a copy
     others[arm] = -np.inf
-    return arm, float(scores[arm]), float(others[others.argmax()])
+    return arm, scores.item(arm), others.item(others.argmax())
 
 
 def tie_tolerance(top: Any, noise: Any, kind: Any = np.float64) -> Any:

@@ -35,7 +35,8 @@ def add_evidence(
             ledger.cache_belief(name, *ledger.compute_belief(name))
         else:
             belief, alone, offered = ledger.prepare_choice(name, rows, learn_units=True)
-            ledger.adopt_offer(offered)
+            if offered is not None:
+                ledger.adopt_offer(*offered)
             ledger.cache_belief(name, belief, alone)
     total = ledger.entries.evidence(name).discounted(ledger.decay**count)
     total = total + with_forced(evidence, ledger.entries.keeps_forced)

@@ -225,7 +225,8 @@ class Ledger:
         contexts have told of the units of features (:meth:`PriorState.with_offer`).
         """
         cached, offered = self.entries[name].cached, None
-        if learn_units and self.prior_state.may_tell_units(contexts):
+        tells_units = learn_units and self.prior_state.lacks_units
+        if tells_units and self.prior_state.may_tell_units(contexts):
             offered = self.prior_state.with_offer(contexts, update=cached is None)
             if cached is None or offered[1]:
                 return *self.compute_belief(name, offered[0]), offered
@@ -238,7 +239,6 @@ class Ledger:
         name: str,
         prepared: PreparedChoice,
         stream_key: Any,
-        *,
         is_frozen: bool,
         count: int = 1,
     ) -> None:
@@ -249,7 +249,8 @@ class Ledger:
         """
         belief, alone, offered = prepared
         entry, closed = self.entries[name], name in self.prior_state.closed
-        self.adopt_offer(offered)
+        if offered is not None:
+            self.adopt_offer(*offered)
         if not (closed and is_frozen):
             if closed:
                 self.reopen(name)
@@ -266,14 +267,12 @@ class Ledger:
             if steps:
                 self.changes.commit(*steps)
 
-    def adopt_offer(self, offered: tuple[PriorState, bool] | None) -> None:
+    def adopt_offer(self, prior_state: PriorState, new_units: bool) -> None:
         """Keep what contexts on offer have told of the units of features."""
-        if offered is not None:
-            prior_state, new_units = offered
-            steps = self.prior_state.steps_to_adopt(prior_state)
-            if new_units:  # the other beliefs do not know them
-                steps += self.cache.steps_to_clear()
-            self.changes.commit(*steps)
+        steps = self.prior_state.steps_to_adopt(prior_state)
+        if new_units:  # the other beliefs do not know them
+            steps += self.cache.steps_to_clear()
+        self.changes.commit(*steps)
 
     def learn_all(self, batch: Sequence[RewardedChoice]) -> None:
         """Learn from rewards that were checked: once this has begun, from all of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headstart.bandit.ledger.entries import CachedTask, add_rounds
-from headstart.bandit.task_belief import is_power_of_two, next_belief
+from headstart.bandit.task_belief import is_power_of_two, rebuilt_belief
 
 if TYPE_CHECKING:
     from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
@@ -17,25 +17,34 @@ def task_after_round(
     ledger: Ledger, task: CachedTask, choice: RewardedChoice, reward_count: int
 ) -> CachedTask:
     """A cached task after one more reward, the last of ``reward_count``."""
-    evidence, pending, belief, alone, other_rewards, key = task
-    context, reward, forced = choice[3:6]
-    own = ledger.lone_task(ledger.prior_state) if alone else None
     if ledger.decay < 1.0:
-        evidence = add_rounds(evidence, pending).discounted(ledger.decay)
-        if ledger.rewards.needs_belief:
-            belief = belief.prior.belief(evidence)
-            context, reward = ledger.rewards.linearize(belief, context, reward)
-        evidence, pending = evidence.add_unchecked(context, reward, forced), ()
-        belief = belief.prior.belief(evidence)
-        if own and is_power_of_two(reward_count):
-            belief = own.belief(belief, evidence)
-        belief = belief.with_rounds(float(reward_count))
-    else:
-        if ledger.rewards.needs_belief:
-            context, reward = ledger.rewards.linearize(belief, context, reward)
-        evidence, pending = task.with_round(context, reward, forced)
-        belief = next_belief(
-            belief, context, reward, reward_count, lambda: add_rounds(evidence, pending), own
-        )
+        return decayed_task_after_round(ledger, task, choice, reward_count)
+    _, _, belief, alone, other_rewards, key = task
+    _, _, _, context, reward, forced, _ = choice
+    if ledger.rewards.needs_belief:
+        context, reward = ledger.rewards.linearize(belief, context, reward)
+    evidence, pending = task.with_round(context, reward, forced)
+    before, belief = belief, belief.update(context, reward)
+    decides = alone and is_power_of_two(reward_count)
+    if decides or belief.needs_rebuild:
+        own = ledger.lone_task(ledger.prior_state) if decides else None
+        belief = rebuilt_belief(before, belief, add_rounds(evidence, pending), own)
     updated = evidence, pending, belief, alone, other_rewards, key
     return tuple.__new__(CachedTask, updated)  # three times as fast as a call of the class
+
+
+def decayed_task_after_round(
+    ledger: Ledger, task: CachedTask, choice: RewardedChoice, reward_count: int
+) -> CachedTask:
+    """The same where earlier rewards count less with every new one."""
+    belief, (context, reward, forced) = task.belief, choice[3:6]
+    evidence = add_rounds(task.evidence, task.pending).discounted(ledger.decay)
+    if ledger.rewards.needs_belief:
+        belief = belief.prior.belief(evidence)
+        context, reward = ledger.rewards.linearize(belief, context, reward)
+    evidence = evidence.add_unchecked(context, reward, forced)
+    belief = belief.prior.belief(evidence)
+    if task.alone and is_power_of_two(reward_count):
+        belief = ledger.lone_task(ledger.prior_state).belief(belief, evidence)
+    belief = belief.with_rounds(float(reward_count))
+    return task._replace(evidence=evidence, pending=(), belief=belief)

@@ -177,7 +177,7 @@ class Encoder:
 
     def context_row(self, context: Any) -> Array:
         """The columns of the context's fields."""
-        if not isinstance(context, Mapping):
+        if type(context) is not dict and not isinstance(context, Mapping):
             want = f"a dict with the fields {[each.name for each in self.context]}"
             raise checks.refuse("context", want, context)
         row = np.zeros(self.context_width)

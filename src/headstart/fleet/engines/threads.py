@@ -123,10 +123,14 @@ class Reading:
         self.reached = sum(self.amounts[key] for key in done)
 
     def spill(self, shards: Iterator[Any]) -> None:
+        """Write a run of what is spilled."""
+        self.runs.append(self.write(shards))
+
+    def write(self, shards: Iterator[Any]) -> Path:
         """Write a run."""
         path = self.folder / f"run-{secrets.token_hex(8)}.arrow"
         write_run(path, shards)
-        self.runs.append(path)
+        return path
 
     def run(self) -> None:
         """Let every thread read parts until there are none, or one fails."""
@@ -206,11 +210,8 @@ class Reading:
                 and (self.summary.parts or self.positions)
             ):
                 self.sums.spill_rows()
-                runs = list(self.runs)
-                if len(self.sums.index):
-                    runs.append(self.folder / f"run-{secrets.token_hex(8)}.arrow")
-                    write_run(runs[-1], self.sums.snapshot())
-                self.checkpoint.save(runs, self.summary, self.positions)
+                table = [self.write(self.sums.snapshot())] if len(self.sums.index) else []
+                self.checkpoint.save([*self.runs, *table], self.summary, self.positions)
             end = time.monotonic()
             self.next_save = end + max(checkpoints.INTERVAL, (end - begin) / checkpoints.SHARE)
 

@@ -11,9 +11,17 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.gain import Gain, expected_gain
+from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
+from headstart.fleet.evaluation.clicks import (
+    check_clicks,
+    fit_click_models,
+    forecast_clicks,
+    learn_clicks,
+    tasks_with_rows,
+)
 from headstart.fleet.evaluation.forecasts import Forecast, forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Draws, Measures, measure
 from headstart.fleet.evaluation.models import fit_models, learn_prior
@@ -36,13 +44,14 @@ __all__ = ["evaluate"]
 Progress = Callable[[float, float], None]
 
 #: Arguments that are shown as they were given.
-SETTINGS = ("future", "first", "seed", "most_tasks", "intercept", "clip")
+SETTINGS = ("reward", "future", "first", "seed", "most_tasks", "intercept", "clip")
 
 
 def evaluate(
     logs: Logs,
     *,
     transfer: Transfer | None = None,
+    reward: str = "number",
     future: float = 0.3,
     first: int = 10,
     splits: int | None = None,
@@ -65,6 +74,10 @@ def evaluate(
         The rows, any number of files.
     transfer
         How a prior is learned; :class:`~headstart.EmpiricalBayes` unless given.
+    reward
+        What rewards are, as for :func:`~headstart.fleet.fit`. With ``"binary"`` all models are
+        logistic and predict probabilities: errors are those of probabilities, and scores are log
+        loss. All rows of the tasks looked at are kept in memory, and policies are not valued.
     future
         The share of tasks that are predicted. With a timestamp column they are those that start
         last, and what past tasks show after the first of them has begun does not count; otherwise a
@@ -120,8 +133,9 @@ def evaluate(
     horizon = max(checks.integer("horizon", horizon, 1), first)
     if clip is not None:
         checks.positive("clip", clip)
+    is_binary = reward_model(reward, False).needs_belief
     # A second reward is read in any case: whether tasks have one matters to the verdict.
-    plan = Plan(seed, most_tasks, max(first, 2), horizon)
+    plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary)
     with job_runner(cluster, workers) as map_jobs:
         sample, parted = read_sample(
             logs.replace(intercept=intercept),
@@ -131,18 +145,24 @@ def evaluate(
             map_jobs,
             part(progress, 0.0, 0.5),
         )
+        if is_binary:
+            check_clicks(sample, logs.columns.reward)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None), transfer, standardize
-        for result in map_jobs(judge, [None, *parted], *shared):
+        how = (judge_clicks, seed) if is_binary else (judge,)
+        for result in map_jobs(how[0], [None, *parted], *shared, *how[1:]):
             results.append(result)
             advance(len(results) / (1 + len(parted)))
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, first, seed, future)
-        values, advice = estimate_values(
-            logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, part(progress, 0.9, 1.0)
-        )
+        values, advice = list[offpolicy.Value](), NO_CLICK_VALUES
+        if not is_binary:
+            advance = part(progress, 0.9, 1.0)
+            values, advice = estimate_values(
+                logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, advance
+            )
     split = parted[0]
     basis = basis_of(sample, len(split.past), len(places))
     models, units = judged[0].models, judged[0].units
@@ -183,6 +203,12 @@ def evaluate(
     )
 
 
+NO_CLICK_VALUES = (
+    "Off-policy values are withheld: they are those of linear models of rewards. Evaluate without "
+    "--reward-model binary to get them."
+)
+
+
 class SplitResult(NamedTuple):
     """The models of one split, and how they predicted its future.
 
@@ -220,6 +246,28 @@ def judge(
         episodes = episodes._replace(features=units.contexts(episodes.features))
     forecasts = {name: forecast(prior, episodes) for name, prior in models.items()}
     return SplitResult(models, forecasts, units, float(past[:, -2].sum()))
+
+
+def judge_clicks(
+    split: Split | None, sample: Sample, transfer: Transfer, standardize: bool, seed: int
+) -> SplitResult | Gain:
+    """The same for rewards of 0 and 1."""
+    places = np.arange(len(sample.keys)) if split is None else split.past
+    sums = sample.evidence if split is None else sample.early[split.past]
+    given = Evidence.unpack(sums.sum(0), sample.dim)
+    tasks = tasks_with_rows(sample, places, early=split is not None)
+    fit = learn_clicks(transfer, tasks, given, sample.intercept is not None, standardize)
+    rounds = float(given.rounds)
+    if split is None:
+        prior, gram = transfer.prior(fit.state).as_gaussian(), fit.pooled.gram / max(rounds, 1.0)
+        return expected_gain(prior, gram, rounds / len(tasks), len(tasks), sample.intercept)
+    models = fit_click_models(fit, transfer, tasks, sample.intercept)
+    units = None if fit.units is None else Units(*fit.units)
+    episodes = sample.episodes.take(split.future)
+    if units is not None:
+        episodes = episodes._replace(features=units.contexts(episodes.features))
+    forecasts = {name: forecast_clicks(prior, episodes, seed) for name, prior in models.items()}
+    return SplitResult(models, forecasts, units, rounds)
 
 
 def measure_splits(

@@ -29,11 +29,9 @@ from headstart.fleet.summing.shards import (
     sum_shard,
     write_run,
 )
-from headstart.model.evidence import packed_size
 from headstart.records import Array
 from headstart.transfer import standardize
 from headstart.transfer.partitions import Partitions
-from headstart.transfer.pooled_fit import partition_sum
 
 __all__ = ["DiskTasks", "LocalTasks", "MemoryTasks", "PartitionFile", "TaskPartitions"]
 
@@ -59,23 +57,17 @@ class TaskPartitions(Partitions):
         return self
 
     @abstractmethod
-    def partition(self, number: int) -> Partition:
+    def read_partition(self, number: int) -> Partition:
         """A copy of the tasks of one partition, of features as they are in the logs."""
 
-    def pooled(self) -> Array:
-        """The sums of all tasks together."""
-        return sum(self.map(partition_sum), np.zeros(packed_size(self.dim)))
-
-    def partitions(self) -> Iterator[Partition]:
-        """All tasks, in these units."""
-        for number in range(len(self.sizes)):
-            ids, rows = self.partition(number)
-            yield Partition(ids, rows if self.units is None else self.units.packed(rows))
+    def partition(self, number: int) -> Partition:
+        """A copy of the tasks of one partition, in these units."""
+        ids, rows = self.read_partition(number)
+        return Partition(ids, rows if self.units is None else self.units.packed(rows))
 
     def rows(self, partition: int) -> Array:
         """The packed evidence of one partition's tasks, in these units."""
-        rows = self.partition(partition).rows
-        return rows if self.units is None else self.units.packed(rows)
+        return self.partition(partition).rows
 
     def limits(self, first: int | None) -> dict[int, int]:
         """How many tasks of each partition are among the first, where there are any."""
@@ -127,12 +119,10 @@ class MemoryTasks(LocalTasks):
     order
         Which rows of the table are tasks, in their order.
     ids
-        The ids of the rows of the table, where they are wanted.
+        The ids of the rows of the table.
     """
 
-    def __init__(
-        self, dim: int, table: Packed, order: Whole, ids: pa.LargeStringArray | None = None
-    ) -> None:
+    def __init__(self, dim: int, table: Packed, order: Whole, ids: pa.LargeStringArray) -> None:
         self.order, self.ids, self.table = order, ids, table
         self.step = chunk_tasks(dim)
         count = len(order)
@@ -142,29 +132,20 @@ class MemoryTasks(LocalTasks):
         """The table, and the places of some tasks in it."""
         return self.table, self.order[number * self.step : (number + 1) * self.step]
 
-    def partition(self, number: int) -> Partition:
+    def read_partition(self, number: int) -> Partition:
         """A copy of some tasks."""
-        assert self.ids is not None
         table, places = self.chunk(number)
         return Partition(self.ids.take(as_arrow(places)), table[places])
-
-    def rows(self, partition: int) -> Array:
-        """The packed evidence of some tasks, in these units."""
-        table, places = self.chunk(partition)
-        rows = table[places]
-        return rows if self.units is None else self.units.packed(rows)
 
 
 class PartitionFile(NamedTuple):
     """A file of the finished tasks of one partition: a run of chunks.
 
-    ``sizes`` says how many tasks each chunk has, ``total`` is the sum over all of them. Both are in
-    a JSON file beside it.
+    ``sizes`` says how many tasks each chunk has; it is in a JSON file beside it.
     """
 
     path: Path
     sizes: list[int]
-    total: Packed
 
     @classmethod
     def write(
@@ -172,19 +153,17 @@ class PartitionFile(NamedTuple):
     ) -> PartitionFile:
         """Sum up one partition of ``count`` from runs, in ``limit`` bytes of memory, about."""
         sizes: list[int] = []
-        total = np.zeros(packed_size(dim))
 
         def chunks() -> Iterator[Any]:
             for ids, rows in merge_runs(runs, dim, *partition_range(partition, count), limit):
                 sizes.append(len(rows))
-                total[:] += rows.sum(0)
                 yield sum_shard(hash_ids(ids), ids, rows)
 
         write_run(path, chunks())
         folder = Folder(path.parent)
         folder.write(path.name, path)  # on disk before the note says that it is there
-        folder.write(f"{path.stem}.json", json.dumps([sizes, total.tolist()]).encode())
-        return cls(path, sizes, total)
+        folder.write(f"{path.stem}.json", json.dumps(sizes).encode())
+        return cls(path, sizes)
 
     @classmethod
     def find(cls, path: Path) -> PartitionFile | None:
@@ -192,15 +171,13 @@ class PartitionFile(NamedTuple):
         note = path.with_suffix(".json")
         if not note.exists() or not path.exists():
             return None
-        sizes, total = json.loads(note.read_bytes())
-        return cls(path, sizes, np.array(total))
+        return cls(path, json.loads(note.read_bytes()))
 
 
 class DiskTasks(LocalTasks):
     """Tasks whose sums are in files, of which a chunk is read at a time."""
 
     def __init__(self, dim: int, files: Sequence[PartitionFile]) -> None:
-        self.files = list(files)
         self.places = [(file.path, at) for file in files for at in range(len(file.sizes))]
         super().__init__(dim, [size for file in files for size in file.sizes])
 
@@ -215,11 +192,7 @@ class DiskTasks(LocalTasks):
         rows = matrix_of(self.read(number), "packed")
         return rows, np.arange(len(rows))
 
-    def partition(self, number: int) -> Partition:
+    def read_partition(self, number: int) -> Partition:
         """A copy of a chunk."""
         chunk = self.read(number)
         return Partition(chunk.column("id"), matrix_of(chunk, "packed").copy())
-
-    def pooled(self) -> Packed:
-        """The sums of all tasks together."""
-        return sum((file.total for file in self.files), np.zeros(packed_size(self.dim)))

@@ -130,8 +130,7 @@ class Units(Record):
         """One task's evidence in these units, without its forced part."""
         if self.is_identity:
             return evidence.replace(forced=None) if evidence.forced is not None else evidence
-        kind = Evidence if array_namespace(evidence.gram) is np else Evidence.unchecked
-        return kind(
+        return Evidence.unchecked(
             self.convert_gram(evidence.gram),
             self.convert_moment(evidence.moment),
             evidence.rounds,

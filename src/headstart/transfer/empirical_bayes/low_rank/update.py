@@ -68,7 +68,7 @@ def update_noise(
     Those too short for least squares tell it by their marginal likelihood under the low-rank fit.
     """
     xp = array_namespace(tasks.gram)
-    short = tasks.freedom < MIN_RESIDUAL_FREEDOM
+    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM) & (tasks.weight > 0)
     zeros = xp.zeros_like(tasks.rounds)
 
     def residuals(_: MarginalResiduals) -> MarginalResiduals:
@@ -88,18 +88,18 @@ def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
     variance = feature_variances(fit, sums.root, sums.known, even=even)
     usual = variance.mean(-1, keepdims=True)
     share = xp.clip(variance / xp.maximum(usual, 1e-300), MIN_SCALE**2, None)
-    found: Array = xp.asarray(xp.sqrt(share))
-    return found
+    root: Array = xp.asarray(xp.sqrt(share))
+    return root
 
 
 def safe_fit(low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any, sweeps: int) -> LowRank:
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
     try:
         with np.errstate(all="ignore"):
-            found = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
+            fitted = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
     except np.linalg.LinAlgError:
         return LowRank.of_fit(fit)
-    result: LowRank = select(found.finite, found, LowRank.of_fit(fit))
+    result: LowRank = select(fitted.finite, fitted, LowRank.of_fit(fit))
     return result
 
 
@@ -111,8 +111,8 @@ def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float =
     full = LowRank.of_fit(state.fit)
     try:
         with np.errstate(all="ignore"):
-            found = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
+            without = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
     except np.linalg.LinAlgError:
         return full
-    result: LowRank = select(found.finite & found.active.any(-1), found, full)
+    result: LowRank = select(without.finite & without.active.any(-1), without, full)
     return result
