@@ -23,17 +23,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from headstart.lab.policies import NamedPolicy, policy
+from headstart.lab.studies.extensions import WORLDS
 from headstart.worlds import Synthetic
 
-#: As in ``headstart.lab.studies.extensions``, which needs Polars.
-WORLDS = {
-    "mean off the plane": Synthetic(),
-    "mean off the plane, R = 0.3": Synthetic(noise=0.3),
-    "mean anywhere": Synthetic(offset=1.0, mean="anywhere"),
-    "three dimensions": Synthetic(rank=3, inside=0.5, offset=1.0, mean="anywhere"),
-    "no structure": Synthetic(rank=30, offset=0.0),
-    "mean anywhere, R = 0.5": Synthetic(noise=0.5, offset=1.0, mean="anywhere"),
-}
 #: Thompson policy and the UCB policy with the same prior. The last cannot run on a GPU.
 PAIRS = {
     "lints": "linucb",

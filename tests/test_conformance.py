@@ -21,13 +21,13 @@ from headstart.model.mixture import MixturePrior
 from headstart.settings import SETTINGS
 from headstart.testing import BELIEF_CHECKS, RULE_CHECKS, SETTINGS_CHECKS, TRANSFER_CHECKS
 from headstart.testing.samples import (
-    as_kept,
     divergence,
+    evidence_for,
     evidence_of,
-    folded,
     options_for,
     play,
     require_same,
+    state_after,
 )
 
 DIM = 3
@@ -338,7 +338,7 @@ class TestTransfers:
     def test_it_states_a_bound_at_any_time_or_at_none(self, transfer):
         for tasks in (0, 1, 2, 3, 8):
             evidences = [evidence_of(seed) for seed in range(tasks)]
-            prior = transfer.prior(folded(transfer, evidences, noise=0.3)).as_gaussian()
+            prior = transfer.prior(state_after(transfer, evidences, noise=0.3)).as_gaussian()
             assert np.isfinite(prior.bias) == states_a_bound(transfer)
 
     def test_those_that_learn_nothing_say_so(self):
@@ -357,8 +357,8 @@ class TestTransfers:
     @each_transfer
     def test_a_task_of_weight_zero_changes_nothing(self, transfer):
         evidences = [evidence_of(seed) for seed in range(6)]
-        state = folded(transfer, evidences)
-        after = transfer.fold(state, as_kept(transfer, evidence_of(77)), 0.0)
+        state = state_after(transfer, evidences)
+        after = transfer.fold(state, evidence_for(transfer, evidence_of(77)), 0.0)
         left, right = transfer.prior(after).as_gaussian(), transfer.prior(state).as_gaussian()
         np.testing.assert_allclose(left.mean, right.mean)
         np.testing.assert_allclose(left.root, right.root)
@@ -366,8 +366,8 @@ class TestTransfers:
 
     @each_transfer
     def test_what_is_not_reversible_refuses_a_negative_weight(self, transfer):
-        state = folded(transfer, [evidence_of(seed) for seed in range(6)])
-        extra = as_kept(transfer, evidence_of(77))
+        state = state_after(transfer, [evidence_of(seed) for seed in range(6)])
+        extra = evidence_for(transfer, evidence_of(77))
         longer = transfer.fold(state, extra, 1.0)
         if not transfer.reversible:
             with pytest.raises(hs.InputError, match="weight"):
@@ -414,7 +414,7 @@ class TestTransfers:
     def test_a_bad_weight_is_refused(self, transfer, weight):
         state = transfer.init(DIM)
         with pytest.raises(hs.InputError, match="weight"):
-            transfer.fold(state, as_kept(transfer, evidence_of(1)), weight)
+            transfer.fold(state, evidence_for(transfer, evidence_of(1)), weight)
 
     def test_a_rank_beyond_the_dimension_is_refused(self):
         with pytest.raises(hs.InputError, match="rank"):

@@ -10,6 +10,7 @@ prints one line for each check and exits with 1 if one fails, with 2 if there is
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from types import SimpleNamespace
@@ -17,12 +18,15 @@ from types import SimpleNamespace
 import numpy as np
 from scipy import stats
 
+from headstart.algorithms import DEFAULT
 from headstart.lab.engine import simulate
 from headstart.lab.policies import PAPER, parse
 from headstart.rules import LoopForm
 from headstart.worlds import Synthetic
 
 SIZES = ((30, 20), (18, 10), (5, 3), (40, 50), (31, 33), (63, 20), (1, 1))
+
+OURS = ("linucb", "empirical_bayes", "empirical_bayes:units=given,intercept=false")
 
 RULES = {
     "UCB": LoopForm("ucb", 1.0),
@@ -59,11 +63,13 @@ def spied(
     task=0,
     priors=None,
     deviations=None,
+    stops=(),
+    free=False,
 ):
     """One task on the GPU: contexts, rewards, draws, arms and all else, as NumPy's arrays.
 
     ``priors`` are means and roots, a random pair unless given. ``deviations`` of contexts take the
-    place of the populations' own.
+    place of the populations' own. The task is played in parts, up to each of ``stops``.
     """
     import cupy as cp
 
@@ -81,6 +87,7 @@ def spied(
         marks,
         wide=wide,
         spy=True,
+        free=[free] * len(rules),
     )
     if deviations is not None:
         table.deviations[...] = cp.asarray(deviations, table.deviations.dtype)
@@ -88,8 +95,10 @@ def spied(
         priors = random_priors(len(rules), len(seeds), world.dim)
     real = np.float64 if wide else np.float32
     means, roots = (cp.asarray(np.ascontiguousarray(part, real)) for part in priors)
-    table.play(task, means.data.ptr, roots.data.ptr)
-    table.wait()
+    for start, stop in itertools.pairwise((0, *stops, rounds)):
+        table.play(task, means.data.ptr, roots.data.ptr, start=start, stop=stop)
+        table.wait()
+        means, roots = table.means.copy(), table.roots.copy()
     seen = {name: array.get() for name, array in table.seen.items()}
     return SimpleNamespace(
         **seen,
@@ -217,7 +226,16 @@ def check_all_normals():
       found[bits] = pair.x * pair.x + pair.y * pair.y;
     }"""
     for options in (("--use_fast_math",), ()):
-        sizes = ("-DREAL=float", "-DWIDE=0", "-DD=2", "-DK=2", "-DP=1", "-DBLOCKS=1")
+        sizes = (
+            "-DREAL=float",
+            "-DWIDE=0",
+            "-DD=2",
+            "-DK=2",
+            "-DP=1",
+            "-DBLOCKS=1",
+            "-DINTERCEPT=0",
+            "-DFREE=0",
+        )
         module = cp.RawModule(code=source, options=("--std=c++17", *sizes, *options))
         found = cp.empty(2**24, cp.float32)
         module.get_function("radii")((2**16,), (256,), (found,))
@@ -401,6 +419,19 @@ def check_alone(dim, arms):
     return f"{alone.arms.size} choices"
 
 
+def check_parts(dim, arms):
+    """A task that is played in parts is the same as in one go."""
+    world = world_of(dim, arms)
+    whole, parts = (
+        spied(world, rounds=90, marks=(5, 64, 90), wide=True, task=1, stops=stops, free=True)
+        for stops in ((), (1, 2, 38, 64))
+    )
+    for name in ("contexts", "draws", "arms", "picked", "earned"):
+        same(getattr(parts, name), getattr(whole, name), 0.0, name)
+    same(parts.regret, whole.regret, 1e-4, "regret")
+    return f"{parts.arms.size} choices"
+
+
 def check_alone_in_an_experiment():
     """Likewise over many tasks, where everybody learns."""
     from headstart.lab.gpu.engine import simulate as on_gpu
@@ -422,12 +453,12 @@ def check_alone_in_an_experiment():
 # --- Results ------------------------------------------------------------------------------------
 
 
-def check_totals(wide=False, seeds=64, tasks=40, rounds=100):
+def check_totals(names=PAPER, wide=False, seeds=64, tasks=40, rounds=100):
     """Total regret agrees with the CPU's on the same populations, within 4 standard errors."""
     from headstart.lab.gpu.engine import simulate as on_gpu
 
     world = Synthetic(dim=10, rank=3, arms=10)
-    policies = [parse(name) for name in PAPER]
+    policies = [parse(name) for name in names]
     there = on_gpu(world, policies, range(seeds), tasks, rounds, (rounds,), wide=wide)
     here = simulate(world, policies, range(seeds), tasks, rounds)
     told, means = [], {}
@@ -440,7 +471,8 @@ def check_totals(wide=False, seeds=64, tasks=40, rounds=100):
         text = f"{name} {ours.mean():.2f}, on a CPU {theirs.mean():.2f}, {off:+.1f} standard errors"
         told.append((abs(off), text))
     assert max(told)[0] < 4, "; ".join(text for off, text in told if off >= 4)
-    assert means["P-LinUCB"] < 0.9 * means["LinUCB"], "nothing was learned from tasks"
+    best = min(means[name] for name in ("P-LinUCB", DEFAULT) if name in means)
+    assert best < 0.9 * means["LinUCB"], "nothing was learned from tasks"
     return f"the worst is {max(told)[1]}"
 
 
@@ -466,8 +498,11 @@ CHECKS = {
     "forced arms": (check_forced_arms, ()),
     "alone, 18 × 10": (check_alone, (18, 10)),
     "alone, 31 × 33": (check_alone, (31, 33)),
+    "in parts, 18 × 10": (check_parts, (18, 10)),
+    "in parts, 40 × 20": (check_parts, (40, 20)),
     "alone in an experiment": (check_alone_in_an_experiment, ()),
     "totals": (check_totals, ()),
+    "totals of the default": (check_totals, (OURS,)),
 }
 
 

@@ -116,9 +116,7 @@ def test_tasks_that_do_not_fit_into_memory_are_summed_up_the_same(logs, memory):
     for partition in range(4):
         pieces = list(merge_shards(4, partition, 4, 2, *(group[partition] for group in groups)))
         merged += pieces[::2]
-        for piece, (size, total) in zip(pieces[::2], pieces[1::2], strict=True):
-            assert size == len(piece.rows)
-            np.testing.assert_allclose(total, piece.rows.sum(0))
+        assert pieces[1::2] == [len(piece.rows) for piece in pieces[::2]]
     shards, _ = read_parts(parts, 1, 1 << 28, logs)
     whole = merge(shards, 4)
     assert [name for part in merged for name in part.ids.to_pylist()] == whole.ids.to_pylist()

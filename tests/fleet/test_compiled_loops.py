@@ -1,13 +1,13 @@
 """The compiled loops over tasks, next to their references."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import headstart as hs
-from headstart.fleet.summing import passes as fast_passes
+from headstart.fleet.summing import tasks as fast_passes
 from headstart.fleet.summing.grams import sum_rows
-from headstart.fleet.summing.passes import Call, Units
-from headstart.fleet.summing.tasks import MemoryTasks
+from headstart.fleet.summing.tasks import Call, MemoryTasks, Units
 from headstart.transfer.empirical_bayes.population import Fit
 
 tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
@@ -73,7 +73,7 @@ def test_the_first_tasks_are_the_same_in_any_chunks(monkeypatch):
     order = rng.permutation(300)
     for first in (1, 64, 65, 200, 300):
         for step in (1, 64, 300):
-            tasks = MemoryTasks(3, table, order)
+            tasks = MemoryTasks(3, table, order, pa.nulls(300, pa.large_string()))
             tasks.step = step
             tasks.sizes = [min(step, 300 - at) for at in range(0, 300, step)]
             found = sum(tasks.map(total, first=first))

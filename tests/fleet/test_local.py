@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import threading
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from headstart.fleet.summing import checkpoint
 from headstart.fleet.summing.accumulator import ReadPlan
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import DiskTasks, PartitionFile
+from headstart.transfer.pooled_fit import pool
 
 
 @pytest.fixture
@@ -35,13 +37,13 @@ def gather(logs, folder=None, **options):
     with threads.gather(logs, **options) as (tasks, summary):
         found = {
             name: row
-            for ids, rows in tasks.partitions()
+            for ids, rows in map(tasks.partition, range(len(tasks.sizes)))
             for name, row in zip(ids.to_pylist(), rows, strict=True)
         }
         assert len(found) == len(tasks)
         names = hash_ids(pa.array(list(found)))
         assert (np.diff(names.astype(object)) > 0).all()
-        total = tasks.pooled()
+        total = pool(tasks).pack()
         np.testing.assert_allclose(total, sum(found.values()), rtol=1e-12, atol=1e-12)
     return found, summary
 
@@ -139,6 +141,26 @@ def test_a_part_that_was_begun_goes_on_after_its_last_block(tmp_path, logbook, m
     assert found[1].rows == 9000
     assert found[1].parts == [part.key]
     alike(found, gather(logs))
+
+
+def test_checkpoints_that_take_long_are_rare(tmp_path, logbook, monkeypatch):
+    logs = Logs(logbook.write(tmp_path / "0.csv.gz", logbook.table(9000, 3, 25)), logbook.PLAIN)
+    monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)
+    monkeypatch.setattr(
+        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+    )
+    begun, save = [], checkpoint.Checkpoint.save
+
+    def slow(self, *content):
+        begun.append(time.monotonic())
+        time.sleep(0.3)
+        save(self, *content)
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "save", slow)
+    gather(logs, workers=1, folder=tmp_path / "work")
+    during = begun[:-1]  # the last is written when all is read
+    assert during
+    assert all(np.diff(during) > 6.0)  # none follows: the nine blocks are read by then
 
 
 def test_a_long_part_does_not_keep_others_waiting(tmp_path, logbook, monkeypatch):

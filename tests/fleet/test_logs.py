@@ -412,7 +412,7 @@ def test_all_arms_on_offer_may_be_logged(form, logbook, tmp_path):
     assert rows.chosen.tolist() == [True, False, False, True]
     assert rows.chosen.dtype == bool
     assert rows.rounds.tolist() == [1, 1, 1, 1]
-    assert rows.shown().rewards.tolist() == [1.0, 0.5]
+    assert rows.chosen_rows().rewards.tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])

@@ -38,9 +38,9 @@ def test_taking_rows_keeps_only_the_names_they_need():
 
 
 def test_only_what_was_shown_is_evidence():
-    assert block().shown().rewards.tolist() == [1.0, 3.0, 4.0]
+    assert block().chosen_rows().rewards.tolist() == [1.0, 3.0, 4.0]
     everything = block()._replace(chosen=None)
-    assert everything.shown() is everything
+    assert everything.chosen_rows() is everything
 
 
 def account(numbers):

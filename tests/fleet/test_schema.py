@@ -3,10 +3,15 @@
 import html
 import itertools
 import json
+import pickle
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, evaluate, fit
@@ -29,6 +34,7 @@ SMALL = hs.Schema(
     crosses=[("hour", "price")],
 )
 WORDS = ("--task", "user", "--reward", "spent")
+FLOATS = st.floats(-1e9, 1e9)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +106,40 @@ def test_vectors_are_columns_of_lists(tmp_path, suffix):
     np.testing.assert_array_equal(rows_of(logs), want)
 
 
+FIELDS = {
+    "number": (hs.number(), st.none() | st.floats(-1e9, 1e9) | st.just(float("nan"))),
+    "whole": (hs.number(missing=False), st.integers(-(2**40), 2**40)),
+    "flag": (hs.boolean(), st.none() | st.booleans()),
+    "bit": (hs.boolean(missing=False), st.sampled_from([0, 1])),
+    "listed": (hs.category("a", "", "é"), st.none() | st.sampled_from(["a", "", "é", "b"])),
+    "counted": (hs.category(1, -2), st.none() | st.integers(-3, 3)),
+    "hashed": (hs.category(buckets=5), st.none() | st.text(max_size=3)),
+    "numbered": (hs.category(buckets=5), st.none() | st.integers(-9, 9)),
+    "vector": (hs.vector(2, missing=True), st.none() | st.lists(FLOATS, min_size=2, max_size=2)),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(list(FIELDS)), min_size=1, unique=True))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_of_any_schema_are_those_that_a_bandit_encodes(tmp_path, data, names):
+    split = data.draw(st.integers(0, len(names) - 1))
+    parts = {"context": names[:split], "action": names[split:]}
+    schema = hs.Schema(
+        **{part: {name: FIELDS[name][0] for name in chosen} for part, chosen in parts.items()},
+        crosses="all",
+    )
+    count = data.draw(st.integers(1, 6))
+    rows = {
+        name: data.draw(st.lists(FIELDS[name][1], min_size=count, max_size=count)) for name in names
+    }
+    arrays = {name: pa.array(values) for name, values in rows.items()}
+    table = pa.table({"user": pa.array(range(count)), "spent": pa.array([0.0] * count), **arrays})
+    pq.write_table(table, tmp_path / "log.parquet")
+    logs = Logs(tmp_path / "log.parquet", Columns("user", "spent", schema=schema))
+    want = hs.Bandit(schema).task("new").encode(actions=rows).table
+    np.testing.assert_array_equal(rows_of(pickle.loads(pickle.dumps(logs))), want)
+
+
 def test_a_fit_gives_the_prior_of_the_same_rows_in_memory_in_any_order(frame, tmp_path):
     frame = frame.select("user", "spent", "hour", "price", "offer")
     bandit = hs.Bandit(SMALL, seed=0).fit(frame, task="user", reward="spent")
@@ -156,9 +196,6 @@ def test_check_and_evaluate_take_the_schema(headstart, frame, tmp_path):
     assert "--schema SCHEMA --transfer bias --splits 1  # SCHEMA: {" in html.unescape(
         (out / "report.html").read_text()
     )
-    items = hs.Schema(action={"price": hs.number()}, identity=True, id="brand")
-    with pytest.raises(hs.InputError, match="schema must not have identity=True to evaluate"):
-        evaluate(Logs(folder, Columns("user", "spent", schema=items)))
 
 
 def schema_of(**action):
@@ -314,7 +351,8 @@ def visits():
 @pytest.mark.parametrize(("reward", "model"), [("spent", "number"), ("bought", "binary")])
 def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, reward, model):
     used = visits.select("user", reward, "hour", "price", "item")
-    bandit = hs.Bandit(ITEMS, seed=0, reward=model).fit(used, task="user", reward=reward)
+    bandit = hs.Bandit(ITEMS, hs.Bias(), seed=0, intercept=True, reward=model)
+    bandit.fit(used, task="user", reward=reward)
     offer = [{"item": f"item {number}", "price": 10.0} for number in (0, 1, 2, 77)]
     shuffled = visits.sample(fraction=1.0, shuffle=True, seed=1)
     folders = (
@@ -323,7 +361,7 @@ def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, re
     )
     for folder, time in zip(folders, (None, "time"), strict=True):
         logs = Logs(folder, Columns("user", reward, timestamp=time, schema=ITEMS))
-        fitted = fit(logs, reward=model, keep_tasks=True, out=tmp_path / "prior")
+        fitted = fit(logs, hs.Bias(), reward=model, keep_tasks=True, out=tmp_path / "prior")
         assert any("order of files and rows" in note for note in fitted.notes) == (time is None)
         served = hs.load(tmp_path / "prior")
         np.testing.assert_allclose(served.prior.mean, bandit.prior.mean, rtol=0, atol=1e-9)
@@ -361,6 +399,37 @@ def test_what_is_known_of_items_stays_where_tasks_are_not_kept(visits, tmp_path)
     bandit.delete("ann")
     again = bandit.task("new").predict(context={"hour": 9}, actions=offer).mean
     np.testing.assert_allclose(again, found, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("time", "model"), [(None, "number"), ("time", "number"), ("time", "binary")]
+)
+def test_an_evaluation_knows_items_from_past_tasks_alone(tmp_path, time, model):
+    """Known items help; where rewards are noise, no reward of the future leaks into them."""
+    rng = np.random.default_rng(2)
+    items, worth = rng.integers(0, 40, 1200), 2.0 * rng.normal(size=40)
+    columns = {
+        "user": np.repeat(np.arange(120), 10),
+        "time": np.arange(1200),
+        "hour": rng.integers(0, 24, 1200).astype(float),
+        "price": rng.gamma(3.0, 5.0, 1200),
+        "item": [f"item {item}" for item in items],
+    }
+    plain = hs.Schema(ITEMS.context, ITEMS.action, crosses=())
+    scores = {}
+    for kind, mean in (("worth", worth[items]), ("noise", np.zeros(1200))):
+        rewards = mean + rng.logistic(size=1200)
+        rewards = rewards if model == "number" else (rewards > 0).astype(float)
+        frame = pl.DataFrame(columns | {"spent": rewards})
+        folder = write_files(frame, tmp_path / kind, "parquet", (0, 200, 1200))
+        for schema in (ITEMS, plain):
+            logs = Logs(folder, Columns("user", "spent", timestamp=time, schema=schema))
+            transfer = hs.Gaussian(forced=False)
+            found = evaluate(logs, transfer=transfer, reward=model, splits=1, workers=1)
+            scores[kind, schema.identity] = found.measures.scores["pooled model"].value
+            assert ("without identity" in found.advice) == (schema.identity or model == "binary")
+    assert scores["worth", True] > scores["worth", False] + 0.1
+    assert scores["noise", True] < scores["noise", False] + 0.02
 
 
 def test_rows_with_items_that_do_not_fit_into_memory_are_refused(visits, tmp_path, monkeypatch):

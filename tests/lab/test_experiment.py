@@ -576,7 +576,7 @@ def test_without_a_gpu_a_warning_says_why_and_the_cpu_does_it(here, probed, tmp_
     [
         ({"probe": probes.residual}, "probed"),
         ({"world": Synthetic(dim=5, rank=2, arms=4, drift=0.1)}, "draws its tasks on the CPU"),
-        ({"policies": (policy("empirical_bayes"),)}, "must be told the noise"),
+        ({"policies": (policy("mixture"),)}, "mixture learns by"),
         ({"policies": (policy("linucb", radius="theory"),)}, "LinUCB chooses by"),
     ],
 )
@@ -715,7 +715,8 @@ def test_ctrl_c_leaves_what_was_finished_and_the_command_resumes(tmp_path):
     assert not (folder / "regret.parquet").exists(), "the interrupt came too late"
     assert out == ""
     assert "Traceback" not in err
-    again = subprocess.run([*words, str(folder)], capture_output=True, text=True, check=True)
+    alone = [*words, str(folder), "--workers", "1"]  # jobs do not depend on the number of processes
+    again = subprocess.run(alone, capture_output=True, text=True, check=True)
     assert len(json.loads(again.stdout)["totals"]) == 2
     assert 0 < manifest(folder)["jobs_run"] < len(plan.jobs())
     assert {part: part.stat().st_mtime_ns for part in kept} == kept

@@ -20,11 +20,13 @@ from headstart.bandit.rewards import Numbers
 from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
+from headstart.lab.gpu.pytrees import evidence_of, register
 from headstart.lab.policies import Policy, policy
 from headstart.model.belief import Belief
 from headstart.model.prior import Prior
+from headstart.records import child_items, flatten
 from headstart.rules import UCB, Forced, Greedy, LoopForm, Thompson, Uniform
-from headstart.transfer import Bias, Gaussian, Independent, Subspace
+from headstart.transfer import Bias, EmpiricalBayes, Gaussian, Independent, Oracle, Subspace
 from headstart.worlds import Synthetic
 
 WORLD = Synthetic(dim=6, rank=2, arms=5)
@@ -35,17 +37,32 @@ class Table:
     """Plays rounds as the kernel does, on the CPU's own episodes."""
 
     made: ClassVar[list] = []
+    memory: ClassVar[int] = 2**40
 
     def __init__(
-        self, world, populations, rules, names, tasks, rounds, marks, *, wide=False, spy=False
+        self,
+        world,
+        populations,
+        rules,
+        names,
+        tasks,
+        rounds,
+        marks,
+        *,
+        wide=False,
+        intercept=False,
+        free=(),
     ):
         self.world, self.populations, self.rules = world, populations, rules
         self.rounds, self.marks, self.wide = rounds, np.asarray(marks), wide
+        self.intercept, self.free, self.dim = intercept, free, world.dim + intercept
         seeds = [population.seed for population in populations]
         self.stacks = [engines.SeedGenerators(seeds, name) for name in names]
         shape = (len(rules), len(seeds), rounds)
         real = float if wide else np.float32
-        self.picked, self.earned = np.empty((*shape, world.dim), real), np.empty(shape, real)
+        self.picked, self.earned = np.zeros((*shape, self.dim), real), np.zeros(shape, real)
+        self.means, self.squares = np.zeros((*shape[:2], self.dim), real), np.zeros(shape[:2], real)
+        self.roots, self.losses = np.zeros((*shape[:2], self.dim, self.dim), real), np.zeros(shape)
         self.lost = np.full((tasks, len(rules), len(seeds), len(marks)), np.nan)
         self.started, self.waited = [], 0
         Table.made.append(self)
@@ -55,14 +72,36 @@ class Table:
         """What a GPU holds has to be fetched."""
         return SimpleNamespace(get=lambda: self.lost)
 
-    def play(self, task, means, roots):
-        shape = (len(self.rules), len(self.populations), self.world.dim)
-        means = self.read(means, shape)
-        roots = self.read(roots, (*shape, self.world.dim))
-        self.started.append((means, roots))
-        episodes = [each.episode(task, self.rounds) for each in self.populations]
-        stacked = engines.EpisodeBatch(episodes)
+    def episodes(self, task):
+        """The episodes of a task for all seeds."""
+        found = [each.episode(task, self.rounds) for each in self.populations]
+        stacked = engines.EpisodeBatch(found)
+        return stacked.with_intercept() if self.intercept else stacked
+
+    @staticmethod
+    def free_memory():
+        return Table.memory
+
+    def first_contexts(self):
+        return self.episodes(0).contexts[:, 0]
+
+    def play(self, task, means, roots, amounts, squares, start, stop):
+        shape = (len(self.rules), len(self.populations), self.dim)
+        means, roots = self.read(means, shape), self.read(roots, (*shape, self.dim))
+        amounts, squares = self.read(amounts, shape[:2]), self.read(squares, shape[:2])
+        if start == 0:
+            self.started.append((means, roots))
+        if any(self.free):
+            beliefs = zip(means, roots, amounts, squares, strict=True)
+            for at, belief in enumerate(beliefs):
+                self.play_part(task, at, *belief, start, stop)
+            return
+        assert (start, stop) == (0, self.rounds)
+        stacked = self.episodes(task)
         noise = self.world.noise
+        np.testing.assert_allclose(
+            amounts, [[rule.multiplier * noise] * shape[1] for rule in self.rules]
+        )
         for at, (plain, stack) in enumerate(zip(self.rules, self.stacks, strict=True)):
             belief = Belief.start(Prior(means[at], roots[at], noise=noise))
             player = engines.Player(None, rule_of(plain), plain, stack, noise, Numbers())
@@ -71,6 +110,28 @@ class Table:
             self.earned[at] = stacked.select("rewards", arms)
             lost = stacked.best - stacked.select("values", arms)
             self.lost[task, at] = lost.cumsum(1)[:, self.marks - 1]
+
+    def play_part(self, task, at, mean, root, amount, square, start, stop):
+        """Some rounds of a policy that chooses by UCB, as the kernel plays them."""
+        assert self.rules[at].kind == "ucb"
+        stacked, seeds = self.episodes(task), np.arange(len(self.populations))
+        for k in range(start, stop):
+            x = stacked.contexts[:, k]
+            width = np.sqrt(((x @ root) ** 2).sum(-1))
+            arm = ((x @ mean[..., None])[..., 0] + amount[:, None] * width).argmax(-1)
+            x, r = x[seeds, arm], stacked.rewards[seeds, k, arm]
+            u = (x[:, None] @ root)[:, 0]
+            s, gain = (u**2).sum(-1), (root @ u[..., None])[..., 0]
+            away, g = r - (x * mean).sum(-1), np.sqrt(1 + s)
+            mean = mean + gain * (away / (1 + s))[:, None]
+            root = root - gain[:, :, None] * (u / (g * (1 + g))[:, None])[:, None]
+            square = square + away**2 / (1 + s)
+            if task == 0 and self.free[at]:
+                amount = self.rules[at].multiplier * np.sqrt(square / (k + 1))
+            self.picked[at, :, k], self.earned[at, :, k] = x, r
+            self.losses[at, :, k] = stacked.best[:, k] - stacked.values[seeds, k, arm]
+        self.means[at], self.roots[at], self.squares[at] = mean, root, square
+        self.lost[task, at] = self.losses[at].cumsum(-1)[:, self.marks - 1]
 
     def read(self, address, shape):
         """What lies at an address."""
@@ -170,6 +231,41 @@ def test_every_policy_decides_as_on_the_cpu():
     assert {regret.shape for regret in found.values()} == {(len(SEEDS), TASKS, len(MARKS))}
     del found["Bayes oracle"]  # here it knows no more than the projection oracle
     assert len({regret.tobytes() for regret in found.values()}) == len(found)
+
+
+def test_the_default_decides_as_on_the_cpu(monkeypatch):
+    """It finds out units and noise, and replaces older tasks by their posteriors.
+
+    (The probe looks at a prior before the first contexts have told the units.)
+    """
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.state.MIN_KEPT_TASKS", 8)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.state.MAX_KEPT_TASKS", 8)
+    oracle = Oracle.gaussian(np.linspace(-1.0, 1.0, 5), np.diag([4.0, 2.0, 1.0, 2.0, 4.0]))
+    other = Policy("oracle", oracle, UCB(0.5), knows_noise=False)
+    policies = [policy("empirical_bayes"), other]
+    sizes = ((3, 8), 13, 40, (1, 5, 40))
+    world = Synthetic(dim=5, rank=2, arms=5)
+    assert why_not(world, policies) is None
+    wanted = engines.simulate(world, policies, *sizes, started, engine="plain")
+    found = gpu.simulate(world, policies, *sizes, wide=True)
+    for at, (name, trace) in enumerate(wanted.items()):
+        for task, parts in enumerate(Table.made[-1].started[1:], 1):
+            for what, ours in zip(("mean", "root"), parts, strict=True):
+                theirs = trace.probed[what][..., task]
+                ours = ours[at][(..., *(slice(size) for size in theirs.shape[1:]))]
+                np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(found[name], trace.regret, rtol=0, atol=1e-9, err_msg=name)
+    assert len({regret.tobytes() for regret in found.values()}) == 2
+
+
+def test_seeds_that_do_not_fit_into_memory_together_take_turns(monkeypatch):
+    policies, sizes = [policy("bayes_oracle"), policy("lints")], (3, 5, (1, 5))
+    whole = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, wide=True)
+    monkeypatch.setattr(Table, "memory", 0)
+    alone = gpu.simulate(WORLD, policies, (4, 1, 9), *sizes, wide=True)
+    assert [len(table.populations) for table in Table.made] == [3, 1, 1, 1]
+    for name, regret in whole.items():
+        np.testing.assert_array_equal(alone[name], regret)
 
 
 def test_a_policy_alone_decides_as_among_others():
@@ -334,3 +430,26 @@ def test_the_kernel_is_told_the_rules_in_their_order():
         LoopForm("thompson", 0.25),
     ]
     assert not Table.made[-1].wide, "single precision unless told otherwise"
+
+
+def test_the_defaults_state_keeps_its_shape_from_task_to_task():
+    """Or every task would be compiled; it has room for as many as are kept."""
+    transfer = EmpiricalBayes()
+    state = transfer.reserve(transfer.init(3, None, (2,)), 0)
+    again = transfer.reserve(state, 7)
+    assert again is state
+    assert transfer.reserve(state, 8).tasks.weight.shape == (2, 32)
+    assert transfer.reserve(state, 10_000).tasks.weight.shape == (2, 256)
+    with gpu.wide_numbers():
+        register(state)
+        parts = [jax.ShapeDtypeStruct(shape, float) for shape in ((2, 9, 3), (2, 9))]
+        fold = jax.eval_shape(lambda s, x, r: transfer.fold(s, evidence_of(x, r)), state, *parts)
+    shapes = {name: part.shape for name, part in flatten(state).items()}
+    assert {name: np.shape(part) for name, part in leaves(fold)} == shapes
+
+
+def leaves(state, path=""):
+    """Parts of a nested state and their paths, arrays or only their shapes."""
+    for name, part in child_items(state):
+        inside = list(leaves(part, f"{path}{name}."))
+        yield from inside or [(path + name, part)]

@@ -451,7 +451,8 @@ def test_beyond_the_paper_what_it_is_held_to_is_settled(farther):
         "better features",
     ):
         assert words.lower() in page.lower()
-    regret = [np.load(path) for path in (folder / "beyond-at-once" / "parts").glob("*.npy")]
+    files = (folder / "beyond-at-once" / "parts").glob("*.npz")
+    regret = [np.load(path)["result"] for path in files]
     assert [each.shape for each in regret] == [(4,), (4,)]
     assert (np.array(regret) > 0).all()
 
@@ -801,9 +802,9 @@ def test_a_file_says_the_same_as_text(tmp_path, compared):
     ],
 )
 def test_every_plan_survives_being_written(tmp_path, world, policies):
-    text = comparison.toml(SIZES, world, policies)
+    text = comparison.toml(SIZES, split_options("world", world), policies)
     (tmp_path / "plan.toml").write_text(text)
-    sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml")
+    sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml", {})
     assert sizes == SIZES
     assert place == comparison.make_world(*split_options("world", world))
     assert chosen == tuple(parse(policy) for policy in policies)
@@ -812,7 +813,7 @@ def test_every_plan_survives_being_written(tmp_path, world, policies):
 
 def test_sizes_may_be_left_out(tmp_path):
     (tmp_path / "plan.toml").write_text('[[policy]]\nname = "linucb"\n')
-    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml")
+    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml", {})
     assert sizes == {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
     assert place == Synthetic()
     assert chosen == (parse("linucb"),)
@@ -953,7 +954,36 @@ def test_the_example_in_the_documentation_is_a_plan(tmp_path):
     text = (compare.__doc__ or "").split("::", 1)[1]
     assert tomllib.loads(text)
     (tmp_path / "plan.toml").write_text(text)
-    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml")
+    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml", {})
     assert sizes["tasks"] == 200
     assert place == Synthetic(rank=3)
     assert [policy.name for policy in chosen] == ["three directions"]
+
+
+# --- Results of one seed each -------------------------------------------------------------------
+
+
+def play_squares(seed, count):
+    """Something that a seed gives."""
+    return float(seed) * np.arange(count) ** 2
+
+
+def test_results_of_seeds_are_kept_and_damaged_ones_made_again(tmp_path):
+    """A disk that was full leaves half a file: it counts as missing, and is no traceback."""
+    study = Runner(tmp_path, SMALL, execution=ALONE)
+    jobs = [(seed, 3) for seed in (1, 2)]
+    first = study.play_seeds("squares", play_squares, jobs)
+    np.testing.assert_array_equal(first, [[0, 1, 4], [0, 2, 8]])
+    stored = dataclasses.replace(study, execution=Execution(workers=1, stored_only=True))
+    np.testing.assert_array_equal(stored.play_seeds("squares", play_squares, jobs), first)
+    with pytest.raises(hs.FileError, match="lacks 1 of 3"):
+        stored.play_seeds("squares", play_squares, [*jobs, (3, 3)])
+    path = next((tmp_path / "squares" / "parts").iterdir())
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(hs.FileError, match="lacks 1 of 2"):
+        stored.play_seeds("squares", play_squares, jobs)
+    np.testing.assert_array_equal(study.play_seeds("squares", play_squares, jobs), first)
+    (tmp_path / "file").write_text("")
+    elsewhere = dataclasses.replace(study, folder=tmp_path / "file")
+    with pytest.raises(hs.FileError, match="cannot be written"):
+        elsewhere.play_seeds("squares", play_squares, jobs)

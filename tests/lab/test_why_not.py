@@ -125,12 +125,20 @@ def test_the_papers_sizes_are_far_from_the_limits():
     assert most_arms(63) > 50
 
 
-@pytest.mark.parametrize("name", ["empirical_bayes", "mixture"])
-def test_a_policy_that_is_not_told_the_noise_stays_here(name):
-    made = policy(name)
-    assert why_not(WORLD, [policy("linucb"), made]) == f"{made.name} must be told the noise"
-    shy = dataclasses.replace(own_policy(Independent()), knows_noise=False)
-    assert why_not(WORLD, [shy]) == "mine must be told the noise"
+@dataclasses.dataclass(frozen=True, repr=False)
+class Fixed(Bias):
+    traceable = True
+
+    def fixed(self, noise):
+        return True
+
+
+def test_a_policy_may_find_out_the_noise_if_it_learns_at_all():
+    assert why_not(WORLD, [policy("linucb"), policy("empirical_bayes")]) is None
+    assert why_not(WORLD, [policy("empirical_bayes_ts")]) is None
+    for transfer, reason in ((Bias(), None), (Fixed(), "mine must be told the noise")):
+        unaware = dataclasses.replace(own_policy(transfer), knows_noise=False)
+        assert why_not(WORLD, [unaware]) == reason
 
 
 def test_clicks_have_no_noise_to_tell():
@@ -161,7 +169,6 @@ class Own(Transfer):
 @pytest.mark.parametrize(
     "transfer",
     [
-        EmpiricalBayes(),
         Mixture(),
         Own(),
         Doubled(),

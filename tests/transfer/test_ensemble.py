@@ -124,15 +124,17 @@ def test_without_structure_the_full_covariance_keeps_the_weight():
     assert np.isfinite(covariance).all()
 
 
-def test_any_split_of_very_many_tasks_gives_the_same_prior():
-    draw, mean = world(5, dim=10)
-    tasks = [draw(rounds=6) for _ in range(700)]
+@pytest.mark.parametrize(("count", "dim", "rounds"), [(700, 10, 6), (2500, 6, 4)])
+def test_any_split_of_very_many_tasks_gives_the_same_prior(count, dim, rounds):
+    """More tasks than the first fit is made from, and more than it is improved on."""
+    draw, mean = world(5, dim=dim)
+    tasks = [draw(rounds=rounds) for _ in range(count)]
     rows = np.array([task.pack() for task in tasks])
     transfer, states = hs.EmpiricalBayes(units="given"), []
-    for many in (1, 4, 9):
+    for many in (1, 7):
         edges = np.linspace(0, len(rows), many + 1).astype(int)
         parts = [rows[a:b] for a, b in itertools.pairwise(edges)]
-        states.append(transfer.refit_partitions(PartitionList(parts, 10)))
+        states.append(transfer.refit_partitions(PartitionList(parts, dim)))
     for state in states[1:]:
         np.testing.assert_allclose(state.ensemble, states[0].ensemble, atol=1e-7)
         one, other = transfer.prior(states[0]), transfer.prior(state)
@@ -144,6 +146,7 @@ def test_any_split_of_very_many_tasks_gives_the_same_prior():
     square = (low.loadings**2).sum(0)
     assert square[RANK - 1] > 20 * square[RANK]
     np.testing.assert_allclose(low.mean, mean, atol=0.12)
+    assert transfer.prior(states[0]).noise == pytest.approx(NOISE, rel=0.05)
     together = transfer.refit(tasks[:512]).low_rank
     inside = np.linalg.qr(together.loadings[:, :RANK])[0]
     assert np.linalg.norm(inside.T @ np.linalg.qr(low.loadings[:, :RANK])[0]) > 0.98 * np.sqrt(RANK)

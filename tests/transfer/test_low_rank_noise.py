@@ -13,6 +13,7 @@ from headstart.transfer.empirical_bayes.low_rank.noise import (
     noise_step,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
+from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 DIM, ROUNDS, NOISE = 6, 5, 0.4
@@ -44,11 +45,18 @@ def density(low, row, variance, residual):
     return multivariate_normal(contexts @ low.mean, spread).logpdf(rewards)
 
 
+def scores_of(low, tasks, variance):
+    """The scores of all tasks, with the same noise."""
+    local, noise = scale_tasks(tasks, low.scale), np.full(len(tasks), variance)
+    given = task_precisions(local, noise, low.residual)
+    assert given.weight.all()
+    return noise_scores(low, local, noise, given)
+
+
 def test_scores_are_the_derivatives_and_the_expected_information_of_the_density():
     low, rows, tasks = population(0)
     variance, residual, step = 0.3, low.residual, 1e-4
-    scores, weight = noise_scores(low, tasks, np.full(30, variance))
-    assert weight.all()
+    scores = scores_of(low, tasks, variance)
     for at, row in enumerate(rows):
         up, down = (density(low, row, variance * np.exp(h), residual) for h in (step, -step))
         assert scores.gradient[at] == pytest.approx((up - down) / step, rel=1e-5)
@@ -64,7 +72,7 @@ def test_scores_are_the_derivatives_and_the_expected_information_of_the_density(
     # What μ takes up: the derivative of −log det of what all tasks tell of it.
     half = np.random.default_rng(1).normal(size=(DIM, DIM))
     error = half @ half.T / 50
-    taken, _ = noise_scores(low.replace(error=error), tasks, np.full(30, variance))
+    taken = scores_of(low.replace(error=error), tasks, variance)
     information = []
     for h in (step, -step):
         spread = contexts @ covariance @ contexts.T + variance * np.exp(h) * np.eye(ROUNDS)
@@ -86,8 +94,7 @@ def test_steps_end_at_the_maximum_of_the_marginal_likelihood():
     assert found.square.sum() == pytest.approx(variance * found.freedom.sum(), rel=1e-3)
     # From elsewhere the residuals lead there: their mean square is the next R².
     for _ in range(12):
-        scores, _ = noise_scores(low, tasks, np.full(30, variance))
-        total_scores = NoiseScores(*(each.sum() for each in scores))
+        total_scores = NoiseScores(*(each.sum() for each in scores_of(low, tasks, variance)))
         step, _ = noise_step(total_scores)
         along = (total_scores.slope - total_scores.shared * step) / total_scores.curvature
         low = low.replace(residual=max(low.residual + along, low.residual / 3))
@@ -128,3 +135,39 @@ def test_noise_is_estimated_from_tasks_shorter_than_their_dimension():
         found[low_rank] = np.array([transfer.prior(state).noise, together])
     np.testing.assert_allclose(found[True], best, rtol=0.06)
     assert (found[False] < 0.85 * best).all()
+
+
+def test_short_and_long_tasks_of_a_batch_are_as_one_by_one():
+    rng = np.random.default_rng(4)
+    dim, transfer = 8, hs.EmpiricalBayes()
+    mean, direction = rng.normal(size=dim), rng.normal(size=dim)
+    batches = []
+    for task in range(14):
+        parts = []
+        for element in range(2):  # one of the two is short
+            rounds = 5 if (task + element) % 2 else 40
+            contexts = rng.normal(size=(rounds, dim))
+            theta = mean + direction * rng.normal()
+            rewards = contexts @ theta + NOISE * rng.normal(size=rounds)
+            parts.append(hs.Evidence.of(contexts, rewards))
+        batches.append(parts)
+    state = transfer.init(dim, batch=(2,))
+    for parts in batches:
+        state = transfer.fold(
+            state,
+            hs.Evidence(
+                *(
+                    np.stack([getattr(part, name) for part in parts])
+                    for name in ("gram", "moment", "rounds", "squares")
+                )
+            ),
+        )
+    prior = transfer.prior(state)
+    for element in range(2):
+        alone = transfer.init(dim)
+        for parts in batches:
+            alone = transfer.fold(alone, parts[element])
+        own = transfer.prior(alone)
+        np.testing.assert_allclose(prior.noise[element], own.noise, rtol=1e-8)
+        np.testing.assert_allclose(prior.covariance[element], own.covariance, rtol=1e-6, atol=1e-9)
+        assert own.noise == pytest.approx(NOISE, rel=0.15)

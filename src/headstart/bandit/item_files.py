@@ -34,6 +34,7 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     folded = [pair for _, pair in pairs if pair.precision is not None]
     loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
     offers = [task.offers.counts for task in items.tasks.values()]
+    offers.append(offers_of_no_task(items))
     offered = list(dict.fromkeys(key for counts in offers for key in counts))
     offered_number = {key: at for at, key in enumerate(offered)}
     header = {
@@ -74,6 +75,14 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         for name, array in arrays.items()
     }
     return header, packed
+
+
+def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
+    """How often items were on offer to tasks that were not kept, as those of a fit."""
+    rest = items.table.offers.copied()
+    for task in items.tasks.values():
+        rest.put(*rest.without(task.offers))
+    return rest.counts
 
 
 def array_shapes(dim: int) -> dict[str, tuple[int, ...]]:
@@ -149,7 +158,10 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
 
 
 class OfferLists(NamedTuple):
-    """The parts of a header that tell of offers: ids, how many each task had, and who waits."""
+    """The parts of a header that tell of offers: ids, how many each task had, and who waits.
+
+    The last number of ``lengths`` is of the offers of no task.
+    """
 
     ids: list[str]
     lengths: list[int]
@@ -159,7 +171,7 @@ class OfferLists(NamedTuple):
     def of(cls, header: dict[str, Any], names: list[str]) -> OfferLists:
         """The lists of a header, checked."""
         ids = validation.check_task_ids("item_offered", header["item_offered"])
-        lengths = validation.check_list("item_offers", header["item_offers"], len(names))
+        lengths = validation.check_list("item_offers", header["item_offers"], len(names) + 1)
         waiting, known = [], set(names)
         if not isinstance(header["item_waiting"], list):
             raise checks.refuse("item_waiting", "a list of offers", header["item_waiting"])
@@ -177,7 +189,7 @@ def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None
         raise InputError("items.offer_items must be numbers of items with offers; got others")
     every: dict[str, int] = {}
     place = 0
-    for task, length in zip(items.tasks.values(), offers.lengths, strict=True):
+    for task, length in zip([*items.tasks.values(), None], offers.lengths, strict=True):
         stop = place + length
         own = {
             offers.ids[number]: count
@@ -185,7 +197,8 @@ def restore_offers(items: ItemLedger, offers: OfferLists, parts: Arrays) -> None
         }
         if len(own) != length:
             raise InputError("item_offers must name every item of a task once; got some twice")
-        task.offers.put(own, sum(own.values()))
+        if task is not None:
+            task.offers.put(own, sum(own.values()))
         for key, count in own.items():
             every[key] = every.get(key, 0) + count
         place = stop

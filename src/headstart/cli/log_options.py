@@ -22,6 +22,7 @@ __all__ = [
     "OnBadRows",
     "PropensityColumn",
     "RewardColumn",
+    "RewardModel",
     "RoundColumn",
     "RoundOfRepeats",
     "SchemaFile",
@@ -83,6 +84,9 @@ OnBadRows = Annotated[
 Storage = Annotated[
     list[str] | None,
     typer.Option("--storage", help="Option of the URL's file system (anon=true); repeatable."),
+]
+RewardModel = Annotated[
+    str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
 ]
 Intercept = Annotated[
     bool, typer.Option("--intercept/--no-intercept", help="Add a constant feature.")

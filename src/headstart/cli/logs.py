@@ -20,6 +20,7 @@ from headstart.cli.log_options import (
     OnBadRows,
     PropensityColumn,
     RewardColumn,
+    RewardModel,
     RoundColumn,
     RoundOfRepeats,
     SchemaFile,
@@ -71,9 +72,7 @@ def fit(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
-    reward_model: Annotated[
-        str, typer.Option("--reward-model", help="number, or binary for rewards of 0 and 1.")
-    ] = "number",
+    reward_model: RewardModel = "number",
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
     ] = None,
@@ -192,6 +191,7 @@ def evaluate(
     transfer: Annotated[
         str, typer.Option(help="Transfer and its options: subspace:rank=3.")
     ] = "empirical_bayes",
+    reward_model: RewardModel = "number",
     future: Annotated[
         float, typer.Option(help="Share of tasks to predict: the latest, or random ones.")
     ] = 0.3,
@@ -223,6 +223,7 @@ def evaluate(
 
     check_local(out)
     check_place(out)
+    check_reward_model(reward_model, None)
     columns = columns_from(
         features,
         schema,
@@ -242,6 +243,7 @@ def evaluate(
         found = run(
             rows,
             transfer=transfer_from(transfer),
+            reward=reward_model,
             future=future,
             first=first,
             splits=splits,

@@ -8,6 +8,7 @@ hashes are read, and expanded by several threads; ranges are as small as memory 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import tempfile
@@ -33,7 +34,7 @@ from headstart.fleet.engines.threads import MapJobs, Progress, amounts, job_runn
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range
-from headstart.fleet.reading.logs import Logs, Part
+from headstart.fleet.reading.logs import BLOCK, Logs, Part
 from headstart.fleet.summing.shards import Partition, gather_rows, read_run, row_shards, write_run
 from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.model.evidence import Evidence, packed_size
@@ -67,8 +68,10 @@ def fit_click_logs(
         job_runner(None, workers) as map_jobs,
     ):
         folder, threads = Path(temporary), workers or os.cpu_count() or 1
-        names, summary, given = store_rows(plan, folder, map_jobs, progress)
-        files = RowFiles.of(folder, names, logs, summary.rows, memory // threads)
+        room = memory // threads
+        block = max(1024, min(BLOCK, room // (COPIES * 8 * logs.width)))
+        names, summary, given = store_rows(plan, folder, block, map_jobs, progress)
+        files = RowFiles.of(folder, names, logs, summary.rows, room)
         notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
         passes = ClickPasses(files, map_jobs, progress)
         fit = fit_clicks(plan.transfer, passes.expand, given, intercept, plan.standardize)
@@ -78,13 +81,16 @@ def fit_click_logs(
 
 
 def store_rows(
-    plan: Plan, folder: Path, map_jobs: MapJobs, progress: Progress | None
+    plan: Plan, folder: Path, block: int, map_jobs: MapJobs, progress: Progress | None
 ) -> tuple[list[str], ReadSummary, Evidence]:
-    """Read all rows once, and store them: names of files, what was read, and the sums of rows."""
+    """Read all rows once, a block at a time, and store them.
+
+    Returns the names of files, what was read, and the sums of rows.
+    """
     logs, parts = plan.logs, plan.logs.parts()
     amount = amounts(parts)
     names, summary, pooled, done = [], ReadSummary(), np.zeros(packed_size(logs.width)), 0.0
-    stored = map_jobs(store_part, list(enumerate(parts)), logs, folder)
+    stored = map_jobs(store_part, list(enumerate(parts)), logs, folder, block)
     for part, found in zip(parts, stored, strict=True):
         names += found.names
         summary.add(found.summary)
@@ -122,6 +128,8 @@ class ClickPasses:
                 if self.progress is not None:
                     before = self.done * self.files.ranges
                     self.progress("fitting", float(before + number + 1), total)
+        with contextlib.suppress(OSError):  # that of the pass before is not needed any more
+            (self.files.folder / f"pass-{self.done - 1}").unlink()
         self.done += 1
         table: Any = np.memmap(path, np.float64, "r", shape=(len(names), size))
         starts = range(0, len(names), PARTITION)
@@ -165,13 +173,13 @@ class StoredPart(NamedTuple):
     pooled: Array
 
 
-def store_part(job: tuple[int, Part], logs: Logs, folder: Path) -> StoredPart:
-    """Store the rows of a part, given with its number, that are evidence."""
+def store_part(job: tuple[int, Part], logs: Logs, folder: Path, block: int) -> StoredPart:
+    """Store the rows of a part, given with its number, that are evidence, a block at a time."""
     number, part = job
     stored = StoredPart([], ReadSummary(), np.zeros(packed_size(logs.width)))
-    for place, block in enumerate(logs.read(part)):
-        stored.summary.count(block)
-        rows = block.shown()
+    for place, read in enumerate(logs.read(part, rows=block)):
+        stored.summary.count(read)
+        rows = read.chosen_rows()
         check_clicks(rows.rewards, logs)
         if not rows.count:
             continue

@@ -21,9 +21,8 @@ from headstart.fleet.item_fit import fit_item_logs
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.stores import is_url
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
-from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.summary import ReadSummary, column_notes
-from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.fleet.summing.tasks import TaskPartitions, one_blas_thread
 from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike, checked_path
@@ -31,7 +30,7 @@ from headstart.transfer import (
     EmpiricalBayes,
     Transfer,
 )
-from headstart.transfer.pooled_fit import fit_standardized
+from headstart.transfer.pooled_fit import fit_standardized, pool
 
 __all__ = ["fit"]
 
@@ -185,7 +184,7 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
     if not count:
         raise summary.nothing(logs.columns)
     plan.check_room(count, logs.width)
-    given = Evidence.unpack(tasks.pooled(), logs.width)
+    given = pool(tasks)
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
     refused = refuse_scales(summary, given)
     try:
@@ -203,7 +202,14 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
         raise refused from None
     if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
         raise refused
-    return Fitted.of(plan, fit, summary, given, notes, lambda: list(tasks.partitions()))
+    return Fitted.of(
+        plan,
+        fit,
+        summary,
+        given,
+        notes,
+        lambda: list(map(tasks.partition, range(len(tasks.sizes)))),
+    )
 
 
 def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:

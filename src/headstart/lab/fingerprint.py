@@ -55,8 +55,8 @@ def feed(hashed: Any, value: Any) -> None:
     else:
         hashed.update(repr(value).encode())
         if isinstance(value, (str, os.PathLike)) and is_file(value):
-            found = os.stat(value)
-            hashed.update(f"{found.st_size} {found.st_mtime_ns}".encode())
+            status = os.stat(value)
+            hashed.update(f"{status.st_size} {status.st_mtime_ns}".encode())
 
 
 def is_file(value: str | os.PathLike[str]) -> bool:

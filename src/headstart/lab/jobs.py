@@ -62,8 +62,8 @@ def map_jobs(
 ) -> list[Any]:
     """``function(*job)`` of every job, in the order of the jobs."""
     if execution.executor is not None:
-        found = dict(execution.executor(jobs, call_remotely, function))
-        return [found[index] for index in range(len(jobs))]
+        results = dict(execution.executor(jobs, call_remotely, function))
+        return [results[index] for index in range(len(jobs))]
     if execution.processes == 1:
         return [function(*job) for job in jobs]
     with process_pool(execution.processes) as pool:
@@ -178,8 +178,8 @@ def play(
     if job.device == "gpu":
         from headstart.lab.gpu import engine as gpu
 
-        found = gpu.simulate(*sizes, count)
-        return {name: Trace(regret, {}) for name, regret in found.items()}
+        regrets = gpu.simulate(*sizes, count)
+        return {name: Trace(regret, {}) for name, regret in regrets.items()}
     return simulate(*sizes, job.probe, count or count_shared, engine)
 
 

@@ -50,8 +50,8 @@ class PerSeed(Transfer):
             self.transfer.single_task_prior(each, evidence.at(seed))
             for seed, each in enumerate(state)
         ]
-        found = [prior for prior in priors if prior is not None]
-        return Prior.stack(found) if found else None
+        known = [prior for prior in priors if prior is not None]
+        return Prior.stack(known) if known else None
 
     def prior(self, state: Any) -> Any:
         """All seeds' priors as one batch."""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from headstart.errors import FileError
 from headstart.lab.engine import Trace
+from headstart.lab.files import read_arrays, write_arrays, writing
 from headstart.lab.plan import Plan, Results
 from headstart.lab.versions import versions
+from headstart.records import Array
 
 __all__ = ["Store"]
 
@@ -26,10 +21,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.parts = folder / "parts"
-        try:
+        with writing(folder):
             self.parts.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
 
     def device_of(self, plan: Plan) -> Plan:
         """The plan on the device whose results are stored; the latest if both are."""
@@ -50,42 +43,26 @@ class Store:
 
     def find(self, job: Plan) -> dict[str, Trace] | None:
         """The result of a finished job, or ``None``."""
-        path = self.parts / f"{job.key}.npz"
-        if not path.exists():
+        arrays = read_arrays(self.parts / f"{job.key}.npz")
+        if arrays is None or any(f"{at}.regret" not in arrays for at in range(len(job.policies))):
             return None
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
-                traces = {
-                    policy.name: Trace(
-                        saved[f"{at}.regret"],
-                        {
-                            key.split(".", 2)[2]: saved[key]
-                            for key in saved.files
-                            if key.startswith(f"{at}.probe.")
-                        },
-                    )
-                    for at, policy in enumerate(job.policies)
-                }
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
-            return None  # truncated or damaged: the job is run again
-        return traces
+        probes = [(key.split(".", 2), array) for key, array in arrays.items() if ".probe." in key]
+        return {
+            policy.name: Trace(
+                arrays[f"{at}.regret"],
+                {name: array for (place, _, name), array in probes if place == str(at)},
+            )
+            for at, policy in enumerate(job.policies)
+        }
 
     def save(self, job: Plan, traces: dict[str, Trace]) -> None:
         """Write a finished job's result, atomically."""
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, Array] = {}
         for at, policy in enumerate(job.policies):
             arrays[f"{at}.regret"] = traces[policy.name].regret
             for key, value in traces[policy.name].probed.items():
                 arrays[f"{at}.probe.{key}"] = value
-        target = self.parts / f"{job.key}.npz"
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, **arrays)
-            temporary.replace(target)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise FileError(f"folder {str(self.folder)!r} cannot be written ({error})") from error
+        write_arrays(self.parts / f"{job.key}.npz", arrays)
 
     def finish(self, results: Results, seconds: float, jobs: int) -> None:
         """Write the tables and the manifest."""
@@ -105,9 +82,7 @@ class Store:
             "seconds": round(seconds, 3),
             "versions": versions(),
         }
-        try:
+        with writing(self.folder):
             results.regret.write_parquet(self.folder / "regret.parquet")
             results.probes.write_parquet(self.folder / "probes.parquet")
             (self.folder / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        except OSError as error:
-            raise FileError(f"folder {str(self.folder)!r} cannot be written ({error})") from error

@@ -321,7 +321,7 @@ def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> A
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
     xp = array_namespace(square)
     told = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
-    if not told.any():
+    if xp is np and not told.any():
         return before
     noise = xp.where(told, xp.sqrt(square / xp.maximum(rounds, 1e-300)), before)
     return noise if noise.ndim else float(noise)
@@ -331,7 +331,8 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
     """R of a task from the prior's and from its residuals, where it may have its own."""
     xp = array_namespace(evidence.gram)
     own = has_own_noise(prior)
-    if not xp.any(own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)):
+    told = own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)
+    if xp is np and not np.any(told):
         return prior.noise
     root = prior.root
     inner = root.swapaxes(-1, -2) @ evidence.gram @ root
@@ -371,30 +372,32 @@ def nearest_scale(prior: Prior, noise: Any) -> Any:
 
 def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple[Any, ...]:
     """The fields of a belief, with the task's own noise and the prior's root over ``scale``."""
+    xp = array_namespace(prior.root, evidence.gram)
     start = prior.root
-    if np.any(scale != 1.0):
-        start = start / np.asarray(scale)[..., None, None]
-    inner = np.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
+    if xp is not np or np.any(scale != 1.0):
+        start = start / xp.asarray(scale)[..., None, None]
+    inner = xp.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
     inner = (inner + inner.swapaxes(-1, -2)) / 2
     inverse, log_det = inverse_root(inner)
     information: Any = log_det
-    root: Array = np.ascontiguousarray(start @ inverse)
+    root: Array = start @ inverse
+    root = np.ascontiguousarray(root) if xp is np else root
     surprise = evidence.moment - (evidence.gram @ prior.mean[..., None])[..., 0]
     step = (root @ (root.swapaxes(-1, -2) @ surprise[..., None]))[..., 0]
     mean: Array = prior.mean + step
     square: Any
     offset = (prior.mean * (evidence.moment + surprise)).sum(-1)
     # Below this share of the rewards' energy the difference is rounding.
-    square = np.asarray(evidence.squares - offset - (step * surprise).sum(-1))
-    square = np.maximum(square, 1e-12 * np.asarray(evidence.squares))
-    if np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > MAX_INFORMATION:
+    square = xp.asarray(evidence.squares - offset - (step * surprise).sum(-1))
+    square = xp.maximum(square, 1e-12 * xp.asarray(evidence.squares))
+    if xp is np and np.diagonal(inner, axis1=-2, axis2=-1).max(initial=0.0) > MAX_INFORMATION:
         mean, root, information, square = with_information_form(
             prior, start, evidence, (mean, root, information, square), inner
         )
     batch = information.shape
     rounds = evidence.rounds
     if batch:
-        rounds = np.array(np.broadcast_to(rounds, batch))
+        rounds = xp.array(xp.broadcast_to(rounds, batch))
     else:
         information, square = float(information), float(square)
     noise = noise_from_rewards(prior, square, rounds, noise)

@@ -120,7 +120,7 @@ def mode_bracket(mean: float, variance: float) -> tuple[float, float, float]:
 posterior_modes = np.vectorize(posterior_mode, otypes=[float])
 
 
-def linearize(belief: BaseBelief, x: Array, r: Any, weight: float = 1.0) -> tuple[Array, Any]:
+def linearize(belief: BaseBelief, x: Array, r: Any, weight: Any = 1.0) -> tuple[Array, Any]:
     """The round (√w x, √w z) of a linear model with R = 1 that stands for a reward of 0 or 1.
 
     Parameters
@@ -130,7 +130,8 @@ def linearize(belief: BaseBelief, x: Array, r: Any, weight: float = 1.0) -> tupl
     x, r
         The context and the reward, which were checked already.
     weight
-        How often the reward counts.
+        How often the reward counts; of a batch, one number or one for each. A reward that counts 0
+        times becomes a round of zeros.
 
     Returns
     -------

@@ -63,10 +63,10 @@ def best_probabilities(
     arms, place, copies = np.unique(
         contexts[everyone], axis=0, return_inverse=True, return_counts=True
     )
-    found = np.zeros(len(arms))
+    shares = np.zeros(len(arms))
     for weight, mean, root in zip(*parts, strict=True):
-        found += weight * probabilities_of_best(arms @ mean, scale * (arms @ root), copies)
-    values[everyone] = (found / copies)[place.reshape(-1)]
+        shares += weight * probabilities_of_best(arms @ mean, scale * (arms @ root), copies)
+    values[everyone] = (shares / copies)[place.reshape(-1)]
     values /= values.sum()
     return values
 
@@ -83,9 +83,9 @@ def probabilities_of_best(
     rounded = np.round(np.column_stack([centres, slopes]) / (1e-9 * size))
     _, first, place = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
     place = place.reshape(-1)
-    found = distinct_probabilities(centres[first], slopes[first])
+    distinct = distinct_probabilities(centres[first], slopes[first])
     shares = copies / np.bincount(place, copies)[place]
-    values: Array = found[place] * shares
+    values: Array = distinct[place] * shares
     return values
 
 
@@ -99,8 +99,8 @@ def distinct_probabilities(centres: Array, slopes: Array) -> Array:
         return values
     c, a = centres[near] - centres.max(), slopes[near] - slopes[near].mean(0)
     left, sizes, _ = np.linalg.svd(a, full_matrices=False)
-    kept = sizes > 1e-12 * sizes[0]
-    w = left[:, kept] * sizes[kept]
+    positive = sizes > 1e-12 * sizes[0]
+    w = left[:, positive] * sizes[positive]
     if len(near) > MAX_LINES:
         values[near] = shares_of_points(c, w)
         return values

@@ -34,7 +34,7 @@ class Uniform(Rule):
     ) -> Pick:
         """Pick any allowed arm."""
         scores = belief.predict(contexts)
-        everyone = self.checked_arms(allowed_arms(scores, allowed))
+        everyone = self.check_allowed(allowed_arms(scores, allowed))
         if everyone.ndim == 1:
             arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
@@ -46,10 +46,10 @@ class Uniform(Rule):
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Exact: one over the number of allowed arms."""
-        everyone = self.checked_arms(allowed_arms(contexts[..., 0], allowed))
+        everyone = self.check_allowed(allowed_arms(contexts[..., 0], allowed))
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
 
-    def checked_arms(self, everyone: Mask) -> Mask:
+    def check_allowed(self, everyone: Mask) -> Mask:
         """The arms that may be picked, refused if there are too many or too few for the bounds."""
         if self.probability is not None:
             for count in np.unique(everyone.sum(-1)).tolist():
@@ -109,7 +109,7 @@ class Forced(Rule):
         self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
     ) -> list[Pick]:
         """Any allowed arms in any order while forced, else as ``then`` does."""
-        return self.present(belief).rank(belief, contexts, rng, count, allowed)
+        return self.current_rule(belief).rank(belief, contexts, rng, count, allowed)
 
     def rank_propensities(
         self,
@@ -120,13 +120,13 @@ class Forced(Rule):
         allowed: Allowed = None,
     ) -> Propensities:
         """Uniform while forced, else what ``then`` says."""
-        return self.present(belief).rank_propensities(belief, contexts, rng, before, allowed)
+        return self.current_rule(belief).rank_propensities(belief, contexts, rng, before, allowed)
 
     def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
         """That of ``then``; none while forced."""
-        return self.present(belief).fixed_index(belief, contexts)
+        return self.current_rule(belief).fixed_index(belief, contexts)
 
-    def present(self, belief: BeliefLike) -> Rule:
+    def current_rule(self, belief: BeliefLike) -> Rule:
         """The rule that chooses now for one task."""
         return self.phases[0 if belief.rounds < self.rounds else 1]
 

@@ -32,4 +32,4 @@ class Greedy(Indexed):
 
     def loop_form(self) -> LoopForm | None:
         """UCB with γ = 0."""
-        return None if self.explore or self.probability else LoopForm("ucb", 0.0)
+        return self.loop_form_with("ucb", 0.0)

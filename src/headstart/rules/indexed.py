@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.random import CannotStack, StackedStreams
 from headstart.records import Array, reset_inherited
-from headstart.rules.base import BeliefLike, Pick, Propensities, Rule
+from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
 from headstart.rules.clipping import (
     Bounds,
     checked_bounds,
@@ -72,13 +72,15 @@ class Indexed(Rule):
             found = self.compiled(belief, contexts, rng)
             if found is not None:
                 arm, top, second, scores = found
-                return self.settle(arm, top, second, scores, rng, allowed, belief.noise)
+                return self.explore_or_break_ties(
+                    arm, top, second, scores, rng, allowed, belief.noise
+                )
         scores = self.index(belief, contexts, rng)
         if scores.ndim == 1:  # one decision
             if allowed is not None:
                 scores = np.where(allowed, scores, -np.inf)
             arm, top, second = best_two(scores)
-            return self.settle(arm, top, second, scores, rng, allowed, belief.noise)
+            return self.explore_or_break_ties(arm, top, second, scores, rng, allowed, belief.noise)
         best = best_arms(scores, allowed, belief.noise)
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
@@ -97,7 +99,7 @@ class Indexed(Rule):
         picked = np.take_along_axis(scores, arms[..., None], -1)[..., 0]
         return Pick(arms, picked) if arms.ndim else Pick(int(arms), float(picked))
 
-    def settle(
+    def explore_or_break_ties(
         self,
         arm: int,
         top: float,
@@ -132,9 +134,15 @@ class Indexed(Rule):
         picks: list[Pick] = []
         for _ in range(count):
             arm, top, second = best_two(np.where(left, scores, -np.inf))
-            picks.append(self.settle(arm, top, second, scores, rng, left, noise))
+            picks.append(self.explore_or_break_ties(arm, top, second, scores, rng, left, noise))
             left[picks[-1].arm] = False
         return picks
+
+    def loop_form_with(self, kind: str, multiplier: float | str) -> LoopForm | None:
+        """The loop form for a multiple of R; ``None`` if that is named or choices are random."""
+        if isinstance(multiplier, str) or self.explore or self.probability:
+            return None
+        return LoopForm(kind, float(multiplier))
 
     @property
     def forces(self) -> bool:

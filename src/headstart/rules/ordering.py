@@ -59,13 +59,8 @@ def draws_in_order(
 
     Parameters
     ----------
-    parts
-        The weights ``(G,)``, means ``(G, d)`` and roots ``(G, d, d)`` of the Gaussians that θ is
-        drawn from.
-    scale
-        v, the scale of the draws in rewards' units.
-    contexts
-        The arms, ``(K, d)``.
+    parts, scale, contexts
+        As for :func:`~headstart.rules.best_arm.best_probabilities`.
     rng
         Source of the draws.
     before
@@ -85,8 +80,8 @@ def draws_in_order(
     )
     # Arms that are equal are tied in every draw, and their order tells nothing of θ.
     apart = np.abs(ranked.slack(slopes)).max((0, 1)) + np.abs(ranked.slack(centres)).max(0)
-    told = apart > 1e-12 * (np.abs(slopes).max(initial=0.0) + np.abs(centres).max(initial=0.0))
-    ranked = Ranked(ranked.upper[told], ranked.lower[told])
+    distinct = apart > 1e-12 * (np.abs(slopes).max(initial=0.0) + np.abs(centres).max(initial=0.0))
+    ranked = Ranked(ranked.upper[distinct], ranked.lower[distinct])
     chains = Chains(weights, centres, slopes, ranked, rng)
     chains.descend()
     chains.step(BURN_IN)
@@ -111,9 +106,9 @@ class Chains:
 
     def scores(self) -> Array:
         """The scores of the arms, ``(CHAINS, K)``."""
-        return self.centres[self.group] + self.moved(self.z)
+        return self.centres[self.group] + self.score_change(self.z)
 
-    def moved(self, z: Array) -> Array:
+    def score_change(self, z: Array) -> Array:
         """What z adds to the scores."""
         step: Array = (z[:, None, :] @ self.slopes[self.group])[:, 0, :]
         return step
@@ -147,7 +142,7 @@ class Chains:
     def turn(self) -> None:
         """Move along a random ellipse: c + p cos φ + q sin φ ≥ 0 for every inequality."""
         velocity = self.rng.standard_normal(self.z.shape)
-        p, q = (self.ranked.slack(self.moved(part)) for part in (self.z, velocity))
+        p, q = (self.ranked.slack(self.score_change(part)) for part in (self.z, velocity))
         c = self.ranked.slack(self.centres)[self.group] + self.allowance
         radius = np.hypot(p, q)
         binding = radius > c

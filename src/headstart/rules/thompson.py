@@ -101,12 +101,7 @@ class Thompson(Indexed):
 
     def loop_form(self) -> LoopForm | None:
         """Draws of a width that is a multiple of R, unless some choices are uniformly random."""
-        named = isinstance(self.scale, str)
-        return (
-            None
-            if named or self.explore or self.probability
-            else LoopForm("thompson", float(self.scale))
-        )
+        return self.loop_form_with("thompson", self.scale)
 
     def draw_scale(self, belief: BeliefLike) -> Any:
         """V, in rewards' units."""

@@ -101,12 +101,7 @@ class UCB(Indexed):
 
     def loop_form(self) -> LoopForm | None:
         """A γ that is a multiple of R, unless some choices are uniformly random."""
-        named = isinstance(self.radius, str)
-        return (
-            None
-            if named or self.explore or self.probability
-            else LoopForm("ucb", float(self.radius))
-        )
+        return self.loop_form_with("ucb", self.radius)
 
     def check_bandit(
         self, prior: Any, transfer: object, noise: float | None, half_life: float | None

@@ -27,10 +27,10 @@ class Components(NamedTuple):
         """P̂ = U Uᵀ onto the first ``rank`` components (one number, or one per batch element)."""
         xp = array_namespace(self.vectors, rank)
         dim = self.values.shape[-1]
-        kept = xp.arange(dim) < xp.asarray(rank)[..., None]
-        basis = self.vectors * kept[..., None, :]
+        inside = xp.arange(dim) < xp.asarray(rank)[..., None]
+        basis = self.vectors * inside[..., None, :]
         # The projection onto all components is the identity, without rounding.
-        everything = xp.asarray(kept.all(-1))[..., None, None]
+        everything = xp.asarray(inside.all(-1))[..., None, None]
         projection: Array = xp.where(everything, xp.eye(dim), basis @ transpose(basis))
         return projection
 

@@ -117,8 +117,8 @@ class CCIPCA(PCA):
                 started[at] = 1.0
                 values, vectors = sorted_eigh(moments.covariance[at])
                 # With fewer vectors than directions the last eigenvalues are rounding.
-                seen = values > 1e-12 * max(values[0], 1e-300)
-                scaled[at] = np.where(seen, values, 0.0)[:, None] * vectors.T
+                positive = values > 1e-12 * max(values[0], 1e-300)
+                scaled[at] = np.where(positive, values, 0.0)[:, None] * vectors.T
         return CCIPCAState.unchecked(moments, scaled, started if batch else float(started))
 
     def step(self, scaled: Array, residual: Array, count: float, weight: float) -> None:
@@ -162,9 +162,9 @@ def orthonormal(scaled: Array) -> tuple[Array, Array]:
     lengths = np.linalg.norm(scaled, axis=1)
     order = np.argsort(-lengths, kind="stable")
     values = lengths[order]
-    kept = int((values > 1e-14 * max(values[0], 1e-300)).sum())
-    units = (scaled[order[:kept]] / values[:kept, None]).T
-    values = np.where(np.arange(len(values)) < kept, values, 0.0)
+    rank = int((values > 1e-14 * max(values[0], 1e-300)).sum())
+    units = (scaled[order[:rank]] / values[:rank, None]).T
+    values = np.where(np.arange(len(values)) < rank, values, 0.0)
     basis, triangle = np.linalg.qr(np.hstack([units, np.eye(len(values))]))
     signs = np.sign(np.diagonal(triangle))
     return values, with_fixed_signs(basis * np.where(signs == 0, 1.0, signs))

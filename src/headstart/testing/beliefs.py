@@ -14,7 +14,7 @@ from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.rules import UCB, Thompson
-from headstart.testing.samples import image, learned, require, run_checks
+from headstart.testing.samples import belief_after, bytes_of, require, run_checks
 from headstart.transfer import Transfer
 
 __all__ = ["BELIEF_CHECKS", "check_belief"]
@@ -54,7 +54,7 @@ def rounds_for(belief: BaseBelief, count: int = 9) -> tuple[Array, Array]:
 
 def has_means_widths_and_draws(belief: BaseBelief) -> None:
     """Predictions and widths have one number per row; draws spread as the widths say."""
-    after = learned(belief, *rounds_for(belief))
+    after = belief_after(belief, *rounds_for(belief))
     table = np.random.default_rng(5).standard_normal((4, belief.dim))
     mean, width = after.predict(table), after.width(table)
     require(mean.shape == width.shape == (4,), f"shapes {mean.shape} and {width.shape}")
@@ -68,7 +68,7 @@ def has_means_widths_and_draws(belief: BaseBelief) -> None:
 
 def tells_its_gaussians(belief: BaseBelief) -> None:
     """If it tells which Gaussians it draws from, they have its means and widths."""
-    after = learned(belief, *rounds_for(belief))
+    after = belief_after(belief, *rounds_for(belief))
     parts = after.gaussian_parts()
     if parts is None:
         return
@@ -86,7 +86,9 @@ def tells_its_gaussians(belief: BaseBelief) -> None:
 def counts_its_rounds(belief: BaseBelief) -> None:
     """The number of rewards grows by one with each; other counts can be put in."""
     contexts, rewards = rounds_for(belief)
-    require(learned(belief, contexts, rewards).rounds == len(rewards), "wrong number of rounds")
+    require(
+        belief_after(belief, contexts, rewards).rounds == len(rewards), "wrong number of rounds"
+    )
     require(belief.with_rounds(7.0).rounds == 7.0, "with_rounds has no effect")
 
 
@@ -96,7 +98,7 @@ def is_determined_by_its_sums(belief: BaseBelief) -> None:
     at_once = belief.prior.belief(Evidence.of(contexts, rewards))
     table = np.random.default_rng(5).standard_normal((4, belief.dim))
     for order in (slice(None), slice(None, None, -1)):
-        after = learned(belief, contexts[order], rewards[order])
+        after = belief_after(belief, contexts[order], rewards[order])
         require(type(after) is type(at_once), f"{type(after)} by rounds, {type(at_once)} by sums")
         np.testing.assert_allclose(after.predict(table), at_once.predict(table), rtol=1e-7)
         np.testing.assert_allclose(after.width(table), at_once.width(table), rtol=1e-7)
@@ -106,10 +108,10 @@ def is_determined_by_its_sums(belief: BaseBelief) -> None:
 def is_immutable(belief: BaseBelief) -> None:
     """Learning changes neither the belief nor the contexts, and returns read-only arrays."""
     contexts, rewards = rounds_for(belief)
-    before = image(belief, contexts)
-    after = learned(belief, contexts, rewards)
+    before = bytes_of(belief, contexts)
+    after = belief_after(belief, contexts, rewards)
     after.predict(contexts), after.width(contexts), after.draw(np.random.default_rng(0), 1.0)
-    require(image(belief, contexts) == before, "an argument was changed")
+    require(bytes_of(belief, contexts) == before, "an argument was changed")
     for field in dataclasses.fields(after):
         value = getattr(after, field.name)
         if isinstance(value, np.ndarray):
@@ -118,7 +120,7 @@ def is_immutable(belief: BaseBelief) -> None:
 
 def goes_without_its_prior(belief: BaseBelief) -> None:
     """It can be stored without its prior and put together again."""
-    after = learned(belief, *rounds_for(belief))
+    after = belief_after(belief, *rounds_for(belief))
     bare, prior = after.split_prior()
     require(bare.with_prior(prior) == after, "it differs when it is put together again")
 
@@ -126,7 +128,7 @@ def goes_without_its_prior(belief: BaseBelief) -> None:
 def stacks_as_one_by_one(belief: BaseBelief) -> None:
     """If it can be stacked, the stack predicts and has widths as each of its beliefs."""
     contexts, rewards = rounds_for(belief)
-    beliefs = [learned(belief, contexts[:count], rewards[:count]) for count in (0, 3, 9)]
+    beliefs = [belief_after(belief, contexts[:count], rewards[:count]) for count in (0, 3, 9)]
     stack = type(belief).stack(beliefs)
     if stack is None:
         return

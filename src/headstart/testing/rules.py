@@ -8,7 +8,7 @@ from headstart.bandit import Bandit
 from headstart.errors import InputError
 from headstart.records import set_read_only
 from headstart.rules import Pick, Propensities, Rule
-from headstart.testing.samples import DIM, Beliefs, image, options_for, require, run_checks
+from headstart.testing.samples import DIM, Beliefs, bytes_of, options_for, require, run_checks
 from headstart.testing.settings import SETTINGS_CHECKS
 
 __all__ = ["RULE_CHECKS", "check_rule"]
@@ -135,11 +135,11 @@ def leaves_its_arguments(rule: Rule) -> None:
     """Neither belief, contexts nor mask are changed."""
     belief, contexts = Beliefs(1).together, CONTEXTS.copy()
     allowed = np.array([True, True, False, True, True])
-    before = image(belief, contexts, allowed)
+    before = bytes_of(belief, contexts, allowed)
     for mask in (None, allowed):
         rule.choose(belief, contexts, np.random.default_rng(0), mask)
         rule.propensities(belief, contexts, np.random.default_rng(0), mask)
-    require(image(belief, contexts, allowed) == before, "an argument was changed")
+    require(bytes_of(belief, contexts, allowed) == before, "an argument was changed")
     rule.choose(belief, set_read_only(contexts), np.random.default_rng(0), allowed)
 
 

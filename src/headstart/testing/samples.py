@@ -16,7 +16,7 @@ from headstart.records import Array, flatten
 from headstart.rules import Rule
 from headstart.transfer import Independent, Transfer
 
-__all__ = ["Beliefs", "evidence_of", "image", "options_for", "play", "require", "run_checks"]
+__all__ = ["Beliefs", "bytes_of", "evidence_of", "options_for", "play", "require", "run_checks"]
 
 DIM = 3  # features of everything that is tried
 
@@ -52,9 +52,9 @@ class Beliefs:
         contexts = rng.standard_normal((rounds, *batch, DIM))
         rewards = rng.standard_normal((rounds, *batch))
         prior = Prior(mean, root, noise=0.7, bias=0.3)
-        self.together = learned(prior.belief(), contexts, rewards)
+        self.together = belief_after(prior.belief(), contexts, rewards)
         self.alone = {
-            at: learned(
+            at: belief_after(
                 Prior(mean[at], root[at], noise=0.7, bias=0.3).belief(),
                 contexts[(slice(None), *at)],
                 rewards[(slice(None), *at)],
@@ -63,7 +63,7 @@ class Beliefs:
         }
 
 
-def learned(belief: Any, contexts: Array, rewards: Array) -> Any:
+def belief_after(belief: Any, contexts: Array, rewards: Array) -> Any:
     """A belief after these rounds, one by one."""
     for x, r in zip(contexts, rewards, strict=True):
         belief = belief.learn(x, r)
@@ -84,12 +84,12 @@ def evidence_of(
     return evidence
 
 
-def as_kept(transfer: Transfer, evidence: Evidence) -> Evidence:
+def evidence_for(transfer: Transfer, evidence: Evidence) -> Evidence:
     """Evidence as a bandit with this transfer keeps it."""
     return evidence if transfer.keeps_forced else evidence.replace(forced=None)
 
 
-def folded(
+def state_after(
     transfer: Transfer,
     evidences: Sequence[Evidence],
     weights: Sequence[float] | None = None,
@@ -98,7 +98,7 @@ def folded(
     """The state after these tasks, one by one."""
     state = transfer.init(DIM, **start)
     for evidence, weight in zip(evidences, weights or [1.0] * len(evidences), strict=True):
-        state = transfer.fold(state, as_kept(transfer, evidence), weight)
+        state = transfer.fold(state, evidence_for(transfer, evidence), weight)
     return state
 
 
@@ -123,7 +123,7 @@ def require_same(left: BasePrior, right: BasePrior, tolerance: float) -> None:
     np.testing.assert_allclose(one.noise, other.noise, rtol=1e-9)
 
 
-def image(*things: object) -> list[Any]:
+def bytes_of(*things: object) -> list[Any]:
     """The bytes of everything inside, to see whether anything was changed."""
     return [
         (name, array.dtype.str, array.shape, array.tobytes())

@@ -9,14 +9,14 @@ from headstart.model.base import BaseBelief, BasePrior
 from headstart.rules import UCB, Forced, Rule
 from headstart.testing.samples import (
     DIM,
-    as_kept,
+    bytes_of,
+    evidence_for,
     evidence_of,
-    folded,
-    image,
     play,
     require,
     require_same,
     run_checks,
+    state_after,
 )
 from headstart.testing.settings import SETTINGS_CHECKS
 from headstart.transfer import Transfer
@@ -65,16 +65,16 @@ def gives_a_prior_at_any_time(transfer: Transfer, tolerance: float = 0.0) -> Non
             require(np.isfinite(whole.mean).all(), "the prior's mean is not finite")
             require(np.isfinite(whole.root).all(), "the prior's root is not finite")
             require(whole.noise > 0 and whole.bias >= 0, "noise or bias is negative")
-            state = transfer.fold(state, as_kept(transfer, evidence_of(tasks)))
+            state = transfer.fold(state, evidence_for(transfer, evidence_of(tasks)))
 
 
 def refits_as_it_folds(transfer: Transfer, tolerance: float = 0.0) -> None:
     """The prior of a refit is that of folding one by one."""
     evidences = [evidence_of(seed) for seed in range(7)]
-    kept = [as_kept(transfer, evidence) for evidence in evidences]
+    kept = [evidence_for(transfer, evidence) for evidence in evidences]
     for weights in (None, [1.0, 2.0, 0.5, 1.0, 1.0, 3.0, 1.0]):
         refit = transfer.prior(transfer.refit(kept, 0.4, weights))
-        one_by_one = transfer.prior(folded(transfer, evidences, weights, noise=0.4))
+        one_by_one = transfer.prior(state_after(transfer, evidences, weights, noise=0.4))
         require_same(refit, one_by_one, tolerance)
 
 
@@ -83,9 +83,9 @@ def keeps_a_fixed_prior(transfer: Transfer, tolerance: float = 0.0) -> None:
     require(not transfer.fixed(None), "tasks always tell something of a noise that is not given")
     if not transfer.fixed(0.4):
         return
-    evidences = [as_kept(transfer, evidence_of(seed)) for seed in range(8)]
+    evidences = [evidence_for(transfer, evidence_of(seed)) for seed in range(8)]
     first = transfer.prior(transfer.init(DIM, 0.4))
-    after = transfer.with_running(folded(transfer, evidences, noise=0.4), evidences[:1])
+    after = transfer.with_running(state_after(transfer, evidences, noise=0.4), evidences[:1])
     require(transfer.prior(after) == first, "it changes as tasks are folded")
     require(transfer.prior(transfer.refit(evidences, 0.4)) == first, "it changes by a refit")
 
@@ -97,10 +97,10 @@ def handles_batch_axes(transfer: Transfer, tolerance: float = 0.0) -> None:
     for noise in (None, 0.4):
         for batch in ((3,), (2, 2)):
             evidences = [evidence_of(seed, batch) for seed in range(6)]
-            together = transfer.prior(folded(transfer, evidences, noise=noise, batch=batch))
+            together = transfer.prior(state_after(transfer, evidences, noise=noise, batch=batch))
             for at in np.ndindex(batch):
                 parts = [evidence.at(at) for evidence in evidences]
-                alone = transfer.prior(folded(transfer, parts, noise=noise))
+                alone = transfer.prior(state_after(transfer, parts, noise=noise))
                 for name in ("mean", "covariance"):
                     np.testing.assert_allclose(
                         getattr(together, name)[at], getattr(alone, name), rtol=1e-9, atol=1e-10
@@ -115,30 +115,30 @@ def takes_back_what_is_reversible(transfer: Transfer, tolerance: float = 0.0) ->
     if not transfer.reversible:
         return
     evidences = [evidence_of(seed) for seed in range(6)]
-    state, extra = folded(transfer, evidences), as_kept(transfer, evidence_of(77))
+    state, extra = state_after(transfer, evidences), evidence_for(transfer, evidence_of(77))
     back = transfer.fold(transfer.fold(state, extra, 1.0), extra, -1.0)
     require_same(transfer.prior(back), transfer.prior(state), tolerance)
-    twice = transfer.prior(folded(transfer, [*evidences, evidences[2]]))
-    weighted = transfer.prior(folded(transfer, evidences, [1.0, 1.0, 2.0, 1.0, 1.0, 1.0]))
+    twice = transfer.prior(state_after(transfer, [*evidences, evidences[2]]))
+    weighted = transfer.prior(state_after(transfer, evidences, [1.0, 1.0, 2.0, 1.0, 1.0, 1.0]))
     require_same(weighted, twice, tolerance)
 
 
 def leaves_its_arguments(transfer: Transfer, tolerance: float = 0.0) -> None:
     """Neither state nor evidence are changed."""
-    state = folded(transfer, [evidence_of(seed) for seed in range(6)])
-    evidence = as_kept(transfer, evidence_of(9))
-    before = image(state, evidence)
+    state = state_after(transfer, [evidence_of(seed) for seed in range(6)])
+    evidence = evidence_for(transfer, evidence_of(9))
+    before = bytes_of(state, evidence)
     transfer.prior(state)
     transfer.explain(state)
     transfer.prior(transfer.fold(state, evidence))
     transfer.refit([evidence, evidence])
-    require(image(state, evidence) == before, "an argument was changed")
+    require(bytes_of(state, evidence) == before, "an argument was changed")
 
 
 def is_determined_by_its_tasks(transfer: Transfer, tolerance: float = 0.0) -> None:
     """The same tasks give the same prior to the last bit."""
     evidences = [evidence_of(seed) for seed in range(8)]
-    first, second = (transfer.prior(folded(transfer, evidences)) for _ in "12")
+    first, second = (transfer.prior(state_after(transfer, evidences)) for _ in "12")
     require(first == second, "the priors of the same tasks differ")
 
 

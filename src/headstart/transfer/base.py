@@ -52,7 +52,7 @@ class Transfer(Settings, ABC):
     fitting many tasks          :meth:`refit`; :attr:`additive`, :meth:`summarize` and :meth:`merge`
                                 for tasks on many machines, or :meth:`refit_partitions`
     batches                     :attr:`batched`: leading axes hold independent states
-    a GPU                       :attr:`traceable`: JAX can compile it
+    a GPU                       :attr:`traceable`: JAX can compile it; :meth:`reserve`
     running tasks               :attr:`counts_running` and :meth:`with_running`
     forced rounds               :attr:`keeps_forced`: their evidence is kept apart
     unknown noise               :meth:`single_task_prior`, while only one task can tell it
@@ -122,6 +122,14 @@ class Transfer(Settings, ABC):
         (:func:`headstart.arrays.array_namespace`), and not look at values. Not inherited.
         """
         return False
+
+    def reserve(self, state: Any, finished: int) -> Any:
+        """The state with room for one more task than so many, in arrays of a fixed shape.
+
+        Called before JAX folds a task into a state: of a state that grows with every task, it would
+        compile each size.
+        """
+        return state
 
     @property
     def keeps_forced(self) -> bool:

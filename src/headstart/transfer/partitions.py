@@ -63,13 +63,13 @@ class Partitions(ABC):
 
     def slice(self, start: int, stop: int) -> Array:
         """The tasks from one place in the order to another."""
-        found, before = [], 0
+        slices, before = [], 0
         for partition, size in enumerate(self.sizes):
             low, high = max(start - before, 0), min(stop - before, size)
             if low < high:
-                found.append(self.rows(partition)[low:high])
+                slices.append(self.rows(partition)[low:high])
             before += size
-        return np.concatenate(found) if found else np.zeros((0, 0))
+        return np.concatenate(slices) if slices else np.zeros((0, 0))
 
 
 class PartitionList(Partitions):

@@ -223,10 +223,10 @@ class Subspace(Transfer):
         estimates, dim = state.estimates, state.estimates.dim
         xp = array_namespace(estimates.mean)
         noise = estimates.noise.value
-        found, rank, learning = self.structure(state)
-        inside = found.projection(rank)
+        components, rank, learning = self.structure(state)
+        inside = components.projection(rank)
         outside = xp.eye(dim) - inside
-        lam1, lam2 = self.lambdas(state, found, rank, inside, outside)
+        lam1, lam2 = self.lambdas(state, components, rank, inside, outside)
         towards = outside
         if self.shrink == "mean":
             towards = xp.where(learning[..., None, None], xp.eye(dim), outside)
@@ -251,22 +251,22 @@ class Subspace(Transfer):
         xp = array_namespace(state.estimates.mean)
         count, dim = xp.asarray(state.estimates.count), state.estimates.dim
         corrected = self.pca == "corrected"
-        found = (
+        components = (
             state.estimates.components() if corrected else self.pca_method().components(state.pca)
         )
         if not isinstance(self.rank, str):
             rank = xp.full(count.shape, int(self.rank))
         elif self.rank == "paper":
-            rank = raw_gap(found.values)
+            rank = raw_gap(components.values)
         elif self.rank == "ungated":
-            rank = log_gap(found.values, count)
+            rank = log_gap(components.values, count)
         else:
-            rank = gated_log_gap(found.values, count)
+            rank = gated_log_gap(components.values, count)
         learning = count >= (dim if self.warmup is None else self.warmup)
-        return found, xp.where(learning, rank, dim), learning
+        return components, xp.where(learning, rank, dim), learning
 
     def lambdas(
-        self, state: SubspaceState, found: Components, rank: Any, inside: Array, outside: Array
+        self, state: SubspaceState, components: Components, rank: Any, inside: Array, outside: Array
     ) -> tuple[Any, Any]:
         """λ₁ and λ₂."""
         estimates = state.estimates
@@ -285,12 +285,12 @@ class Subspace(Transfer):
         if lam1 == "plug-in":
             lam1 = plug_in_lambda(noise, estimates.variance(outside, fitted=rank))
         elif isinstance(lam1, str):
-            worst = self.error_bound(state, found, rank, outside)
+            worst = self.error_bound(state, components, rank, outside)
             lam1 = outer_regularisation(worst, noise, printed=lam1 == "paper")
         return lam1, lam2
 
     def error_bound(
-        self, state: SubspaceState, found: Components, rank: Any, outside: Array
+        self, state: SubspaceState, components: Components, rank: Any, outside: Array
     ) -> Array:
         """The bound Y, per batch element."""
         batch, dim = state.estimates.batch, state.estimates.dim
@@ -301,7 +301,7 @@ class Subspace(Transfer):
         worst = np.empty(batch)
         for at in np.ndindex(batch):
             p = int(rank[at])
-            values = np.append(found.values[at], 0.0)
+            values = np.append(components.values[at], 0.0)
             worst[at] = projection_error(
                 dim=dim,
                 rank=p,
@@ -322,22 +322,22 @@ class Subspace(Transfer):
 
     def residual_projection(self, state: SubspaceState) -> tuple[Array, Array, Any]:
         """P̂⊥ = I − P̂ as learned, once the warm-up is over."""
-        found, rank, learning = self.structure(state)
-        outside = np.eye(state.estimates.dim) - found.projection(rank)
+        components, rank, learning = self.structure(state)
+        outside = np.eye(state.estimates.dim) - components.projection(rank)
         return outside, state.estimates.mean, learning
 
     def explain(self, state: SubspaceState) -> Explanation:
         """Rank, eigenvalues of the covariance in use, and the share the plane explains."""
-        found, rank, learning = self.structure(state)
+        components, rank, learning = self.structure(state)
         if not learning:
             need = state.estimates.dim if self.warmup is None else self.warmup
             return Explanation(
-                eigenvalues=found.values,
+                eigenvalues=components.values,
                 note=f"{state.estimates.count:g} of the {need} tasks needed before a subspace "
                 f"is looked for",
             )
-        total = float(found.values.sum())
+        total = float(components.values.sum())
         p = int(rank)
-        explained = float(found.values[:p].sum()) / total if total > 0 else None
+        explained = float(components.values[:p].sum()) / total if total > 0 else None
         note = "" if p < state.estimates.dim else "no subspace stands out: nothing is projected"
-        return Explanation(rank=p, eigenvalues=found.values, explained=explained, note=note)
+        return Explanation(rank=p, eigenvalues=components.values, explained=explained, note=note)

@@ -108,6 +108,6 @@ def level_for(rate: float, deviation: float) -> float:
     low, high = -60.0, 60.0
     for _ in range(80):
         middle = 0.5 * (low + high)
-        found = float(expected_probability(np.array(middle), np.array(deviation)))
-        low, high = (middle, high) if found < rate else (low, middle)
+        rate_there = float(expected_probability(np.array(middle), np.array(deviation)))
+        low, high = (middle, high) if rate_there < rate else (low, middle)
     return 0.5 * (low + high)

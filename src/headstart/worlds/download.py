@@ -110,30 +110,30 @@ def fetch(
     known = release.checksums if checksums is None else checksums
     genuine = checksums is None  # the terms are those of the published files
     if folder is not None:
-        found = find_files(Path(folder).expanduser(), release)
-        if found is None:
+        place = find_files(Path(folder).expanduser(), release)
+        if place is None:
             raise missing_files(Path(folder), release)
-        problem = wrong_file(found, release, known)
+        problem = wrong_file(place, release, known)
         if problem:
-            raise FileError(f"in {found}, {problem}; to read it all the same, pass verify=False")
+            raise FileError(f"in {place}, {problem}; to read it all the same, pass verify=False")
         if genuine:
             show_terms(cache)
-        return found
-    kept = cache_folder() if cache is None else Path(cache)
+        return place
+    store = cache_folder() if cache is None else Path(cache)
     if genuine:
-        show_terms(kept)
-    found = find_files(kept, release)
-    if found is None:
+        show_terms(store)
+    place = find_files(store, release)
+    if place is None:
         with (
             contextlib.nullcontext(progress)
             if progress
             else web.progress_bar(release.archive) as show
         ):
-            return download_release(release, kept, base, known, show)
-    problem = wrong_file(found, release, known)
+            return download_release(release, store, base, known, show)
+    problem = wrong_file(place, release, known)
     if problem:
-        raise FileError(f"in {found}, {problem}; delete that folder, and it is downloaded again")
-    return found
+        raise FileError(f"in {place}, {problem}; delete that folder, and it is downloaded again")
+    return place
 
 
 def cache_folder() -> Path:
@@ -231,8 +231,8 @@ def download_release(
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with web.exclusive(cache / f"{release.archive}.lock"):
-            if found := find_files(cache, release):  # another process was first
-                return found
+            if place := find_files(cache, release):  # another process was first
+                return place
             begun = part.exists()
             web.download(url, part, progress)
             if begun and wrong_archive(part, release, known):

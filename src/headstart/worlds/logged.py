@@ -198,15 +198,15 @@ class LoggedPopulation(Population):
         if world.round is not None:
             what, limit = f"min_rounds={world.min_rounds} rounds", world.min_rounds
             sizes = np.diff(self.first_round)
-        kept = np.flatnonzero(sizes >= limit)
-        if not len(kept):
+        long_enough = np.flatnonzero(sizes >= limit)
+        if not len(long_enough):
             raise InputError(
                 f"table must have tasks with {what} or more; the largest of {len(ids)} has "
                 f"{int(sizes.max())}"
             )
-        self.tasks = len(kept)
-        self.dropped = len(ids) - len(kept)
-        self.order = np.random.default_rng([self.seed, 0]).permutation(kept)
+        self.tasks = len(long_enough)
+        self.dropped = len(ids) - len(long_enough)
+        self.order = np.random.default_rng([self.seed, 0]).permutation(long_enough)
         self.ids = ids[self.order]
         self.lengths = None if world.round is None else sizes[self.order]
 

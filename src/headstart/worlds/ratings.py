@@ -123,18 +123,18 @@ def parse(folder: Path, version: str, stamps: tuple[tuple[int, int], ...]) -> Ra
     movie_row = rows_of(path, "movie", movie_id, movie_ids)
     refuse_line(path, "1 to 5 stars", stars, (stars < 1) | (stars > 5))
     # The data's two movies of unknown genre say nothing that could be learned from.
-    shown: npt.NDArray[np.bool_] = genres.sum(axis=1) > 0
-    kept = shown[movie_row]
-    user_row, movie_row, stars = user_row[kept], movie_row[kept], stars[kept]
+    has_genre: npt.NDArray[np.bool_] = genres.sum(axis=1) > 0
+    used = has_genre[movie_row]
+    user_row, movie_row, stars = user_row[used], movie_row[used], stars[used]
     order = np.lexsort((movie_row, user_row))
     return Ratings(
         users=users,
         gender=gender,
         age=age,
         occupation=occupation,
-        genres=genres[shown].astype(np.float64),
+        genres=genres[has_genre].astype(np.float64),
         first=np.searchsorted(user_row[order], np.arange(len(users) + 1)),
-        movie=(np.cumsum(shown) - 1)[movie_row[order]],
+        movie=(np.cumsum(has_genre) - 1)[movie_row[order]],
         reward=(stars[order] - 1) / 4.0,
     )
 

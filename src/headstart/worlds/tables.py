@@ -128,7 +128,7 @@ def find_columns(
     entries = [wanted] if isinstance(wanted, str) else wanted
     if not isinstance(entries, (list, tuple)) or not entries:
         raise checks.refuse(argument, "names of columns, or a pattern such as 'x*'", wanted)
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for entry in entries:
         if isinstance(entry, str) and entry not in names and ("*" in entry or "?" in entry):
             open_names = [name for name in names if name not in reserved]
@@ -138,10 +138,10 @@ def find_columns(
                     f"{argument} must name columns of {where}; no column matches {entry!r} "
                     f"(there are {', '.join(open_names[:20])})"
                 )
-            found |= dict.fromkeys(matches)
+            chosen |= dict.fromkeys(matches)
         else:
-            found[find_column(argument, entry, names, where)] = None
-    return list(found)
+            chosen[find_column(argument, entry, names, where)] = None
+    return list(chosen)
 
 
 def numeric_column(argument: str, frame: Any, name: str) -> Array:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart.errors import visible
-from headstart.fleet.summing.passes import STEADY
 from headstart.fleet.summing.summary import ADVICE
+from headstart.transfer.standardize import STEADY
 
 if TYPE_CHECKING:
     from headstart.fleet.check.collinear import Dependence
@@ -98,8 +98,8 @@ def about_features(profile: Profile) -> Iterator[Finding]:
     if steady.all() and not profile.items:
         what = "0 everywhere" if not profile.lowest.any() else "constant"
         yield Finding("stop", f"every feature is {what}: there is nothing to learn from")
-    for stray in profile.strays:
-        place = [*(f"feature {name}" for name in profile.features), "reward"].index(stray.name)
+    for outlier in profile.outliers:
+        place = [*(f"feature {name}" for name in profile.features), "reward"].index(outlier.name)
         where = f" (task {label(profile.extremes[place])})" if profile.extremes[place] else ""
         # What the sums say of the largest value is an estimate; here it is known.
         reach = (
@@ -107,8 +107,8 @@ def about_features(profile: Profile) -> Iterator[Finding]:
             if place < len(profile.features)
             else max(map(abs, profile.rewards[:2]))
         )
-        text = label(str(stray._replace(reach=float(reach)))) + where
-        if stray.drowned:
+        text = label(str(outlier._replace(reach=float(reach)))) + where
+        if outlier.hides_others:
             yield Finding(
                 "stop", f"{text}: all other rows are lost in rounding. Repair or remove such rows"
             )

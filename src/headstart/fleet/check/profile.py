@@ -13,7 +13,7 @@ from headstart.errors import visible
 from headstart.fleet.check.collinear import Dependence
 from headstart.fleet.check.findings import Finding, quantity
 from headstart.fleet.reading.rows import BadRows
-from headstart.fleet.summing.summary import Stray
+from headstart.fleet.summing.summary import Outlier
 
 __all__ = ["Profile", "RoundCounts"]
 
@@ -79,7 +79,7 @@ class Profile:
         Features that are (nearly) linear combinations of others.
     rank
         How many features are left without those and without constant ones.
-    strays
+    outliers
         Columns that a few rows make up, because these have values far out of the usual range.
     heaviest
         The share of the largest weight in all weights; 0 where rows have none.
@@ -120,7 +120,7 @@ class Profile:
     constant: tuple[str, ...]
     dependences: tuple[Dependence, ...]
     rank: int
-    strays: tuple[Stray, ...]
+    outliers: tuple[Outlier, ...]
     extremes: tuple[str, ...]
     heaviest: float
     histogram: tuple[tuple[int, int, int], ...]
@@ -188,8 +188,8 @@ class Profile:
                 for one in self.dependences
             ],
             "far_out": [
-                {"column": stray.name, "value": number(stray.reach), "usual": stray.size}
-                for stray in self.strays
+                {"column": outlier.name, "value": number(outlier.reach), "usual": outlier.size}
+                for outlier in self.outliers
             ],
             "rounds_per_task": [
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram

@@ -21,9 +21,9 @@ from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.repeats import IdForms, repeated_rows
+from headstart.fleet.reading.repeats import repeated_rows
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.summing.summary import Sampled, Stray, strays
+from headstart.fleet.summing.summary import Outlier, ReadSummary, find_outliers
 
 __all__ = ["Scan", "check"]
 
@@ -79,7 +79,7 @@ def check(
 def scan_part(part: Part, logs: Logs) -> Scan:
     """What one part of a log holds."""
     scan = Scan(logs.dim)
-    for rows in logs.read(part, turned=False):
+    for rows in logs.read(part, transposed=False):
         scan.add(rows)
     scan.tasks.combine()  # so that less is sent
     scan.rounds.combine()
@@ -108,28 +108,18 @@ class Scan:
     """The sums that a profile is made of. Columns are the features, and the reward last."""
 
     def __init__(self, dim: int) -> None:
-        self.rows = self.weightless = 0
-        self.bad = BadRows()
+        self.summary = ReadSummary()
         self.tasks = KeyedSums(np.add)
         self.rounds = KeyedSums(np.add, np.add, np.add, np.add)
         self.items = KeyedSums(np.add)
         self.moments = Moments(dim + 1)
         self.lowest, self.highest = np.full(dim + 1, np.inf), np.full(dim + 1, -np.inf)
         self.extremes = [""] * (dim + 1)
-        self.binary = True
-        self.sampled = Sampled()
-        self.heaviest, self.weight = 0.0, 0.0
-        self.ids = IdForms()
-        self.fingerprints: list[npt.NDArray[np.uint64]] = []
+        self.binary, self.weight = True, 0.0
 
     def add(self, rows: Rows) -> None:
         """Add a block."""
-        self.bad += rows.bad
-        self.weightless += rows.weightless
-        self.rows += rows.count
-        self.ids.add(rows.ids, rows.spaced)
-        if rows.fingerprints is not None:
-            self.fingerprints.append(rows.fingerprints)
+        self.summary.count(rows)
         keys = hash_ids(rows.ids)
         codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
         self.tasks.add(keys, np.bincount(codes, minlength=len(keys)))
@@ -137,16 +127,14 @@ class Scan:
             self.add_rounds(
                 rows, mix_bits(keys[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
             )
-        evidence = rows.shown()
+        evidence = rows.chosen_rows()
         if not evidence.count:
             return
         if evidence.items is not None:
             counted = pa.array(evidence.items, pa.large_string()).value_counts()
             self.items.add(hash_ids(counted.field("values")), as_array(counted.field("counts")))
-        self.sampled.look(evidence)
         self.binary &= bool(((evidence.rewards == 0) | (evidence.rewards == 1)).all())
         if evidence.weights is not None:
-            self.heaviest = max(self.heaviest, float(evidence.weights.max()))
             self.weight += float(evidence.weights.sum())
         for start in range(0, evidence.count, BLOCK):
             here = slice(start, start + BLOCK)
@@ -167,38 +155,31 @@ class Scan:
             centred = columns - mean
             mean += centred.mean(0)  # what rounding has left
             self.moments.add(len(columns), mean, centred.T @ centred)
-        lowest, highest = columns.min(0), columns.max(0)
-        for place in np.flatnonzero(
-            largest_sizes(lowest, highest) > largest_sizes(self.lowest, self.highest)
-        ):
+
+        def extreme(place: int) -> str:
             row = int(np.abs(columns[:, place]).argmax())
-            self.extremes[place] = str(rows.ids[int(rows.codes[start + row])].as_py())
+            return str(rows.ids[int(rows.codes[start + row])].as_py())
+
+        self.add_ranges(columns.min(0), columns.max(0), extreme)
+
+    def add_ranges(self, lowest: Floats, highest: Floats, extreme: Callable[[int], str]) -> None:
+        """Extend the ranges of columns; ``extreme`` gives the task of the value farthest out."""
+        far = largest_sizes(lowest, highest) > largest_sizes(self.lowest, self.highest)
+        for place in np.flatnonzero(far).tolist():
+            self.extremes[place] = extreme(place)
         self.lowest = np.minimum(self.lowest, lowest)
         self.highest = np.maximum(self.highest, highest)
 
     def merge(self, other: Scan) -> None:
         """Add all that another one has seen."""
-        self.rows += other.rows
-        self.weightless += other.weightless
-        self.bad += other.bad
+        self.summary.add(other.summary)
         self.tasks.merge(other.tasks)
         self.rounds.merge(other.rounds)
         self.items.merge(other.items)
         self.moments.add(other.moments.count, other.moments.mean, other.moments.scatter)
-        far, near = (
-            largest_sizes(other.lowest, other.highest),
-            largest_sizes(self.lowest, self.highest),
-        )
-        for place in np.flatnonzero(far > near):
-            self.extremes[place] = other.extremes[place]
-        self.lowest = np.minimum(self.lowest, other.lowest)
-        self.highest = np.maximum(self.highest, other.highest)
+        self.add_ranges(other.lowest, other.highest, other.extremes.__getitem__)
         self.binary &= other.binary
-        self.sampled.add(other.sampled)
-        self.heaviest = max(self.heaviest, other.heaviest)
         self.weight += other.weight
-        self.ids.merge(other.ids)
-        self.fingerprints += other.fingerprints
 
     def round_counts(self) -> RoundCounts:
         """What there is to know about the rounds."""
@@ -215,16 +196,16 @@ class Scan:
             off=int((known & (np.abs(propensities - 1) > 1e-3)).sum()),
         )
 
-    def outlying(self, names: tuple[str, ...]) -> list[Stray]:
+    def outliers(self, names: tuple[str, ...]) -> list[Outlier]:
         """Columns that a few rows make up."""
-        if self.sampled.rows is None:
+        if self.summary.sampled.rows is None:
             return []
-        centre, size = self.sampled.typical()
+        centre, size = self.summary.sampled.typical()
         count, away = self.moments.count, centre - self.moments.mean
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.diag(self.moments.scatter) + count * away**2
         columns = [*(f"feature {name}" for name in names), "reward"]
-        return strays(columns, away, size, squares, count)
+        return find_outliers(columns, away, size, squares, count)
 
 
 def largest_sizes(lowest: Floats, highest: Floats) -> Floats:
@@ -236,12 +217,12 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
     """What a scan of all parts says about a log."""
     names, shown = logs.feature_names, scan.moments.count
     means, scatter = scan.moments.mean, scan.moments.scatter
-    outlying = scan.outlying(names)
+    outliers = scan.outliers(names)
     relations: tuple[Dependence, ...] = ()
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.maximum(np.diag(scatter), 0.0) / max(shown, 1))
         if shown and np.isfinite(scatter[:-1, :-1]).all():
-            far = {stray.name for stray in outlying}
+            far = {outlier.name for outlier in outliers}
             skip = np.array([f"feature {name}" in far for name in names], dtype=bool)
             relations = tuple(dependences(scatter[:-1, :-1], means[:-1], shown, skip))
     lowest, highest = scan.lowest[:-1], scan.highest[:-1]
@@ -249,14 +230,14 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
     share = scan.tasks.share
     return Profile(
         files=len(logs.files),
-        rows=scan.rows,
+        rows=scan.summary.rows + scan.summary.unchosen,
         tasks=scan.tasks.total,
         shown=shown,
-        bad=scan.bad,
-        weightless=scan.weightless,
-        missing=columns_with(scan.bad, " is missing"),
-        non_finite=columns_with(scan.bad, " is not finite"),
-        too_large=columns_with(scan.bad, " is too large"),
+        bad=scan.summary.bad,
+        weightless=scan.summary.weightless,
+        missing=columns_with(scan.summary.bad, " is missing"),
+        non_finite=columns_with(scan.summary.bad, " is not finite"),
+        too_large=columns_with(scan.summary.bad, " is too large"),
         rewards=(
             float(scan.lowest[-1]),
             float(scan.highest[-1]),
@@ -272,9 +253,9 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         constant=constant,
         dependences=relations,
         rank=len(names) - len(relations) - len(constant) if shown else 0,
-        strays=tuple(outlying),
+        outliers=tuple(outliers),
         extremes=tuple(scan.extremes),
-        heaviest=scan.heaviest / scan.weight if scan.weight else 0.0,
+        heaviest=scan.summary.heaviest / scan.weight if scan.weight else 0.0,
         histogram=tuple(
             (low, high, round(tasks / share))
             for low, high, tasks in count_by_doubling(scan.tasks.columns[0])
@@ -282,8 +263,11 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         task_share=share,
         items=scan.items.total,
         rounds=scan.round_counts() if logs.columns.round is not None else None,
-        repeated=(*logs.survey().copies, *repeated_rows(scan.fingerprints, logs.survey().share)),
-        notes=(*logs.survey().notes, *scan.ids.notes()),
+        repeated=(
+            *logs.survey().copies,
+            *repeated_rows(scan.summary.fingerprints, logs.survey().share),
+        ),
+        notes=(*logs.survey().notes, *scan.summary.ids.notes()),
     )
 
 

@@ -1,7 +1,7 @@
 """Logs summed up and fitted on a Ray cluster, by tasks without state.
 
     read_parts(parts)             →  the shards of every partition, and what was read
-    merge_shards(one partition's) →  the partition, its number of tasks and their pooled sums
+    merge_shards(one partition's) →  the partition, and its number of tasks
     apply(partition, call)        →  the result of a pass over its tasks
 
 Results are objects of Ray, which the driver knows by reference. Ray moves and spills them, and
@@ -31,10 +31,9 @@ from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.accumulator import Accumulator, HashedRows, ReadPlan, unread_blocks
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
-from headstart.fleet.summing.passes import Call
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.fleet.summing.tasks import Call, TaskPartitions
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
@@ -271,8 +270,8 @@ def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:
 
 def merge_all(
     cluster: Cluster, shards: Sequence[Sequence[Any]], dim: int, memory: int
-) -> list[tuple[Any, int, Array]]:
-    """Merge the shards of every partition: a reference, the number of tasks and pooled sums.
+) -> list[tuple[Any, int]]:
+    """Merge the shards of every partition: a reference to it, and the number of its tasks.
 
     Partitions take about the same, because they are ranges of a hash. If the rows and sums of the
     first take more than half of the memory, all are divided further.
@@ -289,13 +288,12 @@ def merge_all(
         found[references[-1]] = references
         return references[-1]
 
-    merged: dict[int, list[tuple[Any, int, Array]]] = {}
+    merged: dict[int, list[tuple[Any, int]]] = {}
     for partition, reference in cluster.completed(submit, range(len(shards))):
         references = found.pop(reference)
-        facts = cluster.fetch_all(references[1::2])
-        merged[partition] = [
-            (piece, *fact) for piece, fact in zip(references[::2], facts, strict=True) if fact[0]
-        ]
+        sizes = cluster.fetch_all(references[1::2])
+        sized = zip(references[::2], sizes, strict=True)
+        merged[partition] = [(piece, size) for piece, size in sized if size]
     return [piece for partition in range(len(shards)) for piece in merged[partition]]
 
 
@@ -310,12 +308,12 @@ def merged_bytes(dim: int, *shards: Shards) -> int:
 def merge_shards(
     dim: int, partition: int, partitions: int, pieces: int, *shards: Shards
 ) -> Iterator[Any]:
-    """Merge shards of a partition: for each piece of it the tasks, and their number and sum."""
+    """Merge shards of a partition: for each piece of it the tasks, and their number."""
     for piece in range(partition * pieces, (partition + 1) * pieces):
         low, high = partition_range(piece, partitions * pieces)
         merged = merge((select_hashes(each, low, high) for each in itertools.chain(*shards)), dim)
         yield merged
-        yield len(merged.rows), merged.rows.sum(0)
+        yield len(merged.rows)
 
 
 def apply(call: Call, dim: int, partition: Partition, limit: int) -> Any:
@@ -338,13 +336,11 @@ class RayPartitions(TaskPartitions):
     dim
         The number of features.
     merged
-        For each partition a reference to it, how many tasks it has, and their pooled sums.
+        For each partition a reference to it, and how many tasks it has.
     """
 
-    def __init__(
-        self, cluster: Cluster, dim: int, merged: Sequence[tuple[Any, int, Array]]
-    ) -> None:
-        super().__init__(dim, [size for _, size, _ in merged])
+    def __init__(self, cluster: Cluster, dim: int, merged: Sequence[tuple[Any, int]]) -> None:
+        super().__init__(dim, [size for _, size in merged])
         self.cluster, self.merged = cluster, merged
 
     def map(
@@ -365,7 +361,7 @@ class RayPartitions(TaskPartitions):
     def slice(self, start: int, stop: int) -> Array:
         """The tasks from one place in the order to another; no others are sent."""
         task, pending, before = self.cluster.task(take_rows), [], 0
-        for reference, size, _ in self.merged:
+        for reference, size in self.merged:
             low, high = max(start - before, 0), min(stop - before, size)
             if low < high:
                 pending.append(task(reference, low, high))
@@ -374,11 +370,7 @@ class RayPartitions(TaskPartitions):
         rows = np.concatenate([np.zeros((0, packed_size(self.dim))), *found])
         return rows if self.units is None else self.units.packed(rows)
 
-    def partition(self, number: int) -> Partition:
+    def read_partition(self, number: int) -> Partition:
         """A copy of one partition."""
         ids, rows = self.cluster.fetch(self.merged[number][0])
         return Partition(ids, np.array(rows))  # what Ray stores cannot be changed
-
-    def pooled(self) -> Array:
-        """The sums of all tasks together."""
-        return sum((sums for _, _, sums in self.merged), np.zeros(packed_size(self.dim)))

@@ -16,6 +16,7 @@ whichever makes the past likelier.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
@@ -62,12 +63,19 @@ def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePri
     As ``headstart fit`` learns it: all together if they are few, in passes over partitions
     otherwise.
     """
-    tasks = MemoryTasks(dim, np.asarray(past, dtype=np.float64), np.arange(len(past)))
+    table, ids = np.asarray(past, dtype=np.float64), pa.nulls(len(past), pa.large_string())
+    tasks = MemoryTasks(dim, table, np.arange(len(past)), ids)
     prior: Prior | MixturePrior = transfer.prior(transfer.refit_partitions(tasks))
     return prior
 
 
-def alone(past: Array, dim: int, intercept: int | None, around_average: bool = False) -> Prior:
+def alone(
+    past: Array,
+    dim: int,
+    intercept: int | None,
+    around_average: bool = False,
+    known_noise: float | None = None,
+) -> Prior:
     """A prior that knows only scales, and with ``around_average`` the average reward.
 
     Parameters
@@ -80,6 +88,8 @@ def alone(past: Array, dim: int, intercept: int | None, around_average: bool = F
         Which feature is constant, if one is.
     around_average
         Whether the intercept's mean is fitted too; 0 otherwise.
+    known_noise
+        R, if it is known.
 
     Examples
     --------
@@ -92,7 +102,8 @@ def alone(past: Array, dim: int, intercept: int | None, around_average: bool = F
     """
     sample = some_tasks(past, dim)
     tried = [
-        fit_scales(sample, intercept, around_average, units) for units in candidate_units(sample)
+        fit_scales(sample, intercept, around_average, units, known_noise)
+        for units in candidate_units(sample)
     ]
     best = tried[0]
     if len(tried) > 1:
@@ -117,7 +128,9 @@ def pooled(past: Array, dim: int, intercept: int | None) -> Prior:
     return Prior(belief.mean, belief.root, noise=start.noise)
 
 
-def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
+def random_intercept(
+    past: Array, dim: int, intercept: int, known_noise: float | None = None
+) -> Prior:
     """Pooled slopes and an offset b_i ~ N(0, τ²) for every task: the standard mixed model.
 
     With φ = τ²/R² the offset of a task is integrated out of its sums: with g the Gram matrix's
@@ -125,6 +138,8 @@ def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
     where s is the sum of the rewards. Then θ is a regression as above, and φ maximises ::
 
         −½ N log(RSS/N) − ½ Σ_i log(1 + φ n_i)
+
+    or, if R is known, the same with RSS/R² in place of N log(RSS/N).
 
     >>> rng = np.random.default_rng(0)
     >>> contexts = np.stack([rng.standard_normal((200, 20)), np.ones((200, 20))], -1)
@@ -136,7 +151,7 @@ def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
     """
     total = Evidence.unpack(past.sum(0), dim)
     gram, moment, count, square = total.gram, total.moment, total.rounds, total.squares
-    start = alone(past.sum(0)[None], dim, intercept)
+    start = alone(past.sum(0)[None], dim, intercept, known_noise=known_noise)
     i, j = upper_triangle(dim)
     across = np.flatnonzero((i == intercept) | (j == intercept))  # in the order of the features
     column, own = past[:, across], past[:, across[intercept]]
@@ -149,8 +164,11 @@ def random_intercept(past: Array, dim: int, intercept: int) -> Prior:
         right = moment - column.T @ (factor * sums)
         mean = np.linalg.solve(left, right)
         rest = square - float((factor * sums * sums).sum()) - float(mean @ right)
+        offsets = 0.5 * float(np.log1p(ratio * own).sum())
+        if known_noise is not None:
+            return -0.5 * rest / known_noise**2 - offsets, mean, left, known_noise**2
         noise = max(rest / max(count, 1e-300), LEAST * square / max(count, 1e-300), 1e-100)
-        score = -0.5 * count * np.log(noise) - 0.5 * float(np.log1p(ratio * own).sum())
+        score = -0.5 * count * np.log(noise) - offsets
         return float(score), mean, left, noise
 
     ratios = np.geomspace(1e-8, 1e8, 33)
@@ -206,7 +224,11 @@ def likelihood(tasks: Evidence, mean: Array, variances: Array, noise: float) -> 
 
 
 def fit_scales(
-    tasks: Evidence, intercept: int | None, around_average: bool, units: Array
+    tasks: Evidence,
+    intercept: int | None,
+    around_average: bool,
+    units: Array,
+    known_noise: float | None = None,
 ) -> tuple[Array, Array, float]:
     """The intercept's mean, the variances of intercept and features, and R², by scoring.
 
@@ -219,7 +241,7 @@ def fit_scales(
     groups = [group for group in groups if group.any()]
     usual = max(tasks.squares.sum() / max(tasks.rounds.sum(), 1e-300), 1e-100)
     sizes = np.diagonal(tasks.gram, axis1=-2, axis2=-1).sum(0) / max(tasks.rounds.sum(), 1e-300)
-    noise, mean = 0.5 * usual, np.zeros(dim)
+    noise, mean = 0.5 * usual if known_noise is None else known_noise**2, np.zeros(dim)
     each = np.maximum(sizes / units**2, 0.0)  # a centred constant may be 0 less a rounding
     spread = max(each[groups[0]].sum(), 1e-12 * each.sum(), 1e-300)
     scales = np.array([0.5 * usual / spread, usual])[: len(groups)]
@@ -240,7 +262,8 @@ def fit_scales(
         explained = (found * (2.0 * tasks.moment - (tasks.gram @ found[..., None])[..., 0])).sum(-1)
         residual = np.maximum(tasks.squares - explained, 0.0).sum()
         freedom = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
-        noise = max(float(residual / max(freedom, 1e-300)), LEAST * usual)
+        if known_noise is None:
+            noise = max(float(residual / max(freedom, 1e-300)), LEAST * usual)
         if around_average and intercept is not None:
             share = float(known[:, intercept, intercept].sum())
             step = np.sqrt(variances[intercept]) * z[:, intercept].sum() / max(share, 1e-300)

@@ -109,7 +109,7 @@ def command_options(options: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     rest: list[str] = []
     for name, value in options.items():
         usual = known[name].default
-        flag = f"--{name.replace('_', '-')}"
+        flag = "--reward-model" if name == "reward" else f"--{name.replace('_', '-')}"
         if value is None or equal_values(value, usual):
             continue
         if name == "transfer":

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headstart.errors import InputError
 from headstart.fleet.evaluation.forecasts import Episodes, Offers
 from headstart.fleet.reading.hashing import Hashes, KeyedSums
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.grams import ADD_ROWS
-from headstart.fleet.summing.summary import Sampled
+from headstart.fleet.summing.summary import RowSample
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
@@ -25,6 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 ROWS_AT_HAND = 2**18  # rows that are collected before they are added up
 OFFER_BYTES = 2**28  # of the features of arms on offer, at most
+ROW_BYTES = 2**31  # of the features of all rows, where they are kept
 ALL = 2**64  # above every hash
 
 
@@ -45,6 +47,8 @@ class Plan(NamedTuple):
         Rows before this time are known where the future begins, if tasks are split by time.
     offered
         The hashes of the tasks whose arms on offer are kept; all unless given.
+    all_rows
+        Whether all rows with a reward are kept.
     """
 
     seed: int
@@ -53,6 +57,7 @@ class Plan(NamedTuple):
     horizon: int
     cut: int | None = None
     offered: Hashes | None = None
+    all_rows: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,6 +94,8 @@ class Sample:
         When the future begins, where tasks are split by time.
     arms_limit
         The hash below which tasks have all their arms on offer in ``arms``.
+    rows
+        All rows with a reward, in the order of tasks, where they were kept.
     """
 
     keys: Hashes
@@ -106,6 +113,7 @@ class Sample:
     bad: BadRows
     cut: int | None
     arms_limit: int
+    rows: Columns | None = None
 
     def notes(self) -> list[str]:
         """What was left out of so many tasks or rows, if anything."""
@@ -122,12 +130,12 @@ class Sample:
             )
         return notes
 
-    def sampled_rows(self) -> Sampled:
+    def sampled_rows(self) -> RowSample:
         """Some of the rows, to tell what is usual."""
         here = self.episodes.weights > 0
         features, rewards = self.episodes.features[here], self.episodes.rewards[here]
-        found = Sampled()
-        found.add(Sampled(np.column_stack([features, rewards]).astype(np.float64)))
+        found = RowSample()
+        found.add(RowSample(np.column_stack([features, rewards]).astype(np.float64)))
         return found
 
     def offers(self, future: Places) -> Offers | None:
@@ -160,7 +168,7 @@ def columns_of(rows: Rows, places: Places, keys: Hashes, first: int, whole: bool
         "weight": ones if rows.weights is None else rows.weights[places],
         "chosen": np.ones(len(places), bool) if rows.chosen is None else rows.chosen[places],
         "propensity": ones if rows.propensities is None else rows.propensities[places],
-    }
+    } | ({} if rows.items is None else {"item": rows.items[places]})
 
 
 class SampleBuilder:
@@ -191,7 +199,7 @@ class SampleBuilder:
         """Add up the rows that wait, and let go of those that nothing else needs."""
         if not self.waiting:
             return
-        rows, self.waiting = concatenated_rows(self.waiting), []
+        rows, self.waiting = concat_rows(self.waiting), []
         rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         shown = take_rows(rows, np.argsort(rows["key"], kind="stable"))
         shown = take_rows(shown, shown["chosen"])
@@ -237,11 +245,14 @@ class SampleBuilder:
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
-        rows = concatenated_rows([*self.kept, rows])
+        rows = concat_rows([*self.kept, rows])
         rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         rank, head = round_ranks(rows, self.whole)
         chosen, key = rows["chosen"], rows["key"]
         keep = (rank < self.plan.first) & (chosen | head)
+        if self.plan.all_rows:
+            keep |= chosen
+            check_row_bytes(int(keep.sum()) * 8 * self.dim)
         if self.whole:
             arms = (rank < self.plan.horizon) & (key <= np.uint64(self.arms_limit - 1))
             if self.plan.offered is not None:
@@ -286,6 +297,7 @@ class SampleBuilder:
             bad,
             self.plan.cut,
             self.arms_limit,
+            take_rows(rows, inside & rows["chosen"]) if self.plan.all_rows else None,
         )
 
     def episodes(self, rows: Columns) -> Episodes:
@@ -304,7 +316,16 @@ class SampleBuilder:
         return Episodes(features, rewards, weights, lengths)
 
 
-def concatenated_rows(blocks: list[Columns]) -> Columns:
+def check_row_bytes(size: int) -> None:
+    """Refuse more rows than are kept in memory."""
+    if size > ROW_BYTES:
+        raise InputError(
+            f"all rows of the tasks looked at are kept in memory with binary rewards, and take "
+            f"more than {ROW_BYTES >> 30} GiB: look at fewer tasks (most_tasks, --most-tasks)"
+        )
+
+
+def concat_rows(blocks: list[Columns]) -> Columns:
     """Blocks of rows as one."""
     if len(blocks) == 1:
         return blocks[0]

@@ -51,7 +51,7 @@ def read_sample(
         sample = draw_sample(logs, plan, map_jobs, progress)
         return sample, split_at_random(len(sample.keys), future, splits)
     # When tasks begin: a read of the columns of tasks, rewards and times alone.
-    tasks = counted_tasks(plan)
+    tasks = task_counts(plan)
     bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
     for found in map_jobs(count_part, logs.parts(), bare, plan):
         tasks.merge(found)
@@ -77,7 +77,7 @@ def draw_sample(
     logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Callable[[float], None]
 ) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
-    parts, tasks, bad = logs.parts(), counted_tasks(plan), BadRows()
+    parts, tasks, bad = logs.parts(), task_counts(plan), BadRows()
     builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
     jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
     for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
@@ -94,7 +94,7 @@ def draw_sample(
     return builder.sample(tasks, bad, limit)
 
 
-def counted_tasks(plan: Plan) -> KeyedSums:
+def task_counts(plan: Plan) -> KeyedSums:
     """Rewards and first times by task: nothing yet."""
     return KeyedSums(np.add, np.minimum, max_keys=max(MAX_KEYS, 2 * plan.max_tasks))
 
@@ -106,7 +106,7 @@ def limit_of(keys: Hashes, count: int) -> int:
 
 def count_part(part: Part, logs: Logs, plan: Plan) -> KeyedSums:
     """How many rewards the tasks of a part have, and when they begin."""
-    tasks = counted_tasks(plan)
+    tasks = task_counts(plan)
     for rows in logs.read(part):
         count_tasks(rows, tasks, plan.seed)
     return tasks
@@ -129,9 +129,9 @@ def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
 def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
     """The rows of a part whose tasks have hashes below a limit, and are among the first here."""
     number, part, limit = job
-    tasks, bad, order = counted_tasks(plan), BadRows(), number << 40
+    tasks, bad, order = task_counts(plan), BadRows(), number << 40
     whole, blocks = logs_all_arms(logs), []
-    for rows in logs.read(part, turned=False):
+    for rows in logs.read(part, transposed=False):
         bad = bad + rows.bad
         keys = count_tasks(rows, tasks, plan.seed)
         limit = min(limit, limit_of(tasks.keys, plan.max_tasks))

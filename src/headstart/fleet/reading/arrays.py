@@ -15,7 +15,7 @@ import pyarrow.types as kinds
 
 from headstart.kernels.forms import Kernel
 
-__all__ = ["Upright", "as_array", "as_arrow", "filled"]
+__all__ = ["FeatureColumns", "as_array", "as_arrow", "fill_missing"]
 
 
 def as_array(array: pa.Array) -> npt.NDArray[Any]:
@@ -35,10 +35,10 @@ def as_array(array: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def filled(array: pa.Array) -> npt.NDArray[Any]:
+def fill_missing(array: pa.Array) -> npt.NDArray[Any]:
     """Whole numbers, 0 where one is missing.
 
-    >>> filled(pa.array([1, None, 3]))
+    >>> fill_missing(pa.array([1, None, 3]))
     array([1, 0, 3])
     """
     if not array.null_count:
@@ -62,16 +62,18 @@ def as_arrow(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, memory])
 
 
-# Rows that are turned at a time, so that they stay in the cache. No power of two: the columns of a
-# strip would all fall on the same few lines of the cache.
+# Rows that are transposed at a time, so that they stay in the cache. No power of two: the columns
+# of a strip would all fall on the same few lines of the cache.
 STRIP = 16_000
 PLAIN_STRIP = 4096  # the best without Numba
 
 
-class Upright:
-    """Features as most files have them, column by column; they are turned where they are needed.
+class FeatureColumns:
+    """Features as most files have them, column by column; transposed where they are needed.
 
-    >>> features = Upright([np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])], np.float64)
+    >>> features = FeatureColumns(
+    ...     [np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])], np.float64
+    ... )
     >>> features[1:]
     array([[2., 5.],
            [3., 6.]])
@@ -84,12 +86,12 @@ class Upright:
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
         """Some of the rows, as an array."""
-        some = Upright([column[index] for column in self.columns], self.dtype.type)
+        some = FeatureColumns([column[index] for column in self.columns], self.dtype.type)
         result = np.empty(some.shape, dtype=self.dtype)
-        some.turn(0, result)
+        some.transpose_into(0, result)
         return result
 
-    def turn(self, start: int, out: npt.NDArray[Any]) -> None:
+    def transpose_into(self, start: int, out: npt.NDArray[Any]) -> None:
         """Write the rows from a place on into an array, which may have more columns.
 
         With Numba it is two to three times as fast.

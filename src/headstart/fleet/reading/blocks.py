@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.arrays import Upright, as_array, filled
+from headstart.fleet.reading.arrays import FeatureColumns, as_array, fill_missing
 from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.fields import encode_fields, read_items
@@ -69,7 +69,7 @@ def to_rows(
             items = read_items(cells, encoder.schema.id)
     elif resolved.features:
         features = cells.features(width)
-    if transposed and isinstance(features, Upright):
+    if transposed and isinstance(features, FeatureColumns):
         features = features[:]
     times = Cells(block, resolved) if lenient else cells
     rows = Rows(
@@ -99,7 +99,7 @@ def to_rows(
 
 def writable(array: Any) -> Any:
     """An array that may be written to; what Arrow lends may not."""
-    if isinstance(array, Upright) or array.flags.writeable:
+    if isinstance(array, FeatureColumns) or array.flags.writeable:
         return array
     return array.copy()
 
@@ -118,7 +118,7 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     absent = cells.missing("task", array)
     if not kinds.is_dictionary(array.type):
         array = array.dictionary_encode()
-    numbers: npt.NDArray[np.int32] = filled(array.indices).astype(np.int32)
+    numbers: npt.NDArray[np.int32] = fill_missing(array.indices).astype(np.int32)
     written, broken = decode_ids(array.dictionary)
     ids = pc.utf8_trim_whitespace(written)
     lengths = as_array(pc.utf8_length(ids))
@@ -166,7 +166,7 @@ def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
     if is_time(array.type):
         span = kinds.is_duration(array.type)
         unit = pa.duration("us") if span else pa.timestamp("us", array.type.tz)
-        return filled(array.cast(unit, safe=False).view(pa.int64()))
+        return fill_missing(array.cast(unit, safe=False).view(pa.int64()))
     if kinds.is_floating(kind) or kinds.is_decimal(kind):
         # Fractions are seconds, as clocks of programs give them.
         values = as_floats(array)
@@ -178,7 +178,7 @@ def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
     if kinds.is_uint64(kind):
         large = pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())).fill_null(False)
         cells.reject(f"{role} is too large", as_array(large), "above 2⁶³")
-    return whole_numbers(filled(array))
+    return whole_numbers(fill_missing(array))
 
 
 def whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -216,7 +216,7 @@ def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
         return read_times(cells, "round")
     cells.missing("round", array)
     if kinds.is_integer(kind) and not kinds.is_uint64(kind):
-        return whole_numbers(filled(array))
+        return whole_numbers(fill_missing(array))
     if not kinds.is_dictionary(kind):
         array = array.dictionary_encode()
     texts = array.dictionary.cast(pa.string())
@@ -225,4 +225,4 @@ def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
     numbers = hash_ids(texts).view(np.int64)
     digits = pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$")  # stand for themselves
     numbers[as_array(digits)] = as_array(texts.filter(digits).cast(pa.int64()))
-    return whole_numbers(np.append(numbers, 0)[filled(array.indices)])
+    return whole_numbers(np.append(numbers, 0)[fill_missing(array.indices)])

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headstart.features.conversion import MAX_VALUE
-from headstart.fleet.reading.arrays import Upright, as_array, as_arrow, filled
+from headstart.fleet.reading.arrays import FeatureColumns, as_array, as_arrow, fill_missing
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example
 
@@ -43,7 +43,7 @@ class Block(NamedTuple):
         The number of the first row in the file.
     numbers
         The number of each row, where they do not simply follow each other.
-    spoiled
+    invalid
         Cells that are not what their column must be: by column, by row of the table, their text.
         (They are missing in the table.)
     bad
@@ -54,7 +54,7 @@ class Block(NamedTuple):
     file: str
     first: int = 0
     numbers: npt.NDArray[np.int64] | None = None
-    spoiled: Mapping[str, Mapping[int, str]] = {}
+    invalid: Mapping[str, Mapping[int, str]] = {}
     bad: BadRows = BadRows()
 
 
@@ -105,11 +105,11 @@ class Cells:
         """Where a column has no value; rows that need one are set aside."""
         mask = nulls(array)
         absent = mask if needed is None else mask & needed
-        spoiled = self.block.spoiled.get(name or self.resolved.columns.roles[role], {})
-        if spoiled:
+        invalid = self.block.invalid.get(name or self.resolved.columns.roles[role], {})
+        if invalid:
             wrong = np.zeros(len(array), dtype=bool)
-            wrong[list(spoiled)] = True
-            self.reject(f"{role} is not {WANTED.get(role, 'a number')}", wrong, spoiled.__getitem__)
+            wrong[list(invalid)] = True
+            self.reject(f"{role} is not {WANTED.get(role, 'a number')}", wrong, invalid.__getitem__)
             absent = absent & ~wrong
         self.reject(f"{role} is missing", absent, "null")
         return mask
@@ -168,7 +168,7 @@ class Cells:
         self.reject("propensity is not in (0, 1]", odd & np.isfinite(values), show_value(values))
         return values
 
-    def features(self, width: int) -> Matrix | Upright:
+    def features(self, width: int) -> Matrix | FeatureColumns:
         """The features: an array of rows, or columns that can be transposed into one."""
         names = self.resolved.features
         if self.resolved.listed:
@@ -179,14 +179,14 @@ class Cells:
         columns = [
             self.checked(f"feature {name}", name, array, kind) for name, array in arrays.items()
         ]
-        return Upright(columns, kind)
+        return FeatureColumns(columns, kind)
 
     def lists(self, name: str, width: int) -> Matrix:
         """Features from one column of lists, all of one width."""
         array = self.array(name)
         absent = self.missing(f"features {name}", array, name=name)
         kind = np.float32 if fits_single(array.type.value_type) else np.float64
-        lengths = filled(pc.list_value_length(array))
+        lengths = fill_missing(pc.list_value_length(array))
         odd = (lengths != width) & ~absent
         self.reject(f"features {name} has not {width} numbers", odd, lambda i: f"{lengths[i]}")
         good = ~(odd | absent)

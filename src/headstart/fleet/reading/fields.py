@@ -19,7 +19,7 @@ from headstart import checks
 from headstart.features.conversion import MAX_VALUE
 from headstart.features.schema.encoder import Encoder
 from headstart.features.schema.fields import Field, FieldError, Values, Vector, is_missing
-from headstart.fleet.reading.arrays import filled
+from headstart.fleet.reading.arrays import fill_missing
 from headstart.fleet.reading.cells import Cells, Mask, as_floats, nulls
 from headstart.records import Array
 
@@ -68,14 +68,14 @@ class Batch(NamedTuple):
 def write_field(cells: Cells, name: str, field: Field, out: Array) -> None:
     """Write the columns of one field."""
     array = cells.array(name)
-    spoiled = np.zeros(len(array), dtype=bool)
-    wrong = cells.block.spoiled.get(name, {})
+    invalid = np.zeros(len(array), dtype=bool)
+    wrong = cells.block.invalid.get(name, {})
     if wrong:
-        spoiled[list(wrong)] = True
+        invalid[list(wrong)] = True
         what = {"boolean": "true or false", "vector": "a list of numbers"}.get(
             field.kind, "a number"
         )
-        cells.reject(f"field {name} is not {what}", spoiled, wrong.__getitem__)
+        cells.reject(f"field {name} is not {what}", invalid, wrong.__getitem__)
     for batch in read_batches(field, array):
         if batch.codes is None and batch.rows is None:
             part = out
@@ -88,7 +88,7 @@ def write_field(cells: Cells, name: str, field: Field, out: Array) -> None:
         for reason, places in refused.items():
             mask = np.zeros(len(batch.values), dtype=bool)
             mask[places] = True
-            bad = batch.spread(mask, len(array)) & ~spoiled
+            bad = batch.spread(mask, len(array)) & ~invalid
             cells.reject(f"field {name} {reason}", bad, lambda row: show_cell(array, row))
 
 
@@ -104,7 +104,7 @@ def read_batches(field: Field, array: pa.Array) -> Iterator[Batch]:
     elif field.is_discrete or kinds.is_dictionary(array.type):
         coded = array if kinds.is_dictionary(array.type) else array.dictionary_encode()
         values = coded.dictionary.to_pylist()
-        codes = filled(coded.indices).astype(np.intp)
+        codes = fill_missing(coded.indices).astype(np.intp)
         if coded.indices.null_count:
             codes[nulls(coded.indices)] = len(values)
             values = [*values, None]
@@ -118,7 +118,7 @@ def read_vectors(field: Vector, array: pa.Array) -> Iterator[Batch]:
     if kinds.is_null(array.type):
         yield Batch([None] * len(array))
         return
-    regular = (filled(pc.list_value_length(array)) == field.length) & ~nulls(array)
+    regular = (fill_missing(pc.list_value_length(array)) == field.length) & ~nulls(array)
     places = np.flatnonzero(regular)
     if len(places):
         cells = array if regular.all() else array.take(pa.array(places))
@@ -169,7 +169,7 @@ def read_items(cells: Cells, name: str) -> npt.NDArray[np.object_]:
     texts = array.dictionary.cast(pa.string()).to_pylist()
     absent = nulls(array.indices)
     cells.reject("the id is missing", absent, "null")
-    codes = filled(array.indices).astype(np.intp)
+    codes = fill_missing(array.indices).astype(np.intp)
     fit = np.array([text is not None and 0 < len(text) <= MAX_ID for text in texts], dtype=bool)
     bad = ~np.append(fit, True)[codes] & ~absent
     reason = f"the id is not text of 1 to {MAX_ID} characters"

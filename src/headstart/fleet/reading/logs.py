@@ -294,16 +294,17 @@ class Logs:
         """The pieces to read, in a stable order; each can be read in another process."""
         return list(self.survey().parts)
 
-    def read(self, part: Part, *, turned: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
+    def read(self, part: Part, *, transposed: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.
 
         Parameters
         ----------
         part
             One of :meth:`parts`.
-        turned
+        transposed
             Whether features are an array with a row for each row. Otherwise they may stay as the
-            file has them, :class:`headstart.fleet.reading.arrays.Upright`, which saves a copy.
+            file has them, :class:`~headstart.fleet.reading.arrays.FeatureColumns`, which saves
+            a copy.
         rows
             How many rows a block has, at most.
 
@@ -318,7 +319,7 @@ class Logs:
         bad, seen = BadRows(), 0
         try:
             for block, resolved in self.blocks(part, rows):
-                found = to_rows(block, resolved, self.dim, turned, self.share, self.lenient)
+                found = to_rows(block, resolved, self.dim, transposed, self.share, self.lenient)
                 if self.intercept:
                     found = found.with_constant()
                 seen += block.table.num_rows + block.bad.count

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headstart.fleet.reading.arrays import Upright
+from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.hashing import Hashes, hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows
 
@@ -36,7 +36,7 @@ def fingerprints(rows: Rows, share: float = 1.0) -> Hashes | None:
     use = np.flatnonzero(keys < np.uint64(min(share * 2.0**64, 2.0**64 - 2048)))
     keys = keys[use]
     features: Any = rows.features
-    columns = features.columns if isinstance(features, Upright) else features.T
+    columns = features.columns if isinstance(features, FeatureColumns) else features.T
     for column in (rows.rewards, *columns):
         bits = np.ascontiguousarray(column[use], dtype=np.float64).view(np.uint64)
         keys = mix_bits(keys ^ mix_bits(bits + np.uint64(1)))

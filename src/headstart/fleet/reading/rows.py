@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headstart.errors import visible
-from headstart.fleet.reading.arrays import Upright, as_arrow
+from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
 
 __all__ = ["BadRows", "Example", "Rows"]
 
@@ -154,7 +154,7 @@ class Rows(NamedTuple):
     codes: npt.NDArray[np.int32]
     ids: pa.Array
     rewards: Floats
-    features: npt.NDArray[np.float32] | npt.NDArray[np.float64] | Upright
+    features: npt.NDArray[np.float32] | npt.NDArray[np.float64] | FeatureColumns
     weights: Floats | None = None
     timestamps: npt.NDArray[np.int64] | None = None
     rounds: npt.NDArray[np.int64] | None = None
@@ -203,13 +203,15 @@ class Rows(NamedTuple):
     def with_constant(self) -> Rows:
         """The same rows with a feature after the others that is 1 everywhere."""
         features: Any = self.features
-        if isinstance(features, Upright):
+        if isinstance(features, FeatureColumns):
             ones = np.broadcast_to(features.dtype.type(1.0), self.count)
-            return self._replace(features=Upright([*features.columns, ones], features.dtype.type))
+            return self._replace(
+                features=FeatureColumns([*features.columns, ones], features.dtype.type)
+            )
         ones = np.ones((self.count, 1), dtype=features.dtype)
         return self._replace(features=np.hstack([features, ones]))
 
-    def shown(self) -> Rows:
+    def chosen_rows(self) -> Rows:
         """Only the rows that were chosen, which are the evidence; all where nothing says so."""
         if self.chosen is None or self.chosen.all():
             return self

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headstart.fleet.reading.arrays import Upright, as_arrow
+from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
 from headstart.fleet.reading.hashing import Hashes, hash_ids, id_texts, partition_numbers
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
@@ -47,7 +47,7 @@ class HashedRows(NamedTuple):
     @classmethod
     def of(cls, rows: Rows) -> HashedRows:
         """Of all rows, those that were chosen, where that was logged."""
-        rows = rows.shown()
+        rows = rows.chosen_rows()
         ids = id_texts(rows.ids)
         return cls(rows._replace(ids=ids), hash_ids(ids))
 
@@ -217,7 +217,7 @@ def unread_blocks(
     A part that was begun goes on after its ``position``, in blocks of as many rows as before.
     """
     rows, before = (rows, 0) if position is None else position
-    for number, block in enumerate(logs.read(part, turned=False, rows=rows), 1):
+    for number, block in enumerate(logs.read(part, transposed=False, rows=rows), 1):
         if number > before:
             yield (rows, number), block
 
@@ -292,8 +292,8 @@ class RowBuffer:
         many = min(rows.count - start, len(self._features) - self.count)
         here, there = slice(start, start + many), slice(self.count, self.count + many)
         self._places[there] = numbers[rows.codes[here]]
-        if isinstance(rows.features, Upright):
-            rows.features.turn(start, self._features[there])
+        if isinstance(rows.features, FeatureColumns):
+            rows.features.transpose_into(start, self._features[there])
         else:
             self._features[there, : self.dim] = rows.features[here]
         self._rewards[there] = rows.rewards[here]

@@ -17,53 +17,53 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.reading.arrays import Upright
+from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.summing.passes import STEADY
 from headstart.model.evidence import Evidence
+from headstart.transfer.standardize import STEADY
 
-__all__ = ["DROWNED", "NOTICED", "ReadSummary", "Sampled", "Stray", "column_notes", "strays"]
+__all__ = ["Outlier", "ReadSummary", "RowSample", "column_notes", "find_outliers"]
 
 
 Array = npt.NDArray[np.float64]
 
 #: How many times s the root mean square is where it is told, and where nothing is learned.
-NOTICED, DROWNED = 1e2, 1e6
+NOTABLE, HIDING = 1e2, 1e6
 MOST = 256  # rows of a sample, fewer if they are wide
 NUMBERS = 20_000
 BLOCK = 32  # rows of a block that are looked at
 ADVICE = "a few rows outweigh all others. Repair them, or clip the column or take its logarithm"
 
 
-class Sampled:
+class RowSample:
     """A few rows of a log, evenly spread: features, and the reward last."""
 
     def __init__(self, rows: Array | None = None) -> None:
         self.rows = rows
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sampled):
+        if not isinstance(other, RowSample):
             return NotImplemented
         if self.rows is None or other.rows is None:
             return self.rows is other.rows
         return np.array_equal(self.rows, other.rows)
 
-    def look(self, rows: Rows) -> None:
+    def add_block(self, rows: Rows) -> None:
         """At some rows of a block."""
         use = np.arange(rows.count) if rows.chosen is None else np.flatnonzero(rows.chosen)
         use = use[:: max(1, -(-len(use) // BLOCK))]
         if not len(use):
             return
         features = rows.features
-        if isinstance(features, Upright):
+        if isinstance(features, FeatureColumns):
             columns = [column[use] for column in features.columns]
         else:
             columns = list(features[use].T)
-        self.add(Sampled(np.column_stack([*columns, rows.rewards[use]]).astype(np.float64)))
+        self.add(RowSample(np.column_stack([*columns, rows.rewards[use]]).astype(np.float64)))
 
-    def add(self, other: Sampled) -> None:
+    def add(self, other: RowSample) -> None:
         """Another's rows too; of too many, every second."""
         if other.rows is None:
             return
@@ -76,7 +76,7 @@ class Sampled:
     def typical(self, centred: bool = True) -> tuple[Array, Array]:
         """The median and the size of each column; a size of NaN where all sampled are the same.
 
-        >>> sampled = Sampled(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
+        >>> sampled = RowSample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
         >>> sampled.typical()
         (array([2.5, 0. ]), array([ 1., nan]))
         """
@@ -93,7 +93,7 @@ class Sampled:
         return np.asarray(self.rows.min(0) < self.rows.max(0))
 
 
-class Stray(NamedTuple):
+class Outlier(NamedTuple):
     """A column that few rows make up: its root mean square in sizes, and its largest, about."""
 
     name: str
@@ -102,9 +102,9 @@ class Stray(NamedTuple):
     size: float
 
     @property
-    def drowned(self) -> bool:
+    def hides_others(self) -> bool:
         """Whether what the other rows say is lost in rounding."""
-        return self.times > DROWNED
+        return self.times > HIDING
 
     def __str__(self) -> str:
         return (
@@ -113,9 +113,9 @@ class Stray(NamedTuple):
         )
 
 
-def strays(
+def find_outliers(
     names: Sequence[str], centre: Array, size: Array, squares: Array, count: float
-) -> list[Stray]:
+) -> list[Outlier]:
     """The columns that few rows make up, from Σ (x − c)² of all rows."""
     found = []
     for name, middle, usual, square in zip(names, centre, size, squares, strict=True):
@@ -123,13 +123,13 @@ def strays(
         if not usual > 0 or not square > rounding:
             continue
         times = float(np.sqrt((square - rounding) / max(count, 1.0)) / usual)
-        if times > NOTICED:
-            found.append(Stray(name, times, float(np.sqrt(square)), float(usual)))
+        if times > NOTABLE:
+            found.append(Outlier(name, times, float(np.sqrt(square)), float(usual)))
     return found
 
 
 def column_notes(
-    names: Sequence[str], intercept: bool, every: Evidence, sampled: Sampled
+    names: Sequence[str], intercept: bool, every: Evidence, sampled: RowSample
 ) -> list[str]:
     """Notes on columns that a few rows make up or that hardly vary; refused where all is lost.
 
@@ -154,15 +154,16 @@ def column_notes(
     if intercept:
         sums = np.append(every.gram[dim, :dim], every.moment[dim])
     squares = squares - 2.0 * centre * sums + count * centre**2
-    found = strays([*(f"feature {name}" for name in names), "reward"], centre, size, squares, count)
-    lost = [stray for stray in found if stray.drowned]
+    columns = [*(f"feature {name}" for name in names), "reward"]
+    found = find_outliers(columns, centre, size, squares, count)
+    lost = [outlier for outlier in found if outlier.hides_others]
     if lost:
         more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
         raise InputError(
             f"logs must not have values so far out that all others are lost in rounding; "
             f"{lost[0]}{more}: find the rows with headstart check, and repair or remove them"
         )
-    notes = [f"{stray}: {ADVICE}" for stray in found]
+    notes = [f"{outlier}: {ADVICE}" for outlier in found]
     if intercept:
         mean = sums[:dim] / count
         around = np.diag(every.gram)[:dim] / count - mean**2
@@ -209,7 +210,7 @@ class ReadSummary:
     unchosen: int = 0
     least: float = math.inf
     greatest: float = -math.inf
-    sampled: Sampled = dataclasses.field(default_factory=Sampled)
+    sampled: RowSample = dataclasses.field(default_factory=RowSample)
     heaviest: float = 0.0
     ids: IdForms = dataclasses.field(default_factory=IdForms)
     fingerprints: list[Any] = dataclasses.field(default_factory=list)
@@ -241,7 +242,7 @@ class ReadSummary:
         if len(rewards):
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
-            self.sampled.look(rows)
+            self.sampled.add_block(rows)
             if rows.weights is not None:
                 heavy = rows.weights if rows.chosen is None else rows.weights[rows.chosen]
                 self.heaviest = max(self.heaviest, float(heavy.max()))
@@ -285,7 +286,7 @@ class ReadSummary:
         rows, keys = entry["sampled"], map(bytes.fromhex, entry["fingerprints"])
         changed: dict[str, Any] = {
             "bad": BadRows(**entry["bad"] | {"examples": examples}),
-            "sampled": Sampled(None if rows is None else np.array(rows, dtype=np.float64)),
+            "sampled": RowSample(None if rows is None else np.array(rows, dtype=np.float64)),
             "ids": IdForms(**entry["ids"]),
             "fingerprints": [np.frombuffer(each, "<u8").astype(np.uint64) for each in keys],
         }

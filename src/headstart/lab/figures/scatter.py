@@ -59,7 +59,7 @@ def scatter(world: World, seed: int = 0, tasks: int = 200, name: str = "scatter"
     normal = np.linalg.svd(truth.basis)[0][:, 2]
     values, vectors = np.linalg.eigh(np.cov(thetas.T))
     angle = float(np.degrees(np.arccos(min(1.0, abs(float(normal @ vectors[:, 0]))))))
-    scene = compose(thetas, truth.mean, truth.basis, vectors[:, 0])
+    scene = make_scene(thetas, truth.mean, truth.basis, vectors[:, 0])
     table = pl.DataFrame({"task": range(1, tasks + 1)} | dict(zip(AXES, thetas.T, strict=True)))
     brief = pl.DataFrame(
         {
@@ -80,7 +80,7 @@ def scatter(world: World, seed: int = 0, tasks: int = 200, name: str = "scatter"
     )
 
 
-def compose(points: Array, mean: Array, basis: Array, least: Array) -> Scene:
+def make_scene(points: Array, mean: Array, basis: Array, least: Array) -> Scene:
     """The points, a patch of the plane that covers them, and the direction of least variance."""
     inside = (points - mean) @ basis
     low, high = inside.min(0), inside.max(0)
@@ -115,7 +115,7 @@ def draw(scene: Scene) -> Drawing:
     shown = np.concatenate([scene.points, scene.corners, scene.tip[None]])
     low, high = shown.min(0), shown.max(0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
-    upright, elevation, azimuth = view(up)
+    upright, elevation, azimuth = camera_angles(up)
     axes.view_init(elev=elevation, azim=azimuth, vertical_axis="xyz"[upright])
     axes.set_box_aspect(high - low, zoom=0.98)  # after view_init, which says which axis is which
     for axis, label in zip((axes.xaxis, axes.yaxis, axes.zaxis), AXES, strict=True):
@@ -147,7 +147,7 @@ def few_ticks() -> Any:
     return MaxNLocator(4)
 
 
-def view(normal: Array) -> tuple[int, float, float]:
+def camera_angles(normal: Array) -> tuple[int, float, float]:
     """The axis to stand upright, and the elevation and azimuth of the eye, in degrees.
 
     The upright axis is the one nearest to the plane's normal. The eye is where the plane is neither
@@ -158,8 +158,8 @@ def view(normal: Array) -> tuple[int, float, float]:
     azimuth = float(np.degrees(np.arctan2(unit[1], unit[0]))) - 65.0
     wanted = np.cos(np.radians(60.0))
     tried = np.arange(12.0, 46.0)
-    seen = [abs(float(direction(elevation, azimuth) @ unit) - wanted) for elevation in tried]
-    return upright, float(tried[int(np.argmin(seen))]), azimuth
+    errors = [abs(float(direction(elevation, azimuth) @ unit) - wanted) for elevation in tried]
+    return upright, float(tried[int(np.argmin(errors))]), azimuth
 
 
 def direction(elevation: float, azimuth: float) -> Array:
@@ -213,7 +213,7 @@ def explore(scene: Scene) -> Any:
         f"{letter}axis": {"title": label, "nticks": 5, "zeroline": False, "showspikes": False}
         for letter, label in zip("xyz", AXES, strict=True)
     }
-    upright, elevation, azimuth = view(scene.tip - scene.centre)
+    upright, elevation, azimuth = camera_angles(scene.tip - scene.centre)
     eye = 2.3 * np.roll(direction(elevation, azimuth), upright - 2)
     up = np.roll([0, 0, 1], upright - 2)
     # A little below the middle: the axes' labels need room.

@@ -105,7 +105,7 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
         TITLE,
         caption(report, scene),
         table,
-        brief(table),
+        widest_directions(table),
         lambda: draw(scene),
         lambda: explore(scene),
     )
@@ -163,7 +163,7 @@ def caption(report: Report, scene: Scene) -> str:
     return " ".join(parts)
 
 
-def brief(table: pl.DataFrame, most: int = 10) -> pl.DataFrame:
+def widest_directions(table: pl.DataFrame, most: int = 10) -> pl.DataFrame:
     """The widest directions, with intervals written out."""
     import polars as pl
 
@@ -214,7 +214,7 @@ def draw(scene: Scene) -> Drawing:
     axes.set_yticks([], minor=True)
     axes.set_xlabel(X_TITLE)
     axes.set_ylabel("\n".join(Y_TITLE))
-    said = axes.annotate(
+    text = axes.annotate(
         "\n".join(escape_matplotlib(line) for line in wrap_sentence(scene.sentence)),
         (0, 1),
         xycoords="axes fraction",
@@ -224,7 +224,7 @@ def draw(scene: Scene) -> Drawing:
         fontsize=7,
         color="0.25",
     )
-    axes.annotate(TITLE, (0, 1), xycoords=said, xytext=(0, 4), textcoords="offset points")
+    axes.annotate(TITLE, (0, 1), xycoords=text, xytext=(0, 4), textcoords="offset points")
     drawing.legend(loc="outside lower center", handlelength=1.2)
     return drawing
 
@@ -307,11 +307,11 @@ def explore(scene: Scene) -> Any:
     axis = plotly_log_axis("", y_ticks(scene)) | {"range": np.log10(scene.limits).tolist()}
     axis["title"]["text"] = "<br>".join(Y_TITLE)
     figure.update_yaxes(**axis)
-    said = "<br>".join(escape_plotly(line) for line in wrap_sentence(scene.sentence))
+    text = "<br>".join(escape_plotly(line) for line in wrap_sentence(scene.sentence))
     figure.update_layout(
         **plotly_layout(margin={"l": 90, "r": 15, "t": 100, "b": 70}),
         title={
-            "text": f"{escape_plotly(TITLE)}<br><span style='font-size:12px'>{said}</span>",
+            "text": f"{escape_plotly(TITLE)}<br><span style='font-size:12px'>{text}</span>",
             "font": {"size": 15},
             "x": 0,
             "xref": "paper",

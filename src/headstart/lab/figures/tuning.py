@@ -111,14 +111,14 @@ def options_at_edge(
     part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str]
 ) -> list[str]:
     """Options whose chosen value is the least or the greatest tried: the best may lie beyond."""
-    found = []
+    edges = []
     for option in options:
         tried = [parse_number(value) for value in part[option].drop_nulls().unique().to_list()]
         numbers = [value for value in tried if value is not None]
         own = parse_number(chosen[option])
         if own is not None and len(numbers) > 1 and own in (min(numbers), max(numbers)):
-            found.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
-    return found
+            edges.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
+    return edges
 
 
 def draw(table: pl.DataFrame, order: Sequence[str]) -> Drawing:

@@ -23,8 +23,8 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
     """Why an experiment cannot run on a GPU here; ``None`` if it can.
 
     >>> from headstart.lab.policies import policy
-    >>> why_not(Synthetic(), [policy("empirical_bayes")])
-    'headstart (default) must be told the noise'
+    >>> why_not(Synthetic(), [policy("mixture")])
+    'mixture learns by Mixture(), which is not compiled for it'
     """
     if probe is not None:
         return "what is probed is looked at on the CPU"
@@ -32,14 +32,14 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
         return f"{world!r} draws its tasks on the CPU"
     if world.dim > LARGEST_DIM:
         return f"it has {world.dim} features, and {LARGEST_DIM} is the most"
-    if 2 * world.arms * (world.dim + 8) * 4 > ON_CHIP - 8192:
+    if 2 * world.arms * (world.dim + 9) * 4 > ON_CHIP - 8192:
         return f"{world.arms} arms of {world.dim} features are too many to keep on the chip"
     for policy in (policy.for_populations([world.population(0)]) for policy in policies):
         if policy.reward != "number":
             return f"{policy.name} has a model of {policy.reward} rewards, which is not compiled"
-        if world.logistic or not policy.knows_noise:
-            return f"{policy.name} must be told the noise"
         transfer = policy.transfer
+        if world.logistic or (not policy.knows_noise and transfer.fixed(None)):
+            return f"{policy.name} must be told the noise"
         if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"
         if policy.rule.loop_form() is None:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from headstart.lab.policies import AnyPolicy
+from headstart.errors import HeadstartError
+from headstart.lab.gpu.learner import Learner
+from headstart.lab.policies import AnyPolicy, Policy
+from headstart.records import flatten
 from headstart.rules import LoopForm
-from headstart.transfer import Transfer
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-# JAX would otherwise take most of the GPU's memory for itself at once.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+__all__ = ["Learner", "play_task", "simulate"]
 
-import jax
-import jax.numpy as jnp
-
-from headstart.lab.gpu.pytrees import evidence_of, register
-
-__all__ = ["Learner", "simulate"]
+#: Copies of a policy's state that learning takes, about, and the share of memory it may take.
+WORKING_COPIES, MEMORY_SHARE = 20, 0.8
 
 
 def simulate(
@@ -40,28 +37,90 @@ def simulate(
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The regret of every policy at the marks, ``(seeds, tasks, marks)``.
 
-    ``wide`` plays in double precision; transfers always learn in it.
+    ``wide`` plays in double precision; transfers always learn in it. Seeds that do not fit into the
+    GPU's memory together are played one batch after another.
     """
     from headstart.lab.gpu.rounds import Rounds
 
     assert isinstance(world, Synthetic)
-    names = [policy.name for policy in policies]
     populations = [world.population(seed) for seed in seeds]
-    rules = rules_of(policies, populations)
+    own = [policy.for_populations(populations[:1]) for policy in policies]
+    size = sum(learning_bytes(policy, world, tasks) for policy in own)
+    many = max(1, int(MEMORY_SHARE * Rounds.free_memory() / max(size, 1)))
+    found = []
     with kept_compiled(), wide_numbers():
-        learner = Learner(policies, rules, populations, world, wide=wide)
-        table = Rounds(world, populations, rules, names, tasks, rounds, marks, wide=wide)
-        for task in range(tasks):
-            table.play(task, *(address(part) for part in learner.priors))
-            table.wait()
-            if learner.groups and task + 1 < tasks:
-                learner.learn(
-                    jax.dlpack.from_dlpack(table.picked), jax.dlpack.from_dlpack(table.earned)
-                )
-            if progress is not None:
-                progress(rounds * len(seeds) * len(policies))
-        regret = table.regret.get().astype(float)  # (tasks, policies, seeds, marks)
-    return {name: regret[:, at].swapaxes(0, 1) for at, name in enumerate(names)}
+        for at in range(0, len(seeds), many):
+            some = populations[at : at + many]
+            found.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
+    regret = np.concatenate(found, 2)  # (tasks, policies, seeds, marks)
+    return {policy.name: regret[:, at].swapaxes(0, 1) for at, policy in enumerate(policies)}
+
+
+def learning_bytes(policy: Policy, world: Synthetic, tasks: int) -> int:
+    """About how much memory the learning of a policy takes for every seed."""
+    dim, noise = world.dim + policy.intercept, world.noise if policy.knows_noise else None
+    state = policy.transfer.reserve(policy.transfer.init(dim, noise, (1,)), tasks - 1)
+    return WORKING_COPIES * sum(part.nbytes for part in flatten(state).values())
+
+
+def play_seeds(
+    world: Synthetic,
+    policies: Sequence[AnyPolicy],
+    populations: Sequence[Any],
+    tasks: int,
+    rounds: int,
+    marks: Sequence[int],
+    progress: Callable[[int], None] | None,
+    wide: bool,
+) -> np.ndarray[Any, Any]:
+    """Regret (tasks, policies, seeds, marks) of seeds that all fit on the GPU."""
+    from headstart.lab.gpu.rounds import Rounds
+
+    rules = rules_of(policies, populations)
+    own = [policy.for_populations(populations) for policy in policies]
+    table = Rounds(
+        world,
+        populations,
+        rules,
+        [policy.name for policy in policies],
+        tasks,
+        rounds,
+        marks,
+        wide=wide,
+        intercept=any(policy.intercept for policy in own),
+        free=[not policy.knows_noise for policy in own],
+    )
+    needed = any(policy.transfer.unit_free for policy in own)
+    shown = table.first_contexts() if needed else None
+    learner = Learner(policies, rules, populations, world, wide=wide, shown=shown)
+    for task in range(tasks):
+        play_task(table, learner, task, rounds)
+        if learner.groups and task + 1 < tasks:
+            learner.learn(on_jax(table.picked), on_jax(table.earned))
+        if progress is not None:
+            progress(rounds * len(populations) * len(policies))
+    if not all(np.isfinite(np.asarray(part)).all() for part in learner.priors):
+        raise HeadstartError("a prior on the GPU is not finite: run it on the CPU")
+    regret: np.ndarray[Any, Any] = table.regret.get().astype(float)
+    return regret
+
+
+def play_task(table: Any, learner: Learner, task: int, rounds: int) -> None:
+    """Play a task, in parts where policies make their beliefs anew in between."""
+    beliefs, start = learner.priors, 0
+    for stop in learner.stops(task, rounds):
+        table.play(task, *(address(part) for part in beliefs), start=start, stop=stop)
+        table.wait()
+        if stop < rounds:
+            means, roots, squares = map(on_jax, (table.means, table.roots, table.squares))
+            played = (means, roots, beliefs[2], squares)
+            beliefs = learner.rebuild(played, on_jax(table.picked), on_jax(table.earned), stop)
+        start = stop
+
+
+def on_jax(array: Any) -> Any:
+    """An array of the kernel as one of JAX's, without a copy."""
+    return jax.dlpack.from_dlpack(array)
 
 
 @contextlib.contextmanager
@@ -85,79 +144,6 @@ def kept_compiled() -> Iterator[None]:
 def address(array: Any) -> int:
     """Where on the GPU an array lies, once it is there."""
     return int(array.block_until_ready().unsafe_buffer_pointer())
-
-
-class Learner:
-    """All policies' transfers, compiled into one step: evidence in, priors out.
-
-    ``priors`` are means of shape (policies, seeds, d) and roots (policies, seeds, d, d). Policies
-    whose transfers are the same are one group, stacked along the seeds.
-    """
-
-    def __init__(
-        self,
-        policies: Sequence[AnyPolicy],
-        rules: Sequence[LoopForm],
-        populations: Sequence[Any],
-        world: Synthetic,
-        *,
-        wide: bool = True,
-    ) -> None:
-        self.real = jnp.float64 if wide else jnp.float32
-        self.rules = rules
-        noise, dim, seeds = world.noise, world.dim, len(populations)
-        means, roots = [], []
-        found: dict[str, list[int]] = {}
-        transfers: dict[str, Transfer] = {}
-        for at, policy in enumerate(policies):
-            transfer = policy.for_populations(populations).transfer
-            prior = transfer.prior(transfer.init(dim, noise, (seeds,)))
-            means.append(prior.mean)
-            roots.append(prior.root)
-            if not transfer.fixed(noise):
-                # A rule with forced rounds leaves other evidence than one without.
-                apart = rules[at]._replace(multiplier=0.0) if transfer.keeps_forced else ""
-                key = f"{transfer!r} {apart}"
-                found.setdefault(key, []).append(at)
-                transfers[key] = transfer
-        self.groups = list(found.values())
-        self.transfers = list(transfers.values())
-        states = tuple(
-            transfer.init(dim, noise, (len(group) * seeds,))
-            for transfer, group in zip(self.transfers, self.groups, strict=True)
-        )
-        register(states)
-        # On the device from the start, or the step would be compiled twice.
-        device = jax.devices()[0]
-        self.states = jax.device_put(states, device)
-        priors = [np.stack(means).astype(self.real), np.stack(roots).astype(self.real)]
-        self.priors = jax.device_put(tuple(priors), device)
-        self.step = jax.jit(self.advance)
-
-    def learn(self, picked: Any, earned: Any) -> None:
-        """Take a task's rounds in; the new priors come when they are ready."""
-        self.states, self.priors = self.step(self.states, self.priors, picked, earned)
-
-    def advance(self, states: Any, priors: Any, picked: Any, earned: Any) -> Any:
-        """The step that is compiled."""
-        means, roots = list(priors[0]), list(priors[1])
-        after = []
-        for transfer, group, state in zip(self.transfers, self.groups, states, strict=True):
-            x = jnp.concatenate([picked[at] for at in group]).astype(jnp.float64)
-            r = jnp.concatenate([earned[at] for at in group]).astype(jnp.float64)
-            apart = None
-            if transfer.keeps_forced:
-                first = self.rules[group[0]].forced_of(r.shape[-1])
-                apart = evidence_of(x[:, :first], r[:, :first])
-            state = transfer.fold(state, evidence_of(x, r, apart))
-            prior = transfer.prior(state)
-            after.append(state)
-            parts = len(group)
-            for at, mean, root in zip(
-                group, jnp.split(prior.mean, parts), jnp.split(prior.root, parts), strict=True
-            ):
-                means[at], roots[at] = mean.astype(self.real), root.astype(self.real)
-        return tuple(after), (jnp.stack(means), jnp.stack(roots))
 
 
 def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[LoopForm]:

@@ -46,9 +46,14 @@ def is_constant(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def evidence_of(contexts: Any, rewards: Any, forced: Evidence | None = None) -> Evidence:
-    """The evidence of rounds in JAX's arrays, of shapes ``(..., n, d)`` and ``(..., n)``."""
+def evidence_of(
+    contexts: Any, rewards: Any, forced: Evidence | None = None, rounds: Any = None
+) -> Evidence:
+    """The evidence of rounds in JAX's arrays, of shapes ``(..., n, d)`` and ``(..., n)``.
+
+    ``rounds`` is how many of them count, if not all do: the others are 0.
+    """
     gram: Any = jnp.einsum("...ni,...nj->...ij", contexts, contexts)
     moment: Any = jnp.einsum("...n,...ni->...i", rewards, contexts)
-    rounds = jnp.full(rewards.shape[:-1], float(rewards.shape[-1]))
-    return Evidence.unchecked(gram, moment, rounds, (rewards**2).sum(-1), forced)
+    number = jnp.full(rewards.shape[:-1], 1.0 * (rewards.shape[-1] if rounds is None else rounds))
+    return Evidence.unchecked(gram, moment, number, (rewards**2).sum(-1), forced)

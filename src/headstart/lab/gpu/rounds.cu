@@ -5,12 +5,16 @@
 // column j of the root F, and the lane after the last column has the mean, so that one pass over
 // the contexts gives Fᵀx and xᵀθ̂ together. Only what was picked and earned goes back to memory.
 //
-// Defined by the caller: REAL (float or double; WIDE says which), D features, K arms, P policies,
-// BLOCKS per multiprocessor. Random numbers are Philox 4x32-10, counted by what they are for: a
-// seed's numbers do not depend on which other seeds or policies run beside it.
+// A task is played in one call or, if FREE, in several with beliefs made anew in between.
+//
+// Defined by the caller: REAL (float or double; WIDE says which), D features, of which the last is
+// 1 in every context if INTERCEPT, K arms, P policies, BLOCKS per multiprocessor, FREE if a policy
+// may find out the noise. Random numbers are Philox 4x32-10, counted by what they are for: a seed's
+// numbers do not depend on which other seeds or policies run beside it.
 
 #define ALL 0xffffffffu
 #define LEAST ((REAL)-1e30f)
+#define DRAWN (D - INTERCEPT)                        // features that are drawn
 #define COLUMNS ((D + 1 + 31) / 32)                  // columns of [F, mean] that a lane holds
 #define QUADS ((D + 3) / 4)                          // a context as groups of four numbers
 #define STRIDE (4 * (QUADS + (QUADS % 2 == 0)))      // an odd number of groups: no bank conflicts
@@ -96,18 +100,24 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     const REAL* __restrict__ means,       // [P][seeds][D]
     const REAL* __restrict__ roots,       // [P][seeds][D][D]
     const REAL* __restrict__ amounts,     // [P][seeds]: γ of UCB, v of Thompson, in rewards' units
+    const REAL* __restrict__ squares,     // [P][seeds]: S, from which a task alone tells R
+    const REAL* __restrict__ multipliers, // [P]: amounts in units of R = √(S/k); 0 if R is known
     const int* __restrict__ rules,        // [P]
     const int* __restrict__ forced,       // [P]: uniformly random rounds first
     const int* __restrict__ duties,       // [P]: warps in the order in which they draw contexts
-    const float* __restrict__ thetas,     // [seeds][D]: this task's true parameters
-    const float* __restrict__ deviations, // [seeds][D]: of contexts, by feature
+    const float* __restrict__ thetas,     // [seeds][DRAWN]: this task's true parameters
+    const float* __restrict__ deviations, // [seeds][DRAWN]: of contexts, by feature
     const unsigned long long* __restrict__ keys,  // [seeds]
     const unsigned* __restrict__ marks,   // [P]: tell the policies' own random numbers apart
-    float noise, float logistic, unsigned task, int rounds,
+    float noise, float logistic, unsigned task, int rounds, int first_round, int last_round,
     const int* __restrict__ checkpoints, int n_checkpoints,
     float* __restrict__ picked,           // [P][seeds][rounds][D]
     float* __restrict__ earned,           // [P][seeds][rounds]
     float* __restrict__ regrets,          // [P][seeds][n_checkpoints]
+    REAL* __restrict__ losses,            // [P][seeds]: regret so far, between two calls
+    REAL* __restrict__ last_means,        // [P][seeds][D]: beliefs where a call stops early
+    REAL* __restrict__ last_roots,        // [P][seeds][D][D]
+    REAL* __restrict__ last_squares,      // [P][seeds]
     float* __restrict__ seen_contexts,    // [seeds][rounds][K][D], or null
     float* __restrict__ seen_rewards,     // [seeds][rounds][K], or null
     float* __restrict__ seen_draws,       // [P][seeds][rounds][D], or null
@@ -130,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
   #pragma unroll
   for (int part = 0; part < (D + 31) / 32; part++) {
     int i = lane + 32 * part;
-    theta[part] = i < D ? thetas[(size_t)seed * D + i] : 0.0f;
-    deviation[part] = i < D ? deviations[(size_t)seed * D + i] : 0.0f;
+    theta[part] = i < DRAWN ? thetas[(size_t)seed * DRAWN + i] : 0.0f;
+    deviation[part] = i < DRAWN ? deviations[(size_t)seed * DRAWN + i] : 0.0f;
   }
   REAL F[COLUMNS][4 * QUADS];
   #pragma unroll
@@ -145,12 +155,19 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
       F[column][i] = entry;
     }
   }
+#if FREE
+  REAL amount = amounts[place], square_sum = squares[place];
+  const REAL multiplier = multipliers[policy];
+  const int start = first_round, stop = last_round;
+#else
   const REAL amount = amounts[place];
+  const int start = 0, stop = rounds;
+#endif
   const int rule = rules[policy], forced_rounds = forced[policy];
   int duty = 0;
   for (int w = 0; w < P; w++) if (duties[w] == policy) duty = w;
   for (int row = threadIdx.x; row < 2 * K; row += 32 * P)  // what pads a context is zero
-    for (int i = D; i < STRIDE; i++) offers[row / K][row % K][i] = 0;
+    for (int i = DRAWN; i < STRIDE; i++) offers[row / K][row % K][i] = i < D ? 1 : 0;
 
   // The contexts of a round, four arms to a warp: N(0, diag(c)), no longer than 1.
   auto offer = [&](int round) {
@@ -185,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
         #pragma unroll
         for (int part = 0; part < (D + 31) / 32; part++) {
           int i = lane + 32 * part;
-          if (i < D) offers[side][arm][i] = drawn[part][a] * scale;
+          if (i < DRAWN) offers[side][arm][i] = drawn[part][a] * scale;
         }
         float worth = value[a] * scale;
         if (logistic > 0.0f) worth = 1.0f / (1.0f + __expf(-logistic * worth));
@@ -221,14 +238,16 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     __syncwarp();
   };
 
-  offer(0);
+  offer(start);
   __syncthreads();
-  REAL lost = 0;
+  REAL lost = start ? losses[place] : (REAL)0;
   float4 spare[COLUMNS];
   int next_checkpoint = 0;
-  for (int round = 0; round < rounds; round++) {
+  while (next_checkpoint < n_checkpoints && checkpoints[next_checkpoint] <= start)
+    next_checkpoint++;
+  for (int round = start; round < stop; round++) {
     const int side = round % 2;
-    if (round + 1 < rounds) offer(round + 1);
+    if (round + 1 < stop) offer(round + 1);
 
     int arm;
     if (round < forced_rounds || rule == UNIFORM) {
@@ -240,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
       #pragma unroll
       for (int column = 0; column < COLUMNS; column++) {
         int j = lane + 32 * column;
-        if (round % 4 == 0 || round == forced_rounds)
+        if (round % 4 == 0 || round == forced_rounds || round == start)
           spare[column] = four_normals(make_uint4(j, round / 4, task, DRAWS), own_key);
         float z = round % 4 == 0   ? spare[column].x
                   : round % 4 == 1 ? spare[column].y
@@ -357,6 +376,12 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
       }
     }
 
+#if FREE
+    REAL away = reward - guess;
+    square_sum += away * away / (1 + s);
+    if (multiplier > 0 && square_sum > 0) amount = multiplier * sqrt(square_sum / (round + 1));
+#endif
+
     for (int i = lane; i < D; i += 32) picked[(place * rounds + round) * D + i] = x[i];
     if (lane == 0) earned[place * rounds + round] = reward;
     if (next_checkpoint < n_checkpoints && checkpoints[next_checkpoint] == round + 1) {
@@ -375,4 +400,20 @@ extern "C" __global__ void __launch_bounds__(32 * P, BLOCKS) play(
     }
     __syncthreads();
   }
+#if FREE
+  if (stop == rounds) return;
+  #pragma unroll
+  for (int column = 0; column < COLUMNS; column++) {
+    int j = lane + 32 * column;
+    #pragma unroll
+    for (int i = 0; i < D; i++) {
+      if (j < D) last_roots[(place * D + i) * D + j] = F[column][i];
+      if (j == D) last_means[place * D + i] = F[column][i];
+    }
+  }
+  if (lane == 0) {
+    losses[place] = lost;
+    last_squares[place] = square_sum;
+  }
+#endif
 }

@@ -23,8 +23,12 @@ class Rounds:
     """Plays one task after another for some seeds, all policies side by side.
 
     What a task left is in ``picked`` (policies, seeds, rounds, d), ``earned`` (policies, seeds,
-    rounds) and ``regret`` (tasks, policies, seeds, marks). With ``spy``, all contexts, rewards,
-    draws and arms of the last task are in ``seen``.
+    rounds) and ``regret`` (tasks, policies, seeds, marks); where it was played in parts, the
+    beliefs in between are in ``means``, ``roots`` and ``squares``. With an ``intercept`` the last
+    feature of all contexts is 1; policies without one have priors that are certain of 0 there. With
+    ``spy``, all contexts, rewards, draws and arms of the last task are in ``seen``.
+
+    ``free`` says of every policy whether it may have to find out the noise.
     """
 
     def __init__(
@@ -39,17 +43,26 @@ class Rounds:
         *,
         wide: bool = False,
         spy: bool = False,
+        intercept: bool = False,
+        free: Sequence[bool] = (),
     ) -> None:
         seeds, policies = len(populations), len(rules)
         self.real = cp.float64 if wide else cp.float32
-        self.kernel = kernel(world.dim, world.arms, policies, wide)
+        dim = world.dim + intercept
+        self.kernel = kernel(dim, world.arms, policies, wide, intercept, any(free))
         self.shape = (policies, seeds, rounds)
         noise = float(world.noise)
         amounts = np.repeat([[rule.multiplier * noise] for rule in rules], seeds, 1)
+        self.amounts = cp.asarray(amounts, self.real)
+        free = free or [False] * policies
+        found = [rule.multiplier * own for rule, own in zip(rules, free, strict=True)]
+        self.multipliers = cp.asarray(found, self.real)
+        self.means = cp.zeros((policies, seeds, dim), self.real)
+        self.roots = cp.zeros((policies, seeds, dim, dim), self.real)
+        self.squares, self.losses = cp.zeros((2, policies, seeds), self.real)
         thetas = np.stack([one.draw_tasks(tasks, rng_of(one.seed)) for one in populations], 1)
         order = sorted(range(policies), key=lambda at: HEAVY_FIRST[rules[at].kind])
         self.settings = [
-            cp.asarray(amounts, self.real),
             cp.asarray([rule.code for rule in rules], cp.int32),
             cp.asarray([rule.forced for rule in rules], cp.int32),
             cp.asarray(order, cp.int32),
@@ -62,28 +75,70 @@ class Rounds:
         self.keys = cp.asarray(keys, cp.uint64)
         self.names = cp.asarray([zlib.crc32(name.encode()) for name in names], cp.uint32)
         self.world = [np.float32(noise), np.float32(world.logistic)]
+        self.arms, self.no_multipliers = world.arms, cp.zeros_like(self.multipliers)
         rising = sorted(set(marks))  # the kernel meets them in this order
         self.marks = cp.asarray(rising, cp.int32)
         self.places = cp.asarray(np.searchsorted(rising, marks))
-        self.picked = cp.empty((*self.shape, world.dim), cp.float32)
+        self.picked = cp.empty((*self.shape, dim), cp.float32)
         self.earned = cp.empty(self.shape, cp.float32)
         self.lost = cp.empty((tasks, policies, seeds, len(rising)), cp.float32)
         self.seen: dict[str, Any] = {}
         if spy:
             self.seen = {
-                "contexts": cp.empty((seeds, rounds, world.arms, world.dim), cp.float32),
+                "contexts": cp.empty((seeds, rounds, world.arms, dim), cp.float32),
                 "rewards": cp.empty((seeds, rounds, world.arms), cp.float32),
-                "draws": cp.zeros((*self.shape, world.dim), cp.float32),
+                "draws": cp.zeros((*self.shape, dim), cp.float32),
                 "arms": cp.empty(self.shape, cp.int32),
             }
 
-    def play(self, task: int, means: int, roots: int) -> None:
-        """Start a task from priors at these addresses; returns before it is finished."""
-        policies, seeds, rounds = self.shape
-        watched = list(self.seen.values()) or [np.uintp(0)] * 4
-        arguments = (
+    @staticmethod
+    def free_memory() -> int:
+        """The bytes of the GPU's memory that nobody uses."""
+        return int(cp.cuda.runtime.memGetInfo()[0])
+
+    def first_contexts(self) -> Any:
+        """The contexts on offer in the first round of all, (seeds, arms, d)."""
+        _, seeds, _ = self.shape
+        arms, dim = self.arms, self.means.shape[-1]
+        offered = cp.empty((seeds, 1, arms, dim), cp.float32)
+        seen = [offered, cp.empty((seeds, 1, arms), cp.float32), np.uintp(0), np.uintp(0)]
+        beliefs = [np.uintp(part.data.ptr) for part in (self.means, self.roots)]
+        self.call(0, 1, 0, 1, [*beliefs, self.amounts, self.squares], seen)
+        self.wait()
+        return offered[:, 0].get().astype(float)
+
+    def play(
+        self,
+        task: int,
+        means: int,
+        roots: int,
+        amounts: int | None = None,
+        squares: int | None = None,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> None:
+        """Play rounds of a task from beliefs at these addresses; returns before they are played.
+
+        ``amounts`` are those of rules in rewards' units (of the world's R unless given).
+        """
+        rounds = self.shape[-1]
+        beliefs = [
             np.uintp(means),
             np.uintp(roots),
+            self.amounts if amounts is None else np.uintp(amounts),
+            self.squares if squares is None else np.uintp(squares),
+        ]
+        watched = list(self.seen.values()) or [np.uintp(0)] * 4
+        self.call(task, rounds, start, rounds if stop is None else stop, beliefs, watched)
+
+    def call(
+        self, task: int, rounds: int, start: int, stop: int, beliefs: list[Any], seen: list[Any]
+    ) -> None:
+        """Call the kernel."""
+        policies, seeds, _ = self.shape
+        arguments = (
+            *beliefs,
+            self.multipliers if task == 0 else self.no_multipliers,
             *self.settings,
             self.thetas[task],
             self.deviations,
@@ -92,12 +147,18 @@ class Rounds:
             *self.world,
             np.uint32(task),
             np.int32(rounds),
+            np.int32(start),
+            np.int32(stop),
             self.marks,
             np.int32(len(self.marks)),
             self.picked,
             self.earned,
             self.lost[task],
-            *watched,
+            self.losses,
+            self.means,
+            self.roots,
+            self.squares,
+            *seen,
         )
         self.kernel((seeds,), (32 * policies,), arguments)
 
@@ -117,7 +178,9 @@ def rng_of(seed: int) -> np.random.Generator:
 
 
 @functools.cache
-def kernel(dim: int, arms: int, policies: int, wide: bool) -> Any:
+def kernel(
+    dim: int, arms: int, policies: int, wide: bool, intercept: bool = False, free: bool = False
+) -> Any:
     """The kernel, compiled for these sizes."""
     source = resources.files("headstart.lab.gpu").joinpath("rounds.cu").read_text()
     # Two blocks of 256 threads with 128 registers each fill a multiprocessor's registers.
@@ -130,6 +193,8 @@ def kernel(dim: int, arms: int, policies: int, wide: bool) -> Any:
         f"-DK={arms}",
         f"-DP={policies}",
         f"-DBLOCKS={blocks}",
+        f"-DINTERCEPT={int(intercept)}",
+        f"-DFREE={int(free)}",
     ]
     if not wide:
         options.append("--use_fast_math")

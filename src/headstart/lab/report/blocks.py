@@ -47,12 +47,12 @@ def slug(title: str, taken: set[str]) -> str:
     ('what-holds', 'what-holds-2')
     """
     stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
-    found, at = stem, 1
-    while found in taken:
+    anchor, at = stem, 1
+    while anchor in taken:
         at += 1
-        found = f"{stem}-{at}"
-    taken.add(found)
-    return found
+        anchor = f"{stem}-{at}"
+    taken.add(anchor)
+    return anchor
 
 
 def cell(value: Any) -> str:
@@ -125,9 +125,9 @@ def claims_table(claims: Sequence[Claim]) -> str:
     """Claims with their verdicts, by colour and symbol, and how many there are of each."""
     parts = []
     for name, verdict in VERDICTS.items():
-        found = sum(claim.verdict == name for claim in claims)
-        if found:
-            parts.append(f"{found} {verdict.one if found == 1 else verdict.many}")
+        many = sum(claim.verdict == name for claim in claims)
+        if many:
+            parts.append(f"{many} {verdict.one if many == 1 else verdict.many}")
     summary = f"{count(len(claims), 'claim')}: {join_words(parts)}." if parts else "No claims."
     titles = ("Claim", "Where", "What we measured", "Verdict", "Remark")
     rows = []

@@ -78,8 +78,8 @@ def compose(
         bodies.append(section_block(section, anchor, scripts))
     anchor = slug("How this was made", taken)
     entries.append((1, anchor, "How this was made"))
-    made = f"<h2>How this was made</h2>\n{settings_table(manifest)}"
-    bodies.append(f'<section id="{anchor}">\n{made}</section>\n')
+    settings = f"<h2>How this was made</h2>\n{settings_table(manifest)}"
+    bodies.append(f'<section id="{anchor}">\n{settings}</section>\n')
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

@@ -40,7 +40,7 @@ def synthetic_claims(tuned: Results, printed: Results) -> list[Claim]:
         Claim(
             "The projection algorithms improve significantly on the other baselines",
             "Numerical experiments, synthetic figures",
-            good.say("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
+            good.describe("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
             verdict(
                 all(
                     good.beats(ours, other)
@@ -64,21 +64,21 @@ def synthetic_claims(tuned: Results, printed: Results) -> list[Claim]:
         Claim(
             "The oracle with the true projection and mean is the most efficient",
             "Numerical experiments, synthetic figures",
-            good.say("projection oracle", "Bayes oracle", "P-LinUCB"),
+            good.describe("projection oracle", "Bayes oracle", "P-LinUCB"),
             verdict(good["projection oracle"] < good["P-LinUCB"]),
             "",
         ),
         Claim(
             "The order is oracle, P-LinUCB, B-OFUL, LinUCB, and M-TS is worst",
             "Numerical experiments, synthetic figures",
-            good.say("projection oracle", "P-LinUCB", "B-OFUL", "LinTS", "M-TS"),
+            good.describe("projection oracle", "P-LinUCB", "B-OFUL", "LinTS", "M-TS"),
             verdict(ordered and good["M-TS"] == max(good[name] for name in good.rows)),
             "",
         ),
         Claim(
             "The same with the constants as printed (radius, scale, raw eigengap, λ)",
             "Algorithms 1–3",
-            bad.say("P-LinUCB", "P-TS", "B-OFUL", "LinTS"),
+            bad.describe("P-LinUCB", "P-TS", "B-OFUL", "LinTS"),
             verdict(printed_wins),
             ""
             if printed_wins
@@ -129,16 +129,16 @@ def subspace_claims(results: Results) -> list[Claim]:
         (pl.col("task") >= 0.75 * results.plan.tasks) & pl.col("value").is_not_nan()
     )
     means = late.group_by("policy", "name").agg(value=pl.col("value").mean())
-    found = {(row["policy"], row["name"]): row["value"] for row in means.iter_rows(named=True)}
+    late_means = {(row["policy"], row["name"]): row["value"] for row in means.iter_rows(named=True)}
     variance = task_variance()
     claim = "E[W]² of P-LinUCB and P-TS is close to Var_ρ, that of B-OFUL is much larger"
     where = "Numerical experiments, figure of W"
-    if ("P-LinUCB", "W") not in found:
+    if ("P-LinUCB", "W") not in late_means:
         remark = "Too few tasks: no subspace is looked for yet."
         return [Claim(claim, where, "nothing", "not settled", remark)]
-    ours = found["P-LinUCB", "W"] ** 2 / variance
-    second = found["P-LinUCB", "W2"] / variance
-    theirs = found["B-OFUL", "W"] ** 2 / variance
+    ours = late_means["P-LinUCB", "W"] ** 2 / variance
+    second = late_means["P-LinUCB", "W2"] / variance
+    theirs = late_means["B-OFUL", "W"] ** 2 / variance
     return [
         Claim(
             claim,
@@ -162,7 +162,7 @@ def movielens_claims(results: dict[str, Results], singular: float) -> list[Claim
             Claim(
                 f"On MovieLens ({group}) the projection algorithms do best",
                 "Numerical experiments, MovieLens figures",
-                ratios.say("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
+                ratios.describe("P-LinUCB", "P-TS", "B-OFUL", "M-TS"),
                 verdict(
                     min(ratios["P-LinUCB"], ratios["P-TS"]) <= min(1.0, ratios["B-OFUL"]),
                     "fails" if ratios.beats("B-OFUL", "P-LinUCB") else "not settled",
@@ -190,7 +190,7 @@ projected = functools.partial(policy, "projected_linucb")
 def more_claims(runner: Runner) -> list[Claim]:
     """Claims of the text that need experiments of their own."""
     fixed: dict[str, Any] = {"lam1": 100.0, "lam2": 1.0}
-    seeds = runner.scale.reported[: max(4, runner.scale.seeds // 2)]
+    seeds = runner.scale.reported_seeds[: max(4, runner.scale.seeds // 2)]
     few = {"checkpoints": (), "seeds": seeds}
     rank = WORLD.rank
     usual = float(WORLD.outside * np.sqrt(WORLD.dim - rank))  # the root mean square of W
@@ -218,14 +218,14 @@ def more_claims(runner: Runner) -> list[Claim]:
         Claim(
             "Bounding W by 2V loses nothing: γ is only a scaling factor",
             "Algorithms, end of the section",
-            ratios.say("W known", "W ≤ 2V"),
+            ratios.describe("W known", "W ≤ 2V"),
             verdict(ratios["W ≤ 2V"] <= 1.05 * ratios["W known"]),
             "With the theory radius, in which W multiplies √λ₁, large by design.",
         ),
         Claim(
             "Choosing p by the largest eigengap works",
             "Remark on the choice of p",
-            ratios.say("raw gap", "gated", "p known")
+            ratios.describe("raw gap", "gated", "p known")
             + f"; worst seed of the raw gap {worst_raw:.2f}",
             verdict(ratios["raw gap"] < 1.0 and worst_raw < 1.05),
             "gated: the largest ratio of eigenvalues, behind a gate, with λ's from data.",
@@ -233,7 +233,9 @@ def more_claims(runner: Runner) -> list[Claim]:
         Claim(
             "An initial phase without projection is needed",
             "Algorithms; numerical experiments",
-            ratios.say("raw gap", "raw gap, no initial phase", "gated", "gated, no initial phase"),
+            ratios.describe(
+                "raw gap", "raw gap, no initial phase", "gated", "gated, no initial phase"
+            ),
             verdict(ratios["raw gap, no initial phase"] > ratios["raw gap"]),
             "Behind the gate, going without costs "
             f"{ratios['gated, no initial phase'] / ratios['gated']:.2f} ×.",
@@ -241,14 +243,14 @@ def more_claims(runner: Runner) -> list[Claim]:
         Claim(
             "λ₁ ≫ λ₂ is right",
             "Analysis; choice of λ",
-            ratios.say("p known", "λ₁ = 10 λ₂", "λ₁ = λ₂", "λ₁ = λ₂/10"),
+            ratios.describe("p known", "λ₁ = 10 λ₂", "λ₁ = λ₂", "λ₁ = λ₂/10"),
             verdict(ratios["p known"] < ratios["λ₁ = λ₂"] < ratios["λ₁ = λ₂/10"]),
             "p known has λ₁ = 100 λ₂.",
         ),
         Claim(
             "M-TS suffers mainly from its forced exploration",
             "Numerical experiments, synthetic figures",
-            ratios.say("M-TS", "M-TS, unforced"),
+            ratios.describe("M-TS", "M-TS, unforced"),
             verdict(ratios["M-TS, unforced"] < 0.5 * ratios["M-TS"]),
             "The control learns the same prior from all rounds, unforced.",
         ),

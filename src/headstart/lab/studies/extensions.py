@@ -17,8 +17,8 @@ from headstart.lab.report import Claim, Section
 from headstart.lab.studies.calibration import calibration
 from headstart.lab.studies.few_tasks import SPARSE_WORLDS, few_tasks
 from headstart.lab.studies.movielens import play_users
-from headstart.lab.studies.outcome import Ratios
-from headstart.lab.studies.runner import Runner, known_policies
+from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
+from headstart.lab.studies.runner import Runner, shipped_policies
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
@@ -87,20 +87,6 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
     return sections, [*claims, *helped, *settled, *calibrated], table
 
 
-def our_claim(claim: str, measured: str, holds: bool) -> Claim:
-    """A claim of headstart's own."""
-    return Claim(claim, "headstart", measured, "holds" if holds else "fails")
-
-
-def regret_section(title: str, text: str, regret: pl.DataFrame, name: str) -> Section:
-    """A section with total regret and the regret of each task."""
-    drawn = [
-        figures.totals(regret, name=f"{name}-totals"),
-        figures.per_task_regret(regret, name=f"{name}-per-task"),
-    ]
-    return Section(title, text, drawn, level=2)
-
-
 def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
     import polars as pl
@@ -110,7 +96,7 @@ def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl
     rivals = [policy("bias_oful"), policy("projected_linucb")]
     if runner.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
-        (plain, projected), _ = runner.tuned(slug_of(name), world, tuple(fixed), fixed)
+        (plain, projected), _ = runner.tune_policies(slug_of(name), world, tuple(fixed), fixed)
         policies.append(dataclasses.replace(plain, name=BEST))
         rivals.append(dataclasses.replace(projected, name=TUNED))
     seeds, last = main_seeds(runner), (runner.scale.rounds,)
@@ -143,7 +129,7 @@ def table_row(name: str, results: Results) -> dict[str, Any]:
 
 def other_worlds(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """Groups of tasks, curves, interleaved tasks, clicks, and Thompson sampling."""
-    seeds = runner.scale.reported[:FEW_SEEDS]
+    seeds = runner.scale.reported_seeds[:FEW_SEEDS]
     both = (policy("linucb"), policy("empirical_bayes"))
     sections, claims = [], []
     for name, world, title, where, text in (
@@ -165,13 +151,13 @@ def other_worlds(runner: Runner) -> tuple[list[Section], list[Claim]]:
             "fewer dimensions holds it, but small groups follow it piece by piece.",
         ),
     ):
-        found = runner.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
-        ratios = Ratios(found.totals(), DEFAULT)
+        results = runner.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
+        ratios = Ratios(results.totals(), DEFAULT)
         claim, measured = f"A mixture is better where tasks {where}", ratios.text("mixture")
         holds = ratios.rows["mixture"]["high"] < 1.0
         claims.append(our_claim(claim, f"mixture ÷ {DEFAULT} {measured}", holds))
         title = f"Mixtures: tasks {title}"
-        sections.append(regret_section(title, text, found.regret, f"beyond-{name}"))
+        sections.append(regret_section(title, text, results.regret, f"beyond-{name}"))
     claims.append(interleaved_claim(runner, seeds))
     section, claim_of_clicks = clicks(runner, seeds, both)
     sampled = runner.run("beyond-thompson", Synthetic(), (*both, policy("empirical_bayes_ts")))
@@ -209,10 +195,10 @@ def clicks(
     """Rewards of 0 and 1 with a logistic link, by a linear and by a logistic model."""
     binary = policy("empirical_bayes", BINARY, reward="binary")
     bare = policy("empirical_bayes", NO_INTERCEPT, intercept=False)
-    found = runner.run("beyond-clicks", CLICKS, (*policies, binary, bare), seeds=seeds)
+    results = runner.run("beyond-clicks", CLICKS, (*policies, binary, bare), seeds=seeds)
     jobs = [(CLICKS, seed, runner.scale.tasks, runner.scale.rounds) for seed in seeds]
     oracle = runner.play_seeds("beyond-clicks-oracle", play_logistic_oracle, jobs)
-    totals = found.totals().sort("seed")
+    totals = results.totals().sort("seed")
     ours, logistic, without, lone = (
         totals.filter(policy=name)["total"].to_numpy()
         for name in (DEFAULT, BINARY, NO_INTERCEPT, "LinUCB")
@@ -234,21 +220,21 @@ def clicks(
         f'reward="binary" {lost_by_link:.2f}',
         bool((ours <= 1.02 * lone).all()),
     )
-    figure = figures.totals(found.regret, name="beyond-clicks-totals")
+    figure = figures.totals(results.regret, name="beyond-clicks-totals")
     return Section(f"{DEFAULT}: clicks", text, figure, level=2), claim
 
 
 def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """MovieLens: the default against the tuned, and what better features add."""
     sections, claims = [], []
-    tuned = known_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
+    tuned = shipped_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
     for group in ("men", "women"):
         world = MovieLens(group=group, data=runner.data)
         policies = (*tuned, policy("empirical_bayes"))
-        found, tasks = play_users(runner, f"beyond-movielens-{group}", world, policies)
-        against = Ratios(found.totals())
+        results, tasks = play_users(runner, f"beyond-movielens-{group}", world, policies)
+        against = Ratios(results.totals())
         best = min(("B-OFUL", "P-LinUCB"), key=lambda name: against[name])
-        ratios = Ratios(found.totals(), best)
+        ratios = Ratios(results.totals(), best)
         claims.append(
             our_claim(
                 f"{DEFAULT} is no worse than the best tuned: MovieLens, {group}",
@@ -261,7 +247,7 @@ def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
                 f"{DEFAULT}: MovieLens, {group}",
                 f"{tasks} users. LinUCB, B-OFUL and P-LinUCB have the options that were tuned on "
                 f"other users; {DEFAULT} is given nothing.",
-                figures.totals(found.regret, name=f"beyond-movielens-{group}-totals"),
+                figures.totals(results.regret, name=f"beyond-movielens-{group}-totals"),
                 level=2,
             )
         )
@@ -278,8 +264,8 @@ def better_features(runner: Runner) -> Section:
     for what, intercept in itertools.product(contents, (False, True)):
         world = MovieLens(group="men", data=runner.data, features=what, intercept=intercept)
         name = f"beyond-features-{what}{'-intercept' if intercept else ''}"
-        found, tasks = play_users(runner, name, world, policies)
-        mean = dict(found.totals().group_by("policy").agg(pl.col("total").mean()).iter_rows())
+        results, tasks = play_users(runner, name, world, policies)
+        mean = dict(results.totals().group_by("policy").agg(pl.col("total").mean()).iter_rows())
         rows.append(
             {
                 "features": contents[what],
@@ -305,7 +291,7 @@ def main_seeds(runner: Runner) -> tuple[int, ...]:
     """The seeds of the main table."""
     scale = runner.scale
     seeds = max(MAIN_SEEDS, scale.seeds) if runner.tune else scale.seeds
-    return dataclasses.replace(scale, seeds=seeds).reported
+    return dataclasses.replace(scale, seeds=seeds).reported_seeds
 
 
 def slug_of(name: str) -> str:

@@ -6,11 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from headstart.algorithms import DEFAULT
-from headstart.lab import figures
 from headstart.lab.plan import Results
 from headstart.lab.policies import policy
 from headstart.lab.report import Claim, Section
-from headstart.lab.studies.outcome import Ratios
+from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import FULL, Runner
 from headstart.worlds.synthetic import Synthetic
 
@@ -73,11 +72,8 @@ def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list
         row = sparse_row(name, results, tasks)
         rows.append(row)
         claims.append(sparse_claim(name, sparse, row))
-        drawn = [
-            figures.totals(results.regret, name=f"beyond-{name}-totals"),
-            figures.per_task_regret(results.regret, name=f"beyond-{name}-per-task"),
-        ]
-        sections.append(Section(f"{DEFAULT}: {name}", "", drawn, level=2))
+        title, stem = f"{DEFAULT}: {name}", f"beyond-{name}"
+        sections.append(regret_section(title, "", results.regret, stem))
     head = Section(
         "Many features, few tasks",
         "Wide: 100 features of which tasks differ along 5, 150 rounds a task. Short: 30 features, "
@@ -120,4 +116,4 @@ def sparse_claim(name: str, sparse: SparseWorld, row: dict[str, Any]) -> Claim:
         f"oracle {last:.3f}"
     )
     claim = f"Low-rank candidates help, {name}: {wanted}"
-    return Claim(claim, "headstart", measured, "holds" if held else "fails")
+    return our_claim(claim, measured, held)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headstart.algorithms import ALGORITHMS
 from headstart.lab import figures
 from headstart.lab.plan import Results
-from headstart.lab.policies import NamedPolicy, policy
+from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies import synthetic
 from headstart.lab.studies.runner import Runner
@@ -16,15 +17,8 @@ from headstart.worlds.movielens import MovieLens
 
 __all__ = ["comparison", "play_users", "singular_share"]
 
-ALGORITHMS = (
-    "linucb",
-    "lints",
-    "bias_oful",
-    "projected_linucb",
-    "projected_ts",
-    "meta_ts",
-    "meta_ts_unforced",
-)
+#: Those of the paper that need no truth, which is not known of users; and a control.
+WITHOUT_TRUTH = (*(name for name in PAPER if not ALGORITHMS[name].truth), "meta_ts_unforced")
 GENRES = 18
 
 
@@ -33,7 +27,7 @@ def play_users(
 ) -> tuple[Results, int]:
     """Run policies on the users of a world, on five seeds; also gives how many users there are."""
     tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
-    seeds = runner.scale.reported[:5]
+    seeds = runner.scale.reported_seeds[:5]
     return runner.run(name, world, policies, tasks=tasks, seeds=seeds), tasks
 
 
@@ -41,7 +35,7 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     """Regret curves for each group of users."""
     # Users with fewer ratings than any that is reported on.
     others = MovieLens(min_ratings=150, max_ratings=249, data=runner.data)
-    tuned, tuning = runner.tuned("movielens", others, ALGORITHMS)
+    tuned, tuning = runner.tune_policies("movielens", others, WITHOUT_TRUTH)
     scale = next(each.options["scale"] for each in tuned if each.algorithm == "meta_ts")
     ridge = policy("meta_ts", "M-TS, ridge", estimate="ridge", scale=scale)
     occupations = list(MovieLens(data=runner.data).groups("occupation"))
@@ -53,9 +47,9 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     for group in groups:
         world, title = MovieLens(group=group, data=runner.data), f"MovieLens, {group}"
         name = "movielens-" + "".join(letter if letter.isalnum() else "-" for letter in group)
-        found, tasks = play_users(runner, name, world, (*tuned, ridge))
+        played, tasks = play_users(runner, name, world, (*tuned, ridge))
         printed, _ = play_users(runner, f"{name}-printed", world, printed_policies())
-        results[group] = found
+        results[group] = played
         users = world.population(0).tasks
         sections += [
             Section(
@@ -63,17 +57,17 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
                 f"{tasks} of {users} users with 250 ratings or more, 10 rated movies a round; "
                 f"contexts are {GENRES} genre flags divided by their norm; regret is the best "
                 f"rating on offer minus that of the pick, ratings scaled to [0, 1]. {how}",
-                figures.transfer_regret(found.regret, f"{name}-rounds"),
+                figures.transfer_regret(played.regret, f"{name}-rounds"),
             ),
             Section(
                 f"{title}: cumulative regret against users",
                 "",
-                figures.cumulative_regret(found.regret, f"{name}-tasks"),
+                figures.cumulative_regret(played.regret, f"{name}-tasks"),
             ),
             Section(
                 f"{title}: total regret against LinUCB's",
                 "",
-                figures.totals(found.regret, name=f"{name}-totals"),
+                figures.totals(played.regret, name=f"{name}-totals"),
             ),
             Section(
                 f"{title}: the paper's printed constants",

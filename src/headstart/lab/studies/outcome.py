@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headstart.lab import figures
 from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.plan import Results
 from headstart.lab.report import Claim, Section
@@ -14,7 +15,7 @@ from headstart.lab.report import Claim, Section
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Findings", "Outcome", "Ratios", "ratios"]
+__all__ = ["Findings", "Outcome", "Ratios", "our_claim", "ratios", "regret_section"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,20 @@ class Outcome:
         }
 
 
+def our_claim(claim: str, measured: str, holds: bool) -> Claim:
+    """A claim of headstart's own."""
+    return Claim(claim, "headstart", measured, "holds" if holds else "fails")
+
+
+def regret_section(title: str, text: str, regret: pl.DataFrame, name: str) -> Section:
+    """A section with total regret and the regret of each task."""
+    drawn = [
+        figures.totals(regret, name=f"{name}-totals"),
+        figures.per_task_regret(regret, name=f"{name}-per-task"),
+    ]
+    return Section(title, text, drawn, level=2)
+
+
 class Ratios:
     """Total regret of every policy divided by a baseline's, on the same seeds."""
 
@@ -76,7 +91,7 @@ class Ratios:
         row = self.rows[policy]
         return f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
-    def say(self, *policies: str) -> str:
+    def describe(self, *policies: str) -> str:
         """The ratios of several policies."""
         parts = (f"{policy} {self.text(policy)}" for policy in policies)
         return f"÷ {self.baseline}: " + ", ".join(parts)

@@ -13,6 +13,7 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab.execution import Execution
+from headstart.lab.files import writing
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies import STUDIES, bounds, claims, extensions, movielens, synthetic
 from headstart.lab.studies.comparison import PLAN, compare
@@ -77,10 +78,8 @@ def reproduce(
         scale = dataclasses.replace(scale, seeds=checks.integer("seeds", seeds, 2))
     if tasks is not None:
         scale = dataclasses.replace(scale, tasks=checks.integer("tasks", tasks, 1))
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"folder {str(folder)!r} cannot be written ({error})") from error
     arguments = {"study": study, "quick": quick, "seeds": seeds, "tasks": tasks}
     noted = {**arguments, "engine": execution.engine, "data": data and str(data)}
     (folder / ARGUMENTS).write_text(json.dumps(noted, indent=2) + "\n")
@@ -107,7 +106,7 @@ def collect(runner: Runner, study: str) -> Findings:
     if wanted & {"synthetic", "subspace"}:
         tuned, tuning = synthetic.play_all(runner)
     if "synthetic" in wanted:
-        printed, as_printed = synthetic.printed(runner)
+        printed, as_printed = synthetic.play_printed(runner)
         findings.add(
             [*synthetic.comparison(runner, tuned, tuning), bounds.section(tuned), *as_printed],
             claims.synthetic_claims(tuned, printed),
@@ -164,8 +163,10 @@ def write(runner: Runner, findings: Findings, arguments: dict[str, Any]) -> Outc
     manifest = {
         "command": command(arguments),
         "size": f"{scale.seeds} seeds × {scale.tasks} tasks × {scale.rounds} rounds",
-        "reported seeds": f"{scale.reported[0]}–{scale.reported[-1]}",
-        "tuning seeds": f"{scale.held_out[0]}–{scale.held_out[-1]}" if runner.tune else "none",
+        "reported seeds": f"{scale.reported_seeds[0]}–{scale.reported_seeds[-1]}",
+        "tuning seeds": f"{scale.held_out_seeds[0]}–{scale.held_out_seeds[-1]}"
+        if runner.tune
+        else "none",
         "world": repr(synthetic.WORLD),
         **versions(),
     }

@@ -15,6 +15,7 @@ import numpy as np
 from headstart.errors import FileError
 from headstart.lab.execution import Execution
 from headstart.lab.experiment import run
+from headstart.lab.files import read_arrays, write_arrays, writing
 from headstart.lab.fingerprint import fingerprint
 from headstart.lab.jobs import map_jobs
 from headstart.lab.plan import Plan, Results
@@ -40,12 +41,12 @@ class Scale:
     rank_step: int = 1  # of the sweep over ranks
 
     @property
-    def reported(self) -> tuple[int, ...]:
+    def reported_seeds(self) -> tuple[int, ...]:
         """The seeds that results are reported on."""
         return tuple(range(FIRST_REPORTED_SEED, FIRST_REPORTED_SEED + self.seeds))
 
     @property
-    def held_out(self) -> tuple[int, ...]:
+    def held_out_seeds(self) -> tuple[int, ...]:
         """The seeds that options are tuned on."""
         return tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + self.tuning_seeds))
 
@@ -98,7 +99,7 @@ class Runner:
     ) -> Results:
         """Run policies on the reported seeds; the results are kept under ``name``."""
         sizes: dict[str, Any] = {
-            "seeds": self.scale.reported,
+            "seeds": self.scale.reported_seeds,
             "tasks": self.scale.tasks,
             "rounds": self.scale.rounds,
             "checkpoints": self.scale.checkpoints,
@@ -112,18 +113,23 @@ class Runner:
         """``play(*job)`` of every job, one for each seed, stacked; each is kept under ``name``."""
         parts = self.folder / name / "parts"
         keys = [fingerprint((version("headstart"), play.__name__, job)) for job in jobs]
-        paths = [parts / f"{key}.npy" for key in keys]
-        missing = [at for at, path in enumerate(paths) if not path.exists()]
+        paths = [parts / f"{key}.npz" for key in keys]
+        results = [read_arrays(path) for path in paths]
+        missing = [at for at, stored in enumerate(results) if not stored]
         if missing and self.execution.stored_only:
-            lacks = f"folder {str(parts.parent)!r} lacks {len(missing)} results"
-            raise FileError(f"{lacks} of {play.__name__}: run it first")
-        parts.mkdir(parents=True, exist_ok=True)
+            raise FileError(
+                f"folder {str(parts.parent)!r} lacks {len(missing)} of {len(jobs)} results of "
+                f"{play.__name__}: run it again"
+            )
+        with writing(parts.parent):
+            parts.mkdir(parents=True, exist_ok=True)
         played = map_jobs(play, [jobs[at] for at in missing], self.execution) if missing else []
         for at, result in zip(missing, played, strict=True):
-            np.save(paths[at], result)
-        return np.stack([np.load(path) for path in paths])
+            results[at] = {"result": result}
+            write_arrays(paths[at], {"result": result})
+        return np.stack([stored["result"] for stored in results if stored])
 
-    def tuned(
+    def tune_policies(
         self,
         name: str,
         world: World,
@@ -132,12 +138,12 @@ class Runner:
     ) -> tuple[tuple[NamedPolicy, ...], Tuning | None]:
         """Policies with options tuned on held-out seeds, and the tuning; or without tuning."""
         if not self.tune:
-            return known_policies(name, algorithms), None
+            return shipped_policies(name, algorithms), None
         folder = self.folder / f"{name}-tuning"
         tuning = tune(
             world,
             algorithms,
-            self.scale.held_out,
+            self.scale.held_out_seeds,
             self.scale.tuning_tasks,
             self.scale.rounds,
             fixed=fixed,
@@ -149,7 +155,7 @@ class Runner:
         return tuning.policies(), tuning
 
 
-def known_policies(study: str, algorithms: Sequence[str]) -> tuple[NamedPolicy, ...]:
+def shipped_policies(study: str, algorithms: Sequence[str]) -> tuple[NamedPolicy, ...]:
     """Policies with the options that a full run has tuned, which come with headstart."""
     known = tuned_options()[study]
     return tuple(policy(name, **known[name]) for name in algorithms)

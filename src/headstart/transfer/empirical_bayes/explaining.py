@@ -57,12 +57,12 @@ def low_rank_findings(state: EmpiricalBayesState) -> dict[str, Any]:
     all that are in use.
     """
     full = float(state.ensemble_weights[..., 0])
-    found: dict[str, Any] = {"weights": {"full covariance": full, "low rank": 1.0 - full}}
+    findings: dict[str, Any] = {"weights": {"full covariance": full, "low rank": 1.0 - full}}
     if full >= 0.5:
-        return found
+        return findings
     low, dim = state.low_rank, state.fit.mean.shape[-1]
     limit = 1.0 + np.sqrt(float(state.counting_tasks) / dim)
     signal = np.where(low.active, low.signal, 0.0)
     sure, rank = (int((signal >= many * limit).sum()) for many in (MAX_SURE_SIGNAL, 1.0))
     most = int(low.active.sum())
-    return found | {"rank": max(rank, 1), "rank_interval": (sure, max(most, 1))}
+    return findings | {"rank": max(rank, 1), "rank_interval": (sure, max(most, 1))}

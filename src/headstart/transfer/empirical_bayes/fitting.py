@@ -94,18 +94,18 @@ def scoring_step(
     inverse = xp.linalg.inv(root)
     known, squared, outer, pull = (xp.zeros(fit.covariance.shape) for _ in range(4))
     total = xp.zeros(fit.mean.shape)
-    found = []
-    kept = []
+    residuals = []
+    chunks = []
     for at in range(0, len(tasks), CHUNK_TASKS):
         part = tasks[at : at + CHUNK_TASKS]
         k, z, _, *residual = task_posteriors(fit, root, part)
         weight = part.weight
-        found.append(residual)
+        residuals.append(residual)
         total = total + (weight[..., None] * z).sum(-2)
         weighted = weight[..., None, None] * k
         known = known + weighted.sum(-3)
-        squared = squared + hstack_matrices(weighted) @ transpose(hstack_matrices(k))
-        kept.append((k, weighted, z, weight))
+        squared = squared + transpose(stack_rows(weighted)) @ stack_rows(k)
+        chunks.append((k, weighted, z, weight))
     # Tasks long past count as if they had been observed whole.
     count = xp.asarray(past.count)[..., None, None]
     gone = past.first - xp.asarray(past.count)[..., None] * fit.mean
@@ -114,11 +114,11 @@ def scoring_step(
     own, shift = mean_step(fit, root, known, total)
     mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
-    for k, weighted, z, weight in kept:
+    for k, weighted, z, weight in chunks:
         z = z - matvec(k, shift[..., None, :])
         outer = outer + transpose(z) @ (weight[..., None] * z)
-        pulled = hstack_matrices(weighted @ own[..., None, :, :])
-        pull = pull + pulled @ transpose(hstack_matrices(k))
+        pulled = (stack_rows(k) @ own).reshape(k.shape)  # K_i C, whose transpose is C K_i
+        pull = pull + transpose(stack_rows(transpose(pulled))) @ stack_rows(weighted)
     away = past.first[..., :, None] * mean[..., None, :]
     scatter = past.second - away - transpose(away) + count * mean[..., :, None] * mean[..., None, :]
     outer = outer + inverse @ scatter @ inverse
@@ -133,8 +133,8 @@ def scoring_step(
     new = fit.replace(mean=mean, covariance=covariance, error=root @ own @ root)
     if noise:
         new = new.replace(noise_variance=float_if_scalar(xp.full(fit.mean.shape[:-1], noise**2)))
-    elif found and not (xp is np and np.all(keep_noise)):
-        square, free = (xp.concatenate(parts, -1) for parts in zip(*found, strict=True))
+    elif residuals and not (xp is np and np.all(keep_noise)):
+        square, free = (xp.concatenate(parts, -1) for parts in zip(*residuals, strict=True))
         new, tasks = select(
             xp.asarray(keep_noise),
             (new, tasks),
@@ -167,8 +167,8 @@ def scoring_steps(
         return select(at < steps, scoring_step(before[0], before[2], *given, **options), before)
 
     none = StepSums(*[xp.zeros_like(fit.covariance)] * len(StepSums._fields))
-    found: tuple[Fit, StepSums, Tasks] = repeat(xp, xp.max(steps), step, (fit, none, tasks))
-    return found
+    result: tuple[Fit, StepSums, Tasks] = repeat(xp, xp.max(steps), step, (fit, none, tasks))
+    return result
 
 
 def regularisation_target(
@@ -182,8 +182,8 @@ def regularisation_target(
     """
     xp = array_namespace(root)
     target = feature_variances(fit, root, known, size, even)
-    found: Array = xp.asarray(inverse @ (target[..., None] * inverse))
-    return found
+    whitened: Array = xp.asarray(inverse @ (target[..., None] * inverse))
+    return whitened
 
 
 def feature_variances(
@@ -198,8 +198,8 @@ def feature_variances(
         return same
     tasks = xp.diagonal(root @ known @ root, axis1=-2, axis2=-1) / variance
     share = tasks / (tasks + EVEN_TASKS)
-    found: Array = xp.asarray(xp.exp(share * xp.log(variance) + (1.0 - share) * xp.log(target)))
-    return found
+    shown: Array = xp.asarray(xp.exp(share * xp.log(variance) + (1.0 - share) * xp.log(target)))
+    return shown
 
 
 def typical_square(fit: Fit, tasks: Tasks) -> Array:
@@ -285,9 +285,7 @@ def leave_one_out(
     )
 
 
-def hstack_matrices(matrices: Array) -> Array:
-    """(..., n, d, d) → (..., d, n·d), so that a sum of products is one product."""
-    xp = array_namespace(matrices)
-    moved = xp.moveaxis(matrices, -3, -2)
-    found: Array = moved.reshape(*moved.shape[:-2], moved.shape[-2] * moved.shape[-1])
-    return found
+def stack_rows(matrices: Array) -> Array:
+    """(..., n, d, d) → (..., n·d, d): the sum of products K_iᵀ L_i is then one product."""
+    *batch, count, dim, width = matrices.shape
+    return matrices.reshape(*batch, count * dim, width)

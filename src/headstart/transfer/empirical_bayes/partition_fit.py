@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headstart.model.belief import MIN_RESIDUAL_FREEDOM
 from headstart.model.evidence import Evidence
 from headstart.records import Array
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.low_rank.passes import (
     low_rank_step,
     low_rank_totals,
+    noise_after_step,
     pass_over,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
 from headstart.transfer.empirical_bayes.low_rank.update import (
     FRESH_ROUNDS,
     SWEEPS,
+    WARM_ROUNDS,
     safe_fit,
 )
 from headstart.transfer.empirical_bayes.passes import (
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_partitions"]
 
+FIRST_NOISE_STEPS = 4  # on the first tasks, where tasks are short
 SCORING_STEPS = 5, 11  # on a few of the tasks, after which strengths are scored
 
 
@@ -78,12 +82,14 @@ def fit_partitions(
             held = with_task_noise(fit, held, known, transfer.constant)
             candidates = candidate_covariances(sums, strength, fit)
             scores, support = score_held_out(start, fit, candidates, held)
-    low, ensemble = start.low_rank, start.ensemble
+    low, ensemble, noise = start.low_rank, start.ensemble, None
     if transfer.low_rank:
-        low, ensemble = fit_low_rank_partitions(partitions, start, fit, held)
+        low, ensemble, noise = fit_low_rank_partitions(transfer, partitions, start, fit, held)
     # The last step once more, with these tasks and the strength that they have chosen.
     strength = dim * mean_strength(scores[..., :-1], STRENGTHS)
     fit, sums = step_from_totals(before, totals, strength, known)
+    if noise is not None:
+        before, fit = before.replace(noise_variance=noise), fit.replace(noise_variance=noise)
     return state.replace(
         low_rank=low,
         ensemble=ensemble,
@@ -101,23 +107,35 @@ def fit_partitions(
 
 
 def fit_low_rank_partitions(
-    partitions: Partitions, start: EmpiricalBayesState, fit: Fit, held: Tasks
-) -> tuple[LowRank, Array]:
+    transfer: EmpiricalBayes,
+    partitions: Partitions,
+    start: EmpiricalBayesState,
+    fit: Fit,
+    held: Tasks,
+) -> tuple[LowRank, Array, Any]:
     """The low-rank population of all tasks, and the ensemble's scores on tasks that are held out.
 
-    These are left out of the fit for that, and then taken in.
+    These are left out of the fit for that, and then taken in. Also s², if tasks are too short on
+    average to tell it by least squares; else ``None``.
     """
-    count, dim = len(partitions), partitions.dim
+    count, dim, known = len(partitions), partitions.dim, start.known_noise
     rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, count - len(held)))
     first = Tasks.from_batch(Evidence.unpack(rows, dim))
     first = first.replace(noise_variance=own_noise(fit, first))
     low = start_low_rank(fit, float(len(first)))
     low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS)
     if not low.active.any():
-        return low, start.ensemble
+        return low, start.ensemble, None
+    short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_FREEDOM)
+    for _ in range(FIRST_NOISE_STEPS if short else 0):
+        fit = noise_after_step(fit, low_rank_totals(fit, low, first))
+        first = first.replace(noise_variance=own_noise(fit, first))
+        low = safe_fit(low, fit, first, start.past, WARM_ROUNDS, SWEEPS)
     low = low.replace(information=low.information * (count / len(first)))
     for _ in range(passes.LOW_RANK_PASSES):
         totals = pass_over(partitions, fit, low)
         before, low = low, low_rank_step(low, totals.minus(low_rank_totals(fit, low, held)))
+        fit = noise_after_step(fit, totals) if short else fit
+    held = with_task_noise(fit, held, known, transfer.constant)
     ensemble = score_ensemble_held_out(start, fit, low, float(count - len(held)), held)
-    return low_rank_step(before, totals), ensemble
+    return low_rank_step(before, totals), ensemble, fit.noise_variance if short else None

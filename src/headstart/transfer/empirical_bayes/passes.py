@@ -33,8 +33,8 @@ from headstart.records import Array
 from headstart.transfer.empirical_bayes.fitting import (
     StepSums,
     covariance_step,
-    hstack_matrices,
     mean_step,
+    stack_rows,
 )
 from headstart.transfer.empirical_bayes.gamma import digamma
 from headstart.transfer.empirical_bayes.population import Fit
@@ -115,7 +115,7 @@ def task_totals(fit: Fit, tasks: Tasks) -> Totals:
     return Totals(
         weight.sum(-1),
         weighted.sum(-3),
-        hstack_matrices(weighted) @ transpose(hstack_matrices(k)),
+        transpose(stack_rows(weighted)) @ stack_rows(k),
         transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
@@ -216,8 +216,10 @@ def noise_from_totals(fit: Fit, totals: Totals, given: float) -> Any:
     if not given:
         usual = totals.energy / np.maximum(totals.rounds, 1e-300)
         doubt = imaginary_residuals(totals.freedom)
-        found = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (totals.freedom + doubt)
-        least = np.maximum(found, MIN_NOISE_SHARE * usual)
+        estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (
+            totals.freedom + doubt
+        )
+        least = np.maximum(estimate, MIN_NOISE_SHARE * usual)
         variance = np.where(usual > 0, least, fit.noise_variance)
     return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
 

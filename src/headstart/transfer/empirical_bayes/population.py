@@ -122,5 +122,5 @@ def begin_fit(fit: Fit, ready: Any, tasks: Tasks, known_noise: float) -> tuple[F
 
     if not len(tasks):
         return fit, ready
-    found: tuple[Fit, Any] = apply_if(xp, ~begun.all(), begin, (fit, ready))
-    return found
+    result: tuple[Fit, Any] = apply_if(xp, ~begun.all(), begin, (fit, ready))
+    return result

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, trace, transpose
+from headstart.arrays import (
+    array_namespace,
+    congruence,
+    float_if_scalar,
+    matvec,
+    spd_inverse,
+    trace,
+    transpose,
+)
 from headstart.model.information_form import (
     MAX_INFORMATION,
     InformationPosterior,
@@ -46,7 +54,7 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     some = xp is not np or huge.any()
     if some:
         inner = xp.where(huge[..., None, None], 0.0, inner)
-    left = xp.linalg.inv(xp.eye(root.shape[-1]) + inner)
+    left = spd_inverse(xp.eye(root.shape[-1]) + inner)
     surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
     if some:  # unless its posterior is found below, such a task tells nothing
         surprise = xp.where(huge[..., None], 0.0, surprise)
@@ -61,10 +69,10 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
 def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
     """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
     xp = array_namespace(inner)
-    found: npt.NDArray[np.bool_] = xp.asarray(
+    loses: npt.NDArray[np.bool_] = xp.asarray(
         xp.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > MAX_INFORMATION
     )
-    return found
+    return loses
 
 
 def graded_posteriors(
@@ -93,8 +101,8 @@ def noise_variances(fit: Fit, tasks: Tasks) -> Array:
     """R_i² of every task: its own, or the population's where it has not been estimated."""
     xp = array_namespace(tasks.gram)
     own, population = tasks.noise_variance, xp.asarray(fit.noise_variance)[..., None]
-    found: Array = xp.where(own > 0, own, population)
-    return found
+    variances: Array = xp.where(own > 0, own, population)
+    return variances
 
 
 class TaskPosteriors(NamedTuple):
@@ -126,8 +134,8 @@ def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks
     root = symmetric_root(fit.covariance)
     for _ in range(NOISE_ITERATIONS):
         *_, square, freedom = task_posteriors(fit, root, tasks)
-        found = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
-        own = task_variance(fit.noise_variance, fit.freedom, found.square, found.freedom)
+        residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        own = task_variance(fit.noise_variance, fit.freedom, residuals.square, residuals.freedom)
         tasks = tasks.replace(noise_variance=own)
     return tasks
 
@@ -162,8 +170,8 @@ class Past(Record):
         weight = sign * tasks.weight
         left = xp.eye(known.shape[-1]) - known
         spread = root @ xp.einsum("...n,...nij->...ij", weight, left) @ root
-        found = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
-        precision, logs = expected_precision_and_log(fit.noise_variance, fit.freedom, found)
+        residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        precision, logs = expected_precision_and_log(fit.noise_variance, fit.freedom, residuals)
         return Past.unchecked(
             float_if_scalar(self.count + weight.sum(-1)),
             self.first + (weight[..., None] * mean).sum(-2),

@@ -54,7 +54,7 @@ def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
     """Covariances that other strengths would give.
 
     With very many features every one of them would take seconds. There more regularising tasks are
-    mixed in by their share, and fewer are not tried.
+    mixed in by their share, and fewer are not mixed.
     """
     xp = array_namespace(sums.root)
     dim = sums.root.shape[-1]
@@ -66,8 +66,8 @@ def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
     now = xp.asarray(strength)[..., None]
     share = xp.minimum((count / (many + count)) / (count / (now + count)), 1.0)[..., None, None]
     even = xp.asarray(trace(fit.covariance) / dim)[..., None, None, None] * xp.eye(dim)
-    tried: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
-    return tried
+    mixed: Array = share * fit.covariance[..., None, :, :] + (1.0 - share) * even
+    return mixed
 
 
 def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) -> Tasks:
@@ -79,8 +79,8 @@ def prefers_size_only(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
     """Whether the prior that knows only a size has predicted recent tasks best."""
     xp = array_namespace(state.scores)
     better = xp.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
-    found: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
-    return found
+    prefers: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
+    return prefers
 
 
 def score_task(
@@ -183,11 +183,11 @@ def score_held_out(
     populations.append(fit.replace(mean=mean, covariance=covariance, error=none))
     counts = (tasks.rounds > 0) * tasks.weight
     # One by one, to save memory.
-    found = np.stack([task_likelihoods(each, tasks) for each in populations])
-    total = clip_scores(found, found.max(0)) @ counts
+    likelihoods = np.stack([task_likelihoods(each, tasks) for each in populations])
+    total = clip_scores(likelihoods, likelihoods.max(0)) @ counts
     scores = start.scores + total
     best = scores[:-1].argmax()
-    return scores - scores.max(), float((found[best] - found[-1]) @ counts)
+    return scores - scores.max(), float((likelihoods[best] - likelihoods[-1]) @ counts)
 
 
 def score_ensemble_held_out(
@@ -229,8 +229,8 @@ def rescore_ensemble(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Ar
         counts = (np.asarray(evidence.rounds) > 0) & (local.weight[..., at] > 0)
         counts = counts & (np.asarray(state.ready) > 0) & (np.asarray(count) >= MIN_TASKS)
         counts = counts & np.isfinite(latest).all(-1)
-        found = add_ensemble_scores(scores, latest, counts * 1.0, count)
-        scores = np.where(counts[..., None], found, scores)
+        rescored = add_ensemble_scores(scores, latest, counts * 1.0, count)
+        scores = np.where(counts[..., None], rescored, scores)
     return scores
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import array_namespace
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
@@ -21,6 +22,7 @@ from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
+from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import task_ridge, task_scale
 
 __all__ = ["StandardizedTransfer"]
@@ -120,6 +122,7 @@ class StandardizedTransfer(Transfer):
 
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
+        xp = array_namespace(evidence.gram)
         units = self.units_of(Tasks.of(evidence), state.contexts)
         local, freedom = units.convert_evidence(evidence), 0.0
         if state.known_noise:
@@ -127,9 +130,9 @@ class StandardizedTransfer(Transfer):
             lam = task_ridge(local, noise)
         else:
             noise, lam = task_scale(local)
-        root = np.eye(evidence.dim) / np.sqrt(np.asarray(lam))[..., None, None]
-        mean, root = units.to_original(np.zeros_like(evidence.moment), root)
-        return Prior(mean, root, noise=noise, noise_freedom=freedom)
+        root = xp.eye(evidence.dim) / xp.sqrt(xp.asarray(lam))[..., None, None]
+        mean, root = units.to_original(xp.zeros_like(evidence.moment), root)
+        return prior_of(mean, root, noise, noise_freedom=freedom)
 
     @property
     def partition_passes(self) -> int:

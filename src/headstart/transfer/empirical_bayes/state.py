@@ -16,10 +16,12 @@ from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units
 
-__all__ = ["EmpiricalBayesState", "capacity", "thin"]
+__all__ = ["FEW_TASKS", "EmpiricalBayesState", "capacity", "slots", "thin"]
 
 MIN_KEPT_TASKS, MAX_KEPT_TASKS = 32, 256  # tasks whose evidence is kept
 KEPT_NUMBERS = 2**21  # numbers that it may take, about
+FEW_TASKS = 8  # with which the fit takes several steps at a time
+SLOTS = (FEW_TASKS, 32, 64, 128, 192)  # sizes of arrays that have room for more tasks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -98,6 +100,16 @@ class EmpiricalBayesState(Record):
         xp = array_namespace(self.fit.mean)
         fitted = (xp.asarray(self.ready) > 0) & (xp.asarray(self.restarted_count) > 0)
         return ensemble_weights(self.ensemble, self.counting_tasks * fitted)
+
+
+def slots(finished: int, dim: int) -> int:
+    """The number of slots for tasks in arrays of fixed shape, after so many finished tasks.
+
+    >>> slots(0, 30), slots(8, 30), slots(400, 30)
+    (8, 32, 256)
+    """
+    most = capacity(dim)
+    return next((number for number in SLOTS if finished < number < most), most)
 
 
 def capacity(dim: int) -> int:

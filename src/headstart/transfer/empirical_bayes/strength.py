@@ -24,11 +24,10 @@ def initial_scores(strengths: Array) -> Array:
     return scores
 
 
-def clip_scores(scores: Array, best: Array) -> Array:
+def clip_scores(scores: Array, best: Array, deficit: float = MAX_SCORE_DEFICIT) -> Array:
     """A task's scores, none far below the best: no task, however odd, decides for a hundred."""
-    xp = array_namespace(scores)
-    kept: Array = xp.maximum(scores, best - MAX_SCORE_DEFICIT)
-    return kept
+    clipped: Array = array_namespace(scores).maximum(scores, best - deficit)
+    return clipped
 
 
 def mean_strength(scores: Array, strengths: Array) -> Array:

@@ -83,8 +83,8 @@ def usable_residuals(
     share = MAX_FREEDOM / xp.maximum(freedom, MAX_FREEDOM)
     square, freedom = share * square, share * freedom
     if not constant:
-        told = tasks.squares > 0
-        return Residuals(square * told, freedom * told, tasks.weight)
+        telling = tasks.squares > 0
+        return Residuals(square * telling, freedom * telling, tasks.weight)
     total, counted = tasks.moment[..., -1], tasks.weight > 0
     # Rewards of 0 and a: Σr² = a Σr for every task, with the same a.
     whole = (counted * total).sum(-1)
@@ -92,8 +92,8 @@ def usable_residuals(
     away = xp.abs(tasks.squares - value[..., None] * total)
     two = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
     spread = tasks.squares - total**2 / xp.maximum(tasks.rounds, 1.0)
-    told = (spread > 1e-12 * tasks.squares) | two[..., None]
-    return Residuals(square * told, freedom * told, tasks.weight, two)
+    telling = (spread > 1e-12 * tasks.squares) | two[..., None]
+    return Residuals(square * telling, freedom * telling, tasks.weight, two)
 
 
 def task_variance(noise: Any, freedom: Any, square: Array, residual_freedom: Array) -> Array:
@@ -114,21 +114,23 @@ def imaginary_residuals(freedom: Any, past: Any = 0.0) -> Any:
 
 
 def population_noise(
-    found: Residuals, past: tuple[Any, Any, Any], usual: Array, before: Any
+    residuals: Residuals, past: tuple[Any, Any, Any], usual: Array, before: Any
 ) -> tuple[Any, Any]:
     """s² and ν of the tasks with these residuals, and of those long past.
 
     ``past`` is how many these are, Σ E[1/R²] and Σ E[log R²] over them; ``usual`` is the mean
     square reward, and ``before`` the s² to start from.
     """
-    xp = array_namespace(found.square)
-    free = xp.asarray((found.weight * found.freedom).sum(-1))
+    xp = array_namespace(residuals.square)
+    free = xp.asarray((residuals.weight * residuals.freedom).sum(-1))
     count, precision, logs = (xp.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
     doubt = imaginary_residuals(free, count)
-    square = xp.concatenate([found.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1)
-    freedom = xp.concatenate([found.freedom, doubt[..., None]], -1)
-    weight = xp.concatenate([found.weight, xp.ones_like(doubt)[..., None]], -1)
+    square = xp.concatenate(
+        [residuals.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
+    )
+    freedom = xp.concatenate([residuals.freedom, doubt[..., None]], -1)
+    weight = xp.concatenate([residuals.weight, xp.ones_like(doubt)[..., None]], -1)
     # The unit of the rewards drops out: everything is in terms of the s² to start from.
     unit = xp.maximum(xp.asarray(before), 1e-300)
     square = square[..., None, :] / unit[..., None, None]
@@ -162,7 +164,7 @@ def population_noise(
     shifted = logs - count * xp.log(unit)
     fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
     fit = fit + LOG_PRIOR
-    one = xp.asarray(found.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
+    one = xp.asarray(residuals.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
     fit = xp.where(one, -xp.inf, fit)
     chance = xp.exp(fit - fit.max(-1, keepdims=True))
     chance = chance / chance.sum(-1, keepdims=True)
@@ -171,9 +173,11 @@ def population_noise(
     return float_if_scalar(noise), float_if_scalar(xp.exp((chance * xp.log(many)).sum(-1)))
 
 
-def expected_precision_and_log(noise: Any, freedom: Any, found: Residuals) -> tuple[Array, Array]:
+def expected_precision_and_log(
+    noise: Any, freedom: Any, residuals: Residuals
+) -> tuple[Array, Array]:
     """E[1/R²] and E[log R²] of every task, given its residuals."""
-    xp = array_namespace(found.square)
+    xp = array_namespace(residuals.square)
     scale, many = xp.asarray(noise)[..., None], xp.asarray(freedom)[..., None]
-    total, half = many * scale + found.square, (many + found.freedom) / 2.0
+    total, half = many * scale + residuals.square, (many + residuals.freedom) / 2.0
     return 2.0 * half / total, xp.log(total / 2.0) - digamma(half)

@@ -141,6 +141,16 @@ class Tasks(Record):
             None,
         )
 
+    def with_empty(self, number: int) -> Tasks:
+        """So many slots without weight or evidence, and then these tasks."""
+        xp = array_namespace(self.gram)
+        axis, parts = self.weight.ndim - 1, []
+        for name in ("gram", "moment", *SCALAR_FIELDS):
+            part = getattr(self, name)
+            shape = (*part.shape[:axis], number, *part.shape[axis + 1 :])
+            parts.append(xp.concatenate([xp.zeros(shape), part], axis))
+        return Tasks.unchecked(*parts)
+
     def join(self, *others: Tasks) -> Tasks:
         """These and others."""
         axes = {"gram": -3, "moment": -2} | dict.fromkeys(SCALAR_FIELDS, -1)

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import apply_if, array_namespace, congruence, float_if_scalar
-from headstart.errors import InputError
+from headstart.arrays import array_namespace, congruence, float_if_scalar
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
@@ -20,6 +19,7 @@ from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.forgetting import forget
+from headstart.transfer.empirical_bayes.joint_fit import fit_together
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     average_prior,
     initial_ensemble,
@@ -37,25 +37,27 @@ from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,
     candidate_covariances,
-    cross_validate,
     full_prior,
     rescore_ensemble,
     score_task,
 )
 from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
-from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
+from headstart.transfer.empirical_bayes.state import (
+    FEW_TASKS,
+    EmpiricalBayesState,
+    capacity,
+    slots,
+)
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
-from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
+from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
+from headstart.transfer.empirical_bayes.updating import update_if_due
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["EmpiricalBayes"]
 
-REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
 REFIT_SHIFT = 0.2  # of the tasks' spread: if a task out moves the fit by more, it is made anew
-LOW_RANK_UPDATES = 4  # of a fit to all tasks: the noise of short tasks takes a step in each
-FEW_TASKS = 8  # with which the fit takes several steps at a time
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -116,6 +118,7 @@ class EmpiricalBayes(StandardizedTransfer):
     low_rank: bool = True
 
     batched = True
+    traceable = True
     reversible = True
     removes_exactly = True
 
@@ -196,8 +199,8 @@ class EmpiricalBayes(StandardizedTransfer):
         local = state.units.convert_tasks(task)
         ready = xp.asarray(state.ready)[..., None] > 0
         if not state.known_noise and (xp is not np or ready.any()):
-            found = estimate_task_noise(state.fit, local, self.constant)
-            local = local.replace(noise_variance=xp.where(ready, found.noise_variance, 0.0))
+            estimated = estimate_task_noise(state.fit, local, self.constant)
+            local = local.replace(noise_variance=xp.where(ready, estimated.noise_variance, 0.0))
             task = task.replace(noise_variance=local.noise_variance)
         again = state.pending_readds > 0
         state = forget(self, score_task(state, local, weight, self.low_rank))
@@ -205,16 +208,17 @@ class EmpiricalBayes(StandardizedTransfer):
         over = len(tasks) - capacity(evidence.dim)
         if over > 0:
             past, tasks = self.retire(state, tasks[:over]), tasks[over:]
+        elif xp is not np:  # the first slot is empty (see reserve)
+            tasks = tasks[1:]
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if again and len(tasks) > FEW_TASKS:
             state = self.leave_out(state, local, sign=-1.0)
-        counting = state.tasks.weight.sum(-1) + xp.asarray(past.count)
-        growth = xp.minimum(counting, state.fitted_count) * REFIT_GROWTH
-        due = xp.asarray(state.task_count >= state.fitted_count + growth)
-        result: EmpiricalBayesState = apply_if(
-            xp, due.any(), lambda old: select(due, self.update_fit(old), old), state
-        )
-        return result
+        return update_if_due(self, state)
+
+    def reserve(self, state: EmpiricalBayesState, finished: int) -> EmpiricalBayesState:
+        """The same state with empty slots before the tasks, which count for nothing."""
+        empty = slots(finished, state.fit.mean.shape[-1]) - len(state.tasks)
+        return state.replace(tasks=state.tasks.with_empty(empty)) if empty > 0 else state
 
     def retire(self, state: EmpiricalBayesState, tasks: Tasks, sign: float = 1.0) -> Past:
         """The past with tasks whose evidence is no longer kept."""
@@ -295,9 +299,9 @@ class EmpiricalBayes(StandardizedTransfer):
         it is where the task moved it far, and then the latest tasks score the candidates again.
         """
         tasks, past = state.tasks, state.past
-        found = tasks.find(evidence)
-        if found is not None:  # if it was forgotten there is nothing left to take
-            task, tasks = tasks.pop(found, weight)
+        position = tasks.find(evidence)
+        if position is not None:  # if it was forgotten there is nothing left to take
+            task, tasks = tasks.pop(position, weight)
         else:  # as much as a task of the past counts on average
             older = np.maximum(state.task_count - len(tasks), 1.0)
             share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
@@ -328,38 +332,7 @@ class EmpiricalBayes(StandardizedTransfer):
         weights: Sequence[float] | None = None,
     ) -> EmpiricalBayesState:
         """Fit all tasks together, whatever their order; the strength by cross-validation."""
-        found = list(evidences)
-        if not found:
-            raise InputError("evidences must hold at least one task; got none")
-        first = found[0]
-        state = self.init(first.dim, noise, first.batch)
-        parts = []
-        for position, evidence in enumerate(found):
-            weight = 1.0 if weights is None else checks.real("weight", weights[position])
-            parts.append(Tasks.of(checked_evidence(evidence, state.fit.mean.shape), weight))
-        tasks = Tasks.join(*parts)
-        if not isinstance(self.decay_tasks, str):
-            age = np.arange(len(found))[::-1]
-            tasks = tasks.replace(weight=tasks.weight * np.exp(-age / self.decay_tasks))
-        order = canonical_order(tasks)
-        arranged = tasks[order]
-        scores, ensemble, support = cross_validate(self, state, thin(arranged), len(arranged))
-        state = state.replace(scores=scores, ensemble=ensemble, support=support)
-        count = float_if_scalar(np.full(first.batch, float(len(found))))
-        state = state.replace(tasks=arranged, task_count=count)
-        state = self.update_fit(state, steps=12, low_rank=False)
-        for _ in range(40 if first.dim <= WIDE_DIM else 4):
-            before = state.fit.covariance
-            state = self.update_fit(state, steps=2, low_rank=False)
-            if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():
-                break
-        for _ in range(LOW_RANK_UPDATES):
-            state = self.update_fit(state, steps=1)
-        over = max(len(tasks) - capacity(first.dim), 0)
-        if over:
-            tasks = tasks.replace(**state.tasks[np.argsort(order)].noise_fields())
-            state = state.replace(past=self.retire(state, tasks[:over]))
-        return state.replace(tasks=tasks[over:])
+        return fit_together(self, evidences, noise, weights)
 
     def refit_partitions(
         self, partitions: Partitions, noise: float | None = None

@@ -128,8 +128,10 @@ class GroupFit(Record):
     def with_roots(self, sums: StepSums) -> GroupFit:
         """The mixture with what other strengths would give."""
         dim = self.fit.mean.shape[-1]
-        tried = [covariance_step(sums, np.full(self.groups, dim * value)) for value in STRENGTHS]
-        return self.replace(roots=symmetric_root(np.stack(tried) + self.fit.error))
+        candidates = [
+            covariance_step(sums, np.full(self.groups, dim * value)) for value in STRENGTHS
+        ]
+        return self.replace(roots=symmetric_root(np.stack(candidates) + self.fit.error))
 
     def restart(self, whole: Fit, tasks: Tasks) -> GroupFit:
         """A fresh start: groups around tasks that lie far apart; ``whole`` is the one group's."""

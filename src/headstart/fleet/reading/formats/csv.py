@@ -79,14 +79,14 @@ class CsvFile(LineFile):
             raise InputError(
                 f"{self.path!r} is not UTF-8 text ({fault}): save it as UTF-8"
             ) from None
-        spoiled = {}
+        invalid = {}
         for index, name in enumerate(used):
             if not kinds.is_string(types[name]):
                 values, wrong = convert_cells(types[name], table.column(index))
                 table = table.set_column(index, name, values)
                 if wrong:
-                    spoiled[name] = wrong
-        return empty_as_missing(table, resolved.columns), spoiled, broken
+                    invalid[name] = wrong
+        return empty_as_missing(table, resolved.columns), invalid, broken
 
     def parse(self, text: bytes, options: arrow_csv.ConvertOptions) -> tuple[pa.Table, Broken]:
         """Lines as a table, and the rows that do not fit into it.

@@ -109,7 +109,7 @@ def read_line_by_line(
         for place, entry in enumerate(entries)
         if entry is None
     }
-    spoiled: dict[str, dict[int, str]] = {}
+    invalid: dict[str, dict[int, str]] = {}
     arrays = []
     texts = {columns.task, columns.round, *text_columns(columns)}
     for field in types:
@@ -122,9 +122,9 @@ def read_line_by_line(
             if value is not None and values[row] is None
         }
         if wrong:
-            spoiled[field.name] = wrong
+            invalid[field.name] = wrong
         arrays.append(pa.array(values, kind))
-    return pa.table(arrays, names=types.names), spoiled, broken
+    return pa.table(arrays, names=types.names), invalid, broken
 
 
 def convert_cell(kind: pa.DataType, value: Any) -> Any:

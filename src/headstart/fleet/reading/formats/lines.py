@@ -62,7 +62,7 @@ class LineFile:
         first, skip = 0, self.header_end if span[0] == 0 else 0
         for text in read_lines(self.source, self.path, *span, RANGE):
             text, skip = text.removeprefix(BYTE_ORDER_MARK)[skip:], 0
-            table, spoiled, broken = self.convert(text, resolved)
+            table, invalid, broken = self.convert(text, resolved)
             numbers, bad = None, BadRows()
             if broken:
                 examples = [Example(file, first + row, *why) for row, why in broken.items()]
@@ -71,7 +71,7 @@ class LineFile:
                 bad = BadRows(len(broken), counts, first_examples(examples))
                 every = np.arange(table.num_rows + len(broken))
                 numbers = first + np.delete(every, list(broken))
-            yield Block(table, file, first, numbers, spoiled, bad)
+            yield Block(table, file, first, numbers, invalid, bad)
             first += table.num_rows + len(broken)
 
 

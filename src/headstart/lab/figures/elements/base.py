@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.errors import FileError
 from headstart.lab.figures.elements.text import escape_plotly
+from headstart.lab.files import writing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,15 +61,13 @@ class Figure:
         """Write PNG (300 dpi), SVG and the table as CSV, the same bytes for the same numbers."""
         target = Path(folder)
         paths = [target / f"{self.name}.{kind}" for kind in ("png", "svg", "csv")]
-        try:
+        with writing(target):
             target.mkdir(parents=True, exist_ok=True)
             with paper_style():
                 drawing = self.make_drawing()
                 drawing.savefig(paths[0], metadata={"Software": None})
                 drawing.savefig(paths[1], metadata={"Date": None, "Creator": None})
             self.table.write_csv(paths[2])
-        except OSError as error:
-            raise FileError(f"folder {str(target)!r} cannot be written ({error})") from error
         return paths
 
 

@@ -54,16 +54,16 @@ def mean_over_seeds(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.Da
     """
     import polars as pl
 
-    found = (
+    moments = (
         frame.sort(*by, "seed")
         .group_by(by, maintain_order=True)
         .agg(mean=pl.col(value).mean(), sd=pl.col(value).std(), seeds=pl.len().cast(pl.Int64))
     )
-    factors = {n: t_quantile(n) if n > 1 else None for n in found["seeds"].unique().to_list()}
+    factors = {n: t_quantile(n) if n > 1 else None for n in moments["seeds"].unique().to_list()}
     factor = pl.col("seeds").replace_strict(factors, return_dtype=pl.Float64)
     half = factor * pl.col("sd") / pl.col("seeds").sqrt()
     return (
-        found.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half)
+        moments.with_columns(low=pl.col("mean") - half, high=pl.col("mean") + half)
         .select(*by, "mean", "low", "high", "seeds")
         .sort(by)
     )

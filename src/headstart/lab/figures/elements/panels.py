@@ -63,8 +63,8 @@ class Panel:
     @property
     def styles(self) -> dict[str, Style]:
         """The style of each line, in legend order."""
-        found = assign_styles(self.table["policy"].to_list())
-        return {name: self.known.get(name, style) for name, style in found.items()}
+        usual = assign_styles(self.table["policy"].to_list())
+        return {name: self.known.get(name, style) for name, style in usual.items()}
 
     @property
     def floor(self) -> float:

@@ -42,9 +42,10 @@ __all__ = [
 SHRINKAGES = np.array([0.0, 0.01, 0.03, 0.1, 0.3, 1.0])
 CANDIDATES = 1 + len(SHRINKAGES)
 HANDICAP = 4.0  # nats by which every low-rank candidate starts below the full covariance
-#: Scores are about those of the latest half of the tasks, and of so many at least and at most:
+#: Scores are about those of the latest third of the tasks, and of so many at least and at most:
 #: low-rank candidates often err with a handful of tasks, and soon no more.
-SCORE_SHARE, MIN_SCORE_TASKS, MAX_SCORE_TASKS = 1 / 2, 4.0, 33.0
+SCORE_SHARE, MIN_SCORE_TASKS, MAX_SCORE_TASKS = 1 / 3, 3.0, 33.0
+MAX_DEFICIT = 10.0  # no task argues more strongly against a candidate than this, in nats
 MIN_TASKS = 4.0  # tasks from which on low-rank candidates are scored and count
 
 
@@ -78,12 +79,12 @@ def add_ensemble_scores(scores: Array, latest: Array, weight: Any, count: Any) -
     ``count`` is the number of tasks before it.
     """
     xp = array_namespace(scores, latest)
-    latest = clip_scores(latest, latest.max(-1, keepdims=True))
+    latest = clip_scores(latest, latest.max(-1, keepdims=True), MAX_DEFICIT)
     many = xp.asarray(weight)[..., None]
     window = xp.clip(SCORE_SHARE * xp.asarray(count), MIN_SCORE_TASKS, MAX_SCORE_TASKS)
     new = (1.0 - 1.0 / window[..., None]) ** many * scores + many * latest
-    found: Array = new - new.max(-1, keepdims=True)
-    return found
+    relative: Array = new - new.max(-1, keepdims=True)
+    return relative
 
 
 def shrink_shares(count: Any, dim: int) -> Array:
@@ -135,5 +136,5 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     gram = transpose(vectors) @ gram @ vectors / noise[..., None, None]
     inner = half[..., :, None] * gram[..., None, :, :] * half[..., None, :]
     turned = half * matvec(transpose(vectors), surprise)[..., None, :]
-    found: Array = xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
-    return found
+    likelihoods: Array = xp.asarray(offset[..., None] + 0.5 * gaussian_gain(inner, turned))
+    return likelihoods

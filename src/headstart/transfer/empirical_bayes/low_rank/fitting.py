@@ -53,6 +53,7 @@ from headstart.arrays import (
     float_if_scalar,
     matvec,
     repeat,
+    spd_inverse,
     trace,
     transpose,
 )
@@ -111,7 +112,7 @@ def sweep_loadings(
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     across = transpose(w)[..., None, :, :]
     more = 1.0 + share * uncertain[..., None, :]
-    m = xp.linalg.inv(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
+    m = spd_inverse(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
     past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
@@ -176,8 +177,8 @@ def relevance(loadings: Array, doubt: Array, active: npt.NDArray[np.bool_]) -> A
     """α_c = d / (‖W_c‖² + Σ_j Var[c, j]) of the columns in use."""
     xp = array_namespace(loadings)
     square = xp.maximum((loadings**2).sum(-2) + doubt, 1e-300)
-    found: Array = xp.where(active, loadings.shape[-2] / square, 0.0)
-    return found
+    alpha: Array = xp.where(active, loadings.shape[-2] / square, 0.0)
+    return alpha
 
 
 def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
@@ -186,8 +187,8 @@ def total_precision(given: TaskPrecisions, gone: Any, inverse: Any) -> Array:
     dim = given.precision.shape[-1]
     total = (given.weight[..., None, None] * given.precision).sum(-3)
     total = (total + transpose(total)) / 2
-    found: Array = total + xp.asarray(gone * inverse)[..., None, None] * xp.eye(dim)
-    return found
+    precision: Array = total + xp.asarray(gone * inverse)[..., None, None] * xp.eye(dim)
+    return precision
 
 
 def conjugate_gradients(
@@ -227,7 +228,7 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     across = transpose(w)[..., None, :, :]
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     x = a_matrix @ w[..., None, :, :]
-    m = xp.linalg.inv(eye + across @ x)
+    m = spd_inverse(eye + across @ x)
     xm = x @ m
     v = a - matvec(xm, matvec(across, a))
     past_m = xp.linalg.inv(eye + each * (transpose(w) @ w))
@@ -301,8 +302,8 @@ def fit_low_rank(
         after = repeat(xp, sweeps, lambda _, low: sweep_loadings(low, given, past), before)
         return select(at < rounds, sweep_mean(after, given, past), before)
 
-    found: LowRank = repeat(xp, xp.max(rounds), one_round, low)
-    return found
+    fitted: LowRank = repeat(xp, xp.max(rounds), one_round, low)
+    return fitted
 
 
 def leave_one_out(
@@ -365,5 +366,7 @@ def bounded_step(residual: Any, step: Array, loadings: Array) -> Array:
     xp = array_namespace(loadings)
     before = xp.asarray(residual)
     after = xp.where(step > 0, before + step, before / (1.0 - xp.minimum(step, 0.0) / before))
-    found: Array = xp.asarray(xp.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1)))
-    return found
+    bounded: Array = xp.asarray(
+        xp.maximum(after, MIN_RESIDUAL_SHARE * (loadings**2).sum(-2).max(-1))
+    )
+    return bounded

@@ -26,10 +26,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headstart.arrays import array_namespace, matvec, trace, transpose
+from headstart.arrays import array_namespace, matvec, spd_inverse, trace, transpose
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
-from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
+from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
+    TaskPrecisions,
+    scale_tasks,
+    task_precisions,
+)
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["MarginalResiduals", "NoiseScores", "marginal_residuals", "noise_scores", "noise_step"]
@@ -57,16 +61,20 @@ class MarginalResiduals(NamedTuple):
     share: Array
 
 
-def noise_scores(low: LowRank, tasks: Tasks, noise_variance: Array) -> tuple[NoiseScores, Array]:
-    """The scores of every task with noise R_i², and weights: 0 where digits would be lost."""
+def noise_scores(
+    low: LowRank, tasks: Tasks, noise_variance: Array, given: TaskPrecisions
+) -> NoiseScores:
+    """The scores of every task with noise R_i², in features multiplied by the population's scale.
+
+    ``given`` is what :func:`task_precisions` finds for the tasks; sums count by its weights.
+    """
     xp = array_namespace(tasks.gram)
-    local = scale_tasks(tasks, low.scale)
-    a_matrix, b_vector, weight = task_precisions(local, noise_variance, low.residual)
+    a_matrix, b_vector, weight = given
     w, spread = low.loadings[..., None, :, :], xp.asarray(low.residual)[..., None]
     eye = xp.eye(w.shape[-1])
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     x = a_matrix @ w
-    m = xp.linalg.inv(eye + transpose(w) @ x)
+    m = spd_inverse(eye + transpose(w) @ x)
     xm, left = x @ m, eye - m  # H W and Wᵀ H W
     v = a - matvec(xm, matvec(transpose(w), a))
     h = a_matrix - xm @ transpose(x)
@@ -76,7 +84,7 @@ def noise_scores(low: LowRank, tasks: Tasks, noise_variance: Array) -> tuple[Noi
         spread**2 * norm + 2.0 * spread * inside + (left * transpose(left)).sum((-2, -1))
     )
     mean = low.mean[..., None, :] + spread[..., None] * v + matvec(w, matvec(transpose(w), v))
-    fitted = (mean * (2.0 * local.moment - matvec(local.gram, mean))).sum(-1)
+    fitted = (mean * (2.0 * tasks.moment - matvec(tasks.gram, mean))).sum(-1)
     square = xp.maximum(tasks.squares - fitted, 0.0)
     # What μ takes up.
     error = low.error[..., None, :, :]
@@ -91,7 +99,8 @@ def noise_scores(low: LowRank, tasks: Tasks, noise_variance: Array) -> tuple[Noi
         norm,
         trace(h) - spread * norm - inside,
     )
-    return scores, weight
+    finite = xp.isfinite(sum(scores)) & (weight > 0)
+    return NoiseScores(*(xp.where(finite, each, 0.0) for each in scores))
 
 
 def noise_step(total: NoiseScores) -> tuple[Array, Array]:
@@ -107,13 +116,16 @@ def noise_step(total: NoiseScores) -> tuple[Array, Array]:
 def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> MarginalResiduals:
     """What the rewards of tasks with noise R_i² tell of it, as residuals that tell the same.
 
-    Where numbers span too many orders of magnitude a task tells nothing.
+    Only tasks with a weight count, and all that the population was fitted to for what is known of
+    σ². Where numbers span too many orders of magnitude a task tells nothing.
     """
     xp = array_namespace(tasks.gram)
-    scores, weight = noise_scores(low, tasks, noise_variance)
-    finite = xp.isfinite(sum(scores)) & (weight > 0)
-    scores = NoiseScores(*(xp.where(finite, each, 0.0) for each in scores))
-    total = NoiseScores(*((weight * each).sum(-1) for each in scores))
+    tasks = scale_tasks(tasks, low.scale)
+    given = task_precisions(tasks, noise_variance, low.residual)
+    scores = noise_scores(low, tasks, noise_variance, given)
+    total = NoiseScores(*((given.weight * each).sum(-1) for each in scores))
+    everything = xp.asarray(low.curvature) / xp.asarray(low.residual) ** 2
+    total = total._replace(curvature=xp.maximum(total.curvature, everything))
     step, information = noise_step(total)
     freedom = xp.maximum(total.freedom, 1e-300)
     shift = 1.0 + step - total.gradient / freedom

@@ -24,6 +24,11 @@ from headstart.transfer.empirical_bayes.low_rank.fitting import (
     low_rank_root,
     orthogonal_columns,
 )
+from headstart.transfer.empirical_bayes.low_rank.noise import (
+    NoiseScores,
+    noise_scores,
+    noise_step,
+)
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, column_variances
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
 from headstart.transfer.empirical_bayes.passes import own_noise
@@ -31,7 +36,7 @@ from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["LowRankTotals", "low_rank_step", "low_rank_totals", "pass_over"]
+__all__ = ["LowRankTotals", "low_rank_step", "low_rank_totals", "noise_after_step", "pass_over"]
 
 
 class LowRankTotals(NamedTuple):
@@ -47,6 +52,7 @@ class LowRankTotals(NamedTuple):
     square: Any  # Σ ‖v‖²
     curvature: Any  # Σ ‖H‖²
     shares: Array  # Σ (1 − M_cc)
+    noise: Array  # Σ of the scores of R², in the order of ``NoiseScores``
 
     def plus(self, other: LowRankTotals) -> LowRankTotals:
         """The sums over the tasks of both."""
@@ -59,8 +65,9 @@ class LowRankTotals(NamedTuple):
 
 def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankTotals:
     """The sums over tasks at hand; those much noisier than the others count by their own noise."""
-    noise = own_noise(fit, tasks)
-    a_matrix, b_vector, weight = task_precisions(scale_tasks(tasks, low.scale), noise, low.residual)
+    noise, tasks = own_noise(fit, tasks), scale_tasks(tasks, low.scale)
+    given = task_precisions(tasks, noise, low.residual)
+    a_matrix, b_vector, weight = given
     w, eye = low.loadings, np.eye(low.loadings.shape[-1])
     information = low.information / np.asarray(low.residual)
     p = np.maximum(np.linalg.eigvalsh(information), 0.0)
@@ -84,6 +91,7 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankTotals:
     norm = np.maximum(norm + trace(plain @ xx @ plain @ xx), 0.0)
     precision = (weight[..., None, None] * a_matrix).sum(-3)
     removed = np.einsum("n,nik,njk->ij", weight, xm, x)
+    usual = weight * (noise == fit.noise_variance)
     return LowRankTotals(
         weight.sum(-1),
         precision,
@@ -95,6 +103,7 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankTotals:
         (weight * (v**2).sum(-1)).sum(-1),
         (weight * norm).sum(-1),
         (weight[..., None] * (1.0 - np.diagonal(plain, axis1=-2, axis2=-1))).sum(-2),
+        np.stack(noise_scores(low, tasks, noise, given)) @ usual,
     )
 
 
@@ -116,6 +125,12 @@ def pass_over(partitions: Partitions, fit: Fit, low: LowRank) -> LowRankTotals:
     total = sum_totals(partitions.map(partition_low_rank_totals, fit, low))
     assert total is not None
     return total
+
+
+def noise_after_step(fit: Fit, totals: LowRankTotals) -> Fit:
+    """The fit with the noise of the usual tasks after one scoring step from the sums of a pass."""
+    step, _ = noise_step(NoiseScores(*totals.noise))
+    return fit.replace(noise_variance=float_if_scalar(fit.noise_variance * np.exp(step)))
 
 
 def low_rank_step(low: LowRank, totals: LowRankTotals) -> LowRank:

@@ -102,10 +102,10 @@ class LowRank(Record):
         """Whether all numbers are, per batch element."""
         xp = array_namespace(self.mean)
         spread = xp.asarray(self.residual)
-        found = xp.isfinite(self.covariance).all((-2, -1)) & xp.isfinite(self.mean).all(-1)
+        moments = xp.isfinite(self.covariance).all((-2, -1)) & xp.isfinite(self.mean).all(-1)
         rest = xp.isfinite(self.relevance).all(-1) & xp.isfinite(self.information).all((-2, -1))
         result: npt.NDArray[np.bool_] = xp.asarray(
-            found & rest & xp.isfinite(spread) & (spread > 0)
+            moments & rest & xp.isfinite(spread) & (spread > 0)
         )
         return result
 
@@ -113,8 +113,8 @@ class LowRank(Record):
     def active(self) -> npt.NDArray[np.bool_]:
         """Which columns of W are in use."""
         xp = array_namespace(self.mean)
-        found: npt.NDArray[np.bool_] = xp.asarray((self.loadings != 0.0).any(-2))
-        return found
+        active: npt.NDArray[np.bool_] = xp.asarray((self.loadings != 0.0).any(-2))
+        return active
 
     def transform(self, matrix: Array) -> LowRank:
         """The population of the parameters multiplied by a matrix (σ² is left as it is)."""

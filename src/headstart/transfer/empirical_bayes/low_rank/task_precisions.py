@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import array_namespace, transpose
+from headstart.arrays import array_namespace, spd_inverse, transpose
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.posteriors import Past
@@ -50,7 +50,8 @@ def task_precisions(tasks: Tasks, noise_variance: Array, residual: Any) -> TaskP
         gram = xp.where(accurate[..., None, None], gram, 0.0)
         moment = xp.where(accurate[..., None], moment, 0.0)
     system = xp.eye(dim) + spread[..., None, None] * gram
-    solved = xp.linalg.solve(system, xp.concatenate([gram, moment[..., None]], -1))
+    both = xp.concatenate([gram, moment[..., None]], -1)
+    solved = np.linalg.solve(system, both) if xp is np else spd_inverse(system) @ both
     return TaskPrecisions(solved[..., :-1], solved[..., -1], tasks.weight * accurate)
 
 

@@ -68,18 +68,25 @@ def update_noise(
     Those too short for least squares tell it by their marginal likelihood under the low-rank fit.
     """
     xp = array_namespace(tasks.gram)
-    short = tasks.freedom < MIN_RESIDUAL_FREEDOM
+    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM) & (tasks.weight > 0)
+    counting = tasks.replace(weight=tasks.weight * short)
     zeros = xp.zeros_like(tasks.rounds)
 
-    def residuals(_: MarginalResiduals) -> MarginalResiduals:
+    def residuals(before: MarginalResiduals) -> MarginalResiduals:
+        if xp is not np:
+            return marginal_residuals(low, counting, noise_variances(fit, tasks))
+        at = np.flatnonzero(short.reshape(-1, len(tasks)).any(0))
         with np.errstate(all="ignore"):
-            return marginal_residuals(low, tasks, noise_variances(fit, tasks))
+            part = marginal_residuals(low, counting[at], noise_variances(fit, tasks[at]))
+        square, freedom = before.square.copy(), before.freedom.copy()
+        square[..., at], freedom[..., at] = part.square, part.freedom
+        return MarginalResiduals(square, freedom, part.share)
 
     none = MarginalResiduals(zeros, zeros, xp.ones_like(zeros.sum(-1)))
     square, freedom, share = apply_if(xp, short.any(), residuals, none)
-    counting = tasks.replace(weight=tasks.weight * xp.where(short, share[..., None], 1.0))
-    fit, counting = fit_noise(fit, counting, past, square, freedom, constant)
-    return fit, tasks.replace(noise_variance=counting.noise_variance)
+    weighted = tasks.replace(weight=tasks.weight * xp.where(short, share[..., None], 1.0))
+    fit, weighted = fit_noise(fit, weighted, past, square, freedom, constant)
+    return fit, tasks.replace(noise_variance=weighted.noise_variance)
 
 
 def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
@@ -88,18 +95,18 @@ def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
     variance = feature_variances(fit, sums.root, sums.known, even=even)
     usual = variance.mean(-1, keepdims=True)
     share = xp.clip(variance / xp.maximum(usual, 1e-300), MIN_SCALE**2, None)
-    found: Array = xp.asarray(xp.sqrt(share))
-    return found
+    root: Array = xp.asarray(xp.sqrt(share))
+    return root
 
 
 def safe_fit(low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any, sweeps: int) -> LowRank:
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
     try:
         with np.errstate(all="ignore"):
-            found = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
+            fitted = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
     except np.linalg.LinAlgError:
         return LowRank.of_fit(fit)
-    result: LowRank = select(found.finite, found, LowRank.of_fit(fit))
+    result: LowRank = select(fitted.finite, fitted, LowRank.of_fit(fit))
     return result
 
 
@@ -111,8 +118,8 @@ def remove_from_low_rank(state: EmpiricalBayesState, local: Tasks, sign: float =
     full = LowRank.of_fit(state.fit)
     try:
         with np.errstate(all="ignore"):
-            found = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
+            without = leave_one_out(state.low_rank, local, noise, state.counting_tasks, sign)
     except np.linalg.LinAlgError:
         return full
-    result: LowRank = select(found.finite & found.active.any(-1), found, full)
+    result: LowRank = select(without.finite & without.active.any(-1), without, full)
     return result

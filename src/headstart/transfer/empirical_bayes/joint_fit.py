@@ -1,0 +1,65 @@
+"""A fit of empirical Bayes to all tasks together, with their evidence at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headstart import checks
+from headstart.arrays import float_if_scalar
+from headstart.errors import InputError
+from headstart.model.evidence import Evidence
+from headstart.transfer.base import checked_evidence
+from headstart.transfer.empirical_bayes.scoring import WIDE_DIM, cross_validate
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
+from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
+
+if TYPE_CHECKING:
+    from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
+
+__all__ = ["fit_together"]
+
+LOW_RANK_UPDATES = 4  # of a fit to all tasks: the noise of short tasks takes a step in each
+
+
+def fit_together(
+    transfer: EmpiricalBayes,
+    evidences: Iterable[Evidence],
+    noise: float | None,
+    weights: Sequence[float] | None,
+) -> EmpiricalBayesState:
+    """The state of these tasks; their order matters only where older ones count less."""
+    listed = list(evidences)
+    if not listed:
+        raise InputError("evidences must hold at least one task; got none")
+    first = listed[0]
+    state = transfer.init(first.dim, noise, first.batch)
+    parts = []
+    for position, evidence in enumerate(listed):
+        weight = 1.0 if weights is None else checks.real("weight", weights[position])
+        parts.append(Tasks.of(checked_evidence(evidence, state.fit.mean.shape), weight))
+    tasks = Tasks.join(*parts)
+    if not isinstance(transfer.decay_tasks, str):
+        age = np.arange(len(listed))[::-1]
+        tasks = tasks.replace(weight=tasks.weight * np.exp(-age / transfer.decay_tasks))
+    order = canonical_order(tasks)
+    arranged = tasks[order]
+    scores, ensemble, support = cross_validate(transfer, state, thin(arranged), len(arranged))
+    state = state.replace(scores=scores, ensemble=ensemble, support=support)
+    count = float_if_scalar(np.full(first.batch, float(len(listed))))
+    state = state.replace(tasks=arranged, task_count=count)
+    state = transfer.update_fit(state, steps=12, low_rank=False)
+    for _ in range(40 if first.dim <= WIDE_DIM else 4):
+        before = state.fit.covariance
+        state = transfer.update_fit(state, steps=2, low_rank=False)
+        if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():
+            break
+    for _ in range(LOW_RANK_UPDATES):
+        state = transfer.update_fit(state, steps=1)
+    over = max(len(tasks) - capacity(first.dim), 0)
+    if over:
+        tasks = tasks.replace(**state.tasks[np.argsort(order)].noise_fields())
+        state = state.replace(past=transfer.retire(state, tasks[:over]))
+    return state.replace(tasks=tasks[over:])
