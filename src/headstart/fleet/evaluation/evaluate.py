@@ -14,10 +14,10 @@ from headstart import checks
 from headstart.bandit.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.features.schema.encoder import Encoder
+from headstart.fleet.click_fit import check_clicks
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.clicks import (
-    check_clicks,
     fit_click_models,
     forecast_clicks,
     learn_clicks,
@@ -33,8 +33,8 @@ from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.summary import column_notes
+from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -136,16 +136,10 @@ def evaluate(
     # A second reward is read in any case: whether tasks have one matters to the verdict.
     plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
-        sample, parted = read_sample(
-            logs.replace(intercept=intercept),
-            plan,
-            future,
-            splits,
-            map_jobs,
-            part(progress, 0.0, 0.5),
-        )
-        if is_binary:
-            check_clicks(sample, logs.columns.reward)
+        rows, advance = logs.replace(intercept=intercept), part(progress, 0.0, 0.5)
+        sample, parted = read_sample(rows, plan, future, splits, map_jobs, advance)
+        if is_binary and sample.rows is not None:
+            check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
         advance, results = part(progress, 0.5, 0.9), list[Any]()
@@ -241,12 +235,8 @@ def judge(
         prior = learn_prior(transfer, past, dim).as_gaussian()
         rounds = float(total.rounds)
         return expected_gain(prior, total.gram / max(rounds, 1.0), rounds / tasks, tasks, intercept)
-    models = fit_models(past, dim, intercept, transfer)
-    episodes = sample.episodes.take(split.future)
-    if units is not None:
-        episodes = episodes._replace(features=units.contexts(episodes.features))
-    forecasts = {name: forecast(prior, episodes) for name, prior in models.items()}
-    return SplitResult(models, forecasts, units, float(past[:, -2].sum()))
+    models, rows = fit_models(past, dim, intercept, transfer), float(past[:, -2].sum())
+    return predict_future(sample, split, models, units, rows, forecast)
 
 
 def judge_clicks(
@@ -264,11 +254,24 @@ def judge_clicks(
         return expected_gain(prior, gram, rounds / len(tasks), len(tasks), sample.intercept)
     models = fit_click_models(fit, transfer, tasks, sample.intercept)
     units = None if fit.units is None else Units(*fit.units)
+    predict = functools.partial(forecast_clicks, seed=seed)
+    return predict_future(sample, split, models, units, rounds, predict)
+
+
+def predict_future(
+    sample: Sample,
+    split: Split,
+    models: dict[str, Prior | MixturePrior],
+    units: Units | None,
+    past_rows: float,
+    predict: Callable[..., Forecast],
+) -> SplitResult:
+    """Let models, of features in these units, predict the future of a split."""
     episodes = sample.episodes.take(split.future)
     if units is not None:
         episodes = episodes._replace(features=units.contexts(episodes.features))
-    forecasts = {name: forecast_clicks(prior, episodes, seed) for name, prior in models.items()}
-    return SplitResult(models, forecasts, units, rounds)
+    forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
+    return SplitResult(models, forecasts, units, past_rows)
 
 
 def judge_items(
