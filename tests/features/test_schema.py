@@ -242,6 +242,7 @@ def test_a_schema_is_inferred_with_a_review():
             "look": [[1.0, 2.0]] * 200,
             "device": rng.choice(["phone", "desktop"], 200),
             "reward": rng.random(200),
+            "sales": np.exp(3.0 * rng.normal(size=200)),
         }
     )
     expected = hs.Schema(
@@ -253,8 +254,9 @@ def test_a_schema_is_inferred_with_a_review():
             "brand": hs.category("x", "y"),
             "maker": hs.category(buckets=64),
             "look": hs.vector(2),
+            "sales": hs.number(missing=False),
         },
-        crosses="all",
+        crosses=(),
         identity=True,
         ignore=["title", "nothing", "mixed"],
     )
@@ -262,7 +264,15 @@ def test_a_schema_is_inferred_with_a_review():
     inferred = hs.Schema.infer(frame, **named)
     assert inferred == expected
     text = str(inferred.review)
-    for word in ("200 rows", "identity=True", "free text", "1 missing", "hashed", "mixed"):
+    for word in (
+        "200 rows",
+        "identity=True",
+        "free text",
+        "1 missing",
+        "hashed",
+        "mixed",
+        "logarithm",
+    ):
         assert word in text
     as_dicts = [
         {name: value for name, value in row.items() if name != "nothing"}
@@ -271,9 +281,13 @@ def test_a_schema_is_inferred_with_a_review():
     again = hs.Schema.infer(polars.DataFrame(frame.drop(columns="mixed")), **named)
     assert again.action == expected.action
     assert hs.Schema.infer(as_dicts, **named).action == expected.action
-    fewer = frame.drop(columns=["maker", "look"])
-    bandit = hs.Bandit(hs.Schema.infer(fewer, **named), seed=0)
-    bandit.fit(fewer, task="user", reward="reward")
+    assert "not crossed" in text  # with 75 columns of actions
+    narrow = hs.Schema.infer(frame, **named, ignore=["maker", "look"])
+    assert (
+        narrow.crosses
+        == hs.Schema(context=narrow.context, action=narrow.action, crosses="all").crosses
+    )
+    bandit = hs.Bandit(narrow, seed=0).fit(frame, task="user", reward="reward")
     assert len(bandit) == 9
 
 
@@ -282,6 +296,9 @@ def test_a_schema_is_inferred_with_a_review():
     [
         (3, {}, "frame"),
         ({"a": []}, {}, "row"),
+        (pandas.DataFrame({"id": [], "a": []}), {}, "row"),
+        ({"a": [1, 2], "b": [1]}, {}, "one length"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "distinct"),
         ({"a": [1, 2]}, {"task": "user"}, "'user'"),
         ({"a": [1, 2]}, {"context": "a"}, "context"),
         ({"a": [1, 2]}, {"context": ["a"]}, "tells actions apart"),

@@ -4,15 +4,18 @@ Who prepares the offers often knows something of the items: those that are propo
 liked more often. With o offers of an item, and the mean ō of all items that were on offer, the
 column is ::
 
-    log((o + 1) / (ō + 1))
+    o / (o + ō) − ½
 
-It is 0 if all items are on offer equally often.
+It is 0 if all items are on offer equally often. It is bounded, so that a column that tells nothing
+of rewards costs little: with log((o + 1)/(ō + 1)) regret is the same where offers tell something,
+and larger where they do not.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from headstart.records import Array
 
@@ -68,6 +71,7 @@ class Offers:
         if not self.counts:
             out[:] = 0.0
             return
-        usual = math.log(self.total / len(self.counts) + 1.0)
-        count, log = self.counts.get, math.log
-        out[:] = [log(count(key, 0) + 1.0) - usual for key in keys]
+        usual = self.total / len(self.counts)
+        counts = np.array([self.counts.get(key, 0) for key in keys], dtype=np.float64)
+        np.divide(counts, counts + usual, out=out)
+        out -= 0.5

@@ -21,7 +21,8 @@ __all__ = ["FieldReview", "Review", "propose"]
 MAX_LISTED = 20  # values of a category that is listed; beyond, it is hashed
 MAX_BUCKETS = 64
 MAX_WHOLE = 6  # different whole numbers that are taken for a category with a note
-MAX_CROSSED = 256  # columns of all crosses together
+MAX_SKEW = 100.0  # the largest number over the median: beyond, a logarithm is recommended
+MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic in them
 IDENTITY = "identity=True"
 NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
 MIN_IDENTITY = 2  # rows of an item, on average, that make its identity worth knowing
@@ -82,6 +83,11 @@ def propose(
 ) -> Schema:
     """The schema for the rows of a frame (:meth:`Schema.infer`)."""
     columns = read_columns(frame, task, reward)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise InputError(f"frame must have columns of one length; got {sorted(lengths)} values")
+    if not lengths or lengths == {0}:
+        raise InputError("frame must have at least one row; got none")
     named: dict[str, list[str]] = {}
     for argument, names in (("context", context), ("ignore", ignore)):
         if isinstance(names, str) or not isinstance(names, Iterable):
@@ -122,6 +128,9 @@ def read_columns(
         columns: dict[str, list[Any]] = reading.sample_log(frame, task=task, reward=reward)
         return columns
     if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
+        titles = [str(name) for name in frame.columns]
+        if len(set(titles)) < len(titles):
+            raise InputError(f"frame must have distinct column names; got {titles}")
         return {str(name): frame[name].to_list() for name in frame.columns}
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
         return {name: frame[name].tolist() for name in frame.dtype.names}
@@ -159,8 +168,6 @@ def review_columns(
             reviews.append(review_values(name, role, values))
     if context and not any(each.role == "action" for each in reviews):
         notes.append("no field of actions is left to be crossed with the context")
-    if count == 0:
-        raise InputError("frame must have at least one row; got none")
     return Review(count, tuple(reviews), tuple(notes))
 
 
@@ -219,6 +226,8 @@ def review_numbers(
         note = "whole numbers that hardly recur: a time or an id?"
     elif not note and whole and 2 < len(different) <= MAX_WHOLE:
         note = "few whole numbers: a category, if their order means nothing"
+    elif not note and numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0:
+        note = "a few are far larger than most: their logarithm may serve better"
     return FieldReview(name, role, number(missing=gaps > 0), found, note)
 
 

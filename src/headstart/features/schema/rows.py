@@ -272,9 +272,12 @@ def item_key(label: Any, place: int = 0) -> str:
 
 def refuse_id(label: Any, place: int) -> NoReturn:
     """Refuse what cannot be the id of an item."""
+    hint = ""
+    if isinstance(label, float) and label.is_integer():
+        hint = " (frames turn whole numbers into such where some are missing: convert them back)"
     raise InputError(
         f"action at row {place}: the id must be text of 1 to 1000 characters, or a whole number; "
-        f"got {checks.describe(label)}"
+        f"got {checks.describe(label)}{hint}"
     )
 
 

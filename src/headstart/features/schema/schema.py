@@ -238,7 +238,7 @@ class Schema:
 
         Texts are categories, listed up to 20 values and hashed beyond; numbers that are all 0 or 1
         are booleans. Columns of free text, or of mixed types, are ignored. Fields of the context
-        are crossed with those of actions, as long as there are at most 256 columns.
+        are crossed with those of actions, as long as there are at most 100 columns.
 
         Parameters
         ----------
