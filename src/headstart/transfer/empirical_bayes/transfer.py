@@ -186,8 +186,8 @@ class EmpiricalBayes(StandardizedTransfer):
         self, state: EmpiricalBayesState, evidence: Evidence, weight: float = 1.0
     ) -> EmpiricalBayesState:
         """Score the predictions of a finished task, keep it, and update the fit if due."""
-        xp = array_namespace(evidence.gram)
         evidence = checked_evidence(evidence, state.fit.mean.shape)
+        xp = array_namespace(evidence.gram)
         weight = checks.real("weight", weight)
         if weight < 0:
             return self.remove(state, evidence, -weight)
