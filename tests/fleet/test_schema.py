@@ -147,8 +147,10 @@ def test_a_fit_gives_the_prior_of_the_same_rows_in_memory_in_any_order(frame, tm
     same = write_files(frame, tmp_path / "same", "parquet")
     shuffled = frame.sample(fraction=1.0, shuffle=True, seed=1)
     other = write_files(shuffled, tmp_path / "other", "jsonl", (0, 7, 350, 600))
-    # The last digits of sums depend on their order, and the fit takes many steps from them.
-    for folder, workers, close in ((same, 1, 1e-12), (other, 2, 1e-7)):
+    # The last digits of sums depend on their order, and on whether loops are compiled, which they
+    # are where another test has loaded them; the fit takes many steps from them.
+    close = 1e-7
+    for folder, workers in ((same, 1), (other, 2)):
         logs = Logs(folder, Columns("user", "spent", schema=SMALL))
         served = fit(logs, workers=workers, keep_tasks=True).bandit(seed=0)
         size = np.abs(want.covariance).max()

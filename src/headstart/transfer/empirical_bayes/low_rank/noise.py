@@ -124,7 +124,8 @@ def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> Margi
     given = task_precisions(tasks, noise_variance, low.residual)
     scores = noise_scores(low, tasks, noise_variance, given)
     total = NoiseScores(*((given.weight * each).sum(-1) for each in scores))
-    everything = xp.asarray(low.curvature) / xp.asarray(low.residual) ** 2
+    spread = xp.maximum(xp.asarray(low.residual) ** 2, 1e-300)  # σ² may all but vanish
+    everything = xp.asarray(low.curvature) / spread
     total = total._replace(curvature=xp.maximum(total.curvature, everything))
     step, information = noise_step(total)
     freedom = xp.maximum(total.freedom, 1e-300)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headstart.arrays import apply_if, array_namespace, float_if_scalar
-from headstart.model.belief import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances, fit_noise
 from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
