@@ -23,7 +23,7 @@ import numpy as np
 from headstart.fleet import Columns, Logs
 from headstart.fleet.engines import ray as engine
 from headstart.fleet.engines.cluster import connect
-from headstart.fleet.summing.passes import Call
+from headstart.fleet.summing.tasks import Call
 from headstart.transfer.empirical_bayes.passes import PASS_SCHEDULE, partition_totals
 from headstart.transfer.empirical_bayes.population import Fit
 

@@ -437,3 +437,4 @@ def test_without_the_extra_the_command_says_how_to_get_it(package):
     assert shown.returncode not in (0, None)
     assert "pip install 'headstart[lab]'" in shown.stderr
     assert "Traceback" not in shown.stderr
+    assert "left" not in shown.stderr  # said before any work

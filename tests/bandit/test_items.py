@@ -365,3 +365,22 @@ def test_constant_rewards_and_rules_without_a_root():
                 bandit.learn(bandit.task(task).choose(actions=["x", "y", "z"]), 1.0)
             bandit.task(task).close()
         assert np.isfinite(known(bandit, "new", ["x", "y", "z", "w"])).all()
+
+
+def test_rewards_of_extreme_sizes_leave_a_bandit_that_works(tmp_path):
+    """The precisions of vectors then lose all digits; such sums are left out."""
+    bandit, rng = hs.Bandit(SHOP, seed=9), np.random.default_rng(9)
+    large = 10.0 ** rng.integers(3, 50)
+    for task in range(6):
+        for _ in range(8):
+            items = rng.choice(6, 3, replace=False).tolist()
+            offers = [{"id": item, "price": float(rng.normal())} for item in items]
+            choice = bandit.task(task).choose(offers)
+            bandit.learn(choice, float(rng.normal() * (large if rng.random() < 0.2 else 1)))
+        bandit.task(task).close()
+    bandit.save(tmp_path / "bandit")
+    again = hs.load(tmp_path / "bandit")
+    actions = [{"id": item, "price": 1.0} for item in range(6)]
+    assert np.isfinite(again.task("new").encode(actions=actions).table).all()
+    again.task(0).delete()
+    assert np.isfinite(again.task("new").predict(actions=actions).mean).all()

@@ -114,6 +114,7 @@ def str_of(value):
         ({"arrays": {"state.fit.mean": lambda mean: mean[:-1]}}, "state.fit.mean"),
         ({"arrays": {"state.tasks.moment": lambda rows: rows[:-1]}}, "state.tasks"),
         ({"arrays": {"state.tasks.weight": lambda many: many * 2.0**62}}, "state.tasks.weight"),
+        ({"arrays": {"state.past.first": lambda sums: sums - 1e3}}, "state.past.first"),
         ({"arrays": {"state.past.second": lopsided}}, "state.past.second"),
         ({"arrays": {"state.tasks.gram": lopsided}}, "state.tasks.gram"),
         ({"arrays": {"state.fit.covariance": lambda matrix: -matrix}}, "state.fit.covariance"),

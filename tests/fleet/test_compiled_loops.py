@@ -5,10 +5,9 @@ import pyarrow as pa
 import pytest
 
 import headstart as hs
-from headstart.fleet.summing import passes as fast_passes
+from headstart.fleet.summing import tasks as fast_passes
 from headstart.fleet.summing.grams import sum_rows
-from headstart.fleet.summing.passes import Call, Units
-from headstart.fleet.summing.tasks import MemoryTasks
+from headstart.fleet.summing.tasks import Call, MemoryTasks, Units
 from headstart.transfer.empirical_bayes.population import Fit
 
 tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")

@@ -13,8 +13,8 @@ import pytest
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.options import bytes_from, transfer_from
-from headstart.fleet.summing import passes as standardize
-from headstart.fleet.summing.passes import Units
+from headstart.fleet.summing import tasks as standardize
+from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import packed_size
 from headstart.transfer.empirical_bayes import passes
 

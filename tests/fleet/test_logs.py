@@ -1072,7 +1072,9 @@ def test_a_file_behind_a_url_that_changes_is_noticed(form, logbook, tmp_path, me
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64])
-@pytest.mark.parametrize("span", [(-100, 100), (100, 127), (2**31 - 5, 2**31 + 5), (2**62, 2**63)])
+@pytest.mark.parametrize(
+    "span", [(-100, 100), (100, 127), (2**31 - 5, 2**31 + 5), (2**62, 2**63 - 2)]
+)
 def test_whole_numbers_of_any_width_are_ids(tmp_path, logbook, kind, span):
     low, high = (int(np.clip(end, np.iinfo(kind).min, np.iinfo(kind).max)) for end in span)
     values = np.random.default_rng(0).integers(low, high, 50, dtype=kind, endpoint=True)

@@ -147,8 +147,10 @@ def test_a_fit_gives_the_prior_of_the_same_rows_in_memory_in_any_order(frame, tm
     same = write_files(frame, tmp_path / "same", "parquet")
     shuffled = frame.sample(fraction=1.0, shuffle=True, seed=1)
     other = write_files(shuffled, tmp_path / "other", "jsonl", (0, 7, 350, 600))
-    # The last digits of sums depend on their order, and the fit takes many steps from them.
-    for folder, workers, close in ((same, 1, 1e-12), (other, 2, 1e-7)):
+    # The last digits of sums depend on their order, and on whether loops are compiled, which they
+    # are where another test has loaded them; the fit takes many steps from them.
+    close = 1e-7
+    for folder, workers in ((same, 1), (other, 2)):
         logs = Logs(folder, Columns("user", "spent", schema=SMALL))
         served = fit(logs, workers=workers, keep_tasks=True).bandit(seed=0)
         size = np.abs(want.covariance).max()
@@ -196,9 +198,6 @@ def test_check_and_evaluate_take_the_schema(headstart, frame, tmp_path):
     assert "--schema SCHEMA --transfer bias --splits 1  # SCHEMA: {" in html.unescape(
         (out / "report.html").read_text()
     )
-    items = hs.Schema(action={"price": hs.number()}, identity=True, id="brand")
-    with pytest.raises(hs.InputError, match="schema must not have identity=True to evaluate"):
-        evaluate(Logs(folder, Columns("user", "spent", schema=items)))
 
 
 def schema_of(**action):
@@ -354,7 +353,8 @@ def visits():
 @pytest.mark.parametrize(("reward", "model"), [("spent", "number"), ("bought", "binary")])
 def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, reward, model):
     used = visits.select("user", reward, "hour", "price", "item")
-    bandit = hs.Bandit(ITEMS, seed=0, reward=model).fit(used, task="user", reward=reward)
+    bandit = hs.Bandit(ITEMS, hs.Bias(), seed=0, intercept=True, reward=model)
+    bandit.fit(used, task="user", reward=reward)
     offer = [{"item": f"item {number}", "price": 10.0} for number in (0, 1, 2, 77)]
     shuffled = visits.sample(fraction=1.0, shuffle=True, seed=1)
     folders = (
@@ -363,7 +363,7 @@ def test_items_are_learned_from_logs_as_from_rows_in_memory(visits, tmp_path, re
     )
     for folder, time in zip(folders, (None, "time"), strict=True):
         logs = Logs(folder, Columns("user", reward, timestamp=time, schema=ITEMS))
-        fitted = fit(logs, reward=model, keep_tasks=True, out=tmp_path / "prior")
+        fitted = fit(logs, hs.Bias(), reward=model, keep_tasks=True, out=tmp_path / "prior")
         assert any("order of files and rows" in note for note in fitted.notes) == (time is None)
         served = hs.load(tmp_path / "prior")
         np.testing.assert_allclose(served.prior.mean, bandit.prior.mean, rtol=0, atol=1e-9)
@@ -401,6 +401,37 @@ def test_what_is_known_of_items_stays_where_tasks_are_not_kept(visits, tmp_path)
     bandit.delete("ann")
     again = bandit.task("new").predict(context={"hour": 9}, actions=offer).mean
     np.testing.assert_allclose(again, found, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("time", "model"), [(None, "number"), ("time", "number"), ("time", "binary")]
+)
+def test_an_evaluation_knows_items_from_past_tasks_alone(tmp_path, time, model):
+    """Known items help; where rewards are noise, no reward of the future leaks into them."""
+    rng = np.random.default_rng(2)
+    items, worth = rng.integers(0, 40, 1200), 2.0 * rng.normal(size=40)
+    columns = {
+        "user": np.repeat(np.arange(120), 10),
+        "time": np.arange(1200),
+        "hour": rng.integers(0, 24, 1200).astype(float),
+        "price": rng.gamma(3.0, 5.0, 1200),
+        "item": [f"item {item}" for item in items],
+    }
+    plain = hs.Schema(ITEMS.context, ITEMS.action, crosses=())
+    scores = {}
+    for kind, mean in (("worth", worth[items]), ("noise", np.zeros(1200))):
+        rewards = mean + rng.logistic(size=1200)
+        rewards = rewards if model == "number" else (rewards > 0).astype(float)
+        frame = pl.DataFrame(columns | {"spent": rewards})
+        folder = write_files(frame, tmp_path / kind, "parquet", (0, 200, 1200))
+        for schema in (ITEMS, plain):
+            logs = Logs(folder, Columns("user", "spent", timestamp=time, schema=schema))
+            transfer = hs.Gaussian(forced=False)
+            found = evaluate(logs, transfer=transfer, reward=model, splits=1, workers=1)
+            scores[kind, schema.identity] = found.measures.scores["pooled model"].value
+            assert ("without identity" in found.advice) == (schema.identity or model == "binary")
+    assert scores["worth", True] > scores["worth", False] + 0.1
+    assert scores["noise", True] < scores["noise", False] + 0.02
 
 
 def test_rows_with_items_that_do_not_fit_into_memory_are_refused(visits, tmp_path, monkeypatch):

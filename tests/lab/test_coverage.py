@@ -1,5 +1,6 @@
 """Coverage is counted as it is defined, and is nominal where the prior is the true one."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -8,9 +9,12 @@ import pytest
 from scipy import stats
 
 import headstart as hs
-from headstart.lab import coverage, figures
+from headstart.lab import Execution, coverage, figures
 from headstart.lab.coverage import LEVELS, measure_coverage
+from headstart.lab.report import VERDICTS
+from headstart.lab.studies import calibration
 from headstart.lab.studies.calibration import coverage_claim, coverage_rows
+from headstart.lab.studies.runner import QUICK, Runner
 from headstart.worlds import Synthetic
 
 WORLD = Synthetic(dim=3, rank=2, arms=4, noise=0.2, inside=0.5)
@@ -28,10 +32,10 @@ def with_prior(factor):
 
 
 def test_with_the_true_prior_every_level_is_covered_as_it_says(monkeypatch):
-    """Intervals of 200 independent tasks, within four standard errors."""
+    """Intervals of 120 independent tasks, within four standard errors."""
     monkeypatch.setattr(coverage, "Bandit", with_prior(1.0))
-    shares = measure_coverage(WORLD, 0, 200, (0, 2, 12))
-    assert shares.shape == (200, 3, 2, len(LEVELS))
+    shares = measure_coverage(WORLD, 0, 120, (0, 2, 8))
+    assert shares.shape == (120, 3, 2, len(LEVELS))
     error = shares.std(0) / np.sqrt(len(shares))
     assert (np.abs(shares.mean(0) - LEVELS) < 4 * error).all()
 
@@ -39,7 +43,7 @@ def test_with_the_true_prior_every_level_is_covered_as_it_says(monkeypatch):
 def test_a_prior_that_is_too_narrow_covers_as_much_as_it_should(monkeypatch):
     """A new task under a third of the standard deviation: 2 Φ(q/3) − 1 in place of the level."""
     monkeypatch.setattr(coverage, "Bandit", with_prior(1 / 9))
-    shares = measure_coverage(WORLD, 0, 200, (0, 1))[:, 0, 0]
+    shares = measure_coverage(WORLD, 0, 120, (0, 1))[:, 0, 0]
     wanted = 2 * stats.norm.cdf(stats.norm.ppf(0.5 + np.array(LEVELS) / 2) / 3) - 1
     error = shares.std(0) / np.sqrt(len(shares))
     assert (np.abs(shares.mean(0) - wanted) < 4 * error).all()
@@ -127,3 +131,13 @@ def test_the_figure_has_an_interval_for_every_world_stage_and_level():
     one.explore()
     with pytest.raises(hs.InputError, match="stage"):
         figures.coverage(shares.drop("stage"), "a reward")
+
+
+def test_a_single_task_is_enough_for_a_table_without_earlier_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "MORE_WORLDS", {})
+    scale = dataclasses.replace(QUICK, tasks=1, seeds=2, rounds=7)
+    study = Runner(tmp_path, scale, tune=False, execution=Execution(workers=1))
+    (section,), (claim,) = calibration.calibration(study, {"here": (WORLD, 7)}, (1, 2))
+    assert section.table["tasks"].to_list() == ["1–1"]
+    assert section.table.columns == ["world", "tasks", "new task", "after 5 rewards", "clearly off"]
+    assert claim.verdict in VERDICTS

@@ -389,7 +389,7 @@ def together(request):
     return request.param, play(WORLD, EVERY, request.param, seeds=(1, 2, 3, 4), tasks=8)
 
 
-@pytest.mark.parametrize("seeds", [(3,), (4, 1), (9, 3, 2)])
+@pytest.mark.parametrize("seeds", [(3,), (9, 4, 2)])
 def test_a_seeds_results_do_not_depend_on_its_batch(together, seeds):
     engine, whole = together
     for name, trace in play(WORLD, EVERY, engine, seeds=seeds, tasks=8).items():

@@ -802,9 +802,9 @@ def test_a_file_says_the_same_as_text(tmp_path, compared):
     ],
 )
 def test_every_plan_survives_being_written(tmp_path, world, policies):
-    text = comparison.toml(SIZES, world, policies)
+    text = comparison.toml(SIZES, split_options("world", world), policies)
     (tmp_path / "plan.toml").write_text(text)
-    sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml")
+    sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml", {})
     assert sizes == SIZES
     assert place == comparison.make_world(*split_options("world", world))
     assert chosen == tuple(parse(policy) for policy in policies)
@@ -813,7 +813,7 @@ def test_every_plan_survives_being_written(tmp_path, world, policies):
 
 def test_sizes_may_be_left_out(tmp_path):
     (tmp_path / "plan.toml").write_text('[[policy]]\nname = "linucb"\n')
-    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml")
+    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml", {})
     assert sizes == {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
     assert place == Synthetic()
     assert chosen == (parse("linucb"),)
@@ -954,7 +954,7 @@ def test_the_example_in_the_documentation_is_a_plan(tmp_path):
     text = (compare.__doc__ or "").split("::", 1)[1]
     assert tomllib.loads(text)
     (tmp_path / "plan.toml").write_text(text)
-    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml")
+    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml", {})
     assert sizes["tasks"] == 200
     assert place == Synthetic(rank=3)
     assert [policy.name for policy in chosen] == ["three directions"]

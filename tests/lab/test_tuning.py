@@ -176,9 +176,9 @@ def test_a_knob_that_is_fixed_is_taken_out_of_the_grid():
 
 def test_no_seed_is_both_tuned_on_and_reported():
     for scale in (FULL, QUICK):
-        assert not set(scale.held_out) & set(scale.reported)
-        assert len(scale.reported) == scale.seeds
-        assert len(scale.held_out) == scale.tuning_seeds
+        assert not set(scale.held_out_seeds) & set(scale.reported_seeds)
+        assert len(scale.reported_seeds) == scale.seeds
+        assert len(scale.held_out_seeds) == scale.tuning_seeds
     assert FULL.seeds >= 20
 
 
@@ -197,7 +197,7 @@ def test_settings_that_come_along_are_known_policies():
 
 
 def test_a_bench_that_does_not_tune_takes_what_comes_along(tmp_path):
-    policies, tuning = Runner(tmp_path, QUICK, tune=False).tuned("synthetic", Synthetic())
+    policies, tuning = Runner(tmp_path, QUICK, tune=False).tune_policies("synthetic", Synthetic())
     assert tuning is None
     known = tuned_options()["synthetic"]
     assert policies == tuple(policy(kind, **known[kind]) for kind in PAPER)
@@ -206,10 +206,10 @@ def test_a_bench_that_does_not_tune_takes_what_comes_along(tmp_path):
 
 def test_a_bench_that_tunes_keeps_the_best_on_disk(tmp_path):
     scale = dataclasses.replace(QUICK, rounds=5, tuning_seeds=1, tuning_tasks=2)
-    policies, tuning = Runner(tmp_path, scale, execution=ALONE).tuned(
+    policies, tuning = Runner(tmp_path, scale, execution=ALONE).tune_policies(
         "mine", WORLD, ("linucb", "lints")
     )
     assert isinstance(tuning, Tuning)
     assert policies == tuning.policies()
     assert json.loads((tmp_path / "mine-tuning" / "best.json").read_text()) == tuning.best
-    assert set(tuning.table["seed"]) == set(scale.held_out)
+    assert set(tuning.table["seed"]) == set(scale.held_out_seeds)

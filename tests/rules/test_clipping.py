@@ -29,6 +29,8 @@ def arms(seed=1, count=4, dim=3):
 
 
 class TestTheClippedDistribution:
+    # SciPy's older minimizer says that it stepped a rounding error beyond a bound.
+    @pytest.mark.filterwarnings("ignore:Values in x were outside bounds")
     @settings(max_examples=25, deadline=None, derandomize=True)
     @given(distributions, st.floats(0.0, 0.25), st.floats(0.26, 1.0))
     def test_is_the_nearest_one_within_the_bounds(self, weights, floor, ceiling):

@@ -103,8 +103,8 @@ def test_noise_passes_the_gate_about_once_in_a_hundred(dim, count, draws):
     assert fewest <= rate <= 0.03
 
 
-@pytest.mark.parametrize("beyond", [0, 1, 2, 3])
-@pytest.mark.parametrize("dim", [3, 7, 12, 13, 15, 17, 22, 25, 30, 36, 80])
+@pytest.mark.parametrize("beyond", [0, 1, 3])
+@pytest.mark.parametrize("dim", [3, 7, 12, 13, 17, 25, 30, 80])
 def test_noise_passes_no_more_often_where_tasks_are_as_many_as_dimensions(dim, beyond):
     """Where the initial phase ends, and where the largest gap of noise peaks."""
     draws = 8000 if dim < 20 else 3000 if dim < 50 else 500

@@ -135,3 +135,39 @@ def test_noise_is_estimated_from_tasks_shorter_than_their_dimension():
         found[low_rank] = np.array([transfer.prior(state).noise, together])
     np.testing.assert_allclose(found[True], best, rtol=0.06)
     assert (found[False] < 0.85 * best).all()
+
+
+def test_short_and_long_tasks_of_a_batch_are_as_one_by_one():
+    rng = np.random.default_rng(4)
+    dim, transfer = 8, hs.EmpiricalBayes()
+    mean, direction = rng.normal(size=dim), rng.normal(size=dim)
+    batches = []
+    for task in range(14):
+        parts = []
+        for element in range(2):  # one of the two is short
+            rounds = 5 if (task + element) % 2 else 40
+            contexts = rng.normal(size=(rounds, dim))
+            theta = mean + direction * rng.normal()
+            rewards = contexts @ theta + NOISE * rng.normal(size=rounds)
+            parts.append(hs.Evidence.of(contexts, rewards))
+        batches.append(parts)
+    state = transfer.init(dim, batch=(2,))
+    for parts in batches:
+        state = transfer.fold(
+            state,
+            hs.Evidence(
+                *(
+                    np.stack([getattr(part, name) for part in parts])
+                    for name in ("gram", "moment", "rounds", "squares")
+                )
+            ),
+        )
+    prior = transfer.prior(state)
+    for element in range(2):
+        alone = transfer.init(dim)
+        for parts in batches:
+            alone = transfer.fold(alone, parts[element])
+        own = transfer.prior(alone)
+        np.testing.assert_allclose(prior.noise[element], own.noise, rtol=1e-8)
+        np.testing.assert_allclose(prior.covariance[element], own.covariance, rtol=1e-6, atol=1e-9)
+        assert own.noise == pytest.approx(NOISE, rel=0.15)

@@ -102,6 +102,35 @@ def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
         return Path(place, "bandit").read_bytes()
 
 
+#: Of the bandit that knows items by their ids.
+ITEMS = hs.Schema(action={"price": hs.number(missing=False)}, identity=True)
+
+
+@functools.cache
+def saved_with_items(seed: int) -> bytes:
+    """The file of a bandit that knows items by their ids."""
+    rng, bandit = np.random.default_rng(seed), hs.Bandit(ITEMS, seed=seed, cache_size=3)
+    for number in range(5):
+        task = bandit.task(f"task {number}")
+        for turn in range(8):
+            choice = task.choose(offer(bandit, rng))
+            if turn != 2:  # this one's reward never comes
+                task.learn(choice, float(choice.action % 3 + 0.3 * rng.normal()))
+        if number % 2 == 0:
+            task.close()
+    with folder() as place:
+        bandit.save(f"{place}/bandit")
+        return Path(place, "bandit").read_bytes()
+
+
+def offer(bandit: hs.Bandit, rng: np.random.Generator) -> object:
+    """Three arms, as rows of numbers or as actions with ids."""
+    if bandit.schema is None:
+        return rng.normal(size=(3, bandit.dim))
+    items = rng.choice(8, 3, replace=False).tolist()
+    return [{"id": item, "price": float(rng.normal())} for item in items]
+
+
 def fresh(case: Case, half_life: float | None = None) -> hs.Bandit:
     """A bandit of a kind that the case picks."""
     kind = int(case.rng.integers(len(KINDS)))
@@ -137,13 +166,15 @@ def finite(what: str, *values) -> None:
 
 def works(bandit: hs.Bandit, folder: Path) -> None:
     """Use a bandit as everybody would; whatever it accepted before, it must do all of this."""
+    if bandit.schema is not None and bandit.schema != ITEMS:
+        return  # a file may have another schema, and then wants other actions
     rng = np.random.default_rng(0)
     names = [*list(bandit)[:3], "a new task"]
     try:
         for name in names:
             task = bandit.task(name)
             for _ in range(2):
-                offers = rng.normal(size=(3, bandit.dim))
+                offers = offer(bandit, rng)
                 choice = task.choose(offers)
                 task.learn(choice, rng.normal())
                 finite("a score", choice.score)
@@ -153,7 +184,7 @@ def works(bandit: hs.Bandit, folder: Path) -> None:
             if not (task.rounds >= 0 and evidence.rounds >= 0 and evidence.squares >= 0):
                 raise Accepted(f"{task!r} has seen less than nothing")
             finite("a belief", task.belief.mean, task.belief.noise)
-        choices = bandit.choose_many(names, rng.normal(size=(len(names), 3, bandit.dim)))
+        choices = bandit.choose_many(names, [offer(bandit, rng) for _ in names])
         bandit.learn(choices, rng.normal(size=len(names)))
         finite("a score", choices.scores)
         bandit.task(choices[-1].task).close()
@@ -165,7 +196,7 @@ def works(bandit: hs.Bandit, folder: Path) -> None:
         repr(bandit), str(report)
         finite("the report", report.noise, report.rounds)
         again = reloaded(bandit, folder)
-        offers = rng.normal(size=(3, bandit.dim))
+        offers = offer(bandit, rng)
         if again.task(names[0]).choose(offers).arm != bandit.task(names[0]).choose(offers).arm:
             raise Accepted("it decides otherwise after it was saved and loaded")
     except hs.HeadstartError as error:

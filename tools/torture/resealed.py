@@ -12,7 +12,7 @@ import json
 import struct
 
 import numpy as np
-from common import KINDS, Accepted, Case, saved, works
+from common import KINDS, Accepted, Case, saved, saved_with_items, works
 from damage import archive, archive_content
 
 import headstart as hs
@@ -119,7 +119,10 @@ def change_arrays(arrays: dict, shapes: dict, case: Case) -> str:
 def attack(case: Case) -> None:
     if case.number % 5 == 1:
         return attack_archive(case)
-    metadata, header, arrays = opened(saved(case.seed, int(case.rng.integers(len(KINDS)))))
+    with_items = case.number % 4 == 0
+    kind = int(case.rng.integers(len(KINDS)))
+    file = saved_with_items(case.seed) if with_items else saved(case.seed, kind)
+    metadata, header, arrays = opened(file)
     path, shapes, changes = case.folder / "file", {}, []
     if case.number == 0:  # what is not changed must work, or the attack says nothing
         path.write_bytes(sealed(metadata, header, arrays))

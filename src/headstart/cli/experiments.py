@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -152,6 +153,7 @@ def execution_of(
     """How to run experiments, with progress bars; connected to a cluster until the end."""
     from headstart.lab.execution import Execution
 
+    importlib.import_module("polars")  # tables come last: what they need is missed before the work
     with progress_bars(quiet) as bar, contextlib.ExitStack() as connection:
         executor = None
         if cluster is not None:

@@ -21,9 +21,8 @@ from headstart.fleet.item_fit import fit_item_logs
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.stores import is_url
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
-from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.summary import ReadSummary, column_notes
-from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.fleet.summing.tasks import TaskPartitions, one_blas_thread
 from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence
 from headstart.storage.atomic import PathLike, checked_path

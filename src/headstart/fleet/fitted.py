@@ -14,9 +14,9 @@ from headstart.features.conversion import Features
 from headstart.features.schema.schema import Schema
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
-from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.shards import Partition
 from headstart.fleet.summing.summary import ReadSummary
+from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
 from headstart.transfer import Transfer

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.bandit.fitting import TaskRows, close_items, fit_task_rows, fitted_features
-from headstart.bandit.ledger.items import new_items
+from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.observation import weighted_sums
-from headstart.bandit.rewards import reward_model
+from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
+from headstart.features.schema.encoder import Encoder
 from headstart.fleet.click_fit import check_clicks, task_evidence
 from headstart.fleet.engines.threads import Progress
 from headstart.fleet.fitted import Fitted, Plan
@@ -28,8 +29,10 @@ from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.model.evidence import Evidence
 from headstart.records import Array
+from headstart.transfer import Transfer
+from headstart.transfer.pooled_fit import PooledFit
 
-__all__ = ["fit_item_logs"]
+__all__ = ["ItemRows", "LearnedItems", "fit_item_logs", "learn_items"]
 
 COPIES = 5  # arrays of the size of all features that there are at a time
 OVERHEAD = 1000  # bytes of what is kept of a row beside its features
@@ -48,30 +51,10 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitt
     if not len(rows.rewards):
         raise summary.nothing(logs.columns)
     rows = rows.in_time() if logs.columns.timestamp is not None else rows
-    features = Features(len(encoder.feature_names), encoder.feature_names, logs.intercept)
-    items = new_items(encoder, features, model)
-    assert items is not None
-    table = np.hstack([rows.table, np.zeros((len(rows.table), len(COLUMN_NAMES)))])
-    items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
-    report(progress, 0.5)
-    task_rows = TaskRows(
-        rows.tasks, features.transform(table), rows.rewards, rows.weights, encoder.feature_names
+    learned = learn_items(
+        encoder, rows, plan.transfer, plan.noise, model, logs.intercept, plan.standardize
     )
-    fit, ids = fit_task_rows(
-        plan.transfer, plan.noise, model, task_rows, 1.0, logs.intercept, plan.standardize
-    )
-    plan.check_room(len(fit.partitions), features.dim)
-    evidence = {
-        name: packed
-        for at, names in enumerate(ids)
-        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
-    }
-    close_items(
-        items,
-        fitted_features(features, fit.units),
-        plan.transfer.prior(fit.state),
-        lambda name: Evidence.unpack(evidence[name], features.dim),
-    )
+    plan.check_room(len(learned.fit.partitions), learned.rows.contexts.shape[1])
     report(progress, 1.0)
     fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
     given = weighted_sums(fields, rows.rewards, rows.weights)[0]
@@ -81,9 +64,53 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitt
             "there is no timestamp: what was known of an item at a row follows from the order of "
             "files and rows, which is taken for the order of time"
         )
-    kept = functools.partial(task_evidence, ids, fit.partitions)
-    fitted = Fitted.of(plan, fit, summary, given, notes, kept)
-    return fitted._replace(feature_names=encoder.feature_names, items=items)
+    kept = functools.partial(task_evidence, learned.ids, learned.fit.partitions)
+    fitted = Fitted.of(plan, learned.fit, summary, given, notes, kept)
+    return fitted._replace(feature_names=encoder.feature_names, items=learned.items)
+
+
+class LearnedItems(NamedTuple):
+    """What rows have taught of items: the ledger, the rows with its columns, and their fit.
+
+    ``ids`` are those of the tasks, by partition of the fit.
+    """
+
+    items: ItemLedger
+    rows: TaskRows
+    fit: PooledFit
+    ids: list[list[str]]
+
+
+def learn_items(
+    encoder: Encoder,
+    rows: ItemRows,
+    transfer: Transfer,
+    noise: float | None,
+    model: RewardModel,
+    intercept: bool,
+    standardize: bool,
+) -> LearnedItems:
+    """Learn from rows in their order, as :meth:`headstart.Bandit.fit` does."""
+    features = Features(len(encoder.feature_names), encoder.feature_names, intercept)
+    items = new_items(encoder, features, model)
+    assert items is not None
+    table = np.hstack([rows.table, np.zeros((len(rows.table), len(COLUMN_NAMES)))])
+    items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
+    contexts = features.transform(table)
+    known = TaskRows(rows.tasks, contexts, rows.rewards, rows.weights, encoder.feature_names)
+    fit, ids = fit_task_rows(transfer, noise, model, known, 1.0, intercept, standardize)
+    evidence = {
+        name: packed
+        for at, names in enumerate(ids)
+        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
+    }
+    close_items(
+        items,
+        fitted_features(features, fit.units),
+        transfer.prior(fit.state),
+        lambda name: Evidence.unpack(evidence[name], features.dim),
+    )
+    return LearnedItems(items, known, fit, ids)
 
 
 def report(progress: Progress | None, share: float) -> None:

@@ -26,8 +26,9 @@ from headstart.kernels.forms import load
 from headstart.lab.per_seed import PerSeed
 from headstart.lab.policies import AnyPolicy
 from headstart.model.base import BaseBelief
-from headstart.model.belief import MIN_RESIDUAL_FREEDOM, Belief
+from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array
 from headstart.rules import LoopForm, Rule

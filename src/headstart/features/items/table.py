@@ -14,6 +14,7 @@ task's mean reward, and the columns of the action's fields, of offers and of E a
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Sequence
@@ -148,12 +149,17 @@ class ItemTable:
                 self.grow()
             self.size = max(self.size, at + 1)
         self.counts[at], self.sums[at] = update.weight, update.total
-        if update.precision is not None and update.moment is not None:
-            self.precisions[at], self.moments[at] = update.precision, update.moment
-            self.vectors[at] = np.linalg.solve(update.precision, update.moment)
-        elif key not in self.places:
+        if key not in self.places:
             self.precisions[at] = np.eye(RANK)
             self.moments[at] = self.vectors[at] = initial_vectors([key])[0]
+        if update.precision is not None and update.moment is not None:
+            # Rewards of extreme sizes can leave no digits of a precision: the vector then stays.
+            with contextlib.suppress(np.linalg.LinAlgError):
+                np.linalg.cholesky(update.precision)
+                vector = np.linalg.solve(update.precision, update.moment)
+                if np.isfinite(vector).all():
+                    self.precisions[at], self.moments[at] = update.precision, update.moment
+                    self.vectors[at] = vector
         if key not in self.places:
             self.places[key] = at
             if self.free and self.free[-1] == at:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart.errors import visible
-from headstart.fleet.summing.passes import STEADY
 from headstart.fleet.summing.summary import ADVICE
+from headstart.transfer.standardize import STEADY
 
 if TYPE_CHECKING:
     from headstart.fleet.check.collinear import Dependence

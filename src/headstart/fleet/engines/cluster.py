@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from headstart import checks
 from headstart.errors import HeadstartError, InputError
-from headstart.fleet.summing.passes import one_blas_thread
+from headstart.fleet.summing.tasks import one_blas_thread
 
 __all__ = ["Cluster", "WorkerDied", "connect"]
 

@@ -31,10 +31,9 @@ from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.accumulator import Accumulator, HashedRows, ReadPlan, unread_blocks
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
-from headstart.fleet.summing.passes import Call
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import TaskPartitions
+from headstart.fleet.summing.tasks import Call, TaskPartitions
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 

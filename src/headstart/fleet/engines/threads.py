@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,15 @@ from headstart.fleet.summing.accumulator import (
 )
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.grams import TABLES
-from headstart.fleet.summing.passes import one_blas_thread
 from headstart.fleet.summing.shards import write_run
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import DiskTasks, LocalTasks, MemoryTasks, PartitionFile
+from headstart.fleet.summing.tasks import (
+    DiskTasks,
+    LocalTasks,
+    MemoryTasks,
+    PartitionFile,
+    one_blas_thread,
+)
 from headstart.kernels import forms
 
 __all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here"]
@@ -134,33 +139,23 @@ class Reading:
 
     def run(self) -> None:
         """Let every thread read parts until there are none, or one fails."""
-        errors: list[BaseException] = []
 
         def work() -> None:
-            try:
-                while not self.stop.is_set() and (part := self.next_part()) is not None:
-                    self.read(part)
-            except BaseException as error:
-                errors.append(error)
-                self.stop.set()
+            while not self.stop.is_set() and (part := self.next_part()) is not None:
+                self.read(part)
 
         self.advance(0.0)
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.plan.readers)]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.1)  # so that Ctrl-C is heard
-        except KeyboardInterrupt as error:
-            self.stop.set()
-            for thread in threads:
-                thread.join()  # the blocks that are being read, a second or so
-            errors.insert(0, error)
-        if errors:
-            with contextlib.suppress(FileError):  # the first error is what matters
-                self.save()
-            raise errors[0]
+        with ThreadPoolExecutor(self.plan.readers) as pool:
+            futures = [pool.submit(work) for _ in range(self.plan.readers)]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:  # Ctrl-C too
+                self.stop.set()
+                wait(futures)  # for the blocks that are being read, a second or so
+                with contextlib.suppress(FileError):  # the first error is what matters
+                    self.save()
+                raise
 
     def next_part(self) -> Part | None:
         """A part that nobody has begun."""

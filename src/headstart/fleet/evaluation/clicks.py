@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from headstart.bandit.fitting import CLICK_PASSES, OneTask, expand_tasks, fit_clicks
-from headstart.bandit.rewards import Binary
-from headstart.errors import InputError
-from headstart.fleet.evaluation.forecasts import CHUNK, Episodes, Forecast, start_beliefs
+from headstart.fleet.evaluation.forecasts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.models import MOST, alone, random_intercept
 from headstart.fleet.evaluation.sample import Sample
@@ -31,13 +29,7 @@ from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Units
 from headstart.transfer.task_order import PARTITION
 
-__all__ = [
-    "check_clicks",
-    "fit_click_models",
-    "forecast_clicks",
-    "learn_clicks",
-    "tasks_with_rows",
-]
+__all__ = ["fit_click_models", "forecast_clicks", "learn_clicks"]
 
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
@@ -57,15 +49,6 @@ def tasks_with_rows(sample: Sample, places: Any, *, early: bool) -> list[OneTask
             features = rows["features"][own].astype(np.float64)
             found.append(OneTask("", features, rows["reward"][own], rows["weight"][own]))
     return found
-
-
-def check_clicks(sample: Sample, column: str) -> None:
-    """Refuse rewards other than 0 and 1."""
-    assert sample.rows is not None
-    try:
-        Binary().read_many(sample.rows["reward"])
-    except InputError as error:
-        raise InputError(f"column {column!r}: {error}") from None
 
 
 def learn_clicks(
@@ -105,10 +88,11 @@ def fit_click_models(
     models[POOLED] = Prior(belief.mean, belief.root, noise=1.0)
     if intercept is not None:
         constant = intercept
-        models[OFFSET] = fitted(some, lambda packed: random_intercept(packed, dim, constant, 1.0))[
-            0
-        ]
-        models[AVERAGE] = fitted(some, lambda packed: alone(packed, dim, constant, True, 1.0))[0]
+        own = {
+            OFFSET: lambda packed: random_intercept(packed, dim, constant, 1.0),
+            AVERAGE: lambda packed: alone(packed, dim, constant, True, 1.0),
+        }
+        models |= {name: fitted(some, refit)[0] for name, refit in own.items()}
     models[ALONE] = fitted(some, lambda packed: alone(packed, dim, intercept, known_noise=1.0))[0]
     return models
 
@@ -124,24 +108,15 @@ def forecast_clicks(prior: Prior | MixturePrior, episodes: Episodes, seed: int) 
     >>> np.exp(forecast_clicks(Prior.gaussian([0.0], [[1e-9]]), episodes, 0).scores).round(3)
     array([[0.5]])
     """
-    tasks, rounds = episodes.rewards.shape
-    found = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
-    shares = np.random.default_rng([seed, 0]).random((tasks, rounds))
-    for at in range(0, tasks, CHUNK):
-        rows = slice(at, min(at + CHUNK, tasks))
-        belief = start_beliefs(prior, rows.stop - rows.start)
-        longest = int(np.max(episodes.lengths[rows], initial=0))
-        features = episodes.features[rows, :longest].astype(np.float64)
-        for place in range(longest):
-            x, r = features[:, place], episodes.rewards[rows, place]
-            weight = episodes.weights[rows, place]
-            here, row = weight > 0, x[:, None, :]
-            chance = expected_probability(belief.predict(row)[:, 0], belief.width(row)[:, 0])
-            likely = np.maximum(np.where(r > 0, chance, 1.0 - chance), LEAST_CHANCE)
-            low = np.where(r > 0, 1.0 - chance, 0.0)
-            found.errors[rows, place] = np.where(here, (r - chance) ** 2, 0.0)
-            found.scores[rows, place] = np.where(here, np.log(likely), 0.0)
-            found.places[rows, place] = np.where(here, low + shares[rows, place] * likely, 0.0)
-            if place + 1 < longest:
-                belief = belief.update(*linearize(belief, x, r, weight))
-    return found
+    shares = np.random.default_rng([seed, 0]).random(episodes.rewards.shape)
+
+    def score(belief: Any, x: Array, r: Array, at: tuple[slice, int]) -> tuple[Array, Array, Array]:
+        row = x[:, None, :]
+        chance = expected_probability(belief.predict(row)[:, 0], belief.width(row)[:, 0])
+        likely = np.maximum(np.where(r > 0, chance, 1.0 - chance), LEAST_CHANCE)
+        low = np.where(r > 0, 1.0 - chance, 0.0)
+        return (r - chance) ** 2, np.log(likely), low + shares[at] * likely
+
+    return forecast(
+        prior, episodes, score, lambda belief, *round: belief.update(*linearize(belief, *round))
+    )

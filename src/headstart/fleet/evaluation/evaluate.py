@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,18 +12,19 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.gain import Gain, expected_gain
-from headstart.bandit.rewards import reward_model
-from headstart.errors import InputError
+from headstart.bandit.rewards import RewardModel, reward_model
+from headstart.features.schema.encoder import Encoder
+from headstart.fleet.click_fit import check_clicks
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.clicks import (
-    check_clicks,
     fit_click_models,
     forecast_clicks,
     learn_clicks,
     tasks_with_rows,
 )
 from headstart.fleet.evaluation.forecasts import Forecast, forecast
+from headstart.fleet.evaluation.items import with_items
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Draws, Measures, measure
 from headstart.fleet.evaluation.models import fit_models, learn_prior
 from headstart.fleet.evaluation.provenance import Origin
@@ -31,8 +33,8 @@ from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.summing.passes import Units
 from headstart.fleet.summing.summary import column_notes
+from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -118,12 +120,6 @@ def evaluate(
         raise checks.refuse("rule", "a Rule, such as headstart.UCB()", rule)
     checks.flag("intercept", intercept)
     checks.flag("standardize", standardize)
-    if logs.columns.schema is not None and logs.columns.schema.identity:
-        raise InputError(
-            "schema must not have identity=True to evaluate: what is known of items at a row "
-            "depends on the rows before it, which an evaluation does not follow; set it to false, "
-            "or make the id a category"
-        )
     checks.fraction("future", future, open_ends=True)
     checks.integer("first", first, 1)
     if splits is not None:
@@ -133,32 +129,31 @@ def evaluate(
     horizon = max(checks.integer("horizon", horizon, 1), first)
     if clip is not None:
         checks.positive("clip", clip)
-    is_binary = reward_model(reward, False).needs_belief
+    model, encoder = reward_model(reward, False), logs.columns.encoder
+    is_binary = model.needs_belief
+    if encoder is not None and not encoder.schema.identity:
+        encoder = None
     # A second reward is read in any case: whether tasks have one matters to the verdict.
-    plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary)
+    plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
-        sample, parted = read_sample(
-            logs.replace(intercept=intercept),
-            plan,
-            future,
-            splits,
-            map_jobs,
-            part(progress, 0.0, 0.5),
-        )
-        if is_binary:
-            check_clicks(sample, logs.columns.reward)
+        rows, advance = logs.replace(intercept=intercept), part(progress, 0.0, 0.5)
+        sample, parted = read_sample(rows, plan, future, splits, map_jobs, advance)
+        if is_binary and sample.rows is not None:
+            check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None), transfer, standardize
-        how = (judge_clicks, seed) if is_binary else (judge,)
-        for result in map_jobs(how[0], [None, *parted], *shared, *how[1:]):
+        how = functools.partial(judge_clicks, seed=seed) if is_binary else judge
+        if encoder is not None:
+            how = functools.partial(judge_items, how=how, encoder=encoder, model=model)
+        for result in map_jobs(how, [None, *parted], *shared):
             results.append(result)
             advance(len(results) / (1 + len(parted)))
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, first, seed, future)
-        values, advice = list[offpolicy.Value](), NO_CLICK_VALUES
-        if not is_binary:
+        values, advice = list[offpolicy.Value](), NO_VALUES
+        if not is_binary and encoder is None:
             advance = part(progress, 0.9, 1.0)
             values, advice = estimate_values(
                 logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, advance
@@ -203,9 +198,9 @@ def evaluate(
     )
 
 
-NO_CLICK_VALUES = (
-    "Off-policy values are withheld: they are those of linear models of rewards. Evaluate without "
-    "--reward-model binary to get them."
+NO_VALUES = (
+    "Off-policy values are withheld: they are those of linear models of features that every row "
+    "has. Evaluate without --reward-model binary, and without identity in the schema, to get them."
 )
 
 
@@ -240,12 +235,8 @@ def judge(
         prior = learn_prior(transfer, past, dim).as_gaussian()
         rounds = float(total.rounds)
         return expected_gain(prior, total.gram / max(rounds, 1.0), rounds / tasks, tasks, intercept)
-    models = fit_models(past, dim, intercept, transfer)
-    episodes = sample.episodes.take(split.future)
-    if units is not None:
-        episodes = episodes._replace(features=units.contexts(episodes.features))
-    forecasts = {name: forecast(prior, episodes) for name, prior in models.items()}
-    return SplitResult(models, forecasts, units, float(past[:, -2].sum()))
+    models, rows = fit_models(past, dim, intercept, transfer), float(past[:, -2].sum())
+    return predict_future(sample, split, models, units, rows, forecast)
 
 
 def judge_clicks(
@@ -263,11 +254,39 @@ def judge_clicks(
         return expected_gain(prior, gram, rounds / len(tasks), len(tasks), sample.intercept)
     models = fit_click_models(fit, transfer, tasks, sample.intercept)
     units = None if fit.units is None else Units(*fit.units)
+    predict = functools.partial(forecast_clicks, seed=seed)
+    return predict_future(sample, split, models, units, rounds, predict)
+
+
+def predict_future(
+    sample: Sample,
+    split: Split,
+    models: dict[str, Prior | MixturePrior],
+    units: Units | None,
+    past_rows: float,
+    predict: Callable[..., Forecast],
+) -> SplitResult:
+    """Let models, of features in these units, predict the future of a split."""
     episodes = sample.episodes.take(split.future)
     if units is not None:
         episodes = episodes._replace(features=units.contexts(episodes.features))
-    forecasts = {name: forecast_clicks(prior, episodes, seed) for name, prior in models.items()}
-    return SplitResult(models, forecasts, units, rounds)
+    forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
+    return SplitResult(models, forecasts, units, past_rows)
+
+
+def judge_items(
+    split: Split | None,
+    sample: Sample,
+    transfer: Transfer,
+    standardize: bool,
+    *,
+    how: Callable[..., SplitResult | Gain],
+    encoder: Encoder,
+    model: RewardModel,
+) -> SplitResult | Gain:
+    """The same where items are known by their ids: first their columns, then as usual."""
+    found = with_items(split, sample, encoder, model, transfer, standardize)
+    return how(split, found, transfer, standardize)
 
 
 def measure_splits(

@@ -7,7 +7,7 @@ that a task does not have is learned as x = 0, which changes nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,10 +61,30 @@ class Forecast(NamedTuple):
     places: Array
 
 
-def forecast(prior: Prior | MixturePrior, episodes: Episodes) -> Forecast:
+Score = Callable[[Any, Array, Array, tuple[slice, int]], tuple[Array, Array, Array]]
+Learn = Callable[[Any, Array, Array, Array], Any]
+
+
+def forecast(
+    prior: Prior | MixturePrior,
+    episodes: Episodes,
+    score: Score | None = None,
+    learn: Learn | None = None,
+) -> Forecast:
     """Predict and learn, round after round, from a prior.
 
-    The predicted distribution of a reward is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or a mixture of such.
+    Parameters
+    ----------
+    prior
+        Where every task starts.
+    episodes
+        The rounds.
+    score
+        ``score(belief, x, r, at)`` is the error, the score and the place of rewards at some places
+        of the episodes; of a reward that is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or a mixture of such,
+        unless given.
+    learn
+        ``learn(belief, x, r, weight)`` is the belief after a round.
 
     Examples
     --------
@@ -74,34 +94,29 @@ def forecast(prior: Prior | MixturePrior, episodes: Episodes) -> Forecast:
     >>> forecast(Prior.gaussian([2.0], [[1e-12]]), episodes).errors.round(6)
     array([[0., 1.]])
     """
+    score, learn = score or score_rewards, learn or learn_rewards
     tasks, rounds = episodes.rewards.shape
-    found = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
-    for at in range(0, tasks, CHUNK):
-        rows = slice(at, min(at + CHUNK, tasks))
-        forecast_chunk(prior, episodes, rows, found)
-    return found
+    result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
+    for start in range(0, tasks, CHUNK):
+        rows = slice(start, min(start + CHUNK, tasks))
+        belief = start_beliefs(prior, rows.stop - rows.start)
+        longest = int(np.max(episodes.lengths[rows], initial=0))
+        # Each row in double precision: the belief's roots must stay so.
+        features = episodes.features[rows, :longest].astype(np.float64)
+        for place in range(longest):
+            at, x = (rows, place), features[:, place]
+            r, weight = episodes.rewards[at], episodes.weights[at]
+            for out, values in zip(result, score(belief, x, r, at), strict=True):
+                out[at] = np.where(weight > 0, values, 0.0)
+            if place + 1 < longest:
+                belief = learn(belief, x, r, weight)
+    return result
 
 
-def forecast_chunk(
-    prior: Prior | MixturePrior, episodes: Episodes, rows: slice, found: Forecast
-) -> None:
-    """Predict and learn the tasks of a chunk."""
-    belief = start_beliefs(prior, rows.stop - rows.start)
-    longest = int(np.max(episodes.lengths[rows], initial=0))
-    # Each row in double precision: the belief's roots must stay so.
-    features = episodes.features[rows, :longest].astype(np.float64)
-    for place in range(longest):
-        x, r = features[:, place], episodes.rewards[rows, place]
-        weight = episodes.weights[rows, place]
-        here = weight > 0
-        mean, score, at = predict_rewards(belief, x, r)
-        found.errors[rows, place] = np.where(here, (r - mean) ** 2, 0.0)
-        found.scores[rows, place] = np.where(here, score, 0.0)
-        found.places[rows, place] = np.where(here, at, 0.0)
-        if place + 1 < longest:
-            # A round that counts w times is one of √w times the size.
-            scale = np.sqrt(weight)
-            belief = belief.update(x * scale[:, None], r * scale)
+def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
+    """The belief after a round; one that counts w times is one of √w times the size."""
+    scale = np.sqrt(weight)
+    return belief.update(x * scale[:, None], r * scale)
 
 
 def start_beliefs(prior: Prior | MixturePrior, tasks: int) -> Any:
@@ -118,17 +133,17 @@ def start_beliefs(prior: Prior | MixturePrior, tasks: int) -> Any:
     return Belief.start(wide)
 
 
-def predict_rewards(
-    belief: Belief | MixtureBelief, x: Array, r: Array
+def score_rewards(
+    belief: Belief | MixtureBelief, x: Array, r: Array, at: tuple[slice, int]
 ) -> tuple[Array, Array, Array]:
-    """The mean, the log density and the place of rewards in their predicted distributions."""
+    """The squared error, the log density and the place of rewards in their distributions."""
     from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
 
     if isinstance(belief, Belief):
         mean = (x * belief.mean).sum(-1)
         variance = belief.noise**2 * (1.0 + belief.width(x[:, None, :])[:, 0] ** 2)
         error = (r - mean) / np.sqrt(variance)
-        return mean, -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI), ndtr(error)
+        return (r - mean) ** 2, -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI), ndtr(error)
     parts = belief.parts
     means = (x[:, None, :] * parts.mean).sum(-1)
     wide = parts.width(x[:, None, None, :])[..., 0]
@@ -137,7 +152,7 @@ def predict_rewards(
     scores = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
     weights = belief.weights
     return (
-        (weights * means).sum(-1),
+        (r - (weights * means).sum(-1)) ** 2,
         logsumexp(belief.log_weights + scores, axis=-1),
         (weights * ndtr(error)).sum(-1),
     )

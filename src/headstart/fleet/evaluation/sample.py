@@ -168,7 +168,7 @@ def columns_of(rows: Rows, places: Places, keys: Hashes, first: int, whole: bool
         "weight": ones if rows.weights is None else rows.weights[places],
         "chosen": np.ones(len(places), bool) if rows.chosen is None else rows.chosen[places],
         "propensity": ones if rows.propensities is None else rows.propensities[places],
-    }
+    } | ({} if rows.items is None else {"item": rows.items[places]})
 
 
 class SampleBuilder:

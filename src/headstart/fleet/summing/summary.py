@@ -21,8 +21,8 @@ from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.repeats import IdForms, repeated_rows
 from headstart.fleet.reading.rows import BadRows, Example, Rows
-from headstart.fleet.summing.passes import STEADY
 from headstart.model.evidence import Evidence
+from headstart.transfer.standardize import STEADY
 
 __all__ = ["Outlier", "ReadSummary", "RowSample", "column_notes", "find_outliers"]
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from headstart.arrays import array_namespace
 from headstart.lab.policies import AnyPolicy
-from headstart.model.belief import MIN_RESIDUAL_FREEDOM, Belief, has_own_noise
+from headstart.model.belief import Belief
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM, has_own_noise
 from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.rules import LoopForm

@@ -68,10 +68,9 @@ class Rounds:
             cp.asarray(order, cp.int32),
         ]
         self.thetas = cp.asarray(thetas, cp.float32)
-        deviations = np.stack([population.context_sd for population in populations])
-        if world.contexts == "sphere":  # so long that all of them are cut to length 1
-            deviations = np.full_like(deviations, 1e6)
-        self.deviations = cp.asarray(deviations, cp.float32)
+        self.deviations = cp.asarray(
+            np.stack([population.context_sd for population in populations]), cp.float32
+        )
         keys = [int(rng_of(population.seed).integers(2**63)) for population in populations]
         self.keys = cp.asarray(keys, cp.uint64)
         self.names = cp.asarray([zlib.crc32(name.encode()) for name in names], cp.uint32)

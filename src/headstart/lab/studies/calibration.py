@@ -54,26 +54,31 @@ def calibration(
     longest, tasks = runner.scale.rounds, min(MOST_TASKS, runner.scale.tasks)
     skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MOST_SEEDS])
     everything = {**worlds, **{name: (world, longest) for name, world in MORE_WORLDS.items()}}
-    frames, early = [], []
+    spans = {f"{skipped + 1}–{tasks}": slice(skipped, None)}  # the tasks of a row of the table
+    if skipped:
+        spans[f"1–{skipped}"] = slice(skipped)
+    frames: dict[str, list[pl.DataFrame]] = {span: [] for span in spans}
     for name, (world, rounds) in everything.items():
         stages = tuple(stage for stage in STAGES if stage <= rounds)
         reward = "binary" if name.endswith(BINARY) else "number"
         jobs = [(world, seed, tasks, stages, reward) for seed in seeds]
         shares = runner.play_seeds("beyond-calibration", measure_coverage, jobs)
-        early.append(tidy(name, seeds, stages, shares[:, :skipped]))
-        frames.append(tidy(name, seeds, stages, shares[:, skipped:]))
-    late, first = (
-        [pl.concat(parts).filter(pl.col("kind") == kind).drop("kind") for kind in KINDS]
-        for parts in (frames, early)
+        for span, part in spans.items():
+            frames[span].append(tidy(name, seeds, stages, shares[:, part]))
+    expected, single = (
+        {
+            span: pl.concat(parts).filter(pl.col("kind") == kind).drop("kind")
+            for span, parts in frames.items()
+        }
+        for kind in KINDS
     )
+    late, rewards = (next(iter(by_span.values())) for by_span in (expected, single))
     # Whatever its interval is, a reward of 0 or 1 is in it with a probability of its own.
-    late[1] = late[1].filter(~pl.col("world").str.ends_with(BINARY))
-    drawn = [
-        figures.coverage(shares, kind, name)
-        for shares, kind, name in zip(
-            late, KINDS, ("calibration-expected", "calibration-rewards"), strict=True
-        )
-    ]
+    rewards = rewards.filter(~pl.col("world").str.ends_with(BINARY))
+    drawn = [figures.coverage(late, KINDS[0], "calibration-expected")]
+    if len(rewards):
+        drawn.append(figures.coverage(rewards, KINDS[1], "calibration-rewards"))
+    rows = [pl.DataFrame(list(coverage_rows(*item))) for item in expected.items()]
     section = Section(
         "Calibration: nominal and actual coverage of the intervals of predict",
         "Bandit(dim), with nothing else given, plays tasks one after another. Before the first "
@@ -85,23 +90,13 @@ def calibration(
         "intervals of expected rewards, below them for the tasks before. 95 % intervals of "
         "coverage are over seeds, because the tasks of a seed share what was learned; *clearly "
         "off* are stages whose interval does not include 90 %, one in twenty of them by chance. "
-        "Tasks and rewards with "
-        "heavy tails have a Student distribution of 3.5 degrees of freedom. Rewards of 0 and 1 "
-        "have no intervals worth counting.",
+        "Tasks and rewards with heavy tails have a Student distribution of 3.5 degrees of freedom. "
+        "Rewards of 0 and 1 have no intervals worth counting.",
         drawn,
-        pl.concat(
-            (
-                pl.DataFrame(list(coverage_rows(tasks_of, shares)))
-                for tasks_of, shares in (
-                    (f"{skipped + 1}–{tasks}", late[0]),
-                    (f"1–{skipped}", first[0]),
-                )
-            ),
-            how="diagonal",
-        ),
+        pl.concat(rows, how="diagonal"),
         level=2,
     )
-    return [section], [coverage_claim(name, late[0]) for name in everything]
+    return [section], [coverage_claim(name, late) for name in everything]
 
 
 def tidy(

@@ -190,7 +190,7 @@ projected = functools.partial(policy, "projected_linucb")
 def more_claims(runner: Runner) -> list[Claim]:
     """Claims of the text that need experiments of their own."""
     fixed: dict[str, Any] = {"lam1": 100.0, "lam2": 1.0}
-    seeds = runner.scale.reported[: max(4, runner.scale.seeds // 2)]
+    seeds = runner.scale.reported_seeds[: max(4, runner.scale.seeds // 2)]
     few = {"checkpoints": (), "seeds": seeds}
     rank = WORLD.rank
     usual = float(WORLD.outside * np.sqrt(WORLD.dim - rank))  # the root mean square of W

@@ -18,7 +18,7 @@ from headstart.lab.studies.calibration import calibration
 from headstart.lab.studies.few_tasks import SPARSE_WORLDS, few_tasks
 from headstart.lab.studies.movielens import play_users
 from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
-from headstart.lab.studies.runner import Runner, known_policies
+from headstart.lab.studies.runner import Runner, shipped_policies
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
@@ -96,7 +96,7 @@ def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl
     rivals = [policy("bias_oful"), policy("projected_linucb")]
     if runner.tune:
         fixed = {"linucb": {"radius": 1.0}, "projected_linucb": {"radius": 1.0}}
-        (plain, projected), _ = runner.tuned(slug_of(name), world, tuple(fixed), fixed)
+        (plain, projected), _ = runner.tune_policies(slug_of(name), world, tuple(fixed), fixed)
         policies.append(dataclasses.replace(plain, name=BEST))
         rivals.append(dataclasses.replace(projected, name=TUNED))
     seeds, last = main_seeds(runner), (runner.scale.rounds,)
@@ -129,7 +129,7 @@ def table_row(name: str, results: Results) -> dict[str, Any]:
 
 def other_worlds(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """Groups of tasks, curves, interleaved tasks, clicks, and Thompson sampling."""
-    seeds = runner.scale.reported[:FEW_SEEDS]
+    seeds = runner.scale.reported_seeds[:FEW_SEEDS]
     both = (policy("linucb"), policy("empirical_bayes"))
     sections, claims = [], []
     for name, world, title, where, text in (
@@ -227,7 +227,7 @@ def clicks(
 def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
     """MovieLens: the default against the tuned, and what better features add."""
     sections, claims = [], []
-    tuned = known_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
+    tuned = shipped_policies("movielens", ("linucb", "bias_oful", "projected_linucb"))
     for group in ("men", "women"):
         world = MovieLens(group=group, data=runner.data)
         policies = (*tuned, policy("empirical_bayes"))
@@ -291,7 +291,7 @@ def main_seeds(runner: Runner) -> tuple[int, ...]:
     """The seeds of the main table."""
     scale = runner.scale
     seeds = max(MAIN_SEEDS, scale.seeds) if runner.tune else scale.seeds
-    return dataclasses.replace(scale, seeds=seeds).reported
+    return dataclasses.replace(scale, seeds=seeds).reported_seeds
 
 
 def slug_of(name: str) -> str:

@@ -27,7 +27,7 @@ def play_users(
 ) -> tuple[Results, int]:
     """Run policies on the users of a world, on five seeds; also gives how many users there are."""
     tasks = min(runner.scale.tasks, world.population(0).tasks or runner.scale.tasks)
-    seeds = runner.scale.reported[:5]
+    seeds = runner.scale.reported_seeds[:5]
     return runner.run(name, world, policies, tasks=tasks, seeds=seeds), tasks
 
 
@@ -35,7 +35,7 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
     """Regret curves for each group of users."""
     # Users with fewer ratings than any that is reported on.
     others = MovieLens(min_ratings=150, max_ratings=249, data=runner.data)
-    tuned, tuning = runner.tuned("movielens", others, WITHOUT_TRUTH)
+    tuned, tuning = runner.tune_policies("movielens", others, WITHOUT_TRUTH)
     scale = next(each.options["scale"] for each in tuned if each.algorithm == "meta_ts")
     ridge = policy("meta_ts", "M-TS, ridge", estimate="ridge", scale=scale)
     occupations = list(MovieLens(data=runner.data).groups("occupation"))

@@ -106,7 +106,7 @@ def collect(runner: Runner, study: str) -> Findings:
     if wanted & {"synthetic", "subspace"}:
         tuned, tuning = synthetic.play_all(runner)
     if "synthetic" in wanted:
-        printed, as_printed = synthetic.printed(runner)
+        printed, as_printed = synthetic.play_printed(runner)
         findings.add(
             [*synthetic.comparison(runner, tuned, tuning), bounds.section(tuned), *as_printed],
             claims.synthetic_claims(tuned, printed),
@@ -163,8 +163,10 @@ def write(runner: Runner, findings: Findings, arguments: dict[str, Any]) -> Outc
     manifest = {
         "command": command(arguments),
         "size": f"{scale.seeds} seeds × {scale.tasks} tasks × {scale.rounds} rounds",
-        "reported seeds": f"{scale.reported[0]}–{scale.reported[-1]}",
-        "tuning seeds": f"{scale.held_out[0]}–{scale.held_out[-1]}" if runner.tune else "none",
+        "reported seeds": f"{scale.reported_seeds[0]}–{scale.reported_seeds[-1]}",
+        "tuning seeds": f"{scale.held_out_seeds[0]}–{scale.held_out_seeds[-1]}"
+        if runner.tune
+        else "none",
         "world": repr(synthetic.WORLD),
         **versions(),
     }

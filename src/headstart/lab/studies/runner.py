@@ -41,12 +41,12 @@ class Scale:
     rank_step: int = 1  # of the sweep over ranks
 
     @property
-    def reported(self) -> tuple[int, ...]:
+    def reported_seeds(self) -> tuple[int, ...]:
         """The seeds that results are reported on."""
         return tuple(range(FIRST_REPORTED_SEED, FIRST_REPORTED_SEED + self.seeds))
 
     @property
-    def held_out(self) -> tuple[int, ...]:
+    def held_out_seeds(self) -> tuple[int, ...]:
         """The seeds that options are tuned on."""
         return tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + self.tuning_seeds))
 
@@ -99,7 +99,7 @@ class Runner:
     ) -> Results:
         """Run policies on the reported seeds; the results are kept under ``name``."""
         sizes: dict[str, Any] = {
-            "seeds": self.scale.reported,
+            "seeds": self.scale.reported_seeds,
             "tasks": self.scale.tasks,
             "rounds": self.scale.rounds,
             "checkpoints": self.scale.checkpoints,
@@ -129,7 +129,7 @@ class Runner:
             write_arrays(paths[at], {"result": result})
         return np.stack([stored["result"] for stored in results if stored])
 
-    def tuned(
+    def tune_policies(
         self,
         name: str,
         world: World,
@@ -138,12 +138,12 @@ class Runner:
     ) -> tuple[tuple[NamedPolicy, ...], Tuning | None]:
         """Policies with options tuned on held-out seeds, and the tuning; or without tuning."""
         if not self.tune:
-            return known_policies(name, algorithms), None
+            return shipped_policies(name, algorithms), None
         folder = self.folder / f"{name}-tuning"
         tuning = tune(
             world,
             algorithms,
-            self.scale.held_out,
+            self.scale.held_out_seeds,
             self.scale.tuning_tasks,
             self.scale.rounds,
             fixed=fixed,
@@ -155,7 +155,7 @@ class Runner:
         return tuning.policies(), tuning
 
 
-def known_policies(study: str, algorithms: Sequence[str]) -> tuple[NamedPolicy, ...]:
+def shipped_policies(study: str, algorithms: Sequence[str]) -> tuple[NamedPolicy, ...]:
     """Policies with the options that a full run has tuned, which come with headstart."""
     known = tuned_options()[study]
     return tuple(policy(name, **known[name]) for name in algorithms)

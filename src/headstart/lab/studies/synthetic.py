@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headstart.lab.tuning import Tuning
 
-__all__ = ["WORLD", "comparison", "play_all", "printed", "rank_sweep", "subspace"]
+__all__ = ["WORLD", "comparison", "play_all", "play_printed", "rank_sweep", "subspace"]
 
 WORLD = Synthetic()
 DATA, FIXED = "λ's from data", "λ₁ = 100, λ₂ = 1"  # the forms of the rank sweep
@@ -27,7 +27,7 @@ DATA, FIXED = "λ's from data", "λ₁ = 100, λ₂ = 1"  # the forms of the ran
 
 def play_all(runner: Runner) -> tuple[Results, Tuning | None]:
     """The default, with nothing given or tuned, and the paper's algorithms, tuned."""
-    policies, tuning = runner.tuned("synthetic", WORLD)
+    policies, tuning = runner.tune_policies("synthetic", WORLD)
     policies = (policy("empirical_bayes"), *policies)
     return runner.run("synthetic", WORLD, policies, probe=probes.residual), tuning
 
@@ -86,7 +86,7 @@ def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[
     return sections
 
 
-def printed(runner: Runner) -> tuple[Results, list[Section]]:
+def play_printed(runner: Runner) -> tuple[Results, list[Section]]:
     """The same figures with the constants that the paper prints."""
     results = runner.run("synthetic-printed", WORLD, printed_policies(), probe=probes.residual)
     return results, [

@@ -31,24 +31,24 @@ def fit_together(
     weights: Sequence[float] | None,
 ) -> EmpiricalBayesState:
     """The state of these tasks; their order matters only where older ones count less."""
-    found = list(evidences)
-    if not found:
+    listed = list(evidences)
+    if not listed:
         raise InputError("evidences must hold at least one task; got none")
-    first = found[0]
+    first = listed[0]
     state = transfer.init(first.dim, noise, first.batch)
     parts = []
-    for position, evidence in enumerate(found):
+    for position, evidence in enumerate(listed):
         weight = 1.0 if weights is None else checks.real("weight", weights[position])
         parts.append(Tasks.of(checked_evidence(evidence, state.fit.mean.shape), weight))
     tasks = Tasks.join(*parts)
     if not isinstance(transfer.decay_tasks, str):
-        age = np.arange(len(found))[::-1]
+        age = np.arange(len(listed))[::-1]
         tasks = tasks.replace(weight=tasks.weight * np.exp(-age / transfer.decay_tasks))
     order = canonical_order(tasks)
     arranged = tasks[order]
     scores, ensemble, support = cross_validate(transfer, state, thin(arranged), len(arranged))
     state = state.replace(scores=scores, ensemble=ensemble, support=support)
-    count = float_if_scalar(np.full(first.batch, float(len(found))))
+    count = float_if_scalar(np.full(first.batch, float(len(listed))))
     state = state.replace(tasks=arranged, task_count=count)
     state = transfer.update_fit(state, steps=12, low_rank=False)
     for _ in range(40 if first.dim <= WIDE_DIM else 4):

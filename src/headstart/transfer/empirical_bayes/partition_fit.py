@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headstart.model.belief import MIN_RESIDUAL_FREEDOM
 from headstart.model.evidence import Evidence
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
 from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.low_rank.passes import (

@@ -18,6 +18,8 @@ from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.passes import LOW_RANK_PASSES, PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of
@@ -150,6 +152,22 @@ class StandardizedTransfer(Transfer):
                 check_group_fit(name, array)
             if name in POSITIVE and float(array.min(initial=1.0)) <= 0.0:
                 raise InputError(f"state.{name} must be above 0; got less")
+        past = getattr(state, "past", None)
+        if past is not None:
+            check_past(past, state.fit, state.task_count)
+
+
+def check_past(past: Past, fit: Fit, tasks: float) -> None:
+    """Refuse sums over tasks that no tasks have.
+
+    (Σ m_i)² is at most n Σ m_i². What was taken out again, by a later fit than it was added by, may
+    leave as much behind as the fit's own spread.
+    """
+    spread = np.diagonal(fit.covariance) + fit.mean**2
+    many = max(tasks, past.count, 1.0)
+    limit = past.count * np.diagonal(past.second) + many**2 * spread
+    if (past.first**2 > limit).any():
+        raise InputError("state.past.first must be a sum over the tasks of the past; got another")
 
 
 def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:

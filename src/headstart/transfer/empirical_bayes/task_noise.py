@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.arrays import array_namespace, float_if_scalar
-from headstart.model.belief import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import array_namespace
-from headstart.model.belief import least_squares_residual
 from headstart.model.evidence import Evidence
+from headstart.model.own_noise import least_squares_residual
 from headstart.records import Array, Record
 
 __all__ = ["Tasks", "canonical_order"]

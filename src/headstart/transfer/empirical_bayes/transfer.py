@@ -186,8 +186,8 @@ class EmpiricalBayes(StandardizedTransfer):
         self, state: EmpiricalBayesState, evidence: Evidence, weight: float = 1.0
     ) -> EmpiricalBayesState:
         """Score the predictions of a finished task, keep it, and update the fit if due."""
-        xp = array_namespace(evidence.gram)
         evidence = checked_evidence(evidence, state.fit.mean.shape)
+        xp = array_namespace(evidence.gram)
         weight = checks.real("weight", weight)
         if weight < 0:
             return self.remove(state, evidence, -weight)
@@ -199,8 +199,8 @@ class EmpiricalBayes(StandardizedTransfer):
         local = state.units.convert_tasks(task)
         ready = xp.asarray(state.ready)[..., None] > 0
         if not state.known_noise and (xp is not np or ready.any()):
-            found = estimate_task_noise(state.fit, local, self.constant)
-            local = local.replace(noise_variance=xp.where(ready, found.noise_variance, 0.0))
+            estimated = estimate_task_noise(state.fit, local, self.constant)
+            local = local.replace(noise_variance=xp.where(ready, estimated.noise_variance, 0.0))
             task = task.replace(noise_variance=local.noise_variance)
         again = state.pending_readds > 0
         state = forget(self, score_task(state, local, weight, self.low_rank))
@@ -299,9 +299,9 @@ class EmpiricalBayes(StandardizedTransfer):
         it is where the task moved it far, and then the latest tasks score the candidates again.
         """
         tasks, past = state.tasks, state.past
-        found = tasks.find(evidence)
-        if found is not None:  # if it was forgotten there is nothing left to take
-            task, tasks = tasks.pop(found, weight)
+        position = tasks.find(evidence)
+        if position is not None:  # if it was forgotten there is nothing left to take
+            task, tasks = tasks.pop(position, weight)
         else:  # as much as a task of the past counts on average
             older = np.maximum(state.task_count - len(tasks), 1.0)
             share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)

@@ -22,7 +22,8 @@ __all__ = ["RANGE", "Broken", "LineFile"]
 
 Broken = dict[int, tuple[str, str]]  # lines that are no rows: by their number, why, what they hold
 
-RANGE = 64 * 2**20  # bytes of a part, and of what is read at a time
+RANGE = 64 * 2**20  # bytes of a part, and of the longest line
+PIECE = 16 * 2**20  # bytes that are read at a time
 BUFFER = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
@@ -60,7 +61,7 @@ class LineFile:
         """The rows of the lines that begin in a range of bytes, a piece of text at a time."""
         file = self.path if span[0] == 0 else f"{self.path} from byte {span[0]:,}"
         first, skip = 0, self.header_end if span[0] == 0 else 0
-        for text in read_lines(self.source, self.path, *span, RANGE):
+        for text in read_lines(self.source, self.path, *span, min(PIECE, RANGE)):
             text, skip = text.removeprefix(BYTE_ORDER_MARK)[skip:], 0
             table, invalid, broken = self.convert(text, resolved)
             numbers, bad = None, BadRows()

@@ -116,13 +116,17 @@ def noise_step(total: NoiseScores) -> tuple[Array, Array]:
 def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> MarginalResiduals:
     """What the rewards of tasks with noise R_i² tell of it, as residuals that tell the same.
 
-    Where numbers span too many orders of magnitude a task tells nothing.
+    Only tasks with a weight count, and all that the population was fitted to for what is known of
+    σ². Where numbers span too many orders of magnitude a task tells nothing.
     """
     xp = array_namespace(tasks.gram)
     tasks = scale_tasks(tasks, low.scale)
     given = task_precisions(tasks, noise_variance, low.residual)
     scores = noise_scores(low, tasks, noise_variance, given)
     total = NoiseScores(*((given.weight * each).sum(-1) for each in scores))
+    spread = xp.maximum(xp.asarray(low.residual) ** 2, 1e-300)  # σ² may all but vanish
+    everything = xp.asarray(low.curvature) / spread
+    total = total._replace(curvature=xp.maximum(total.curvature, everything))
     step, information = noise_step(total)
     freedom = xp.maximum(total.freedom, 1e-300)
     shift = 1.0 + step - total.gradient / freedom

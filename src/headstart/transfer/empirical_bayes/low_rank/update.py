@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headstart.arrays import apply_if, array_namespace, float_if_scalar
-from headstart.model.belief import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances, fit_noise
 from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
@@ -69,17 +69,24 @@ def update_noise(
     """
     xp = array_namespace(tasks.gram)
     short = (tasks.freedom < MIN_RESIDUAL_FREEDOM) & (tasks.weight > 0)
+    counting = tasks.replace(weight=tasks.weight * short)
     zeros = xp.zeros_like(tasks.rounds)
 
-    def residuals(_: MarginalResiduals) -> MarginalResiduals:
+    def residuals(before: MarginalResiduals) -> MarginalResiduals:
+        if xp is not np:
+            return marginal_residuals(low, counting, noise_variances(fit, tasks))
+        at = np.flatnonzero(short.reshape(-1, len(tasks)).any(0))
         with np.errstate(all="ignore"):
-            return marginal_residuals(low, tasks, noise_variances(fit, tasks))
+            part = marginal_residuals(low, counting[at], noise_variances(fit, tasks[at]))
+        square, freedom = before.square.copy(), before.freedom.copy()
+        square[..., at], freedom[..., at] = part.square, part.freedom
+        return MarginalResiduals(square, freedom, part.share)
 
     none = MarginalResiduals(zeros, zeros, xp.ones_like(zeros.sum(-1)))
     square, freedom, share = apply_if(xp, short.any(), residuals, none)
-    counting = tasks.replace(weight=tasks.weight * xp.where(short, share[..., None], 1.0))
-    fit, counting = fit_noise(fit, counting, past, square, freedom, constant)
-    return fit, tasks.replace(noise_variance=counting.noise_variance)
+    weighted = tasks.replace(weight=tasks.weight * xp.where(short, share[..., None], 1.0))
+    fit, weighted = fit_noise(fit, weighted, past, square, freedom, constant)
+    return fit, tasks.replace(noise_variance=weighted.noise_variance)
 
 
 def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
