@@ -220,9 +220,9 @@ class EmpiricalBayes(StandardizedTransfer):
         empty = slots(finished, state.fit.mean.shape[-1]) - len(state.tasks)
         return state.replace(tasks=state.tasks.with_empty(empty)) if empty > 0 else state
 
-    def retire(self, state: EmpiricalBayesState, tasks: Tasks, sign: float = 1.0) -> Past:
+    def retire(self, state: EmpiricalBayesState, tasks: Tasks) -> Past:
         """The past with tasks whose evidence is no longer kept."""
-        return state.past.add(state.fit, state.units.convert_tasks(tasks), sign, self.constant)
+        return state.past.add(state.fit, state.units.convert_tasks(tasks), self.constant)
 
     def leave_out(
         self, state: EmpiricalBayesState, local: Tasks, sign: float = 1.0
@@ -306,7 +306,7 @@ class EmpiricalBayes(StandardizedTransfer):
             older = np.maximum(state.task_count - len(tasks), 1.0)
             share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
             task = Tasks.of(evidence, weight * share)
-            past = self.retire(state, task, sign=-1.0)
+            past = past.subtract(state.fit, state.units.convert_tasks(task), self.constant)
         readds = state.pending_readds + 1.0
         if not len(tasks) and not (np.asarray(past.count) > 0.5).any():  # none is left
             fresh = self.init(evidence.dim, state.known_noise or None, evidence.batch)
