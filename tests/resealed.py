@@ -270,10 +270,10 @@ class Parts(NamedTuple):
 
     def sealed(self) -> bytes:
         """The file, all of its digests right."""
-        text = tensor_file.padded(json.dumps(self.header).encode())
+        text = tensor_file.pad_json(json.dumps(self.header).encode())
         opening = layout.MAGIC + len(text).to_bytes(8, "little") + text
         rows = np.ascontiguousarray(self.rows).tobytes()
-        ids = tensor_file.padded(json.dumps(self.ids, ensure_ascii=False).encode())
+        ids = tensor_file.pad_json(json.dumps(self.ids, ensure_ascii=False).encode())
         found = self.hashes + np.ascontiguousarray(self.places).tobytes()
         block = self.block or (len(opening), len(self.rows), len(ids))
         index = layout.INDEX.pack(*block, layout.digest(rows), layout.digest(ids))

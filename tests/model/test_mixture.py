@@ -340,8 +340,8 @@ class TestBatches:
     def test_padding_changes_no_draw(self):
         rng = np.random.default_rng(13)
         mixture = random_mixture(rng, 3, 2)
-        padded = mixture.padded(5)
-        assert padded.padded(5).log_weights.shape == (5,)
+        padded = mixture.with_groups(5)
+        assert padded.with_groups(5).log_weights.shape == (5,)
         for seed in range(200):
             plain, wide = (
                 prior.belief().draw(np.random.default_rng(seed), NOISE)
@@ -360,7 +360,7 @@ class TestBatches:
     @given(seeds, st.integers(1, 3), st.integers(1, 4))
     def test_a_group_that_never_occurs_gets_no_weight(self, seed, groups, more):
         rng = np.random.default_rng(seed)
-        padded = random_mixture(rng, 3, groups).padded(groups + more)
+        padded = random_mixture(rng, 3, groups).with_groups(groups + more)
         np.testing.assert_array_equal(padded.log_weights[groups:], LOG_ZERO)
         contexts, rewards = random_rounds(rng, 10, 3)
         rewards = rewards * 10.0 ** rng.uniform(-2, 3)
@@ -492,7 +492,7 @@ class TestRecords:
         start = prior.belief()
         after = start.update(x, r)
         at_once = prior.belief(hs.Evidence.of(x[None], [r]))
-        stacked = MixturePrior.stack([prior, prior.padded(3)])
+        stacked = MixturePrior.stack([prior, prior.with_groups(3)])
         for record in (prior, stacked, start, after, at_once):
             for array in (record.log_weights, record.parts.mean, record.parts.root):
                 assert not array.flags.writeable

@@ -241,14 +241,14 @@ class Belief(BaseBelief):
         if self.mean.ndim == 1:
             scores: Array = contexts.dot(self.mean)
             return scores
-        batched: Array = (contexts @ self.mean[..., None])[..., 0]
-        return batched
+        means: Array = (contexts @ self.mean[..., None])[..., 0]
+        return means
 
     def width(self, contexts: Array) -> Array:
         """‖x‖_{B⁻¹} = ‖Fᵀx‖ of each row; times R it is the standard deviation of xᵀθ."""
         root = self.root
-        projected = contexts.dot(root) if root.ndim == 2 else contexts @ root
-        square: Array = vecdot(projected, projected)
+        products = contexts.dot(root) if root.ndim == 2 else contexts @ root
+        square: Array = vecdot(products, products)
         return np.sqrt(square, out=square)
 
     def draw(self, rng: np.random.Generator, scale: Any, size: int | None = None) -> Array:

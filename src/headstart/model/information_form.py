@@ -62,22 +62,22 @@ def information_posterior(
     if precision is None:
         return None
     start = mean[free]
-    fixed = gram[np.ix_(free, ~free)] @ mean[~free]
-    target = precision.matrix @ start + moment[free] - fixed
+    fixed_moment = gram[np.ix_(free, ~free)] @ mean[~free]
+    target = precision.matrix @ start + moment[free] - fixed_moment
     posterior = scaled_inverse(precision.matrix + gram[np.ix_(free, free)])
     if posterior is None:
         return None
     centre = mean.copy()
     centre[free] = posterior.root @ (posterior.root.T @ target)
     away = centre[free] - start
-    left = squares - float(centre @ (2.0 * moment - gram @ centre))
+    residual = squares - float(centre @ (2.0 * moment - gram @ centre))
     wide = np.zeros_like(root)
     wide[free, : len(inner)] = posterior.root
     return InformationPosterior(
         wide,
         centre,
         -posterior.log_det + precision.log_det,
-        max(left, 0.0) + max(float(away @ precision.matrix @ away), 0.0),
+        max(residual, 0.0) + max(float(away @ precision.matrix @ away), 0.0),
     )
 
 
@@ -99,22 +99,22 @@ def sums_are_accurate(root: Array, gram: Array) -> bool:
         return True
     free = (root != 0).any(-1)
     precision = scaled_inverse(root[free] @ root[free].T)
-    if precision is None or precision.lost:
+    if precision is None or precision.is_inaccurate:
         return False
     posterior = scaled_inverse(precision.matrix + gram[np.ix_(free, free)])
-    return posterior is not None and not posterior.lost
+    return posterior is not None and not posterior.is_inaccurate
 
 
 class Inverse(NamedTuple):
     """The inverse of a matrix, a root of it, and the logarithm of its determinant.
 
-    It is ``lost`` if it is mostly rounding in some direction.
+    It is inaccurate if it is mostly rounding in some direction.
     """
 
     matrix: Array
     root: Array
     log_det: float
-    lost: bool
+    is_inaccurate: bool
 
 
 def scaled_inverse(matrix: Array) -> Inverse | None:
@@ -134,10 +134,10 @@ def scaled_inverse(matrix: Array) -> Inverse | None:
 
 
 def with_information_form(
-    prior: Prior, start: Array, evidence: Evidence, found: tuple[Array, ...], inner: Array
+    prior: Prior, start: Array, evidence: Evidence, posteriors: tuple[Array, ...], inner: Array
 ) -> tuple[Array, ...]:
     """The same posteriors, found anew where products have lost too many digits."""
-    mean, root, information, square = (np.array(part) for part in found)
+    mean, root, information, square = (np.array(part) for part in posteriors)
     shape = (*information.shape, prior.dim)
     centre, moment = np.broadcast_to(prior.mean, shape), np.broadcast_to(evidence.moment, shape)
     gram = np.broadcast_to(evidence.gram, (*shape, prior.dim))
@@ -145,9 +145,9 @@ def with_information_form(
     squares = np.broadcast_to(evidence.squares, information.shape)
     for at in np.ndindex(information.shape):
         if inner[at].diagonal().max() > MAX_INFORMATION:
-            graded = information_posterior(
+            posterior = information_posterior(
                 centre[at], start[at], gram[at], moment[at], float(squares[at])
             )
-            if graded is not None:
-                root[at], mean[at], information[at], square[at] = graded
+            if posterior is not None:
+                root[at], mean[at], information[at], square[at] = posterior
     return mean, root, information, square

@@ -64,8 +64,8 @@ def sigmoid(odds: Any) -> Any:
             return 1.0 / (1.0 + math.exp(-odds))
         small = math.exp(odds)
         return small / (1.0 + small)
-    decayed = np.exp(-np.abs(odds))
-    return np.where(np.asarray(odds) >= 0.0, 1.0, decayed) / (1.0 + decayed)
+    small_odds = np.exp(-np.abs(odds))
+    return np.where(np.asarray(odds) >= 0.0, 1.0, small_odds) / (1.0 + small_odds)
 
 
 def posterior_mode(mean: float, variance: float) -> float:
@@ -85,12 +85,12 @@ def posterior_mode(mean: float, variance: float) -> float:
             high = mode
         else:
             low = mode
-        moved = mode - excess / (1.0 + variance * miss * (1.0 - miss))
-        if not low < moved < high:
-            moved = 0.5 * (low + high)
-        if abs(moved - mode) <= TOLERANCE * (1.0 + abs(mode)):
-            return moved
-        mode = moved
+        next_mode = mode - excess / (1.0 + variance * miss * (1.0 - miss))
+        if not low < next_mode < high:
+            next_mode = 0.5 * (low + high)
+        if abs(next_mode - mode) <= TOLERANCE * (1.0 + abs(mode)):
+            return next_mode
+        mode = next_mode
     return mode
 
 
@@ -221,7 +221,7 @@ def expected_probability(mean: Array, deviation: Array) -> Array:
     """
     density = np.exp(-0.5 * NODES**2)
     near = np.minimum(deviation, WIDE_DEVIATION)[..., None]
-    expected = sigmoid(mean[..., None] + near * NODES) @ (density / density.sum())
+    integral = sigmoid(mean[..., None] + near * NODES) @ (density / density.sum())
     wide = sigmoid(mean / np.sqrt(1.0 + (math.pi / 8.0) * deviation**2))
-    chosen: Array = np.where(deviation < WIDE_DEVIATION, expected, wide)
-    return chosen
+    probability: Array = np.where(deviation < WIDE_DEVIATION, integral, wide)
+    return probability

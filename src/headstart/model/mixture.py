@@ -41,25 +41,25 @@ class MixturePrior(BasePrior):
         """Priors of several populations as one batch; those with fewer groups are filled up."""
         mixtures = [cls.of(prior) if isinstance(prior, Prior) else prior for prior in priors]
         groups = max(len(mixture.log_weights) for mixture in mixtures)
-        padded = [mixture.padded(groups) for mixture in mixtures]
-        parts = Prior.stack([one.parts for one in padded])
-        return cls(parts, np.stack([one.log_weights for one in padded]))
+        mixtures = [mixture.with_groups(groups) for mixture in mixtures]
+        parts = Prior.stack([one.parts for one in mixtures])
+        return cls(parts, np.stack([one.log_weights for one in mixtures]))
 
     @classmethod
     def of(cls, prior: Prior) -> MixturePrior:
         """A mixture of one."""
         return cls(Prior.stack([prior]), np.zeros(1))
 
-    def padded(self, groups: int) -> MixturePrior:
+    def with_groups(self, groups: int) -> MixturePrior:
         """The same with groups of no weight at the end."""
         now = len(self.log_weights)
         more = groups - now
         arrays = {"mean": self.parts.mean, "root": self.parts.root}
         for name in SCALAR_FIELDS:
             arrays[name] = np.broadcast_to(getattr(self.parts, name), (now,))
-        padded = {name: np.append(a, np.repeat(a[:1], more, 0), 0) for name, a in arrays.items()}
+        fields = {name: np.append(a, np.repeat(a[:1], more, 0), 0) for name, a in arrays.items()}
         weights = np.append(self.log_weights, np.full(more, LOG_ZERO))
-        return MixturePrior(Prior(**padded), weights)
+        return MixturePrior(Prior(**fields), weights)
 
     @property
     def dim(self) -> int:
@@ -254,9 +254,9 @@ def mixture_posterior(parts: Belief, log_start: Array) -> MixtureBelief:
     """
     freedom = np.asarray(parts.prior.noise_freedom)
     surprise = parts.square / (freedom * np.asarray(parts.prior.noise) ** 2)
-    gained = -0.5 * (freedom + parts.rounds) * np.log1p(surprise)
-    gained = gained - 0.5 * np.asarray(parts.information)
-    return MixtureBelief(parts, normalize_log_weights(log_start + gained), log_start)
+    log_likelihood = -0.5 * (freedom + parts.rounds) * np.log1p(surprise)
+    log_likelihood = log_likelihood - 0.5 * np.asarray(parts.information)
+    return MixtureBelief(parts, normalize_log_weights(log_start + log_likelihood), log_start)
 
 
 def shared_value(value: Any, batch: tuple[int, ...]) -> Any:

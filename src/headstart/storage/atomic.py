@@ -138,20 +138,20 @@ def check_replaceable(path: PathLike) -> Path:
 
     Refused is what exists and is not a regular file. Nothing is opened.
     """
-    given = file_path(path, "a file to write")
-    with explain_write_errors(given):
+    link = file_path(path, "a file to write")
+    with explain_write_errors(link):
         try:
-            found = os.stat(given)
+            status = os.stat(link)
         except FileNotFoundError:  # nothing is there, or a link that points to nothing yet
-            return Path(os.path.realpath(given))
-        if not stat.S_ISREG(found.st_mode):
+            return Path(os.path.realpath(link))
+        if not stat.S_ISREG(status.st_mode):
             raise FileError(
-                f"path {str(given)!r} must be a file to write; it is {describe_mode(found.st_mode)}"
+                f"path {str(link)!r} must be a file to write; it is {describe_mode(status.st_mode)}"
             )
-        target = Path(os.path.realpath(given))
+        target = Path(os.path.realpath(link))
         # An open file, by a path such as /dev/stdout, that has lost its name.
-        if not os.path.lexists(target) and os.path.exists(given):
-            raise FileError(f"path {str(given)!r} must be a file to write; it has no name")
+        if not os.path.lexists(target) and os.path.exists(link):
+            raise FileError(f"path {str(link)!r} must be a file to write; it has no name")
         return target
 
 
@@ -334,11 +334,11 @@ def checked_path(path: PathLike) -> Path:
 
 def file_path(path: PathLike, want: str) -> Path:
     """A path that may name a file: a slash at the end says that it is a folder."""
-    checked = checked_path(path)
+    valid_path = checked_path(path)
     separators = tuple(filter(None, (os.sep, os.altsep)))
     if os.fspath(path).endswith(separators):
         raise FileError(f"path {os.fspath(path)!r} must be {want}; it names a folder")
-    return checked
+    return valid_path
 
 
 def check_version(source: Path, version: str, newest: int, oldest: int = 1) -> None:

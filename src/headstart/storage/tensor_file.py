@@ -106,28 +106,28 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
     want = "a headstart file"
     source = atomic.file_path(path, want)
     with atomic.explain_read_errors(source, want), atomic.open_regular(source, want) as file:
-        metadata, described, start = read_header(file)
+        metadata, entries, start = read_header(file)
         if metadata.get("format") != FORMAT:
             raise FileError(
                 f"path {str(source)!r} must be a headstart file; "
                 f"it is a safetensors file of another program"
             )
         atomic.check_version(source, metadata.get("version", ""), VERSION, VERSION)
-        places = checked_locations(described, os.fstat(file.fileno()).st_size - start)
+        places = checked_locations(entries, os.fstat(file.fileno()).st_size - start)
         text = metadata.get("header", "")
-        hashed = header_digest(metadata["version"] + text)
+        hasher = header_digest(metadata["version"] + text)
         tensors: dict[str, Any] = {}
         for name in sorted(places):
             place = places[name]
-            hashed.update(array_label(name, place.dtype, place.shape))
+            hasher.update(array_label(name, place.dtype, place.shape))
             file.seek(start + place.start)
             if name in rows and len(place.shape) == 2 and place.stop > place.start:
-                tensors[name] = read_rows(file, place, hashed)
+                tensors[name] = read_rows(file, place, hasher)
             else:
                 tensors[name] = array = np.empty(place.shape, place.dtype)
                 atomic.read_exactly(file, array)
-                hashed.update(byte_view(array))
-        if metadata.get("digest") != hashed.hexdigest():
+                hasher.update(byte_view(array))
+        if metadata.get("digest") != hasher.hexdigest():
             raise FileError(
                 f"path {str(source)!r} is corrupted: its content does not match its digest"
             )
@@ -135,7 +135,7 @@ def read(path: PathLike, rows: Collection[str] = ()) -> tuple[dict[str, Any], di
     return header, tensors
 
 
-def read_rows(file: IO[bytes], place: Location, hashed: hashlib.blake2b) -> list[AnyArray]:
+def read_rows(file: IO[bytes], place: Location, hasher: hashlib.blake2b) -> list[AnyArray]:
     """The rows of a matrix, each with a memory of its own; a block of them is read at a time."""
     count, width = place.shape
     at_once = max(1, BLOCK // max(1, width * place.dtype.itemsize))
@@ -144,7 +144,7 @@ def read_rows(file: IO[bytes], place: Location, hashed: hashlib.blake2b) -> list
     while len(rows) < count:
         part = block[: count - len(rows)]
         atomic.read_exactly(file, part)
-        hashed.update(byte_view(part))
+        hasher.update(byte_view(part))
         rows += [row.copy() for row in part]
     return rows
 
@@ -155,20 +155,20 @@ def read_header(file: IO[bytes]) -> tuple[dict[str, str], dict[str, Any], int]:
     length = int.from_bytes(file.read(8), "little")
     if length > room:
         raise ValueError("it ends too early")
-    described = json.loads(file.read(length).decode())
-    if not isinstance(described, dict):
+    entries = json.loads(file.read(length).decode())
+    if not isinstance(entries, dict):
         raise ValueError("it has no header")
-    metadata = described.pop("__metadata__", {})
+    metadata = entries.pop("__metadata__", {})
     if not all(isinstance(value, str) for value in metadata.values()):
         raise ValueError("its metadata is no text")
-    return metadata, described, 8 + length
+    return metadata, entries, 8 + length
 
 
-def checked_locations(described: Mapping[str, Any], room: int) -> dict[str, Location]:
+def checked_locations(entries: Mapping[str, Any], room: int) -> dict[str, Location]:
     """Where each array is, if they fill the file from end to end and each has its right size."""
     places: dict[str, Location] = {}
-    for name, known in described.items():
-        dtype, shape, (start, stop) = DTYPES[known["dtype"]], known["shape"], known["data_offsets"]
+    for name, entry in entries.items():
+        dtype, shape, (start, stop) = DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
         if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
             raise ValueError(f"array {name!r} has no place")
         if stop - start != dtype.itemsize * math.prod(shape):
@@ -186,7 +186,7 @@ def checked_locations(described: Mapping[str, Any], room: int) -> dict[str, Loca
 
 def header_bytes(metadata: Mapping[str, str], places: Mapping[str, Location]) -> bytes:
     """How a safetensors file begins: the length of the header, and the header as JSON."""
-    described: dict[str, Any] = {"__metadata__": metadata} | {
+    entries: dict[str, Any] = {"__metadata__": metadata} | {
         name: {
             "dtype": DTYPE_NAMES[place.dtype],
             "shape": place.shape,
@@ -194,7 +194,7 @@ def header_bytes(metadata: Mapping[str, str], places: Mapping[str, Location]) ->
         }
         for name, place in places.items()
     }
-    text = padded(json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode())
+    text = pad_json(json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode())
     return len(text).to_bytes(8, "little") + text
 
 
@@ -244,10 +244,10 @@ def byte_chunks(tensor: AnyArray | Sequence[AnyArray]) -> Iterator[memoryview]:
         yield byte_view(part.astype(little_endian(part.dtype), copy=False))
 
 
-def padded(text: bytes) -> bytes:
+def pad_json(text: bytes) -> bytes:
     """Text with spaces after it, so that numbers that follow lie at multiples of eight bytes.
 
-    >>> padded(b"[1, 2]")
+    >>> pad_json(b"[1, 2]")
     b'[1, 2]  '
     """
     return text + b" " * (-len(text) % 8)
@@ -255,13 +255,13 @@ def padded(text: bytes) -> bytes:
 
 def digest(text: str, tensors: Tensors) -> str:
     """A hash of the header and of every array with its name, type and shape."""
-    hashed = header_digest(text)
+    hasher = header_digest(text)
     for name in sorted(tensors):
         tensor = tensors[name]
-        hashed.update(array_label(name, type_of(tensor), shape_of(tensor)))
+        hasher.update(array_label(name, type_of(tensor), shape_of(tensor)))
         for piece in byte_chunks(tensor):
-            hashed.update(piece)
-    return hashed.hexdigest()
+            hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def header_digest(text: str) -> hashlib.blake2b:

@@ -50,7 +50,7 @@ class Choices(Sequence[Choice]):
         self.scores = scores
         self.tasks = tasks
         self._make = make
-        self._made: dict[int, Choice] = {}
+        self._cache: dict[int, Choice] = {}
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -63,9 +63,9 @@ class Choices(Sequence[Choice]):
         if isinstance(place, slice):
             return [self[at] for at in range(*place.indices(len(self)))]
         at = range(len(self))[place]
-        if at not in self._made:
-            self._made[at] = self._make(at)
-        return self._made[at]
+        if at not in self._cache:
+            self._cache[at] = self._make(at)
+        return self._cache[at]
 
     def __iter__(self) -> Iterator[Choice]:
         return (self[at] for at in range(len(self)))
@@ -102,14 +102,14 @@ def choose_many(
         # In order: a task that is used, or evicted, changes the prior of the others.
         for name, rows in zip(names, tables, strict=True):
             entry = ledger.entries[name]
-            prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
+            prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             key = state.stream_key(name, entry.cached)
-            beliefs.append(prepared[0])
+            beliefs.append(prepared_choice[0])
             streams.append(Stream(state.streams, key, entry.next_number - entry.first_number))
             numbers.append(entry.next_number)
-            ledger.record_choice(name, prepared, key, is_frozen, count)
+            ledger.record_choice(name, prepared_choice, key, is_frozen, count)
         if k is None:
-            picked = decide_many(rule, beliefs, tables, streams, allowed)
+            picks_by_task = decide_many(rule, beliefs, tables, streams, allowed)
         else:
             decisions = zip(beliefs, tables, streams, allowed, strict=True)
             rankings = [
@@ -129,7 +129,7 @@ def choose_many(
 
     if k is not None:
         return [ranking(at, picks) for at, picks in enumerate(rankings)]
-    arms, indices, forced = picked
+    arms, indices, forced = picks_by_task
     scores = ledger.rewards.score(indices)
     arms.flags.writeable = scores.flags.writeable = False  # choices are made from them
 
@@ -184,8 +184,8 @@ def is_ragged(contexts: Any) -> bool:
     tables = all(
         isinstance(part, (Sequence, np.ndarray)) and np.ndim(part) for part in contexts[:1]
     )
-    sized = tables and all(hasattr(part, "__len__") for part in contexts)
-    return sized and len({len(part) for part in contexts}) > 1
+    have_lengths = tables and all(hasattr(part, "__len__") for part in contexts)
+    return have_lengths and len({len(part) for part in contexts}) > 1
 
 
 def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Offer:
@@ -223,30 +223,32 @@ def decide_many(
     """
     if isinstance(tables, np.ndarray) and not any(mask is not None for mask in allowed):
         return rule.choose_many(beliefs, tables, streams)
-    offered = [
+    arms_by_task = [
         np.arange(len(table)) if mask is None else mask.nonzero()[0]
         for table, mask in zip(tables, allowed, strict=True)
     ]
     arms, scores = np.empty(len(beliefs), dtype=np.intp), np.empty(len(beliefs))
     forced = np.zeros(len(beliefs), dtype=bool)
-    counts = np.array([len(rows) for rows in offered])
+    counts = np.array([len(rows) for rows in arms_by_task])
     for count in np.unique(counts):
         places = np.flatnonzero(counts == count).tolist()
         pick = rule.choose_many(
             [beliefs[at] for at in places],
-            np.stack([tables[at][offered[at]] for at in places]),
+            np.stack([tables[at][arms_by_task[at]] for at in places]),
             [streams[at] for at in places],
         )
-        arms[places] = [offered[at][arm] for at, arm in zip(places, pick.arm.tolist(), strict=True)]
+        arms[places] = [
+            arms_by_task[at][arm] for at, arm in zip(places, pick.arm.tolist(), strict=True)
+        ]
         scores[places], forced[places] = pick.score, pick.forced
     return Pick(arms, scores, forced)
 
 
 def check_k(k: Any, arms: int, allowed: Any, window: int) -> int:
     """The number of arms to pick, refused if there are not so many or learning could not follow."""
-    left = arms if allowed is None else int(allowed.sum())
-    if checks.integer("k", k, 1) > left:
-        raise InputError(f"k must be at most the {left} arms that may be picked; got {k}")
+    count = arms if allowed is None else int(allowed.sum())
+    if checks.integer("k", k, 1) > count:
+        raise InputError(f"k must be at most the {count} arms that may be picked; got {k}")
     if k > window:
         raise InputError(f"k must be at most choice_window, which is {window}; got {k}")
     return int(k)
@@ -258,12 +260,12 @@ def pair_up(choices: Any, rewards: Any) -> tuple[Sequence[Any], Sequence[Any]]:
     if not sequence and not (isinstance(choices, np.ndarray) and choices.ndim == 1):
         raise checks.refuse("choice", "a Choice, a token, or a sequence of these", choices)
     try:
-        listed = list(rewards)
+        values = list(rewards)
     except TypeError:
         raise checks.refuse("reward", f"{len(choices)} numbers, one per choice", rewards) from None
-    if len(listed) != len(choices):
+    if len(values) != len(choices):
         raise InputError(
             f"reward must hold as many numbers as there are choices, {len(choices)}; "
-            f"got {len(listed)}"
+            f"got {len(values)}"
         )
-    return list(choices), listed
+    return list(choices), values

@@ -118,13 +118,13 @@ class Choice:
         try:
             task = self.task.encode()
             place = self.epoch, self.number, self.arm
-            labelled = type(self.action) is str or (
+            has_label = type(self.action) is str or (
                 type(self.action) is int and self.action != self.arm
             )
-            version = LABELLED_TOKEN_VERSION if labelled else TOKEN_VERSION
+            version = LABELLED_TOKEN_VERSION if has_label else TOKEN_VERSION
             head = TOKEN_HEAD.pack(version, self.forced, *place, len(self.context), len(task))
             body = head + task + self.context.astype("<f8").tobytes()
-            if labelled:
+            if has_label:
                 body += json.dumps(self.action).encode()
             return base64.urlsafe_b64encode(body + keyed_digest(body, self.origin)).decode()
         except (ArithmeticError, AttributeError, TypeError, ValueError, struct.error) as error:
@@ -136,21 +136,22 @@ class Choice:
         try:
             raw = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
-            raise ChoiceError(f"token {shortened(token)} is not a headstart token") from None
+            raise ChoiceError(f"token {token_excerpt(token)} is not a headstart token") from None
         body, digest = raw[:-DIGEST_BYTES], raw[-DIGEST_BYTES:]
         versions = (TOKEN_VERSION, LABELLED_TOKEN_VERSION)
         if len(body) < TOKEN_HEAD.size or body[0] not in versions:
-            raise ChoiceError(f"token {shortened(token)} is not a token of this version")
+            raise ChoiceError(f"token {token_excerpt(token)} is not a token of this version")
         if not hmac.compare_digest(keyed_digest(body, origin), digest):
             raise ChoiceError(
-                f"token {shortened(token)} is damaged, or belongs to another bandit than this one"
+                f"token {token_excerpt(token)} is damaged, or belongs to another bandit than this "
+                f"one"
             )
         version, forced, epoch, number, arm, dim, length = TOKEN_HEAD.unpack_from(body)
         task = body[TOKEN_HEAD.size : TOKEN_HEAD.size + length].decode()
         context = np.frombuffer(body, dtype="<f8", offset=TOKEN_HEAD.size + length, count=dim)
         context = set_read_only(context.astype(np.float64))
-        labelled = version == LABELLED_TOKEN_VERSION
-        action = json.loads(body[TOKEN_HEAD.size + length + 8 * dim :]) if labelled else None
+        has_label = version == LABELLED_TOKEN_VERSION
+        action = json.loads(body[TOKEN_HEAD.size + length + 8 * dim :]) if has_label else None
         score, mark = float("nan"), bool(forced)
         return cls(arm, score, task, number, mark, context, origin, epoch=epoch, action=action)
 
@@ -215,6 +216,6 @@ def keyed_digest(body: bytes, origin: bytes) -> bytes:
     return hashlib.blake2b(body, key=origin, digest_size=DIGEST_BYTES).digest()
 
 
-def shortened(token: str) -> str:
+def token_excerpt(token: str) -> str:
     """A token as a message shows it."""
     return repr(token if len(token) <= 24 else token[:20] + "…")

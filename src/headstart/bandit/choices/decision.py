@@ -116,12 +116,12 @@ def make_choice(
     row.setflags(write=False)
     context = state.reader.features.context_of(row, given[arm])
     score, label = state.ledger.rewards.score(index), decision.label(arm)
-    choice: Any = DRAFT(
+    draft: Any = DRAFT(
         arm, score, task, number, bool(forced), context, state.origin, decision, epoch, label
     )
-    choice.row, choice.__class__ = row, Choice
-    made: Choice = choice
-    return made
+    draft.row, draft.__class__ = row, Choice
+    choice: Choice = draft
+    return choice
 
 
 def make_ranking(

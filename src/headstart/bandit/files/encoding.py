@@ -40,9 +40,9 @@ def encode(value: Any) -> Any:
 
 def is_plain_dataclass(kind: type) -> bool:
     """Whether its fields are all there is: its own constructor takes them, and nothing else."""
-    known: dict[str, dataclasses.Field[Any]] = vars(kind).get("__dataclass_fields__", {})
+    fields: dict[str, dataclasses.Field[Any]] = vars(kind).get("__dataclass_fields__", {})
     own = "__dataclass_params__" in vars(kind) and kind.__dataclass_params__.init  # type: ignore[attr-defined]
-    return own and all(field.init for field in known.values())
+    return own and all(field.init for field in fields.values())
 
 
 def decode(value: Any, argument: str) -> Any:

@@ -35,11 +35,11 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
     loadings = [task.loading for task in items.tasks.values() if task.loading is not None]
     offers = [task.offers.counts for task in items.tasks.values()]
     offers.append(offers_of_no_task(items))
-    offered = list(dict.fromkeys(key for counts in offers for key in counts))
-    offered_number = {key: at for at, key in enumerate(offered)}
+    offered_keys = list(dict.fromkeys(key for counts in offers for key in counts))
+    number_of_key = {key: at for at, key in enumerate(offered_keys)}
     header = {
         "item_ids": ids,
-        "item_offered": offered,
+        "item_offered": offered_keys,
         "item_offers": [len(counts) for counts in offers],
         "item_waiting": [[name, *keys] for name, keys in items.waiting],
         "item_version": table.version,
@@ -55,7 +55,7 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "totals": np.array([totals_row(table.totals)]),
         "task_totals": np.array([totals_row(task.totals) for task in items.tasks.values()]),
         "offer_items": np.array(
-            [offered_number[key] for counts in offers for key in counts], dtype=np.int64
+            [number_of_key[key] for counts in offers for key in counts], dtype=np.int64
         ),
         "offer_counts": np.array([each for counts in offers for each in counts.values()], np.int64),
         "pair_items": np.array([number[key] for key, _ in pairs], dtype=np.int64),
@@ -172,11 +172,11 @@ class OfferLists(NamedTuple):
         """The lists of a header, checked."""
         ids = validation.check_task_ids("item_offered", header["item_offered"])
         lengths = validation.check_list("item_offers", header["item_offers"], len(names) + 1)
-        waiting, known = [], set(names)
+        waiting, name_set = [], set(names)
         if not isinstance(header["item_waiting"], list):
             raise checks.refuse("item_waiting", "a list of offers", header["item_waiting"])
         for each in header["item_waiting"]:
-            if not isinstance(each, list) or not each or each[0] not in known:
+            if not isinstance(each, list) or not each or each[0] not in name_set:
                 raise checks.refuse("item_waiting", "lists of a task and its items", each)
             waiting.append((each[0], validation.check_task_ids("item_waiting", each[1:])))
         return cls(ids, [validation.check_count("item_offers", each) for each in lengths], waiting)

@@ -179,10 +179,10 @@ def parse_line(number: int, text: bytes) -> Line:
     (1.0, None)
     """
     try:
-        known = json.loads(text)
+        entry = json.loads(text)
     except (ValueError, RecursionError):
         return Line(number, None, None)
-    if not isinstance(known, dict) or set(known) != {"token", "reward"}:
+    if not isinstance(entry, dict) or set(entry) != {"token", "reward"}:
         return Line(number, None, None)
-    token = known["token"]
-    return Line(number, token if isinstance(token, str) else None, known["reward"])
+    token = entry["token"]
+    return Line(number, token if isinstance(token, str) else None, entry["reward"])

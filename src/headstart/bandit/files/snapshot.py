@@ -124,7 +124,7 @@ def pack_prior(prior_state: PriorState) -> tuple[Header, Tensors]:
     }
     tensors: Tensors = {"removals": [each.pack() for each in prior_state.removals.values()]}
     for name, part in parts.items():
-        tensors |= prefixed(name, part)
+        tensors |= named_arrays(name, part)
     return header, tensors
 
 
@@ -149,13 +149,13 @@ def pack_cache(ledger: Ledger) -> tuple[Header, Tensors]:
         columns = zip(("context", "reward", "forced"), zip(*pending, strict=True), strict=True)
         tensors |= {f"pending.{name}": np.array(column) for name, column in columns}
     for place, prior in enumerate(priors.values()):
-        tensors |= prefixed(f"prior.{place}", prior)
+        tensors |= named_arrays(f"prior.{place}", prior)
     for place, (belief, _) in enumerate(split):
-        tensors |= prefixed(f"belief.{place}", belief)
+        tensors |= named_arrays(f"belief.{place}", belief)
     return header, tensors
 
 
-def prefixed(name: str, part: Any) -> Tensors:
+def named_arrays(name: str, part: Any) -> Tensors:
     """The arrays of a nested record, named after it."""
     return {f"{name}.{inner}": array for inner, array in flatten(part).items()}
 
@@ -245,11 +245,11 @@ def unpack_entries(ledger: Ledger, header: Header, rows: Any, columns: dict[str,
     bits, windows = header["learned_bits"], header["other_windows"]
     for name in ("learned_bits", "other_windows"):
         validation.check_task_ids(name, list(header[name]), dict.fromkeys(tasks))
-    shared: dict[int, int] = {}  # one object for equal numbers takes less memory
+    distinct_numbers: dict[int, int] = {}  # one object for equal numbers takes less memory
     for name, row, *numbers in zip(
         tasks, rows, *(column.tolist() for column in columns.values()), strict=True
     ):
-        values = (shared.setdefault(number, number) for number in numbers)
+        values = (distinct_numbers.setdefault(number, number) for number in numbers)
         fields: dict[str, Any] = dict(zip(columns, values, strict=True))
         if name in bits:
             fields["learned_bits"] = validation.parse_bits("learned_bits", bits[name])

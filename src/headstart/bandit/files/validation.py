@@ -60,15 +60,15 @@ def check_list(name: str, value: object, length: int | None = None) -> list[Any]
     return value
 
 
-def check_task_ids(name: str, value: object, known: Container[str] | None = None) -> list[str]:
-    """Task ids, each once; only ``known`` ones, where these are given."""
+def check_task_ids(name: str, value: object, known_ids: Container[str] | None = None) -> list[str]:
+    """Task ids, each once; only ``known_ids``, where these are given."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise checks.refuse(name, "a list of task ids", value)
     if len(set(value)) < len(value):
         raise InputError(f"{name} must hold every task once; got some twice")
-    if known is not None:
+    if known_ids is not None:
         for each in value:
-            if each not in known:
+            if each not in known_ids:
                 raise InputError(f"{name} must hold known task ids; got {checks.describe(each)}")
     elif value and not (min(map(len, value)) >= 1 and max(map(len, value)) <= 1000):
         raise InputError(f"{name} must hold task ids of 1 to 1000 characters; got others")
@@ -124,10 +124,10 @@ def parse_features(value: object) -> Features:
     """What contexts are made of."""
     if not isinstance(value, dict):
         raise checks.refuse("features", "what the columns of a context are", value)
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
     }
-    features = Features(**known)
+    features = Features(**fields)
     dim = checks.integer("features.context_dim", features.context_dim, 1, MAX_COUNT)
     checks.flag("features.intercept", features.intercept)
     if features.names is not None:
@@ -169,13 +169,15 @@ def check_dimension(dim: int, transfer: Transfer, arrays: Collection[Any]) -> No
     oracle has its truth instead. A transfer of a user's own may need less, and is believed up to
     d = 4,096.
     """
-    known: dict[str, Any] = getattr(transfer, "__dataclass_fields__", {})
-    given = [getattr(transfer, name) for name in known]
-    shown = any(isinstance(value, np.ndarray) and value.shape[-1:] == (dim,) for value in given)
+    fields: dict[str, Any] = getattr(transfer, "__dataclass_fields__", {})
+    settings = [getattr(transfer, name) for name in fields]
+    has_truth = any(
+        isinstance(value, np.ndarray) and value.shape[-1:] == (dim,) for value in settings
+    )
     parts = (array if isinstance(array, list) else [array] for array in arrays)
     numbers = sum(part.size for several in parts for part in several)
     free = FREE_DIM if transfer.fixed_layout else FREE_DIM_FOREIGN
-    if dim > free and not shown and numbers < dim * dim // 2:
+    if dim > free and not has_truth and numbers < dim * dim // 2:
         raise InputError(f"features must fit the {numbers} numbers in the file; got {dim} features")
 
 
@@ -215,9 +217,9 @@ def check_windows(entries: Mapping[str, TaskEntry], size: int) -> None:
     for name, entry in entries.items():
         if not entry.first_number <= entry.window_start <= entry.next_number:
             raise InputError("the numbers of choices must be in order; got others")
-        made = entry.next_number - entry.window_start
-        check_open(made, size)
-        if entry.learned_bits.bit_length() > made:
+        choice_count = entry.next_number - entry.window_start
+        check_open(choice_count, size)
+        if entry.learned_bits.bit_length() > choice_count:
             raise InputError(
                 f"learned_bits must hold choices that were made; got others in {name!r}"
             )
@@ -329,9 +331,9 @@ def check_own(name: str, own: BasePrior | BaseBelief, dim: int) -> None:
     checks.non_negative(f"{name}.rounds", getattr(own, "rounds", 0.0))
 
 
-def check_moderate(name: str, believed: Record) -> None:
+def check_moderate(name: str, record: Record) -> None:
     """Refuse numbers with which no reward could be predicted."""
-    for field, array in flatten(believed).items():
+    for field, array in flatten(record).items():
         if field.endswith("bias"):  # which may be infinite, and is checked with the prior
             continue
         if array.ndim and array.dtype not in (np.float32, np.float64):

@@ -60,8 +60,8 @@ class Columns(NamedTuple):
     def array(self, argument: str, name: object) -> npt.NDArray[Any]:
         """The values of a column that an argument names."""
         if not isinstance(name, str) or name not in self.columns:
-            known = ", ".join(repr(known) for known in self.columns)
-            raise checks.refuse(argument, f"the name of a column ({known})", name)
+            names = ", ".join(map(repr, self.columns))
+            raise checks.refuse(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
         values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
         if values.ndim != 1:
@@ -161,9 +161,9 @@ def fitted_features(features: Features, units: Units | None) -> Features:
     """The features of a bandit after a fit, which may have standardized them."""
     if units is None:
         return features._replace(shift=None, scale=None)
-    given = features.context_dim
+    count = features.context_dim
     shift, scale = (
-        tuple(float(value) for value in part[:given]) for part in (units.shift, units.scale)
+        tuple(float(value) for value in part[:count]) for part in (units.shift, units.scale)
     )
     return features._replace(shift=shift, scale=scale)
 
@@ -195,7 +195,7 @@ def read_rows(
     task: object,
     reward: object,
     weight: object,
-    named: Any,
+    feature_names: Any,
     items: ItemLedger | None,
 ) -> TaskRows:
     """The rows of a frame, checked; ``items`` learns from them in their order."""
@@ -206,7 +206,7 @@ def read_rows(
     others = {task, reward} | ({weight} if weight is not None else set())
     weights = None if weight is None else columns.array("weight", weight)
     if reader.encoder is not None:
-        if named is not None:
+        if feature_names is not None:
             raise InputError("features must not be given: the schema says which columns are used")
         values = rewards, read_weights(weights, len(ids))
         writer = None
@@ -214,25 +214,25 @@ def read_rows(
             writer = partial(items.learn_rows, [task_name(id) for id in ids.tolist()], *values)
         table = reader.encode(columns.without(others), writer, distinct=False)[0].table
         return TaskRows(ids, features.transform(table), *values, features.names or ())
-    if named is None:
-        named = [name for name in columns.columns if name not in others]
-    elif isinstance(named, (str, bytes)) or not isinstance(named, Sequence):
-        raise checks.refuse("features", "a list of column names", named)
-    for name in named:
+    if feature_names is None:
+        feature_names = [name for name in columns.columns if name not in others]
+    elif isinstance(feature_names, (str, bytes)) or not isinstance(feature_names, Sequence):
+        raise checks.refuse("features", "a list of column names", feature_names)
+    for name in feature_names:
         columns.array("features", name)
         if name in others:
             raise InputError(f"features must not hold {name!r}, which says something else")
-    if len(named) != features.context_dim or len(set(named)) < len(named):
+    if len(feature_names) != features.context_dim or len(set(feature_names)) < len(feature_names):
         raise InputError(
             f"features must be {features.context_dim} different columns (dim of the bandit); "
-            f"got {len(named)}: {list(named)}"
+            f"got {len(feature_names)}: {list(feature_names)}"
         )
     if not len(ids):
         raise InputError("frame must have at least one row; got none")
-    for name in (reward, *named):
+    for name in (reward, *feature_names):
         if len(columns.array("features", name)) != len(ids):
             raise InputError(f"column {name!r} must have {len(ids)} rows, as the tasks have")
-    names = tuple(named)
+    names = tuple(feature_names)
     features = features._replace(names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
@@ -265,11 +265,11 @@ def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
         (places.setdefault(id, len(places)) for id in rows.ids.tolist()), np.intp, len(rows.ids)
     )
     names: dict[str, int] = {}
-    merged = np.array([names.setdefault(task_name(id), len(names)) for id in places], np.intp)
-    codes = merged[codes]  # 7 and "7" are one task
+    task_numbers = np.array([names.setdefault(task_name(id), len(names)) for id in places], np.intp)
+    codes = task_numbers[codes]  # 7 and "7" are one task
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
-    found = []
+    tasks = []
     for at, name in enumerate(names):
         own = order[edges[at] : edges[at + 1]]
         own = own[rows.weights[own] > 0]
@@ -277,10 +277,10 @@ def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
         if decay < 1.0:
             weights = weights * decay_weights(weights, decay)
         if len(own):
-            found.append(OneTask(name, rows.contexts[own], rows.rewards[own], weights))
-    if not found:
+            tasks.append(OneTask(name, rows.contexts[own], rows.rewards[own], weights))
+    if not tasks:
         raise InputError("weight must be above 0 in at least one row; got none")
-    return found
+    return tasks
 
 
 def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:

@@ -163,11 +163,11 @@ def arm_name(arm: int, action: Any) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, the first column to the left and the others to the right."""
-    shown = [tuple(columns), *rows[:SHOWN]]
-    widths = [max(len(row[at]) for row in shown) for at in range(len(columns))]
+    cells_by_row = [tuple(columns), *rows[:SHOWN]]
+    widths = [max(len(row[at]) for row in cells_by_row) for at in range(len(columns))]
     lines = [
         "  " + row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in cells)
-        for row in shown
+        for row in cells_by_row
         for cells in [list(zip(row[1:], widths[1:], strict=True))]
     ]
     if len(rows) > SHOWN:
@@ -193,11 +193,11 @@ def explain_choice(
             f"on offer: explain it in the process that made it"
         )
     belief, rows, arm = decision.belief, decision.table, choice.arm
-    left = allowed_arms(rows[:, 0], decision.allowed).copy()
-    left[[arm, *decision.before]] = False
+    others = allowed_arms(rows[:, 0], decision.allowed).copy()
+    others[[arm, *decision.before]] = False
     index = decision.rule.fixed_index(belief, rows)
-    other = read_other(against, left, belief.predict(rows) if index is None else index)
-    rivals = left if other is None else np.arange(len(rows)) == other
+    other = other_arm(against, others, belief.predict(rows) if index is None else index)
+    rivals = others if other is None else np.arange(len(rows)) == other
     if not rivals.any():  # it was the only one: beside itself, all differences are 0
         rivals = np.arange(len(rows)) == arm
     y = rows[rivals].mean(0)
@@ -211,7 +211,7 @@ def explain_choice(
     if index is not None:
         apart, size = sign * (index[arm] - index[rivals].mean()) - mean[0], np.abs(index).max()
         bonus = float(apart) if abs(apart) > 1e-12 * size else 0.0  # else it is rounding
-    given = sign * units_matrix(features)
+    coefficient_rows = sign * units_matrix(features)
     average = belief.prior.belief()
     return Explanation(
         choice.id,
@@ -219,29 +219,29 @@ def explain_choice(
         other,
         choice.action,
         None if other is None else decision.label(other),
-        values_as_given(features, rows[arm]),
-        values_as_given(features, y),
+        original_values(features, rows[arm]),
+        original_values(features, y),
         effects(belief, names, np.diag(gap), quantile),
         (float(mean[0]), float(mean[0] - half[0]), float(mean[0] + half[0])),
         bonus,
         choice.propensity,
-        effects(belief, names, given, quantile),
-        average.predict(given),
+        effects(belief, names, coefficient_rows, quantile),
+        average.predict(coefficient_rows),
         level,
         rewards.explained,
     )
 
 
-def read_other(against: Any, left: Mask, scores: Array) -> int | None:
+def other_arm(against: Any, others: Mask, scores: Array) -> int | None:
     """The arm to compare with; ``None`` for the mean of those left, or if there is no other."""
     want = "'runner-up', 'average' or another arm that could be picked"
     if isinstance(against, str):
         checks.one_of("against", against, ("runner-up", "average"))
-        if against == "average" or not left.any():
+        if against == "average" or not others.any():
             return None
-        return int(np.where(left, scores, -np.inf).argmax())
-    number = checks.integer("against", against, 0, len(left) - 1)
-    if not left[number]:
+        return int(np.where(others, scores, -np.inf).argmax())
+    number = checks.integer("against", against, 0, len(others) - 1)
+    if not others[number]:
         raise InputError(f"against must be {want}; got {number}")
     return number
 
@@ -271,14 +271,14 @@ def units_matrix(features: Features) -> Array:
     """
     matrix = np.eye(features.dim)
     if features.scale is not None and features.shift is not None:
-        given = np.arange(features.context_dim)
-        matrix[given, given] = 1.0 / np.array(features.scale)
+        columns = np.arange(features.context_dim)
+        matrix[columns, columns] = 1.0 / np.array(features.scale)
         if features.intercept:
-            matrix[-1, given] = -np.array(features.shift) / np.array(features.scale)
+            matrix[-1, columns] = -np.array(features.shift) / np.array(features.scale)
     return matrix
 
 
-def values_as_given(features: Features, row: Array) -> Array:
+def original_values(features: Features, row: Array) -> Array:
     """A context as it was given, followed by the 1 of the intercept."""
     values = row.copy()
     if features.scale is not None and features.shift is not None:

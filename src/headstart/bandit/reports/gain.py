@@ -225,9 +225,9 @@ class Simulation(NamedTuple):
             moments = moments - np.outer(moments[:, intercept], shift)
             root[intercept] += shift @ root
         square = np.maximum(np.diag(moments), 0.0)
-        seen = square > np.maximum(MIN_VARIANCE_SHARE * np.diag(gram), 1e-30 * square.max())
-        size = np.where(seen, np.sqrt(square), 0.0)
-        moments = moments / np.outer(*[np.where(seen, size, 1.0)] * 2) * np.outer(seen, seen)
+        varies = square > np.maximum(MIN_VARIANCE_SHARE * np.diag(gram), 1e-30 * square.max())
+        size = np.where(varies, np.sqrt(square), 0.0)
+        moments = moments / np.outer(*[np.where(varies, size, 1.0)] * 2) * np.outer(varies, varies)
         mean, root = mean * size, root * size[:, None]
         widths, turn = eigenvectors(root.T @ moments @ root)
         root = root @ turn
@@ -235,17 +235,17 @@ class Simulation(NamedTuple):
         if intercept is not None:
             flat = root[intercept]
             moments[intercept] = moments[:, intercept] = 0.0
-            seen[intercept] = False
-        own, basis = eigenvectors(moments[np.ix_(seen, seen)])
+            varies[intercept] = False
+        own, basis = eigenvectors(moments[np.ix_(varies, varies)])
         return cls(
             np.maximum(widths, 0.0),
             flat,
             root.T @ (moments @ mean),
             float(mean @ moments @ mean),
             np.maximum(own, 0.0),
-            root[seen].T @ basis,
-            mean[seen] @ basis,
-            int(seen.sum()),
+            root[varies].T @ basis,
+            mean[varies] @ basis,
+            int(varies.sum()),
         )
 
     @property
@@ -257,8 +257,8 @@ class Simulation(NamedTuple):
         """θᵀCθ' of tasks in coordinates u."""
         joint = np.einsum("...i,...i,i->...", one, other, self.widths)
         both = (one + other) @ self.pull
-        found: Array = self.level + both + joint - (one @ self.flat) * (other @ self.flat)
-        return found
+        product: Array = self.level + both + joint - (one @ self.flat) * (other @ self.flat)
+        return product
 
     def run(self, rounds: float, tasks: float) -> tuple[Array, Array, Array]:
         """Regrets after so many rounds, shape ``(3, times, populations)``, and at random."""
@@ -274,8 +274,8 @@ class Simulation(NamedTuple):
         best = np.sqrt(np.maximum(self.product(u, u), 0.0))
 
         def regret(cross: Array, square: Array) -> Array:
-            known = square > 1e-24 * self.reward_variance
-            got = np.where(known, cross / np.sqrt(np.where(known, square, 1.0)), 0.0)
+            is_defined = square > 1e-24 * self.reward_variance
+            got = np.where(is_defined, cross / np.sqrt(np.where(is_defined, square, 1.0)), 0.0)
             loss: Array = np.maximum(best - got, 0.0).mean(-1)
             return loss
 
@@ -286,9 +286,9 @@ class Simulation(NamedTuple):
         own = np.append(variance * self.own, self.flat @ self.flat)
         # Both learners hear the same noise, each in its own coordinates.
         lone_noise = rng.standard_normal((many, len(self.own)))
-        heard = (lone_noise * np.sqrt(self.own)) @ self.basis.T
-        heard += rng.standard_normal((many, 1)) * self.flat
-        noise = heard / np.sqrt(widths)
+        reward_noise = (lone_noise * np.sqrt(self.own)) @ self.basis.T
+        reward_noise += rng.standard_normal((many, 1)) * self.flat
+        noise = reward_noise / np.sqrt(widths)
         last = max(round(rounds) - 1.0, 0.0)
         times = np.unique(np.round(np.append(0.0, np.geomspace(1.0, max(last, 1.0), 9))))
         times = times[times <= last]
@@ -316,8 +316,8 @@ def eigenvectors(matrix: Array) -> tuple[Array, Array]:
 
 def learned_share(widths: Array, every: Array, rounds: float) -> Array:
     """How far so many rounds take estimates from the prior's mean to the truth: from 0 to 1."""
-    told = widths * rounds / (1.0 + mean_square_width(every, rounds))
-    share: Array = told / (1.0 + told)
+    information = widths * rounds / (1.0 + mean_square_width(every, rounds))
+    share: Array = information / (1.0 + information)
     return share
 
 

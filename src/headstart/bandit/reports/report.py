@@ -89,11 +89,11 @@ class Report(Record):
             lines.append(f"subspace        {self.rank}{about} of {self.dim} dimensions{share}")
         if self.weights is not None and self.counted_tasks > 0:
             parts = sorted(self.weights.items(), key=lambda item: -item[1])
-            averaged = ", ".join(f"{share:.0%} {name}" for name, share in parts if share >= 0.005)
-            lines.append(f"prior           {averaged}")
+            shares = ", ".join(f"{share:.0%} {name}" for name, share in parts if share >= 0.005)
+            lines.append(f"prior           {shares}")
         if self.eigenvalues is not None and self.counted_tasks > 0:
-            shown = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
-            lines.append(f"eigenvalues     {shown}{' …' if len(self.eigenvalues) > 8 else ''}")
+            values = " ".join(f"{value:.3g}" for value in self.eigenvalues[:8])
+            lines.append(f"eigenvalues     {values}{' …' if len(self.eigenvalues) > 8 else ''}")
             if self.lower is not None and self.upper is not None:
                 ends = zip(self.lower[:4], self.upper[:4], strict=True)
                 within = " ".join(f"{low:.2g}–{high:.2g}" for low, high in ends)
@@ -120,25 +120,27 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     with prior_state.preserved():
         prior = prior_state.prior(keep=False)
         running = prior_state.running_tasks(None)
-        explained = prior_state.transfer.explain(prior_state.with_running(prior_state.state, None))
+        explanation = prior_state.transfer.explain(
+            prior_state.with_running(prior_state.state, None)
+        )
     base = prior_state.base
     total = Evidence.zero(entries.dim) if base is None else base.pooled
     rounds = total.rounds + sum(entry.reward_count for entry in entries.values())
     for name in (*prior_state.closed, *running):
         total = total + entries.evidence(name).replace(forced=None)
-    finished = len(prior_state.closed) + (0 if base is None else int(base.task_count))
-    tasks = finished + len(running)
+    closed_tasks = len(prior_state.closed) + (0 if base is None else int(base.task_count))
+    tasks = closed_tasks + len(running)
     return Report(
         transfer=repr(prior_state.transfer),
         rule=rule,
         dim=entries.dim,
         open_tasks=len(entries) - len(prior_state.closed),
-        closed_tasks=finished,
+        closed_tasks=closed_tasks,
         rounds=int(rounds),
         noise=float(prior.noise),
-        rank=explained.rank,
-        eigenvalues=explained.eigenvalues,
-        explained=explained.explained,
+        rank=explanation.rank,
+        eigenvalues=explanation.eigenvalues,
+        explained=explanation.explained,
         gain=expected_gain(
             prior.as_gaussian(),
             total.gram / max(total.rounds, 1.0),
@@ -146,14 +148,14 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
             tasks,
             entries.dim - 1 if intercept else None,
         ),
-        note=explained.note,
-        lower=explained.lower,
-        upper=explained.upper,
-        effective_rank=explained.effective_rank,
-        support=explained.support,
+        note=explanation.note,
+        lower=explanation.lower,
+        upper=explanation.upper,
+        effective_rank=explanation.effective_rank,
+        support=explanation.support,
         counted_tasks=tasks,
         rewards=ledger.rewards.describe(),
         is_logistic=ledger.rewards.fixed_noise is not None,
-        rank_interval=explained.rank_interval,
-        weights=explained.weights,
+        rank_interval=explanation.rank_interval,
+        weights=explanation.weights,
     )

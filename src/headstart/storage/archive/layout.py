@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.model.evidence import packed_size
-from headstart.storage.tensor_file import BLOCK, padded
+from headstart.storage.tensor_file import BLOCK, pad_json
 
 __all__ = ["Block", "Layout"]
 
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
     def opening(self) -> bytes:
         """How the file begins."""
-        header = padded(json.dumps({"version": str(VERSION)} | self._asdict()).encode())
+        header = pad_json(json.dumps({"version": str(VERSION)} | self._asdict()).encode())
         return MAGIC + len(header).to_bytes(8, "little") + header
 
 
@@ -113,7 +113,7 @@ class Block(NamedTuple):
 
 def text_of(ids: Sequence[str]) -> bytes:
     """Task ids, as a block holds them."""
-    return padded(json.dumps(ids, ensure_ascii=False, separators=(",", ":")).encode())
+    return pad_json(json.dumps(ids, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def hashes_of(ids: Iterable[str]) -> bytes:
@@ -123,17 +123,18 @@ def hashes_of(ids: Iterable[str]) -> bytes:
 
 def digest(*parts: bytes | memoryview) -> bytes:
     """The hash of parts one after the other."""
-    hashed = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
-        hashed.update(part)
-    return hashed.digest()
+        hasher.update(part)
+    return hasher.digest()
 
 
-def regrouped(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
+def batches_of_size(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
     """The same tasks in batches of one size; the last may be smaller.
 
     >>> rows = np.arange(5.0)[:, None]
-    >>> [ids for ids, _ in regrouped([(["a", "b", "c"], rows[:3]), (["d", "e"], rows[3:])], 2)]
+    >>> batches = [(["a", "b", "c"], rows[:3]), (["d", "e"], rows[3:])]
+    >>> [ids for ids, _ in batches_of_size(batches, 2)]
     [['a', 'b'], ['c', 'd'], ['e']]
     """
     names: list[str] = []

@@ -52,18 +52,18 @@ def merge_evidence(
         for file in files:
             if (file.dim, file.forced) != (dim, forced):
                 raise InputError(f"paths must fit each other; got {files[0]!r} and {file!r}")
-        items = ((ids, Evidence.unpack(rows, dim)) for ids, rows in merged(files))
+        items = ((ids, Evidence.unpack(rows, dim)) for ids, rows in summed_batches(files))
         return write_evidence(out, items, dim, precision=precision)
 
 
-def merged(files: Sequence[EvidenceFile]) -> Iterator[Batch]:
+def summed_batches(files: Sequence[EvidenceFile]) -> Iterator[Batch]:
     """Every task once, with the sum of its rows in all files."""
     for number, file in enumerate(files):
-        for ids, stored in file.blocks():
+        for ids, block in file.blocks():
             new = np.ones(len(ids), dtype=bool)
             for earlier in files[:number]:
                 new &= earlier.find(ids) < 0
-            rows = stored.copy()
+            rows = block.copy()
             for later in files[number + 1 :]:
                 places = later.find(ids)
                 both = np.flatnonzero(new & (places >= 0))

@@ -29,10 +29,10 @@ from headstart.storage.archive.layout import (
     Batch,
     Block,
     Rows,
+    batches_of_size,
     digest,
     hashes_of,
     layout_of,
-    regrouped,
 )
 
 __all__ = ["EvidenceFile", "read_evidence"]
@@ -154,10 +154,10 @@ class EvidenceFile:
     def __getitem__(self, id: str | int) -> Evidence:
         """The evidence of the task with this id."""
         name = task_name(id)
-        found = self.find([name])
-        if found[0] < 0:
+        places = self.find([name])
+        if places[0] < 0:
             raise TaskError(f"task {name!r} is unknown here: {self!r} does not hold it")
-        return Evidence.unpack(self.rows(found)[0], self.dim)
+        return Evidence.unpack(self.rows(places)[0], self.dim)
 
     def at(self, position: int) -> tuple[str, Evidence]:
         """The id and the evidence of the task with this place in the order, from 0."""
@@ -175,7 +175,7 @@ class EvidenceFile:
     def batches(self, batch: int = SEVERAL) -> Iterator[tuple[list[str], Evidence]]:
         """The same, ``batch`` tasks at a time, with their evidence along a batch axis."""
         batch = checks.integer("batch", batch, 1)
-        for ids, rows in regrouped(self.blocks(), batch):
+        for ids, rows in batches_of_size(self.blocks(), batch):
             yield ids, Evidence.unpack(rows, self.dim)
 
     def blocks(self) -> Iterator[Batch]:
@@ -186,7 +186,7 @@ class EvidenceFile:
     def find(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
         """The places of the tasks with these ids; −1 where there is none."""
         if self._lookup is None:
-            content = self._checked(
+            content = self._verified_bytes(
                 self._lookup_at, FOUND * len(self), self._lookup_digest, "hashes of ids"
             )
             split = HASH.itemsize * len(self)
@@ -200,26 +200,26 @@ class EvidenceFile:
                     raise ValueError("its lookup is not in order")
             self._lookup = hashes, places
         hashes, places = self._lookup
-        wanted = np.frombuffer(hashes_of(ids), HASH)
-        near = np.searchsorted(hashes, wanted)
-        found = np.full(len(wanted), -1)
+        id_hashes = np.frombuffer(hashes_of(ids), HASH)
+        near = np.searchsorted(hashes, id_hashes)
+        positions = np.full(len(id_hashes), -1)
         inside = np.flatnonzero(near < len(hashes))
-        equal = inside[hashes[near[inside]] == wanted[inside]]
-        found[equal] = places[near[equal]]
-        return found
+        equal = inside[hashes[near[inside]] == id_hashes[inside]]
+        positions[equal] = places[near[equal]]
+        return positions
 
     def rows(self, positions: npt.NDArray[np.int64]) -> Rows:
         """The packed evidence of a few tasks, wherever they are."""
-        found = np.empty((len(positions), self._layout.width))
+        rows = np.empty((len(positions), self._layout.width))
         for place, position in enumerate(positions):
             number, within = self._block_of(int(position))
             if self._sound[number]:
                 start = self._index[number].start + within * self._layout.row
                 content = self._read(start, self._layout.row)
-                found[place] = np.frombuffer(content, self._layout.dtype)
+                rows[place] = np.frombuffer(content, self._layout.dtype)
             else:
-                found[place] = self._block(number)[1][within]
-        return found
+                rows[place] = self._block(number)[1][within]
+        return rows
 
     def _read_frame(self) -> None:
         """Read opening, index and closing, and check that they fit each other."""
@@ -231,12 +231,12 @@ class EvidenceFile:
         header = json.loads(opening[len(MAGIC) + 8 :])
         atomic.check_version(self._source, header["version"], VERSION)
         closing = self._read(self._size - CLOSING.size, CLOSING.size)
-        blocks, tasks, self._lookup_digest, sealed, end = CLOSING.unpack(closing)
+        blocks, tasks, self._lookup_digest, expected_digest, end = CLOSING.unpack(closing)
         if end != END:
             raise ValueError("it has no end")
         index_at = self._size - CLOSING.size - blocks * INDEX.size
         entries = self._read(index_at, blocks * INDEX.size)
-        if sealed != digest(opening, entries, closing[: COUNTS.size]):
+        if expected_digest != digest(opening, entries, closing[: COUNTS.size]):
             raise ValueError("its index does not match its digest")
         self._layout = layout_of(header)
         self._index = [Block(*entry) for entry in INDEX.iter_unpack(entries)]
@@ -270,7 +270,7 @@ class EvidenceFile:
         """The ids of a block's tasks."""
         block = self._index[number]
         start, what = block.ids_start(self._layout), f"ids in block {number}"
-        text = self._checked(start, block.text, block.ids_digest, what)
+        text = self._verified_bytes(start, block.text, block.ids_digest, what)
         with atomic.explain_read_errors(self._source, WANT):
             ids: list[str] = json.loads(text)
             if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
@@ -286,19 +286,21 @@ class EvidenceFile:
         """The packed evidence of a block's tasks."""
         block, layout = self._index[number], self._layout
         what = f"rows in block {number}"
-        content = self._checked(block.start, block.tasks * layout.row, block.rows_digest, what)
-        stored = np.frombuffer(content, layout.dtype).reshape(block.tasks, layout.width)
-        rows = stored.astype(np.float64, copy=False)
+        content = self._verified_bytes(
+            block.start, block.tasks * layout.row, block.rows_digest, what
+        )
+        values = np.frombuffer(content, layout.dtype).reshape(block.tasks, layout.width)
+        rows = values.astype(np.float64, copy=False)
         with atomic.explain_read_errors(self._source, WANT):
             fault = find_fault(rows, layout.dim) if len(rows) else None
             if fault is not None:
                 raise ValueError(f"task {fault[0]} of block {number} has {fault[1]}")
         return rows
 
-    def _checked(self, start: int, length: int, sealed: bytes, what: str) -> bytes:
+    def _verified_bytes(self, start: int, length: int, expected_digest: bytes, what: str) -> bytes:
         """So many bytes from there on, if they match their digest."""
         content = self._read(start, length)
-        if digest(content) != sealed:
+        if digest(content) != expected_digest:
             raise FileError(
                 f"path {str(self._source)!r} is corrupted: its {what} do not match their digest"
             )

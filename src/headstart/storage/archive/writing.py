@@ -25,9 +25,9 @@ from headstart.storage.archive.layout import (
     Block,
     Layout,
     Rows,
+    batches_of_size,
     digest,
     hashes_of,
-    regrouped,
     text_of,
 )
 from headstart.storage.atomic import byte_view
@@ -81,23 +81,25 @@ def write_evidence(
         draft.write(opening)
         index: list[Block] = []
         hashes = bytearray()
-        for ids, rows in regrouped(itertools.chain(first, batches), layout.tasks):
-            content, text = byte_view(as_stored(ids, rows, layout)), text_of(ids)
+        for ids, rows in batches_of_size(itertools.chain(first, batches), layout.tasks):
+            content, text = byte_view(rows_to_store(ids, rows, layout)), text_of(ids)
             index.append(Block(draft.size, len(ids), len(text), digest(content), digest(text)))
             hashes += hashes_of(ids)
             draft.write(content)
             draft.write(text)
-        found = np.frombuffer(hashes, HASH)
-        order = np.argsort(found, kind="stable").astype(NUMBER, copy=False)
-        found = found[order]
-        twice = np.flatnonzero(found[1:] == found[:-1])
+        sorted_hashes = np.frombuffer(hashes, HASH)
+        order = np.argsort(sorted_hashes, kind="stable").astype(NUMBER, copy=False)
+        sorted_hashes = sorted_hashes[order]
+        twice = np.flatnonzero(sorted_hashes[1:] == sorted_hashes[:-1])
         if len(twice):
             name = id_at(draft, layout, index, int(order[twice[0] + 1]))
             raise InputError(f"items must hold every task once; got {name!r} twice")
-        draft.write(byte_view(found))
+        draft.write(byte_view(sorted_hashes))
         draft.write(byte_view(order))
         entries = b"".join(INDEX.pack(*block) for block in index)
-        counts = COUNTS.pack(len(index), len(order), digest(byte_view(found), byte_view(order)))
+        counts = COUNTS.pack(
+            len(index), len(order), digest(byte_view(sorted_hashes), byte_view(order))
+        )
         draft.write(entries + counts + digest(opening, entries, counts) + END)
     return len(order)
 
@@ -148,11 +150,11 @@ def several(value: object) -> bool:
     return isinstance(value, Iterable) and not (isinstance(value, np.ndarray) and not value.ndim)
 
 
-def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
+def rows_to_store(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
     """Rows in the precision asked for, if they are finite and can be sums of rounds."""
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
-        stored = rows.astype(layout.dtype, copy=False)
-    good = np.isfinite(stored).all(axis=1)
+        values = rows.astype(layout.dtype, copy=False)
+    good = np.isfinite(values).all(axis=1)
     if not good.all():
         raise InputError(
             f"items must hold evidence that is finite in {layout.precision} precision; "
@@ -163,7 +165,7 @@ def as_stored(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:
         raise InputError(
             f"items must hold sums of rounds; got {fault[1]} in task {ids[fault[0]]!r}"
         )
-    return stored
+    return values
 
 
 def id_at(draft: atomic.Draft, layout: Layout, index: Sequence[Block], number: int) -> str:
