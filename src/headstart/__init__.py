@@ -18,10 +18,10 @@ from headstart.algorithms import (
     projection_oracle,
 )
 from headstart.bandit import Bandit, load
-from headstart.bandit.batch import Choices
-from headstart.bandit.choice import Choice
-from headstart.bandit.journal import Journal, Replayed
-from headstart.bandit.report import Report
+from headstart.bandit.choices.batch import Choices
+from headstart.bandit.choices.choice import Choice
+from headstart.bandit.files.journal import Journal, Replayed
+from headstart.bandit.reports.report import Report
 from headstart.bandit.task import Prediction, Task
 from headstart.errors import (
     ChoiceError,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit.fitting import TaskRows, sums_by_task
+from headstart.bandit.offline.fitting import TaskRows, sums_by_task
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief, BasePrior

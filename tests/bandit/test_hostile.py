@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.bandit.gain import expected_gain
+from headstart.bandit.reports.gain import expected_gain
 from headstart.storage import tensor_file
 
 FIELDS = [field.name for field in dataclasses.fields(hs.Choice)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.bandit.gain import NO_GAIN, expected_gain
+from headstart.bandit.reports.gain import NO_GAIN, expected_gain
 
 DIM, RANK, NOISE = 8, 2, 0.1
 BASIS = np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headstart.bandit.gain import NO_GAIN
+from headstart.bandit.reports.gain import NO_GAIN
 from headstart.fleet import Columns, Logs
 from headstart.fleet.evaluation.evaluate import evaluate
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Estimate

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from headstart import checks
-from headstart.bandit.batch import Choices, choose_many
-from headstart.bandit.encoding import check_kinds
-from headstart.bandit.from_data import BanditFromData
+from headstart.bandit.choices.batch import Choices, choose_many
+from headstart.bandit.files.encoding import check_kinds
 from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.offline.from_data import BanditFromData
 from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
@@ -27,7 +27,7 @@ from headstart.rules import UCB, Rule
 from headstart.transfer import EmpiricalBayes, Transfer
 
 if TYPE_CHECKING:
-    from headstart.bandit.choice import Choice
+    from headstart.bandit.choices.choice import Choice
     from headstart.features.schema.schema import Schema
     from headstart.random import Seed
     from headstart.storage.tensor_file import PathLike
@@ -344,7 +344,7 @@ class Bandit(BanditFromData):
 
     def save(self, path: PathLike) -> None:
         """Write everything to a file, atomically; :func:`load` continues exactly from there."""
-        from headstart.bandit import snapshot  # here, because importing headstart must stay cheap
+        from headstart.bandit.files import snapshot  # importing headstart must stay cheap
         from headstart.storage import tensor_file
 
         tensor_file.write(path, *snapshot.pack(self._state))
@@ -374,7 +374,7 @@ class Bandit(BanditFromData):
             The transformer of the saved bandit, if it has one. A :class:`~headstart.Schema` is in
             the file.
         """
-        from headstart.bandit import snapshot
+        from headstart.bandit.files import snapshot
 
         check_kinds(transfer, rule)
         state = snapshot.unpack(path, transfer, rule, schema)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.report import Report, make_report
+from headstart.bandit.reports.report import Report, make_report
 from headstart.bandit.state import BanditState
 from headstart.errors import InputError
 from headstart.model.base import BasePrior

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.batch import check_k, pair_up
-from headstart.bandit.choice import Choice, check_choice, choice_id
-from headstart.bandit.decision import Decision, make_choice, make_ranking
+from headstart.bandit.choices.batch import check_k, pair_up
+from headstart.bandit.choices.choice import Choice, check_choice, choice_id
+from headstart.bandit.choices.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice

@@ -9,8 +9,8 @@ from headstart.features.reader import request_of
 from headstart.records import Array
 
 if TYPE_CHECKING:
-    from headstart.bandit.choice import Choice
-    from headstart.bandit.explanation import Explanation
+    from headstart.bandit.choices.choice import Choice
+    from headstart.bandit.reports.explanation import Explanation
     from headstart.bandit.state import BanditState
     from headstart.model.base import BaseBelief
     from headstart.model.evidence import Evidence
@@ -224,7 +224,7 @@ class Task:
         >>> task.rounds, task.evidence.rounds
         (2, 3.0)
         """
-        from headstart.bandit.observation import observe_rounds
+        from headstart.bandit.offline.observation import observe_rounds
 
         return observe_rounds(self._state, self._id, contexts, rewards, weight)
 
@@ -307,7 +307,7 @@ class Task:
           intercept    1.311   [0.1615, 2.461]        0      +1.311
           x1         -0.2966  [-1.472, 0.8791]        0     -0.2966
         """
-        from headstart.bandit.explanation import explain_choice
+        from headstart.bandit.reports.explanation import explain_choice
 
         return explain_choice(self._state, self._id, choice, against, level)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headstart.bandit.fitting import (
+from headstart.bandit.offline.fitting import (
     CLICK_PASSES,
     OneTask,
     TaskRows,
@@ -27,7 +27,7 @@ from headstart.bandit.fitting import (
     fit_clicks,
     rows_by_task,
 )
-from headstart.bandit.observation import weighted_sums
+from headstart.bandit.offline.observation import weighted_sums
 from headstart.bandit.rewards import Binary
 from headstart.errors import FileError, InputError
 from headstart.fleet.engines.threads import MapJobs, Progress, amounts, job_runner
@@ -59,8 +59,8 @@ def fit_click_logs(
 ) -> Fitted:
     """Learn a prior from logs whose rewards are 0 or 1, for ``Bandit(reward="binary")``.
 
-    The rewards of every task are expanded around its posterior in a few passes
-    (:func:`headstart.bandit.fitting.fit_clicks`), so that the order of rows does not matter.
+    The rewards of every task are expanded around its posterior in a few passes, by
+    :func:`headstart.bandit.offline.fitting.fit_clicks`, so that the order of rows does not matter.
     """
     logs, intercept = plan.logs, plan.logs.intercept
     with (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.prior_state import BaseFit
-from headstart.bandit.report import Report
+from headstart.bandit.reports.report import Report
 from headstart.errors import InputError
 from headstart.features.conversion import Features
 from headstart.features.schema.schema import Schema

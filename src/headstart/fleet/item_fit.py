@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.fitting import TaskRows, close_items, fit_task_rows, fitted_features
 from headstart.bandit.ledger.items import ItemLedger, new_items
-from headstart.bandit.observation import weighted_sums
+from headstart.bandit.offline.fitting import TaskRows, close_items, fit_task_rows, fitted_features
+from headstart.bandit.offline.observation import weighted_sums
 from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.errors import InputError
 from headstart.features.conversion import Features

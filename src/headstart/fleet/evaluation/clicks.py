@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.bandit.fitting import CLICK_PASSES, OneTask, expand_tasks, fit_clicks
+from headstart.bandit.offline.fitting import CLICK_PASSES, OneTask, expand_tasks, fit_clicks
 from headstart.fleet.evaluation.forecasts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.models import MOST, alone, random_intercept

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.gain import Gain, expected_gain
+from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel, reward_model
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.click_fit import check_clicks

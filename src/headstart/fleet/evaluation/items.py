@@ -11,8 +11,8 @@ import dataclasses
 
 import numpy as np
 
-from headstart.bandit.fitting import sums_by_task
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
+from headstart.bandit.offline.fitting import sums_by_task
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES, Totals

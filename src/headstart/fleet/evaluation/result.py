@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from headstart.bandit.gain import Gain
+from headstart.bandit.reports.gain import Gain
 from headstart.errors import visible
 from headstart.fleet.evaluation.measures import (
     ALONE,

@@ -3,8 +3,8 @@
 Two things are looked at. How well models predict rewards that none of them had seen, by squared
 error, which is what choices depend on; and what a learned prior is expected to save of the regret
 of the best simpler way to choose, by simulation from what was learned
-(:func:`headstart.bandit.gain.expected_gain`). An answer is given only if the intervals of both
-support it.
+(:func:`headstart.bandit.reports.gain.expected_gain`). An answer is given only if the intervals of
+both support it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headstart.bandit.gain import Gain
+from headstart.bandit.reports.gain import Gain
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED, Estimate
 
 __all__ = ["Basis", "Finding", "Verdict", "decide"]

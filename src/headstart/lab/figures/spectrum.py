@@ -10,7 +10,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.algorithms import DEFAULT
-from headstart.bandit.report import Report
+from headstart.bandit.reports.report import Report
 from headstart.errors import InputError
 from headstart.lab.figures.elements.axes import error_bars, log_ticks, plotly_log_axis
 from headstart.lab.figures.elements.base import SINGLE, Figure, axis_title, plotly_layout

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit.choice import Choice
-from headstart.bandit.decision import Decision, make_ranking
+from headstart.bandit.choices.choice import Choice
+from headstart.bandit.choices.decision import Decision, make_ranking
 from headstart.errors import InputError
 from headstart.features.conversion import allowed_arms
 from headstart.features.reader import ContextReader, Offer

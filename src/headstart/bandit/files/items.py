@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit import validation
+from headstart.bandit.files import validation
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
 from headstart.errors import InputError
 from headstart.features.items.repeats import Repeats

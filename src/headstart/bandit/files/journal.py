@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
 
 from headstart import checks
-from headstart.bandit.choice import Choice
+from headstart.bandit.choices.choice import Choice
 from headstart.errors import ChoiceError, FileError, InputError, TaskError
 from headstart.features.conversion import check_reward
 from headstart.storage import atomic

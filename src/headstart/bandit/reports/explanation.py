@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.choice import Choice
-from headstart.bandit.decision import Decision
+from headstart.bandit.choices.choice import Choice
+from headstart.bandit.choices.decision import Decision
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
-from headstart.bandit.journal import Journal, Replayed, replay_lines
-from headstart.bandit.observation import add_task_evidence
+from headstart.bandit.files.journal import Journal, Replayed, replay_lines
+from headstart.bandit.offline.observation import add_task_evidence
 from headstart.bandit.queries import BanditQueries
 from headstart.model.evidence import Evidence
 
@@ -81,7 +81,7 @@ class BanditFromData(BanditQueries):
         >>> len(bandit), bandit.task("a").rounds
         (2, 2)
         """
-        from headstart.bandit.fitting import fit_rows
+        from headstart.bandit.offline.fitting import fit_rows
 
         fit_rows(self._state, frame, task, reward, weight, features, standardize)
         return self

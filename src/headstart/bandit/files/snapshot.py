@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit import encoding, validation
-from headstart.bandit.item_files import pack_items, unpack_items
+from headstart.bandit.files import encoding, validation
+from headstart.bandit.files.items import pack_items, unpack_items
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.bandit.choice import Choice
+from headstart.bandit.choices.choice import Choice
 from headstart.random import Streams
 from headstart.records import Array, draft_class
 from headstart.rules import Pick, Propensities, Rule

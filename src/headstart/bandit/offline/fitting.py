@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.bandit.observation import (
+from headstart.bandit.offline.observation import (
     decay_weights,
     read_rewards,
     read_weights,

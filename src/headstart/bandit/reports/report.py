@@ -10,7 +10,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
 
 if TYPE_CHECKING:
-    from headstart.bandit.gain import Gain
+    from headstart.bandit.reports.gain import Gain
 
 __all__ = ["Report", "make_report"]
 
@@ -113,7 +113,7 @@ class Report(Record):
 
 def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     """The report of a bandit; nothing is changed by this."""
-    from headstart.bandit.gain import expected_gain  # importing headstart must stay cheap
+    from headstart.bandit.reports.gain import expected_gain  # importing headstart must stay cheap
 
     ledger.finish()
     entries, prior_state = ledger.entries, ledger.prior_state
