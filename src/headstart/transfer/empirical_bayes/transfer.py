@@ -33,6 +33,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
 )
 from headstart.transfer.empirical_bayes.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
+from headstart.transfer.empirical_bayes.safe_update import sound_fit
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,
@@ -248,8 +249,14 @@ class EmpiricalBayes(StandardizedTransfer):
         Without a ``survey`` other strengths are left as they were, and without ``low_rank`` that
         population is.
         """
-        xp = array_namespace(state.fit.mean)
         state = self.in_current_units(state)
+        return sound_fit(lambda before: self.next_fit(before, steps, survey, low_rank), state)
+
+    def next_fit(
+        self, state: EmpiricalBayesState, steps: int | None, survey: bool, low_rank: bool
+    ) -> EmpiricalBayesState:
+        """The fit after its next steps, in the state's units."""
+        xp = array_namespace(state.fit.mean)
         tasks = state.units.convert_tasks(state.tasks)
         if xp is np:  # elsewhere there are only tasks that were folded, which have residuals
             tasks = tasks.with_residuals()
