@@ -144,7 +144,7 @@ class ItemLedger:
         if not self.waiting:
             return []
         offers = self.table.offers
-        every = [key for _, keys in self.waiting for key in keys]
+        every = list(itertools.chain.from_iterable(keys for _, keys in self.waiting))
         by_task: dict[str, list[str]] = {}
         for name, keys in self.waiting:
             by_task.setdefault(name, []).extend(keys)
@@ -189,21 +189,26 @@ class ItemLedger:
         known = table.count_and_sum(key)
         update = ItemUpdate(known[0] + weight - pair.weight, known[1] + share - pair.share)
         encoded = row if given else self.given_row(row)
-        changed = pair._replace(rewards=count, total=total, weight=weight, share=share)
+        sums = count, total, weight, share
         if task.loading is not None:
             more = self.contribution(task.loading, encoded, reward, gain)
             precision, moment = table.precision_and_moment(key)
             update = update._replace(precision=precision + more[0], moment=moment + more[1])
-            changed = changed._replace(
-                precision=more[0] if pair.precision is None else pair.precision + more[0],
-                moment=more[1] if pair.moment is None else pair.moment + more[1],
+            changed = Pair(
+                *sums,
+                *pair[4:7],
+                more[0] if pair.precision is None else pair.precision + more[0],
+                more[1] if pair.moment is None else pair.moment + more[1],
             )
         else:
             before = 0.0 if pair.pending_row is None else pair.pending_row
-            changed = changed._replace(
-                pending_weight=pair.pending_weight + gain,
-                pending_total=pair.pending_total + gain * reward,
-                pending_row=before + gain * encoded,
+            changed = Pair(
+                *sums,
+                pair.pending_weight + gain,
+                pair.pending_total + gain * reward,
+                before + gain * encoded,
+                pair.precision,
+                pair.moment,
             )
         return [
             *self.steps_to_count(),
