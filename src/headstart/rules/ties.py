@@ -51,7 +51,7 @@ def best_two(scores: Array) -> tuple[int, float, float]:
     (1, 3.0, 2.0)
     """
     arm = int(scores.argmax())
-    others = scores.astype(np.float64)  # a copy
+    others = scores.copy() if scores.dtype is DOUBLE else scores.astype(np.float64)
     others[arm] = -np.inf
     return arm, scores.item(arm), others.item(others.argmax())
 
