@@ -38,7 +38,7 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
     with state.lock:
         ledger = state.ledger
         ledger.entry(name)
-        items = None if ledger.items is None else ledger.items.copied()
+        items = None if ledger.items is None else ledger.items.copy()
 
         def learn_items(labels: Sequence[Any], table: Array) -> None:
             assert items is not None

@@ -37,7 +37,7 @@ class Offers:
         self.counts: dict[str, int] = {}
         self.total = 0
 
-    def copied(self) -> Offers:
+    def copy(self) -> Offers:
         """The same, to be changed on its own."""
         twin = Offers()
         twin.counts, twin.total = self.counts.copy(), self.total
@@ -45,24 +45,24 @@ class Offers:
 
     def after(self, keys: Iterable[str]) -> tuple[dict[str, int], int]:
         """What to :meth:`put` after these items were on offer once more."""
-        changed: dict[str, int] = {}
+        counts: dict[str, int] = {}
         before, total = self.counts.get, self.total
         for key in keys:
-            changed[key] = changed.get(key, before(key, 0)) + 1
+            counts[key] = counts.get(key, before(key, 0)) + 1
             total += 1
-        return changed, total
+        return counts, total
 
     def without(self, other: Offers) -> tuple[dict[str, int], int]:
         """What to :meth:`put` to subtract those of one task."""
-        counts = self.counts
-        changed = {key: counts.get(key, 0) - count for key, count in other.counts.items()}
-        return changed, self.total - other.total
+        before = self.counts
+        counts = {key: before.get(key, 0) - count for key, count in other.counts.items()}
+        return counts, self.total - other.total
 
-    def put(self, changed: dict[str, int], total: int) -> None:
+    def put(self, counts: dict[str, int], total: int) -> None:
         """Set the numbers of some items, and that of all; doing so twice is the same as once."""
-        self.counts.update(changed)
+        self.counts.update(counts)
         self.total = total
-        for key, count in changed.items():
+        for key, count in counts.items():
             if count <= 0:
                 self.counts.pop(key, None)
 

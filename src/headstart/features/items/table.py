@@ -108,11 +108,11 @@ class ItemTable:
         self.moments = np.zeros((0, RANK))
         self.vectors = np.zeros((0, RANK))
 
-    def copied(self) -> ItemTable:
+    def copy(self) -> ItemTable:
         """A table of its own with the same content."""
         twin = copy.copy(self)
         twin.places, twin.free = self.places.copy(), self.free.copy()
-        twin.offers = self.offers.copied()
+        twin.offers = self.offers.copy()
         for name in ("counts", "sums", "precisions", "moments", "vectors"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
@@ -181,19 +181,19 @@ class ItemTable:
     def columns(self, keys: Sequence[str]) -> Array:
         """The columns of items, shape ``(len(keys), len(COLUMN_NAMES))``."""
         find = self.places.get
-        found = [find(key, -1) for key in keys]
+        rows = [find(key, -1) for key in keys]
         out = np.zeros((len(keys), len(COLUMN_NAMES)))
-        if -1 not in found:
-            self.write_known(found, out)
+        if -1 not in rows:
+            self.write_known(rows, out)
         else:
-            places: npt.NDArray[np.intp] = np.array(found)
+            places: npt.NDArray[np.intp] = np.array(rows)
             new = np.flatnonzero(places < 0)
             out[new, VECTOR:] = initial_vectors([keys[at] for at in new.tolist()])
             old = np.flatnonzero(places >= 0)
             if len(old):
-                known = np.empty((len(old), len(COLUMN_NAMES)))
-                self.write_known(places[old], known)
-                out[old] = known
+                columns = np.empty((len(old), len(COLUMN_NAMES)))
+                self.write_known(places[old], columns)
+                out[old] = columns
         self.offers.write(keys, out[:, 2])
         return out
 
