@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -70,7 +70,8 @@ class Record:
         names = fields_of(cls)  # type: ignore[arg-type]
         if len(values) + len(fields) != len(names):
             raise TypeError(f"{cls.__name__} has the fields {names}: give every one")
-        record: Self = from_fields(cls, dict(zip(names, values, strict=False)) | fields)
+        by_place = zip(names, values, strict=False)
+        record: Self = from_fields(cls, (*by_place, *fields.items()) if fields else by_place)
         return record
 
     def sealed(self) -> Self:
@@ -150,13 +151,13 @@ def fields_of(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def from_fields(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+def from_fields(kind: type[Any], fields: Iterable[tuple[str, Any]]) -> Any:
     """A dataclass from its fields, without its constructor; arrays become read-only."""
-    record = object.__new__(kind)
-    for name, value in fields.items():
-        object.__setattr__(
-            record, name, set_read_only(value) if isinstance(value, np.ndarray) else value
-        )
+    record, assign = object.__new__(kind), object.__setattr__
+    for name, value in fields:
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+        assign(record, name, value)
     return record
 
 
@@ -168,10 +169,10 @@ def equal_values(left: object, right: object) -> bool:
 
 
 def equal_fields(left: object, right: object) -> bool:
-    """Equality of two dataclasses of one kind, field by field."""
-    return all(
-        equal_values(getattr(left, name), getattr(right, name)) for name in field_names(left)
-    )
+    """Equality of two dataclasses of one kind, field by field; numbers first, which take least."""
+    pairs = [(getattr(left, name), getattr(right, name)) for name in field_names(left)]
+    pairs.sort(key=lambda pair: type(pair[0]) is not float)
+    return all(equal_values(*pair) for pair in pairs)
 
 
 def format_value(value: object) -> str:
@@ -282,7 +283,7 @@ def restore_part(
         return owner(**parts)
     if parts.keys() != {field.name for field in dataclasses.fields(owner)}:
         raise TypeError(f"{kind} has other fields than {list(parts)}")
-    return from_fields(owner, parts)
+    return from_fields(owner, parts.items())
 
 
 def check_like(state: Any, template: Any, name: str = "state") -> None:

@@ -117,6 +117,39 @@ def assert_learned(belief, rounds, bandit):
         np.testing.assert_allclose(np.linalg.norm(parts.root[at], axis=1), sure, rtol=1e-3)
 
 
+class TestRewardsOfManyMagnitudes:
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers overflow before it is noticed
+    @pytest.mark.parametrize("size", [1e20, 1e36, 9e59])
+    @pytest.mark.parametrize(("turn", "minimize"), [("late", False), ("often", True)])
+    @pytest.mark.parametrize("items", [True, False])
+    def test_what_was_learned_can_be_saved_and_used(self, items, turn, minimize, size, tmp_path):
+        rng = np.random.default_rng(6)
+        what = hs.Schema(identity=True) if items else 3
+        bandit = hs.Bandit(what, seed=0, minimize=minimize)
+
+        def offer():
+            if items:
+                return rng.choice(list("abcdefghij"), 4, replace=False).tolist()
+            return rng.normal(size=(4, 3))
+
+        for number in range(12):
+            for _ in range(3):
+                task = bandit.task(number)
+                huge = number > 6 if turn == "late" else rng.random() < 0.2
+                task.learn(task.choose(offer()), size if huge else float(rng.integers(2)))
+            if number % 2:
+                bandit.task(number).close()
+        bandit.task(3).delete()
+        bandit.save(tmp_path / "bandit")
+        copy = hs.load(tmp_path / "bandit")
+        assert copy.prior == bandit.prior
+        for each in (bandit, copy):
+            assert np.isfinite(each.prior.mean).all()
+            assert np.isfinite(each.prior.root).all()
+            each.task("new").learn(each.task("new").choose(offer()), 1.0)
+            assert np.isfinite(each.task("new").belief.mean).all()
+
+
 class TestHugeContexts:
     @pytest.mark.parametrize("size", [1e8, 1e16, 1e40])
     def test_one_far_out_of_its_features_range_is_refused_and_changes_nothing(self, size):

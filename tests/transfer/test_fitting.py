@@ -419,7 +419,7 @@ class TestPast:
     def test_what_is_added_and_taken_out_again_cancels(self, seed):
         _, tasks, fit = instance(seed)
         before = Past.zero(len(fit.mean)).add(fit, tasks[:1])
-        after = before.add(fit, tasks[1:]).add(fit, tasks[1:], sign=-1.0)
+        after = before.add(fit, tasks[1:]).subtract(fit, tasks[1:])
         for name in Past.__slots__:
             np.testing.assert_allclose(
                 getattr(after, name), getattr(before, name), rtol=1e-9, atol=1e-8, err_msg=name

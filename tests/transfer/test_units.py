@@ -26,6 +26,21 @@ def test_they_are_the_means_and_standard_deviations_of_all_rows():
     np.testing.assert_allclose(1 / units.inverse, [*rows.std(0), 1.0], rtol=1e-9)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("rounds", [0, 1, 7])
+def test_one_task_tells_to_the_last_digit_what_tasks_of_one_tell(rounds, constant):
+    rng = np.random.default_rng(rounds)
+    contexts = np.column_stack([rng.normal(3.0, 5.0, (rounds, 3)), np.ones(rounds)])
+    contexts[:, 1] = 2.0  # has not varied
+    evidence = hs.Evidence.of(contexts, rng.normal(size=rounds))
+    offered = ContextMoments.zero(4).add(rng.normal(size=(5, 4)))
+    units = Units.of_task(evidence, offered, constant)
+    assert units == Units.of(Tasks.of(evidence), offered, constant)
+    mean, root = units.to_original(np.zeros(4), np.eye(4) / np.sqrt(0.3))
+    np.testing.assert_array_equal(units.isotropic_root(0.3), root)
+    assert not mean.any()
+
+
 def test_evidence_in_units_is_that_of_contexts_in_units():
     contexts, rewards, tasks = some_tasks(np.random.default_rng(1))
     units = Units.of(tasks, ContextMoments.zero(4), constant=True)

@@ -82,7 +82,10 @@ class Features(NamedTuple):
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).transform(np.array([[14.0]]))
         array([[2., 1.]])
         """
-        units = units or self.units
+        if self.scale is None:
+            units = None
+        elif units is None:
+            units = self.units
         if units is not None:
             contexts = contexts - units[0]
             contexts /= units[1]

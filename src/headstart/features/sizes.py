@@ -53,15 +53,26 @@ class UsualSizes(NamedTuple):
         headstart.errors.InputError: contexts must be within a million times the usual size ...
         """
         before = self.with_origin(contexts)
-        size = np.abs(np.stack([contexts, contexts - before.origin], 1))
+        size = np.empty((len(contexts), *self.counts.shape))
+        size[:, 0] = contexts
+        np.subtract(contexts, before.origin, out=size[:, 1])
+        np.abs(size, out=size)
         present = size > 0
-        log_sums = before.log_sums + np.log(np.where(present, size, 1.0)).sum(0)
-        counts = before.counts + present.sum(0)
+        if present.all():
+            log_sums, counts = before.log_sums + np.log(size).sum(0), before.counts + len(size)
+        else:
+            log_sums = before.log_sums + np.log(np.where(present, size, 1.0)).sum(0)
+            counts = before.counts + present.sum(0)
         # Features with few values so far are measured by these contexts as well. Of one or two
         # values nothing tells whether they are large or the others are small.
         known = before.counts >= MIN_COUNT
-        divisor = np.maximum(np.where(known, before.counts, counts), 1)
-        usual = np.exp(np.where(known, before.log_sums, log_sums) / divisor)
+        if known.all():
+            usual = before.means
+        else:
+            divisor = np.maximum(np.where(known, before.counts, counts), 1)
+            usual = np.exp(np.where(known, before.log_sums, log_sums) / divisor)
+        if (size <= MAX_RATIO * usual).all():
+            return UsualSizes(counts, log_sums, before.origin)
         refusable = before.counts >= MIN_COUNT_TO_REFUSE
         large, away = ((size > MAX_RATIO * usual) & refusable).swapaxes(0, 1)
         # A time stamp may move far from where it began, as long as its size hardly changes.
@@ -78,26 +89,32 @@ class UsualSizes(NamedTuple):
 
     def with_origin(self, contexts: Array) -> UsualSizes:
         """The same with another origin, where there is none or it was far out itself."""
-        mean = contexts.mean(0)
         if not self.counts.any():
-            return self._replace(origin=mean)
-        usual = np.exp(self.log_sums[0] / np.maximum(self.counts[0], 1))
-        astray = (self.counts[0] >= MIN_COUNT) & (np.abs(self.origin) > STEADY_RATIO * usual)
-        astray &= np.abs(mean) <= STEADY_RATIO * usual
+            return self._replace(origin=contexts.mean(0))
+        limit = STEADY_RATIO * self.means[0]
+        astray = np.abs(self.origin) > limit
+        if not astray.any():
+            return self
+        mean = contexts.mean(0)
+        astray &= (self.counts[0] >= MIN_COUNT) & (np.abs(mean) <= limit)
         if not astray.any():
             return self
         keep = np.stack([np.ones_like(astray), ~astray])
         origin = np.where(astray, mean, self.origin)
         return UsualSizes(self.counts * keep, self.log_sums * keep, origin)
 
+    @property
+    def means(self) -> Array:
+        """The geometric means of sizes and of distances, 1 where there is no value."""
+        means: Array = np.exp(self.log_sums / np.maximum(self.counts, 1))
+        return means
+
     def usual(self, features: Features) -> Array:
         """The usual sizes of the features that the model sees; infinite where they are unknown."""
         if features.scale is not None:
             return np.ones(features.dim)
         size = np.full(features.dim, np.inf)
-        known = self.counts[0] >= MIN_COUNT
-        mean = np.exp(self.log_sums[0] / np.maximum(self.counts[0], 1))
-        size[: features.context_dim] = np.where(known, mean, np.inf)
+        size[: features.context_dim] = np.where(self.counts[0] >= MIN_COUNT, self.means[0], np.inf)
         return size
 
     @property
@@ -108,8 +125,10 @@ class UsualSizes(NamedTuple):
     @property
     def limits(self) -> Array:
         """The size up to which a value of each feature is accepted, whatever the other values."""
-        known = self.counts >= MIN_COUNT
-        usual = np.exp(self.log_sums / np.maximum(self.counts, 1))
+        known, usual = self.counts >= MIN_COUNT, self.means
+        if known.all():
+            least: Array = MAX_RATIO * usual.min(0)
+            return least
         steady = known[0] * STEADY_RATIO * usual[0]  # the distances from the origin are unknown
         limits: Array = np.where(known.all(0), MAX_RATIO * usual.min(0), steady)
         return limits

@@ -131,7 +131,7 @@ class Belief(BaseBelief):
                 f"got {evidence.batch}"
             )
         noise = task_noise(prior, evidence)
-        return cls(*posterior(prior, evidence, noise, nearest_scale(prior, noise))).sealed()
+        return cls.unchecked(*posterior(prior, evidence, noise, nearest_scale(prior, noise)))
 
     @property
     def dim(self) -> int:
@@ -313,7 +313,10 @@ def inverse_root(matrix: Array) -> tuple[Array, Array]:
         values, vectors = xp.linalg.eigh(matrix)
         values = xp.maximum(values, 1.0)
         return vectors / xp.sqrt(values)[..., None, :], xp.log(values).sum(-1)
-    inverse = xp.linalg.solve(factor, xp.broadcast_to(xp.eye(matrix.shape[-1]), matrix.shape))
+    if xp is np:
+        inverse = np.linalg.inv(factor)
+    else:
+        inverse = xp.linalg.solve(factor, xp.broadcast_to(xp.eye(matrix.shape[-1]), matrix.shape))
     diagonal = xp.diagonal(factor, axis1=-2, axis2=-1)
     return inverse.swapaxes(-1, -2), 2.0 * xp.log(diagonal).sum(-1)
 
@@ -322,7 +325,7 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple
     """The fields of a belief, with the task's own noise and the prior's root over ``scale``."""
     xp = array_namespace(prior.root, evidence.gram)
     start = prior.root
-    if xp is not np or np.any(scale != 1.0):
+    if xp is not np or (scale != 1.0 if type(scale) is float else (scale != 1.0).any()):
         start = start / xp.asarray(scale)[..., None, None]
     inner = xp.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
     inner = (inner + inner.swapaxes(-1, -2)) / 2

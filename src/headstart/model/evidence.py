@@ -170,11 +170,11 @@ class Evidence(Record):
             part,
         )
 
-    def add_many(self, contexts: Array, rewards: Array, forced: Array) -> Evidence:
-        """Several rounds at once, checked already; ``forced`` marks those that were."""
+    def add_many(self, contexts: Array, rewards: Array, forced: Array | None = None) -> Evidence:
+        """Several rounds at once, checked already; ``forced`` marks those that were, if any."""
         gram = contexts.T @ contexts
         part = self.forced
-        if part is not None and forced.any():
+        if part is not None and forced is not None and forced.any():
             part = part.add_many(contexts[forced], rewards[forced], forced[forced])
         return Evidence.unchecked(
             self.gram + gram,

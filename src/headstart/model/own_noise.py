@@ -5,6 +5,7 @@ How it enters a belief is in :mod:`headstart.model.belief`.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,8 +37,16 @@ def has_own_noise(prior: Prior) -> Any:
     return (freedom > 0) & (freedom < ONE_NOISE)
 
 
+def is_fixed(freedom: Any) -> bool:
+    """Whether ν is one number, by which no task has a noise of its own whose size is known."""
+    return type(freedom) is float and not 0.0 < freedom < ONE_NOISE
+
+
 def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
+    if type(square) is float and type(prior.noise_freedom) is float:
+        told = prior.noise_freedom == 0.0 and square > 0.0
+        return math.sqrt(square / max(rounds, 1e-300)) if told else before
     xp = array_namespace(square)
     told = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
     if xp is np and not told.any():
@@ -48,6 +57,8 @@ def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> A
 
 def task_noise(prior: Prior, evidence: Evidence) -> Any:
     """R of a task from the prior's and from its residuals, where it may have its own."""
+    if is_fixed(prior.noise_freedom):
+        return prior.noise
     xp = array_namespace(evidence.gram)
     own = has_own_noise(prior)
     told = own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)
@@ -82,6 +93,8 @@ def least_squares_residual(
 
 def nearest_scale(prior: Prior, noise: Any) -> Any:
     """The power of two nearest to R/R₀, where a task may have its own R."""
+    if not prior.batch and is_fixed(prior.noise_freedom):
+        return 1.0
     xp = array_namespace(prior.root, noise)
     ratio = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
     scale = xp.where(has_own_noise(prior), xp.exp2(xp.rint(ratio)), 1.0)

@@ -77,25 +77,26 @@ class Prior(BasePrior):
     noise_freedom: Any = ONE_NOISE
 
     def __post_init__(self) -> None:
-        mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
+        mean = bounded_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1 or mean.shape[-1] < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
         dim, batch = mean.shape[-1], mean.shape[:-1]
-        root = checks.finite_array("root", self.root, "an array of shape (..., d, d)")
+        root = bounded_array("root", self.root, "an array of shape (..., d, d)")
         if root.shape != (*batch, dim, dim):
             raise checks.refuse("root", f"an array of shape {(*batch, dim, dim)}", root)
-        for name, array in (("mean", mean), ("root", root)):
-            if not float(np.abs(array).max(initial=0.0)) <= MAX_ENTRY:
-                raise InputError(f"{name} must be below {MAX_ENTRY:g} in size; got more")
-        noise = checks.finite_array("noise", self.noise, "positive")
-        if (noise <= 0).any():
-            raise checks.refuse("noise", "a positive finite number", self.noise)
+        if not (type(self.noise) is float and 0.0 < self.noise < math.inf):
+            noise = checks.finite_array("noise", self.noise, "positive")
+            if (noise <= 0).any():
+                raise checks.refuse("noise", "a positive finite number", self.noise)
         object.__setattr__(self, "mean", read_only_copy(mean))
         object.__setattr__(self, "root", read_only_copy(root))
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
         for name in ("noise", "bias", "printed_bias", "noise_freedom"):
-            value = non_negative_array(name, getattr(self, name))
+            given = getattr(self, name)
+            if is_non_negative(name, given):
+                continue
+            value = non_negative_array(name, given)
             if value.shape not in ((), batch):
                 raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
             kept = float(value) if value.ndim == 0 else read_only_copy(value)
@@ -184,11 +185,32 @@ class Prior(BasePrior):
         return float(log_det) if log_det.ndim == 0 else log_det
 
 
+def bounded_array(name: str, value: Any, want: str) -> Array:
+    """An array of numbers whose squares are finite."""
+    usual = type(value) is np.ndarray and value.dtype == np.float64
+    if usual and max_abs(value) <= MAX_ENTRY:  # which neither NaN nor infinity is
+        return value  # type: ignore[no-any-return]
+    array = checks.finite_array(name, value, want)
+    if not max_abs(array) <= MAX_ENTRY:
+        raise InputError(f"{name} must be below {MAX_ENTRY:g} in size; got more")
+    return array
+
+
+def max_abs(array: Array) -> float:
+    """The largest entry of an array in absolute value."""
+    return float(np.abs(array).max(initial=0.0))
+
+
+def is_non_negative(name: str, value: Any) -> bool:
+    """Whether a value is a float 0 or more; a bias may be infinite, the noise may not."""
+    return type(value) is float and (
+        0.0 <= value < math.inf or (name.endswith("bias") and value > 0.0)
+    )
+
+
 def non_negative_array(name: str, value: Any) -> Array:
     """A number or an array of them, 0 or more; a bias may be infinite, the noise may not."""
     want, may_be_infinite = "0 or more", name.endswith("bias")
-    if type(value) is float and (0.0 <= value < math.inf or (may_be_infinite and value > 0.0)):
-        return np.asarray(value)
     if not may_be_infinite or checks.has_masked(value):
         array = checks.finite_array(name, value, want)
     else:

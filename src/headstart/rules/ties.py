@@ -25,6 +25,7 @@ Mask = npt.NDArray[np.bool_]
 Allowed = Mask | None  # the arms that may be chosen; all of them if None
 Rng: TypeAlias = "np.random.Generator"  # as text: importing numpy.random takes a while
 
+DOUBLE = np.dtype(np.float64)
 # 64 × the distance from 1 to the next number, in double and in single precision
 TIE_ULPS, TIE_ULPS_SINGLE = 64 * 2.220446049250313e-16, 64 * 1.1920928955078125e-07
 
@@ -57,7 +58,8 @@ def best_two(scores: Array) -> tuple[int, float, float]:
 
 def tie_tolerance(top: Any, noise: Any, kind: Any = np.float64) -> Any:
     """How far below the largest score counts as equal to it."""
-    return (TIE_ULPS if kind == np.float64 else TIE_ULPS_SINGLE) * (abs(top) + noise)
+    double = kind is DOUBLE or kind == np.float64
+    return (TIE_ULPS if double else TIE_ULPS_SINGLE) * (abs(top) + noise)
 
 
 def select_by_uniform(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:

@@ -14,6 +14,7 @@ rewards' own scale: rewards without any noise must not make a prior infinitely s
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class Spectrum(Record):
         xp = array_namespace(evidence.gram)
         values, vectors = xp.linalg.eigh(evidence.gram)
         moment = matvec(transpose(vectors), evidence.moment)
-        return cls(xp.maximum(values, 0.0), vectors, moment)
+        return cls.unchecked(xp.maximum(values, 0.0), vectors, moment)
 
     def seen(self) -> Any:
         """Which directions were seen at all."""
@@ -183,7 +184,10 @@ def task_scale(evidence: Evidence) -> tuple[Any, Any]:
     fit = -0.5 * rounds * xp.log(xp.maximum(variance, 1e-300)) - 0.5 * xp.log1p(values / grid).sum(
         -1
     )
-    best = (fit - 0.5 * xp.log10(LAMBDA_GRID) ** 2).argmax(-1)
+    best = (fit - HALF_SQUARED_LOG10).argmax(-1)
+    if best.ndim == 0 and xp is np:
+        known = evidence.squares > 0
+        return (math.sqrt(variance[best]), float(lambdas[best])) if known else (1.0, 1.0)
     known = xp.asarray(evidence.squares) > 0
     square = xp.take_along_axis(variance, best[..., None], -1)[..., 0]
     noise = xp.sqrt(xp.where(known, square, 1.0))
@@ -215,3 +219,4 @@ def task_ridge(evidence: Evidence, noise: float) -> Any:
 
 
 LAMBDA_GRID = np.logspace(-3.0, 3.0, 31)
+HALF_SQUARED_LOG10 = 0.5 * np.log10(LAMBDA_GRID) ** 2

@@ -338,8 +338,10 @@ def check_moderate(name: str, record: Record) -> None:
             continue
         if array.ndim and array.dtype not in (np.float32, np.float64):
             raise checks.refuse(f"{name}.{field}", "floating-point numbers", array)
-        if not float(np.abs(array).max(initial=0.0)) <= MAX_BELIEF_NUMBER:
-            raise InputError(f"{name} must have a {field} below {MAX_BELIEF_NUMBER:g}; got more")
+        # A sum of squares of rewards is multiplied by nothing.
+        limit = MAX_NUMBER if field.endswith("square") else MAX_BELIEF_NUMBER
+        if not float(np.abs(array).max(initial=0.0)) <= limit:
+            raise InputError(f"{name} must have a {field} below {limit:g}; got more")
 
 
 def check_weights(name: str, logs: Any) -> tuple[int, ...]:

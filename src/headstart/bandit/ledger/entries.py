@@ -283,7 +283,8 @@ def add_rounds(evidence: Evidence, rounds: tuple[Round, ...]) -> Evidence:
     if not rounds:
         return evidence
     contexts, rewards, forced = zip(*rounds, strict=True)
-    return evidence.add_many(np.array(contexts), np.array(rewards), np.array(forced))
+    marks = None if evidence.forced is None else np.array(forced)
+    return evidence.add_many(np.array(contexts), np.array(rewards), marks)
 
 
 def next_epoch(epoch: int) -> int:

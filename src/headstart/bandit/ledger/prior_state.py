@@ -169,8 +169,10 @@ class PriorState:
             self.transfer.observe_contexts(self.state, contexts) if unknown.any() else self.state
         )
         new_units = bool((self.transfer.unscaled_features(new_state) != unknown).any())
+        before = self.state
         if update or new_units:  # of this one, because the new one shares what is to be folded
             self.update()
+        if self.state is not before:
             new_state = (
                 self.transfer.observe_contexts(self.state, contexts)
                 if unknown.any()

@@ -132,7 +132,7 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
     largest = max(np.abs(scaled).max(initial=0.0), np.abs(pulled).max(initial=0.0))
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
-    sums = Evidence.zero(rows.shape[1]).add_many(scaled, pulled, np.zeros(len(root), dtype=bool))
+    sums = Evidence.zero(rows.shape[1]).add_many(scaled, pulled)
     rounds = float(weights[used].sum())
     return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(root)
 
@@ -151,6 +151,6 @@ def linearized_sums(
         context, target = rewards.linearize(belief, rows[at], float(values[at]), weight)
         belief = belief.update(context, target)
         contexts[place], targets[place] = context, target
-    sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets, np.zeros(len(used), dtype=bool))
+    sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets)
     rounds = float(weights[used].sum())
     return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(used)

@@ -32,6 +32,10 @@ from headstart.model.information_form import (
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.subtraction import (
+    subtractable_moments,
+    subtractable_noise,
+)
 from headstart.transfer.empirical_bayes.task_noise import (
     expected_precision_and_log,
     task_variance,
@@ -41,6 +45,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["Past", "TaskPosteriors", "posteriors", "task_posteriors"]
 
+MIN_COUNT = 1e-9  # tasks: fewer are the rounding of none
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
 
@@ -162,23 +167,65 @@ class Past(Record):
             flat, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)), flat, flat
         )
 
-    def add(self, fit: Fit, tasks: Tasks, sign: float = 1.0, constant: bool = False) -> Past:
-        """Replace tasks by their posteriors under a fit (or take them out again)."""
+    @classmethod
+    def of(cls, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
+        """Tasks replaced by their posteriors under a fit."""
         xp = array_namespace(tasks.gram)
         root = symmetric_root(fit.covariance)
         known, _, mean, square, freedom = task_posteriors(fit, root, tasks)
-        weight = sign * tasks.weight
+        weight = tasks.weight
         left = xp.eye(known.shape[-1]) - known
         spread = root @ xp.einsum("...n,...nij->...ij", weight, left) @ root
         residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
         precision, logs = expected_precision_and_log(fit.noise_variance, fit.freedom, residuals)
-        return Past.unchecked(
-            float_if_scalar(self.count + weight.sum(-1)),
-            self.first + (weight[..., None] * mean).sum(-2),
-            self.second + spread + transpose(mean) @ (weight[..., None] * mean),
-            float_if_scalar(self.precision + (weight * precision).sum(-1)),
-            float_if_scalar(self.logs + (weight * logs).sum(-1)),
+        return cls.unchecked(
+            weight.sum(-1),
+            (weight[..., None] * mean).sum(-2),
+            spread + transpose(mean) @ (weight[..., None] * mean),
+            (weight * precision).sum(-1),
+            (weight * logs).sum(-1),
         )
+
+    def add(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
+        """These tasks and others, replaced by their posteriors under a fit."""
+        other = Past.of(fit, tasks, constant)
+        return Past.unchecked(
+            float_if_scalar(self.count + other.count),
+            self.first + other.first,
+            self.second + other.second,
+            float_if_scalar(self.precision + other.precision),
+            float_if_scalar(self.logs + other.logs),
+        )
+
+    def subtract(self, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
+        """Take tasks out again, by their posteriors under a fit.
+
+        What is left are sums that tasks can have: of what cannot be subtracted, as much as tasks
+        of the past have on average is (:mod:`~headstart.transfer.empirical_bayes.subtraction`).
+        """
+        other = Past.of(fit, tasks, constant)
+        count, weight = np.asarray(self.count), np.asarray(other.count)
+        some = count - weight > MIN_COUNT  # else none is left
+        count, weight = np.where(some, count, 2.0), np.where(some, weight, 1.0)
+        whole, part = self.moment_matrix(count), other.moment_matrix(weight)
+        share = subtractable_moments(whole, part)[..., None, None]
+        left = whole - share * part - (1.0 - share) * (weight / count)[..., None, None] * whole
+        precision, logs = subtractable_noise(
+            (count, self.precision, self.logs), (weight, other.precision, other.logs)
+        )
+        return Past.unchecked(
+            float_if_scalar(np.where(some, count - weight, 0.0)),
+            np.where(some[..., None], left[..., 1:, 0], 0.0),
+            np.where(some[..., None, None], left[..., 1:, 1:], 0.0),
+            float_if_scalar(np.where(some, precision, 0.0)),
+            float_if_scalar(np.where(some, logs, 0.0)),
+        )
+
+    def moment_matrix(self, count: Any) -> Array:
+        """[[n, Σ m_iᵀ], [Σ m_i, Σ (C_i + m_i m_iᵀ)]] with this n."""
+        top = np.concatenate([np.asarray(count)[..., None], self.first], -1)[..., None, :]
+        below = np.concatenate([self.first[..., None], self.second], -1)
+        return np.concatenate([top, below], -2)
 
     def discount(self, factor: Any) -> Past:
         """The same, counting less."""

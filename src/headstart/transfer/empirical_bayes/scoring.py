@@ -48,6 +48,7 @@ __all__ = [
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 WIDE_DIM = 256  # features from which on steps are expensive
 FOLDS = 4
+MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
 
 
 def candidate_covariances(sums: StepSums, strength: Any, fit: Fit) -> Array:
@@ -110,6 +111,10 @@ def score_task(
     )
     alone = log_likelihood(*fit.size_only(), variance, evidence)
     latest = xp.concatenate([informed, xp.asarray(alone)[..., None]], -1)
+    # Nor does one whose rewards are so far out of range that squares of them are not finite.
+    counts = counts * (xp.abs(latest).max(-1) < MAX_LIKELIHOOD)
+    latest = xp.where(counts[..., None] > 0, latest, 0.0)
+    informed, alone = latest[..., :-1], latest[..., -1]
     latest = clip_scores(latest, latest.max(-1, keepdims=True))
     new = SCORE_DECAY**weight * state.scores + counts[..., None] * latest
     new = new - new.max(-1, keepdims=True)
@@ -147,6 +152,8 @@ def score_ensemble(
     count, weights = before.counting_tasks, before.ensemble_weights
     full = xp.asarray(log_likelihood(*full_prior(before), variance, evidence))
     others = low_rank_likelihoods(before.low_rank, count, variance, evidence)
+    counts = counts * (xp.abs(others).max(-1) < MAX_LIKELIHOOD) * (xp.abs(full) < MAX_LIKELIHOOD)
+    others = xp.where(counts[..., None] > 0, others, 0.0)
     best = xp.maximum(informed, others.max(-1))[..., None]
     shares = xp.exp(xp.concatenate([informed[..., None], others], -1) - best)
     learned = best[..., 0] + xp.log(xp.maximum((weights * shares).sum(-1), 1e-300))

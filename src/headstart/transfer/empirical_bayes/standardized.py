@@ -114,7 +114,9 @@ class StandardizedTransfer(Transfer):
             return state
         units = self.units_of(state.tasks, state.contexts)
         change = change_of_units(state.units, units)
-        return state if change is None else self.transform(state, *change).replace(units=units)
+        if change is not None:
+            return self.transform(state, *change).replace(units=units)
+        return state if units == state.units else state.replace(units=units)
 
     @abstractmethod
     def transform(self, state: Any, matrix: Array, lost: npt.NDArray[np.bool_]) -> Any:
@@ -123,16 +125,18 @@ class StandardizedTransfer(Transfer):
     def single_task_prior(self, state: Any, evidence: Evidence) -> Prior:
         """The prior of a task while no other can tell the scale of θ and of the noise."""
         xp = array_namespace(evidence.gram)
-        units = self.units_of(Tasks.of(evidence), state.contexts)
+        if self.unit_free:
+            units = Units.of_task(evidence, state.contexts, self.constant)
+        else:
+            units = Units.identity(evidence.dim, evidence.batch)
         local, freedom = units.convert_evidence(evidence), 0.0
         if state.known_noise:
             noise, freedom = state.known_noise, ONE_NOISE
             lam = task_ridge(local, noise)
         else:
             noise, lam = task_scale(local)
-        root = xp.eye(evidence.dim) / xp.sqrt(xp.asarray(lam))[..., None, None]
-        mean, root = units.to_original(xp.zeros_like(evidence.moment), root)
-        return prior_of(mean, root, noise, noise_freedom=freedom)
+        mean = xp.zeros_like(evidence.moment)
+        return prior_of(mean, units.isotropic_root(lam), noise, noise_freedom=freedom)
 
     @property
     def partition_passes(self) -> int:

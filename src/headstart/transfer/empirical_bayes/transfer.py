@@ -33,6 +33,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
 )
 from headstart.transfer.empirical_bayes.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
+from headstart.transfer.empirical_bayes.safe_update import sound_fit
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,
@@ -220,9 +221,9 @@ class EmpiricalBayes(StandardizedTransfer):
         empty = slots(finished, state.fit.mean.shape[-1]) - len(state.tasks)
         return state.replace(tasks=state.tasks.with_empty(empty)) if empty > 0 else state
 
-    def retire(self, state: EmpiricalBayesState, tasks: Tasks, sign: float = 1.0) -> Past:
+    def retire(self, state: EmpiricalBayesState, tasks: Tasks) -> Past:
         """The past with tasks whose evidence is no longer kept."""
-        return state.past.add(state.fit, state.units.convert_tasks(tasks), sign, self.constant)
+        return state.past.add(state.fit, state.units.convert_tasks(tasks), self.constant)
 
     def leave_out(
         self, state: EmpiricalBayesState, local: Tasks, sign: float = 1.0
@@ -248,8 +249,14 @@ class EmpiricalBayes(StandardizedTransfer):
         Without a ``survey`` other strengths are left as they were, and without ``low_rank`` that
         population is.
         """
-        xp = array_namespace(state.fit.mean)
         state = self.in_current_units(state)
+        return sound_fit(lambda before: self.next_fit(before, steps, survey, low_rank), state)
+
+    def next_fit(
+        self, state: EmpiricalBayesState, steps: int | None, survey: bool, low_rank: bool
+    ) -> EmpiricalBayesState:
+        """The fit after its next steps, in the state's units."""
+        xp = array_namespace(state.fit.mean)
         tasks = state.units.convert_tasks(state.tasks)
         if xp is np:  # elsewhere there are only tasks that were folded, which have residuals
             tasks = tasks.with_residuals()
@@ -306,7 +313,7 @@ class EmpiricalBayes(StandardizedTransfer):
             older = np.maximum(state.task_count - len(tasks), 1.0)
             share = np.clip(np.asarray(past.count) / older, 0.0, 1.0)
             task = Tasks.of(evidence, weight * share)
-            past = self.retire(state, task, sign=-1.0)
+            past = past.subtract(state.fit, state.units.convert_tasks(task), self.constant)
         readds = state.pending_readds + 1.0
         if not len(tasks) and not (np.asarray(past.count) > 0.5).any():  # none is left
             fresh = self.init(evidence.dim, state.known_noise or None, evidence.batch)

@@ -85,16 +85,30 @@ class Units(Record):
     @classmethod
     def of(cls, tasks: Tasks, contexts: ContextMoments, constant: bool) -> Units:
         """From what tasks have shown; where they have shown nothing, from what was on offer."""
-        xp = array_namespace(tasks.gram)
-        shift, inverse = location_and_scale(*pooled_moments(tasks, constant), constant)
-        if xp is not np or not (inverse > 0).all():
-            other_shift, other = location_and_scale(contexts.first, contexts.second, constant)
-            unknown = inverse == 0
-            shift = xp.where(unknown, other_shift, shift)
-            inverse = xp.where(unknown, other, inverse)
+        return cls.of_moments(pooled_moments(tasks, constant), contexts, constant)
+
+    @classmethod
+    def of_task(cls, evidence: Evidence, contexts: ContextMoments, constant: bool) -> Units:
+        """The same from one task alone."""
+        if array_namespace(evidence.gram) is not np or evidence.batch:
+            return cls.of(Tasks.of(evidence), contexts, constant)
+        return cls.of_moments(task_moments(evidence, constant), contexts, constant)
+
+    @classmethod
+    def of_moments(
+        cls, moments: tuple[Array, Array], contexts: ContextMoments, constant: bool
+    ) -> Units:
+        """From the mean and the mean square of every feature in the tasks."""
+        xp = array_namespace(*moments)
+        shift, inverse = location_and_scale(*moments, constant)
         if constant:
             last = np.arange(shift.shape[-1]) == shift.shape[-1] - 1
             shift, inverse = xp.where(last, 0.0, shift), xp.where(last, 1.0, inverse)
+        unknown = inverse == 0
+        if xp is not np or unknown.any():
+            other_shift, other = location_and_scale(contexts.first, contexts.second, constant)
+            shift = xp.where(unknown, other_shift, shift)
+            inverse = xp.where(unknown, other, inverse)
         return cls.unchecked(shift, inverse)
 
     @property
@@ -123,6 +137,8 @@ class Units(Record):
 
     def with_axes(self, extra: int) -> tuple[Array, Array]:
         """Shift and inverse with more axes before the last."""
+        if not extra:
+            return self.shift, self.inverse
         shape = (*self.shift.shape[:-1], *(1,) * extra, self.shift.shape[-1])
         return self.shift.reshape(shape), self.inverse.reshape(shape)
 
@@ -157,6 +173,18 @@ class Units(Record):
             root = root - last[:, None] * (shift[..., :, None] * root).sum(-2, keepdims=True)
         return mean, root
 
+    def isotropic_root(self, lam: Any) -> Array:
+        """Tᵀ/√λ: the root of N(0, I/λ) over θ', as one over θ of features as they come."""
+        xp = array_namespace(self.shift, lam)
+        scale = 1.0 / xp.sqrt(xp.asarray(lam))[..., None]
+        if xp is not np or self.shift.ndim > 1:
+            eye = scale[..., None] * xp.eye(self.shift.shape[-1])
+            return self.to_original(xp.zeros_like(self.shift), eye)[1]
+        diagonal = scale * self.inverse
+        root: Array = np.diag(diagonal)
+        root[-1] -= self.shift * diagonal
+        return root
+
 
 def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     """The mean and the mean square of every feature, over the rounds of all ordinary tasks.
@@ -187,6 +215,17 @@ def pooled_moments(tasks: Tasks, constant: bool) -> tuple[Array, Array]:
     return (share * centre).sum(-2) / total, second
 
 
+def task_moments(evidence: Evidence, constant: bool) -> tuple[Array, Array]:
+    """What :func:`pooled_moments` returns of a single task, to the last digit."""
+    gram = evidence.gram
+    rounds = max(float(gram[-1, -1]), 0.0) if constant else evidence.rounds
+    if not rounds > 1e-100:
+        return np.zeros(len(gram)), np.zeros(len(gram))
+    second = np.maximum(gram.diagonal(), 0.0) / rounds * rounds / rounds
+    first = gram[:, -1] / rounds * rounds / rounds if constant else np.zeros(len(gram))
+    return first, second
+
+
 def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Array, Array]:
     """Where each feature begins, and one over its standard deviation (0 if it has none)."""
     xp = array_namespace(first, second)
@@ -198,7 +237,7 @@ def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Arr
 
 
 def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.bool_]] | None:
-    """The matrix that takes parameters from some units to others; ``None`` if they are the same.
+    """The matrix that takes parameters from some units to others; ``None`` if it changes nothing.
 
     A feature without a unit, before or after, keeps its parameter: nothing depends on it. Also
     whether the units differ so much that nothing fitted in the old ones is of use.
@@ -209,6 +248,8 @@ def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.
     both = (before.inverse > 0) & (after.inverse > 0)
     ratio = xp.where(both, before.inverse / xp.where(both, after.inverse, 1.0), 1.0)
     moved = xp.where(both, (after.shift - before.shift) * before.inverse, 0.0)
+    if xp is np and (ratio == 1.0).all() and not moved.any():
+        return None
     eye = np.eye(ratio.shape[-1])
     matrix: Array = ratio[..., None] * eye + eye[:, -1:] * moved[..., None, :]
     far = (ratio < 1.0 / FAR_UNITS) | (ratio > FAR_UNITS) | (xp.abs(moved) > FAR_UNITS)

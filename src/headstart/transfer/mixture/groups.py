@@ -81,9 +81,9 @@ class GroupFit(Record):
         predicted: Array = top + np.log(np.exp(logs - top[:, None]).sum(-1))
         return predicted
 
-    def retire(self, tasks: Tasks, constant: bool, sign: float = 1.0) -> Past:
+    def retire(self, tasks: Tasks, constant: bool) -> Past:
         """The past with tasks whose evidence is no longer kept."""
-        return self.past.add(self.fit, self.assign(tasks), sign, constant)
+        return self.past.add(self.fit, self.assign(tasks), constant)
 
     def improve(
         self, tasks: Tasks, known_noise: float, strength: float, steps: int, constant: bool

@@ -214,7 +214,7 @@ class Mixture(StandardizedTransfer):
             fit, sums = step_from_totals(before.fit, totals, strength, state.known_noise, size)
             mixture = before.with_fit(fit, totals.count)
         before = before.replace(past=past_from_totals(before.fit, totals))
-        past = before.retire(state.tasks, self.constant, sign=-1.0)
+        past = before.past.subtract(before.fit, before.assign(state.tasks), self.constant)
         mixture = mixture.with_roots(sums).replace(past=past)
         fits = (*state.fits[:place], mixture, *state.fits[place + 1 :])
         return state.replace(fits=fits, task_count=float(count), fitted_count=float(count))

@@ -1,0 +1,111 @@
+"""What is done where rewards span so many orders of magnitude that a fit overflows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headstart.arrays import array_namespace, float_if_scalar, transpose
+from headstart.records import flatten, select
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
+from headstart.transfer.empirical_bayes.population import Fit, begin_fit
+from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
+
+__all__ = ["sound_fit"]
+
+MAX_FITTED = 1e140  # a number of a fit beyond which its squares, or products with it, overflow
+MAX_ASYMMETRY = 1e-7  # of a covariance, as a share of its largest entry
+MAX_SIZE_RATIO = 1e12  # of the mean square of θ, to the largest that a task alone shows
+
+
+def sound_fit(
+    update: Callable[[EmpiricalBayesState], EmpiricalBayesState], state: EmpiricalBayesState
+) -> EmpiricalBayesState:
+    """``update(state)`` where that is finite; else what the tasks' sizes alone tell.
+
+    A fit that overflows is made anew, and where that overflows too, the population is the first
+    guess: mean 0 and a variance from the geometric mean of the tasks' sizes.
+    """
+    if array_namespace(state.fit.mean) is not np:
+        return update(state)
+    updated, sound = attempt(update, state)
+    if updated is not None and sound.all():
+        return updated
+    unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
+    anew, sound_anew = attempt(update, state.replace(ready=unready))
+    if anew is None or not sound_anew.all():
+        warnings.warn(
+            "the population of tasks overflows: their rewards or contexts span too many orders of "
+            "magnitude; new tasks start from the tasks' sizes alone",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        guess = first_guess(state.replace(ready=unready))
+        anew = guess if anew is None else select(sound_anew, anew, guess)
+    return anew if updated is None else select(sound, updated, anew)
+
+
+def attempt(
+    update: Callable[[EmpiricalBayesState], EmpiricalBayesState], state: EmpiricalBayesState
+) -> tuple[EmpiricalBayesState | None, Any]:
+    """The updated state and for which batch elements it is sound; no state if it fails."""
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            updated = update(state)
+    except np.linalg.LinAlgError:
+        return None, np.asarray(False)
+    return updated, is_sound(updated)
+
+
+def is_sound(state: EmpiricalBayesState) -> Any:
+    """Whether a fit is finite, of covariances, and of a size that its tasks have.
+
+    Per batch element.
+    """
+    batch = np.shape(state.ready)
+    fit, low = state.fit, state.low_rank
+    sound = np.ones(batch, dtype=bool)
+    for array in (state.candidates, *flatten(fit).values(), *flatten(low).values()):
+        size = np.abs(np.asarray(array, dtype=float))
+        sound &= (size <= MAX_FITTED).all(tuple(range(len(batch), size.ndim)))
+    for matrix in (fit.covariance, fit.error, low.covariance):
+        sound &= (np.diagonal(matrix, axis1=-2, axis2=-1) >= 0).all(-1)
+        gap, size = np.abs(matrix - transpose(matrix)), np.abs(matrix)
+        sound &= gap.max((-1, -2)) <= MAX_ASYMMETRY * size.max((-1, -2))
+    if len(state.tasks):
+        begun = (np.asarray(state.ready) > 0) & (np.asarray(state.past.count) == 0)
+        sound &= ~begun | (fit.mean_square <= MAX_SIZE_RATIO * largest_size(state))
+    return sound
+
+
+def largest_size(state: EmpiricalBayesState) -> Any:
+    """The largest of the tasks' mean squares of θ per dimension, Σr² d / tr Gram, in its units."""
+    gram, (shift, inverse) = state.tasks.gram, state.units.with_axes(1)
+    across = gram[..., -1]
+    diagonal = np.diagonal(gram, axis1=-2, axis2=-1) - 2.0 * shift * across
+    diagonal = inverse**2 * (diagonal + shift**2 * across[..., -1:])
+    reach = np.maximum(diagonal, 0.0).mean(-1)
+    seen = reach > 0
+    return np.where(seen, state.tasks.squares / np.where(seen, reach, 1.0), 0.0).max(-1)
+
+
+def first_guess(state: EmpiricalBayesState) -> EmpiricalBayesState:
+    """A state whose population is the first guess from its tasks."""
+    tasks = state.units.convert_tasks(state.tasks)
+    fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
+    ones = np.ones_like(np.asarray(fit.noise_variance))
+    fit = select(np.asarray(ready) > 0, fit, Fit.isotropic(np.zeros_like(fit.mean), ones, ones))
+    number = state.candidates.shape[-3]
+    none = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
+    return state.replace(
+        fit=fit,
+        ready=ready,
+        candidates=np.repeat(fit.covariance[..., None, :, :], number, -3),
+        known_squared=np.zeros_like(state.known_squared),
+        low_rank=LowRank.of_fit(fit),
+        restarted_count=none,
+        fitted_count=state.task_count,
+    )
