@@ -144,7 +144,7 @@ class ItemLedger:
         if not self.waiting:
             return []
         offers = self.table.offers
-        every = [key for _, keys in self.waiting for key in keys]
+        every = list(itertools.chain.from_iterable(keys for _, keys in self.waiting))
         by_task: dict[str, list[str]] = {}
         for name, keys in self.waiting:
             by_task.setdefault(name, []).extend(keys)
@@ -189,21 +189,26 @@ class ItemLedger:
         all_weights, all_shares = table.count_and_sum(key)
         update = ItemUpdate(all_weights + weight - pair.weight, all_shares + share - pair.share)
         encoded_row = row if is_encoded else self.encoded_row(row)
-        new_pair = pair._replace(rewards=count, total=total, weight=weight, share=share)
+        sums = count, total, weight, share
         if task.loading is not None:
             more = self.contribution(task.loading, encoded_row, reward, gain)
             precision, moment = table.precision_and_moment(key)
             update = update._replace(precision=precision + more[0], moment=moment + more[1])
-            new_pair = new_pair._replace(
-                precision=more[0] if pair.precision is None else pair.precision + more[0],
-                moment=more[1] if pair.moment is None else pair.moment + more[1],
+            new_pair = Pair(
+                *sums,
+                *pair[4:7],
+                more[0] if pair.precision is None else pair.precision + more[0],
+                more[1] if pair.moment is None else pair.moment + more[1],
             )
         else:
             before = 0.0 if pair.pending_row is None else pair.pending_row
-            new_pair = new_pair._replace(
-                pending_weight=pair.pending_weight + gain,
-                pending_total=pair.pending_total + gain * reward,
-                pending_row=before + gain * encoded_row,
+            new_pair = Pair(
+                *sums,
+                pair.pending_weight + gain,
+                pair.pending_total + gain * reward,
+                before + gain * encoded_row,
+                pair.precision,
+                pair.moment,
             )
         return [
             *self.steps_to_count(),

@@ -13,7 +13,8 @@ and larger where they do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,14 +44,13 @@ class Offers:
         twin.counts, twin.total = self.counts.copy(), self.total
         return twin
 
-    def after(self, keys: Iterable[str]) -> tuple[dict[str, int], int]:
+    def after(self, keys: Sequence[str]) -> tuple[dict[str, int], int]:
         """What to :meth:`put` after these items were on offer once more."""
-        counts: dict[str, int] = {}
-        before, total = self.counts.get, self.total
-        for key in keys:
-            counts[key] = counts.get(key, before(key, 0)) + 1
-            total += 1
-        return counts, total
+        before = self.counts.get
+        counts = {key: before(key, 0) + 1 for key in keys}
+        if len(counts) < len(keys):  # some of them several times
+            counts = {key: before(key, 0) + count for key, count in Counter(keys).items()}
+        return counts, self.total + len(keys)
 
     def without(self, other: Offers) -> tuple[dict[str, int], int]:
         """What to :meth:`put` to subtract those of one task."""
@@ -62,9 +62,10 @@ class Offers:
         """Set the numbers of some items, and that of all; doing so twice is the same as once."""
         self.counts.update(counts)
         self.total = total
-        for key, count in counts.items():
-            if count <= 0:
-                self.counts.pop(key, None)
+        if counts and min(counts.values()) <= 0:
+            for key, count in counts.items():
+                if count <= 0:
+                    self.counts.pop(key, None)
 
     def write(self, keys: Sequence[str], out: Array) -> None:
         """Write the column of items."""

@@ -181,30 +181,25 @@ class ItemTable:
     def columns(self, keys: Sequence[str]) -> Array:
         """The columns of items, shape ``(len(keys), len(COLUMN_NAMES))``."""
         find = self.places.get
-        rows = [find(key, -1) for key in keys]
+        places = [find(key, -1) for key in keys]
         out = np.zeros((len(keys), len(COLUMN_NAMES)))
-        if -1 not in rows:
-            self.write_known(rows, out)
-        else:
-            places: npt.NDArray[np.intp] = np.array(rows)
-            new = np.flatnonzero(places < 0)
-            out[new, VECTOR:] = initial_vectors([keys[at] for at in new.tolist()])
-            old = np.flatnonzero(places >= 0)
-            if len(old):
-                columns = np.empty((len(old), len(COLUMN_NAMES)))
-                self.write_known(places[old], columns)
-                out[old] = columns
+        if self.size:
+            self.write_known(np.array(places), out)
+        if -1 in places:  # new items, for which the last place was read
+            new = [at for at, number in enumerate(places) if number < 0]
+            initial = np.zeros((len(new), len(COLUMN_NAMES)))
+            initial[:, VECTOR:] = initial_vectors([keys[at] for at in new])
+            out[new] = initial
         self.offers.write(keys, out[:, 2])
         return out
 
-    def write_known(self, places: Sequence[int] | npt.NDArray[np.intp], out: Array) -> None:
-        """Write q, K and E of items that are in the table."""
-        counts, sums = self.counts.take(places), self.sums.take(places)
+    def write_known(self, places: npt.NDArray[np.intp], out: Array) -> None:
+        """Write q, K and E of items that are in the table into columns of zeros."""
+        counts = self.counts.take(places)
         divisor = counts + PRIOR_COUNT
         deviation = self.totals.deviation
         if deviation:
-            out[:, 0] = (sums - counts * self.totals.mean) / (VALUE_UNIT * deviation * divisor)
-        else:
-            out[:, 0] = 0.0
-        out[:, 1] = counts / divisor
+            above = self.sums.take(places) - counts * self.totals.mean
+            np.divide(above, VALUE_UNIT * deviation * divisor, out=out[:, 0])
+        np.divide(counts, divisor, out=out[:, 1])
         out[:, VECTOR:] = self.vectors.take(places, 0)

@@ -10,6 +10,7 @@ which is the mean-field update of E under the prior N(E₀, I), E₀ being small
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -62,10 +63,13 @@ def initial_vectors(keys: Sequence[str], rank: int = RANK) -> Array:
     >>> initial_vectors(["tea"]).shape
     (1, 4)
     """
-    digests = b"".join(
-        hashlib.blake2b(checks.task_name(key).encode(), digest_size=8 * rank).digest()
-        for key in keys
-    )
+    digests = b"".join([initial_digest(key, 8 * rank) for key in keys])
     uniform = np.frombuffer(digests, dtype="<u8").reshape(len(keys), rank) / 2.0**64
     vectors: Array = INITIAL_SIZE * np.sqrt(12.0) * (uniform - 0.5)
     return vectors
+
+
+@functools.lru_cache(maxsize=8192)
+def initial_digest(key: str, size: int) -> bytes:
+    """A digest of an item's id, of so many bytes."""
+    return hashlib.blake2b(checks.task_name(key).encode(), digest_size=size).digest()

@@ -106,6 +106,8 @@ class StandardizedTransfer(Transfer):
         if not len(unknown) or not state.contexts.count:
             return None
         values = state.contexts.first[unknown]
+        if not values.any():
+            return lambda contexts: bool(np.count_nonzero(contexts.take(unknown, 1)))
         return lambda contexts: bool(np.count_nonzero(contexts.take(unknown, 1) != values))
 
     def in_current_units(self, state: Any) -> Any:
