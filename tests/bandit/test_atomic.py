@@ -123,7 +123,7 @@ def assert_sound(bandit, same_prior):
             np.testing.assert_allclose(belief.mean, rebuilt.mean, rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(belief.covariance, rebuilt.covariance, rtol=1e-9, atol=1e-9)
     closed = [bandit.task(id).evidence for id in prior_state.closed if entries.rounds(id)]
-    with bandit._state.lock, prior_state.preserved():
+    with bandit._state.lock, prior_state.temporary_changes():
         prior_state.update()
         state = prior_state.state
     transfer = prior_state.transfer

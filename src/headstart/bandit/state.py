@@ -84,8 +84,10 @@ class BanditState:
     def __getstate__(self) -> dict[str, Any]:
         with self.lock:
             self.ledger.finish()
-            shared = {name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")}
-            return shared | {"ledger": self.ledger.copied(), "reader": self.reader.copied()}
+            settings = {
+                name: getattr(self, name) for name in ("rule", "seed", "origin", "is_frozen")
+            }
+            return settings | {"ledger": self.ledger.copy(), "reader": self.reader.copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -158,14 +160,14 @@ class BanditState:
         """The prior of a new task."""
         with self.lock:
             self.ledger.finish()
-            with self.ledger.prior_state.preserved():
+            with self.ledger.prior_state.temporary_changes():
                 return self.ledger.prior_state.prior(keep=False)
 
     def belief(self, name: str) -> BaseBelief:
         """The belief of a task."""
         with self.lock:
             self.ledger.entry(name)
-            with self.ledger.prior_state.preserved():
+            with self.ledger.prior_state.temporary_changes():
                 return self.ledger.belief(name).sealed()
 
     def belief_for(self, name: str, contexts: Any) -> tuple[BaseBelief, Array]:
@@ -174,11 +176,11 @@ class BanditState:
             self.ledger.entry(name)
             features = self.reader.features
             if self.reader.encoder is None:
-                given = features.read(plain_contexts(contexts))[0]
+                table = features.read(plain_contexts(contexts))[0]
             else:
-                given = self.encode(name, contexts).table
-            rows = features.transform(given)
-            with self.ledger.prior_state.preserved():
+                table = self.encode(name, contexts).table
+            rows = features.transform(table)
+            with self.ledger.prior_state.temporary_changes():
                 return self.ledger.belief_for(name, rows), rows
 
     def encode(self, name: str, contexts: Any) -> EncodedRows:
@@ -230,22 +232,22 @@ class BanditState:
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
-            prepared = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
-            belief, key = prepared[0], self.stream_key(name, cached)
+            prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
+            belief, key = prepared_choice[0], self.stream_key(name, cached)
             position = number - entry.first_number
             rng: Any = Stream(self.streams, key, position)
             if k is None:
                 pick = rule.choose(belief, rows, rng, allowed)
             else:
                 picks = rule.rank(belief, rows, rng, k, allowed)
-            changed = entry.cached is not cached and entry.cached is not None
-            if changed or entry.next_number != number:
+            has_changed = entry.cached is not cached and entry.cached is not None
+            if has_changed or entry.next_number != number:
                 raise TaskError(
                     f"task {name!r} was changed by another call while it was choosing (did a "
                     f"signal handler, or the rule, use the bandit?): choose again"
                 )
             # Nothing can be refused from here on.
-            ledger.record_choice(name, prepared, key, is_frozen, 1 if k is None else k)
+            ledger.record_choice(name, prepared_choice, key, is_frozen, 1 if k is None else k)
             if ledger.items is not None:
                 ledger.count_offer(name, offer.labels, allowed, is_frozen=is_frozen)
             if self.reader.accept(offer, is_frozen=is_frozen):
@@ -253,8 +255,8 @@ class BanditState:
             place = name, number, ledger.entries.epoch
         decision = Decision(rule, belief, rows, self.seed, key, position, allowed, offer.labels)
         if k is None:
-            return make_choice(self, decision, pick, offer.given, place)
-        return make_ranking(self, decision, picks, offer.given, place)
+            return make_choice(self, decision, pick, offer.contexts, place)
+        return make_ranking(self, decision, picks, offer.contexts, place)
 
     def stream_key(self, name: str, cached: CachedTask | None) -> Any:
         """The key of a task's random streams."""
@@ -270,10 +272,10 @@ class BanditState:
         with self.lock:
             ledger = self.ledger
             if type(choice) is Choice:  # the usual case
-                rewarded = self.rewarded(choice, reward, task)
+                rewarded_choice = self.rewarded_choice(choice, reward, task)
                 if self.is_frozen:
                     return False
-                ledger.learn(rewarded)
+                ledger.learn(rewarded_choice)
                 return True
             ledger.finish()
             if task is not None and not isinstance(choice, Choice):  # which names its task
@@ -282,10 +284,10 @@ class BanditState:
             choices, rewards = ([choice], [reward]) if single else pair_up(choice, reward)
             batch: dict[tuple[str, int, int], RewardedChoice] = {}
             for item, value in zip(choices, rewards, strict=True):
-                rewarded = self.rewarded(self.choice_of(item), value, task)
-                if rewarded[:3] in batch:
-                    raise self.already_learned(*rewarded[:3])
-                batch[rewarded[:3]] = rewarded
+                rewarded_choice = self.rewarded_choice(self.choice_of(item), value, task)
+                if rewarded_choice[:3] in batch:
+                    raise self.learned_twice_error(*rewarded_choice[:3])
+                batch[rewarded_choice[:3]] = rewarded_choice
             if self.is_frozen:
                 return False
             ledger.learn_all(list(batch.values()))
@@ -298,7 +300,7 @@ class BanditState:
             raise checks.refuse("choice", "a Choice, a token, or a sequence of these", item)
         return choice
 
-    def rewarded(self, choice: Choice, reward: Any, task: str | None) -> RewardedChoice:
+    def rewarded_choice(self, choice: Choice, reward: Any, task: str | None) -> RewardedChoice:
         """A choice with its reward; refused if it cannot be learned from."""
         name, epoch, number, row = choice.task, choice.epoch, choice.number, choice.row
         if row is None:
@@ -311,11 +313,11 @@ class BanditState:
         ledger = self.ledger
         reward = ledger.rewards.read(reward)
         if ledger.entry(name).was_learned(epoch, number):
-            raise self.already_learned(name, epoch, number)
+            raise self.learned_twice_error(name, epoch, number)
         item = None if ledger.items is None else item_key(choice.action)
         return name, epoch, number, row, reward, choice.forced, item
 
-    def already_learned(self, name: str, epoch: int, number: int) -> ChoiceError:
+    def learned_twice_error(self, name: str, epoch: int, number: int) -> ChoiceError:
         """The refusal of a choice that was learned from."""
         return ChoiceError(
             f"choice {choice_id(name, number, epoch)} was learned from "
@@ -338,7 +340,7 @@ class BanditState:
                 entries.open(choice.task, choice.epoch)
             if entries[choice.task].was_learned(choice.epoch, choice.number):
                 return False
-            ledger.learn(self.rewarded(choice, reward, None))
+            ledger.learn(self.rewarded_choice(choice, reward, None))
             return True
 
 

@@ -96,10 +96,10 @@ class Features(NamedTuple):
             return wider
         return contexts.copy() if units is None else contexts
 
-    def context_of(self, row: Array, given: Array) -> Array:
-        """The context of a row that is read-only, from a table as it was ``given``."""
+    def context_of(self, row: Array, original: Array) -> Array:
+        """The context of a row, read-only: a copy of the ``original`` if it was standardized."""
         plain = self.shift is None or self.scale is None
-        return row[: self.context_dim] if plain else set_read_only(given.copy())
+        return row[: self.context_dim] if plain else set_read_only(original.copy())
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of several tasks as a new ``(tasks, K, context_dim)`` array."""
@@ -111,14 +111,14 @@ class Features(NamedTuple):
                 return tables
         if isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts):
             raise InputError(f"contexts must be {want}; got a list of frames: stack their values")
-        given = checks.finite_array("contexts", contexts, want).astype(np.float64, copy=False)
-        if given.shape == (0,) and not tasks:
-            given = given.reshape(0, 1, self.context_dim)
-        if given.ndim != 3 or given.shape[0] != tasks or given.shape[2] != self.context_dim:
-            raise checks.refuse("contexts", want, given)
+        tables = checks.finite_array("contexts", contexts, want).astype(np.float64, copy=False)
+        if tables.shape == (0,) and not tasks:
+            tables = tables.reshape(0, 1, self.context_dim)
+        if tables.ndim != 3 or tables.shape[0] != tasks or tables.shape[2] != self.context_dim:
+            raise checks.refuse("contexts", want, tables)
         if tasks:
-            self.check(given.reshape(-1, self.context_dim))
-        return np.array(given, dtype=np.float64, order="C")
+            self.check(tables.reshape(-1, self.context_dim))
+        return np.array(tables, dtype=np.float64, order="C")
 
     def check(self, table: Array) -> None:
         """Refuse contexts of the wrong shape, or that are not finite."""
@@ -212,21 +212,21 @@ def allowed_arms(
     if checks.has_masked(exclude):
         raise InputError(f"exclude must be {want}; got masked values, which are missing")
     try:
-        listed = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
+        values = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
     except ValueError:
         raise checks.refuse("exclude", want, exclude) from None
-    if listed.size == 0:
+    if values.size == 0:
         return None
     allowed = np.ones(arms, dtype=bool)
-    if listed.dtype == bool and listed.shape == (arms,):
-        allowed = ~listed
-    elif listed.dtype.kind in "iu" and listed.ndim == 1:
-        outside = listed[(listed < 0) | (listed >= arms)]
+    if values.dtype == bool and values.shape == (arms,):
+        allowed = ~values
+    elif values.dtype.kind in "iu" and values.ndim == 1:
+        outside = values[(values < 0) | (values >= arms)]
         if outside.size:
             raise InputError(f"exclude must hold {want}; got {int(outside[0])}")
-        allowed[listed] = False
+        allowed[values] = False
     else:
-        raise checks.refuse("exclude", want, exclude if isinstance(exclude, str) else listed)
+        raise checks.refuse("exclude", want, exclude if isinstance(exclude, str) else values)
     if not allowed.any():
         raise InputError(f"exclude must leave at least one arm; got all {arms} of them")
     return allowed
@@ -236,15 +236,15 @@ def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
     """The rows of the actions with these ids; what is no list of ids is returned as it is."""
     if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
         return exclude
-    listed = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
+    items = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
     by_number = not any(isinstance(id, str) for id in ids)
-    if any(isinstance(item, (bool, np.bool_)) for item in listed):
+    if any(isinstance(item, (bool, np.bool_)) for item in items):
         return exclude
-    if not any(isinstance(item, str) or by_number for item in listed):
+    if not any(isinstance(item, str) or by_number for item in items):
         return exclude
     places = {id: row for row, id in enumerate(ids)}
     rows = []
-    for item in listed:
+    for item in items:
         if not isinstance(item, str) and not by_number:
             rows.append(item)
             continue

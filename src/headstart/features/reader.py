@@ -39,7 +39,7 @@ class Offer:
 
     Attributes
     ----------
-    given, rows
+    contexts, rows
         The contexts as they were passed or encoded, and as the model sees them (in a new array).
         Of several tasks, one table for each.
     names, sizes
@@ -49,7 +49,7 @@ class Offer:
         are row numbers. Of several tasks, the labels of each.
     """
 
-    given: Any
+    contexts: Any
     rows: Any
     names: tuple[str, ...] | None
     sizes: UsualSizes
@@ -80,7 +80,7 @@ class ContextReader:
         self.offer_count = offer_count
         self.set_sizes(sizes or UsualSizes.zero(features.context_dim))
 
-    def copied(self) -> ContextReader:
+    def copy(self) -> ContextReader:
         """A reader of its own, with the same content."""
         encoder = None if self.encoder is None else encoder_of(self.encoder.schema)
         return ContextReader(self.features, self.sizes, self.offer_count, encoder)
@@ -98,19 +98,19 @@ class ContextReader:
         """The contexts of one task, shape ``(K, context_dim)``; with ``distinct``, no id twice."""
         features, labels, has_ids = self.features, None, False
         if self.encoder is not None:
-            (given, labels, has_ids), squares = self.encode(
+            (table, labels, has_ids), squares = self.encode(
                 contexts, write_items, distinct=distinct
             )
             names = features.names
         else:
             if type(contexts) is Request:
                 contexts = plain_contexts(contexts)
-            given, squares, names = features.read(contexts)
+            table, squares, names = features.read(contexts)
             if hasattr(contexts, "columns") and hasattr(contexts, "index"):
                 labels = contexts.index.to_list()
-        sizes = self.check_sizes(given, squares)
-        rows = features.transform(given, self.units)
-        return Offer(given, rows, names, sizes, labels, has_ids)
+        sizes = self.check_sizes(table, squares)
+        rows = features.transform(table, self.units)
+        return Offer(table, rows, names, sizes, labels, has_ids)
 
     def encode(
         self, contexts: Any, write_items: ItemWriter | None = None, *, distinct: bool = True
@@ -144,11 +144,11 @@ class ContextReader:
 
     def read_many(self, contexts: Any, tasks: int) -> Offer:
         """The contexts of several tasks, shape ``(tasks, K, context_dim)``."""
-        given, sizes = self.features.read_many(contexts, tasks), self.sizes
+        tables, sizes = self.features.read_many(contexts, tasks), self.sizes
         if tasks:
-            flat = given.reshape(-1, self.features.context_dim)
+            flat = tables.reshape(-1, self.features.context_dim)
             sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
-        return Offer(given, self.features.transform(given), self.features.names, sizes)
+        return Offer(tables, self.features.transform(tables), self.features.names, sizes)
 
     def read_requests(
         self, requests: Sequence[Request], write_items: Sequence[ItemWriter | None]
@@ -158,14 +158,14 @@ class ContextReader:
             self.encode(request, writer)[0]
             for request, writer in zip(requests, write_items, strict=True)
         ]
-        given = [encoded.table for encoded in tables]
-        rows, sizes = [self.features.transform(table) for table in given], self.sizes
-        if given:
-            flat = np.concatenate(given)
+        contexts = [encoded.table for encoded in tables]
+        rows, sizes = [self.features.transform(table) for table in contexts], self.sizes
+        if contexts:
+            flat = np.concatenate(contexts)
             sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
         labels = [encoded.labels for encoded in tables]
         has_ids = any(encoded.has_ids for encoded in tables)
-        return Offer(given, rows, self.features.names, sizes, labels, has_ids)
+        return Offer(contexts, rows, self.features.names, sizes, labels, has_ids)
 
     def check_sizes(self, contexts: Array, squares: float) -> UsualSizes:
         """The usual sizes from now on; contexts with values far out are refused.
@@ -182,8 +182,8 @@ class ContextReader:
             contexts = np.where(self.is_bounded, 0.0, contexts)
             # A category that is met late, crossed with a number, is a column without a size.
             due = due or bool(((self.limits == 0.0) & contexts.any(0)).any())
-        updated = sizes.update(contexts, self.features)
-        return updated if due else sizes
+        new_sizes = sizes.update(contexts, self.features)
+        return new_sizes if due else sizes
 
     def accept(self, offer: Offer, *, is_frozen: bool) -> bool:
         """Remember an offer that a choice was made from; returns whether the sizes have changed.
@@ -219,11 +219,11 @@ def requests_of(tasks: int, contexts: Any, context: Any, actions: Any) -> list[R
         raise InputError("actions must be given: what is on offer to each task")
     contexts_by_task = [context] * tasks
     if context is not None and not isinstance(context, Mapping):
-        contexts_by_task = listed("context", context, tasks, "a dict, or one for each task")
+        contexts_by_task = one_per_task("context", context, tasks, "a dict, or one for each task")
     if is_one_offer(actions):
         return [Request(each, actions) for each in contexts_by_task]
     want = "what is on offer to each task, or to all of them"
-    pairs = zip(contexts_by_task, listed("actions", actions, tasks, want), strict=True)
+    pairs = zip(contexts_by_task, one_per_task("actions", actions, tasks, want), strict=True)
     return [Request(*pair) for pair in pairs]
 
 
@@ -234,7 +234,7 @@ def is_one_offer(actions: Any) -> bool:
     return any(isinstance(each, (Mapping, str)) or checks.is_whole(each) for each in actions[:1])
 
 
-def listed(name: str, value: Any, count: int, want: str) -> list[Any]:
+def one_per_task(name: str, value: Any, count: int, want: str) -> list[Any]:
     """A list with one entry for each task."""
     if not isinstance(value, (list, tuple)) or len(value) != count:
         got = f"{len(value)}" if isinstance(value, (list, tuple)) else checks.describe(value)

@@ -65,12 +65,12 @@ class UsualSizes(NamedTuple):
             counts = before.counts + present.sum(0)
         # Features with few values so far are measured by these contexts as well. Of one or two
         # values nothing tells whether they are large or the others are small.
-        known = before.counts >= MIN_COUNT
-        if known.all():
+        has_size = before.counts >= MIN_COUNT
+        if has_size.all():
             usual = before.means
         else:
-            divisor = np.maximum(np.where(known, before.counts, counts), 1)
-            usual = np.exp(np.where(known, before.log_sums, log_sums) / divisor)
+            divisor = np.maximum(np.where(has_size, before.counts, counts), 1)
+            usual = np.exp(np.where(has_size, before.log_sums, log_sums) / divisor)
         if (size <= MAX_RATIO * usual).all():
             return UsualSizes(counts, log_sums, before.origin)
         refusable = before.counts >= MIN_COUNT_TO_REFUSE
@@ -125,10 +125,10 @@ class UsualSizes(NamedTuple):
     @property
     def limits(self) -> Array:
         """The size up to which a value of each feature is accepted, whatever the other values."""
-        known, usual = self.counts >= MIN_COUNT, self.means
-        if known.all():
+        has_size, usual = self.counts >= MIN_COUNT, self.means
+        if has_size.all():
             least: Array = MAX_RATIO * usual.min(0)
             return least
-        steady = known[0] * STEADY_RATIO * usual[0]  # the distances from the origin are unknown
-        limits: Array = np.where(known.all(0), MAX_RATIO * usual.min(0), steady)
+        steady = has_size[0] * STEADY_RATIO * usual[0]  # the distances from the origin are unknown
+        limits: Array = np.where(has_size.all(0), MAX_RATIO * usual.min(0), steady)
         return limits

@@ -45,8 +45,8 @@ class TransformerEncoder:
     ) -> EncodedRows:
         """The rows of the actions."""
         labels, has_ids = labels_of(actions)
-        given = actions if context is None else with_context(actions, context)
-        table = self.schema.transform(given)
+        rows = actions if context is None else with_context(actions, context)
+        table = self.schema.transform(rows)
         if hasattr(table, "toarray"):
             table = table.toarray()
         table = checks.finite_array("actions", table, f"rows of {self.width} numbers")
@@ -72,10 +72,10 @@ def encoder_of(value: Any) -> AnyEncoder | None:
     return None
 
 
-def encoder_from_dict(value: Any, given: Any = None) -> AnyEncoder | None:
-    """The encoder that :meth:`to_dict` describes; a transformer must be ``given`` by the caller."""
+def encoder_from_dict(value: Any, schema_of_caller: Any = None) -> AnyEncoder | None:
+    """The encoder that :meth:`to_dict` describes; a transformer must be passed by the caller."""
     if isinstance(value, dict) and "transformer" in value:
-        encoder = None if isinstance(given, Schema) else encoder_of(given)
+        encoder = None if isinstance(schema_of_caller, Schema) else encoder_of(schema_of_caller)
         if encoder is None:
             raise FileError(
                 f"the file was saved with a transformer, a {checks.describe(value['transformer'])}"
@@ -83,7 +83,7 @@ def encoder_from_dict(value: Any, given: Any = None) -> AnyEncoder | None:
             )
         return encoder
     schema = None if value is None else Schema.from_dict(value)
-    if given is not None and given != schema:
+    if schema_of_caller is not None and schema_of_caller != schema:
         raise FileError(f"schema must be the one that the file was saved with, {schema!r}")
     return None if schema is None else Encoder(schema)
 
@@ -114,8 +114,8 @@ def labels_of(actions: Any) -> tuple[Any, bool]:
         if "id" in columns:
             return actions[actions.columns[columns.index("id")]].to_list(), True
         return actions.index.to_list() if hasattr(actions, "index") else None, False
-    listed = isinstance(actions, (list, tuple)) and len(actions) > 0
-    if listed and all(isinstance(row, Mapping) and "id" in row for row in actions):
+    is_list = isinstance(actions, (list, tuple)) and len(actions) > 0
+    if is_list and all(isinstance(row, Mapping) and "id" in row for row in actions):
         return [row["id"] for row in actions], True
     return None, False
 

@@ -173,7 +173,7 @@ class Fitted(NamedTuple):
         kept = None
         if self.evidence is not None:
             kept = [(ids.to_pylist(), rows) for ids, rows in self.evidence]
-        items = None if self.items is None else self.items.copied()
+        items = None if self.items is None else self.items.copy()
         if items is not None and kept is None:
             items.tasks.clear()
         return Bandit.from_fit(

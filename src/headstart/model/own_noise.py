@@ -45,13 +45,13 @@ def is_fixed(freedom: Any) -> bool:
 def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
     if type(square) is float and type(prior.noise_freedom) is float:
-        told = prior.noise_freedom == 0.0 and square > 0.0
-        return math.sqrt(square / max(rounds, 1e-300)) if told else before
+        has_scale = prior.noise_freedom == 0.0 and square > 0.0
+        return math.sqrt(square / max(rounds, 1e-300)) if has_scale else before
     xp = array_namespace(square)
-    told = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
-    if xp is np and not told.any():
+    has_scale = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
+    if xp is np and not has_scale.any():
         return before
-    noise = xp.where(told, xp.sqrt(square / xp.maximum(rounds, 1e-300)), before)
+    noise = xp.where(has_scale, xp.sqrt(square / xp.maximum(rounds, 1e-300)), before)
     return noise if noise.ndim else float(noise)
 
 
@@ -61,14 +61,14 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
         return prior.noise
     xp = array_namespace(evidence.gram)
     own = has_own_noise(prior)
-    told = own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)
-    if xp is np and not np.any(told):
+    has_residuals = own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)
+    if xp is np and not np.any(has_residuals):
         return prior.noise
     root = prior.root
     inner = root.swapaxes(-1, -2) @ evidence.gram @ root
-    pulled = (evidence.gram @ prior.mean[..., None])[..., 0]
-    surprise = (root.swapaxes(-1, -2) @ (evidence.moment - pulled)[..., None])[..., 0]
-    raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - pulled)).sum(-1)
+    fitted_moment = (evidence.gram @ prior.mean[..., None])[..., 0]
+    surprise = (root.swapaxes(-1, -2) @ (evidence.moment - fitted_moment)[..., None])[..., 0]
+    raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - fitted_moment)).sum(-1)
     square, freedom = least_squares_residual(inner, surprise, raw, evidence.rounds)
     many = xp.asarray(prior.noise_freedom)
     variance = (many * xp.asarray(prior.noise) ** 2 + square) / (many + freedom)

@@ -93,14 +93,14 @@ class Prior(BasePrior):
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
         for name in ("noise", "bias", "printed_bias", "noise_freedom"):
-            given = getattr(self, name)
-            if is_non_negative(name, given):
+            value = getattr(self, name)
+            if is_non_negative(name, value):
                 continue
-            value = non_negative_array(name, given)
+            value = non_negative_array(name, value)
             if value.shape not in ((), batch):
                 raise checks.refuse(name, f"a number, or an array of shape {batch}", value)
-            kept = float(value) if value.ndim == 0 else read_only_copy(value)
-            object.__setattr__(self, name, kept)
+            number = float(value) if value.ndim == 0 else read_only_copy(value)
+            object.__setattr__(self, name, number)
 
     @classmethod
     def isotropic(
@@ -219,8 +219,8 @@ def non_negative_array(name: str, value: Any) -> Array:
         unknown: Any = np.False_
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             unknown = np.isposinf(value)
-        known = np.where(unknown, 0.0, value) if unknown.any() else value
-        array = checks.finite_array(name, known, want)
+        finite = np.where(unknown, 0.0, value) if unknown.any() else value
+        array = checks.finite_array(name, finite, want)
         array = np.where(unknown, np.inf, array) if unknown.any() else array
     if (array < 0).any():
         raise checks.refuse(name, want, value)

@@ -83,13 +83,13 @@ def choose_many(
         ledger.finish()
         writers = [ledger.item_writer(name) for name in names]
         offer, allowed = read_tables(state.reader, contexts, exclude, len(names), writers)
-        given, tables = offer.given, offer.rows
+        tables = offer.rows
         if k is not None:
             for table, mask in zip(tables, allowed, strict=True):
                 check_k(k, len(table), mask, ledger.choice_window)
             k = checks.integer("k", k, 1)
         count = 1 if k is None else k
-        check_tables(rule, given, allowed, count)
+        check_tables(rule, tables, allowed, count)
         for name in names:
             entry = ledger.entries.get(name)
             if entry is not None and entry.cached is None:
@@ -125,7 +125,9 @@ def choose_many(
         random = state.seed, streams[at].key, streams[at].place
         labels = offer.labels and offer.labels[at]
         decision = Decision(rule, beliefs[at], tables[at], *random, allowed[at], labels)
-        return make_ranking(state, decision, picks, given[at], (names[at], numbers[at], epoch))
+        return make_ranking(
+            state, decision, picks, offer.contexts[at], (names[at], numbers[at], epoch)
+        )
 
     if k is not None:
         return [ranking(at, picks) for at, picks in enumerate(rankings)]
@@ -158,10 +160,10 @@ def read_tables(
     if len(exclude) != tasks:
         raise InputError(f"exclude must be {want}; got {len(exclude)}")
     allowed = []
-    for at, (rows, given) in enumerate(zip(exclude, offer.given, strict=True)):
+    for at, (rows, table) in enumerate(zip(exclude, offer.rows, strict=True)):
         with errors_at("exclude", at):
             ids = offer.labels[at] if offer.has_ids else None
-            allowed.append(allowed_arms(rows, len(given), ids))
+            allowed.append(allowed_arms(rows, len(table), ids))
     return offer, allowed
 
 
@@ -192,16 +194,16 @@ def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Offer:
     """As :meth:`ContextReader.read_many`, for tables with different numbers of arms, or frames."""
     if len(contexts) != tasks:
         raise InputError(f"contexts must hold {tasks} tables, one per task; got {len(contexts)}")
-    features, given = reader.features, []
+    features, tables = reader.features, []
     for at, table in enumerate(contexts):
         with errors_at("contexts", at):
             values, _, names = features.read(table)
         features = features._replace(names=names)
-        given.append(values.copy())
-    flat = np.concatenate(given)
+        tables.append(values.copy())
+    flat = np.concatenate(tables)
     sizes = reader.check_sizes(flat, float(np.vdot(flat, flat)))
     names = reader.features.names if features.names == reader.features.names else features.names
-    return Offer(given, [features.transform(values) for values in given], names, sizes)
+    return Offer(tables, [features.transform(table) for table in tables], names, sizes)
 
 
 @contextlib.contextmanager

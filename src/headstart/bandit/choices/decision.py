@@ -92,7 +92,7 @@ def make_choice(
     state: BanditState,
     decision: Decision,
     pick: Pick,
-    given: Array,
+    contexts: Array,
     place: tuple[str, int, int],
 ) -> Choice:
     """The choice of an arm that a rule has picked.
@@ -105,7 +105,7 @@ def make_choice(
         What the choice is made from.
     pick
         The arm.
-    given
+    contexts
         The contexts as they were passed.
     place
         The task, the number of the choice, and the epoch.
@@ -114,7 +114,7 @@ def make_choice(
     task, number, epoch = place
     row = decision.table[arm].copy()
     row.setflags(write=False)
-    context = state.reader.features.context_of(row, given[arm])
+    context = state.reader.features.context_of(row, contexts[arm])
     score, label = state.ledger.rewards.score(index), decision.label(arm)
     draft: Any = DRAFT(
         arm, score, task, number, bool(forced), context, state.origin, decision, epoch, label
@@ -128,7 +128,7 @@ def make_ranking(
     state: BanditState,
     decision: Decision,
     picks: Sequence[Pick],
-    given: Array,
+    contexts: Array,
     place: tuple[str, int, int],
 ) -> list[Choice]:
     """As many choices, of which each is made after those before it (:func:`make_choice`)."""
@@ -137,5 +137,5 @@ def make_ranking(
     for pick in picks:
         later = decision.after([choice.arm for choice in choices])
         place = task, number + len(choices), epoch
-        choices.append(make_choice(state, later, pick, given, place))
+        choices.append(make_choice(state, later, pick, contexts, place))
     return choices

@@ -79,7 +79,7 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
 
 def offers_of_no_task(items: ItemLedger) -> dict[str, int]:
     """How often items were on offer to tasks that were not kept, as those of a fit."""
-    rest = items.table.offers.copied()
+    rest = items.table.offers.copy()
     for task in items.tasks.values():
         rest.put(*rest.without(task.offers))
     return rest.counts

@@ -46,8 +46,8 @@ def add_evidence(
         belief = updated_belief(ledger, before, total, rewards)
         cached = before._replace(evidence=total, pending=(), belief=belief)
     packed = total.pack() if cached is None else None
-    marks = entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, None
-    update = entry, packed, cached, rewards, marks, ledger.entries.reward_count + count
+    windows = entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, None
+    update = entry, packed, cached, rewards, windows, ledger.entries.reward_count + count
     steps = ledger.prior_state.steps_to_change(name) if closed else []
     ledger.changes.commit((ledger.entries.put_round, update), *steps, *more_steps)
     if cached is not None and passes_refresh_time(rewards - count, rewards):

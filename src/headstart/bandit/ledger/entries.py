@@ -138,8 +138,8 @@ class TaskEntry:
         others = [other for other in self.other_windows if other.epoch != window.epoch]
         return tuple(sorted([*others, window])[-MAX_EPOCHS:])
 
-    def marks_after(self, epoch: int, number: int, size: int) -> tuple[Any, ...]:
-        """The arguments of :meth:`set_marks` after a choice was learned from."""
+    def windows_after(self, epoch: int, number: int, size: int) -> tuple[Any, ...]:
+        """The arguments of :meth:`set_windows` after a choice was learned from."""
         start, bits, following = self.window_start, self.learned_bits, self.next_number
         if epoch != self.epoch:
             window = self.other_window(epoch).mark(number, number + 1, size)
@@ -150,15 +150,15 @@ class TaskEntry:
         window = self.window.mark(number, following, size)
         return window.start, window.learned_bits, following, self.other_windows, epoch
 
-    def marks_after_choice(self, epoch: int, size: int) -> tuple[Any, ...]:
-        """The arguments of :meth:`set_marks` after one more choice, of this epoch."""
+    def windows_after_choice(self, epoch: int, size: int) -> tuple[Any, ...]:
+        """The arguments of :meth:`set_windows` after one more choice, of this epoch."""
         number, following = self.next_number, self.next_number + 1
         if epoch != self.epoch:
             return number, 0, following, self.other_windows_with(self.window), epoch
         window = self.window.advance(following - self.window_start - size)
         return window.start, window.learned_bits, following, self.other_windows, epoch
 
-    def set_marks(
+    def set_windows(
         self, start: int, bits: int, next_number: int, others: tuple[ChoiceWindow, ...], epoch: int
     ) -> None:
         """Set which choices were made and learned from."""
@@ -221,7 +221,7 @@ class TaskEntries(dict[str, TaskEntry]):
         self.first_number = 0  # of a new task's choices: above those of all deleted tasks
         self.epoch = 0  # of the choices made here: those of a copy, or before a load, differ
 
-    def copied(self) -> TaskEntries:
+    def copy(self) -> TaskEntries:
         """Entries of their own with the same content."""
         twin = TaskEntries(self.dim, keeps_forced=self.keeps_forced)
         twin.__dict__.update(self.__dict__)
@@ -262,8 +262,8 @@ class TaskEntries(dict[str, TaskEntry]):
 
     def put_round(self, update: tuple[Any, ...]) -> None:
         """Set what one more reward of a task has changed."""
-        entry, entry.packed, entry.cached, entry.reward_count, marks, self.reward_count = update
-        entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, _ = marks
+        entry, entry.packed, entry.cached, entry.reward_count, windows, self.reward_count = update
+        entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, _ = windows
 
     def evidence(self, name: str) -> Evidence:
         """All that a task has shown."""

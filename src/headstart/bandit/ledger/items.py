@@ -71,10 +71,10 @@ class TaskItems:
         self.offers = Offers()
         self.loading: Loading | None = None  # of the last time it was closed, if it is closed
 
-    def copied(self) -> TaskItems:
+    def copy(self) -> TaskItems:
         """The same, to be changed on its own."""
         twin = copy.copy(self)
-        twin.pairs, twin.offers = self.pairs.copy(), self.offers.copied()
+        twin.pairs, twin.offers = self.pairs.copy(), self.offers.copy()
         return twin
 
     def set_state(self, totals: Totals, loading: Loading | None) -> None:
@@ -106,11 +106,11 @@ class ItemLedger:
         self.scaling: tuple[Any, Any, Any] = (None, None, None)  # of features, as arrays
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
-    def copied(self) -> ItemLedger:
+    def copy(self) -> ItemLedger:
         """A ledger of its own with the same content."""
         twin = copy.copy(self)
-        twin.table = self.table.copied()
-        twin.tasks = {name: task.copied() for name, task in self.tasks.items()}
+        twin.table = self.table.copy()
+        twin.tasks = {name: task.copy() for name, task in self.tasks.items()}
         twin.waiting = self.waiting.copy()
         return twin
 
@@ -133,8 +133,8 @@ class ItemLedger:
 
     def add_offer(self, name: str, labels: Sequence[Any], allowed: Any = None) -> list[Step]:
         """Note that items were on offer to a task; how to count those that have waited too long."""
-        offered = labels if allowed is None else itertools.compress(labels, allowed)
-        keys = [label if type(label) is str else item_key(label) for label in offered]
+        labels_on_offer = labels if allowed is None else itertools.compress(labels, allowed)
+        keys = [label if type(label) is str else item_key(label) for label in labels_on_offer]
         self.tasks.setdefault(name, TaskItems())
         self.waiting.append((name, keys))
         return self.steps_to_count() if len(self.waiting) >= MAX_WAITING else []
@@ -169,11 +169,11 @@ class ItemLedger:
         reward: float,
         belief: BaseBelief | None,
         *,
-        given: bool = False,
+        is_encoded: bool = False,
     ) -> list[Step]:
         """How to add a reward of an item in a task; ``belief`` is the task's, before it.
 
-        The row is as the model sees it or, if it is ``given``, as it was encoded.
+        The row is as the model sees it or, if ``is_encoded``, as the encoder gave it.
         """
         task = self.tasks.get(name) or TaskItems()
         table, pair = self.table, task.pairs.get(key) or Pair()
@@ -181,20 +181,20 @@ class ItemLedger:
         if belief is not None:
             error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))
         repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error)
-        added = Totals(1.0, reward, reward**2, repeats)
-        totals, own = table.totals.add(added), task.totals.add(added)
+        increment = Totals(1.0, reward, reward**2, repeats)
+        totals, own = table.totals.add(increment), task.totals.add(increment)
         count, total = pair.rewards + 1.0, pair.total + reward
         weight = effective_count(count, totals.repeats.rho)
         share, gain = weight * total / count, max(weight - pair.weight, 0.0)
-        known = table.count_and_sum(key)
-        update = ItemUpdate(known[0] + weight - pair.weight, known[1] + share - pair.share)
-        encoded = row if given else self.given_row(row)
+        all_weights, all_shares = table.count_and_sum(key)
+        update = ItemUpdate(all_weights + weight - pair.weight, all_shares + share - pair.share)
+        encoded_row = row if is_encoded else self.encoded_row(row)
         sums = count, total, weight, share
         if task.loading is not None:
-            more = self.contribution(task.loading, encoded, reward, gain)
+            more = self.contribution(task.loading, encoded_row, reward, gain)
             precision, moment = table.precision_and_moment(key)
             update = update._replace(precision=precision + more[0], moment=moment + more[1])
-            changed = Pair(
+            new_pair = Pair(
                 *sums,
                 *pair[4:7],
                 more[0] if pair.precision is None else pair.precision + more[0],
@@ -202,18 +202,18 @@ class ItemLedger:
             )
         else:
             before = 0.0 if pair.pending_row is None else pair.pending_row
-            changed = Pair(
+            new_pair = Pair(
                 *sums,
                 pair.pending_weight + gain,
                 pair.pending_total + gain * reward,
-                before + gain * encoded,
+                before + gain * encoded_row,
                 pair.precision,
                 pair.moment,
             )
         return [
             *self.steps_to_count(),
             (self.tasks.setdefault, name, task),
-            (task.pairs.__setitem__, key, changed),
+            (task.pairs.__setitem__, key, new_pair),
             (task.set_state, own, task.loading),
             (table.put, key, update),
             (table.set_totals, totals, table.version + 1),
@@ -230,7 +230,7 @@ class ItemLedger:
         for key, pair in task.pairs.items():
             if pair.pending_row is None:
                 continue
-            changed = pair._replace(pending_weight=0.0, pending_total=0.0, pending_row=None)
+            new_pair = pair._replace(pending_weight=0.0, pending_total=0.0, pending_row=None)
             if pair.pending_weight > 0:
                 weight = pair.pending_weight
                 row, reward = pair.pending_row / weight, pair.pending_total / weight
@@ -242,8 +242,8 @@ class ItemLedger:
                 steps.append((table.put, key, update))
                 if pair.precision is not None and pair.moment is not None:
                     precision, moment = precision + pair.precision, moment + pair.moment
-                changed = changed._replace(precision=precision, moment=moment)
-            steps.append((task.pairs.__setitem__, key, changed))
+                new_pair = new_pair._replace(precision=precision, moment=moment)
+            steps.append((task.pairs.__setitem__, key, new_pair))
         return [*steps, (table.set_totals, table.totals, table.version + 1)]
 
     def contribution(
@@ -306,11 +306,11 @@ class ItemLedger:
             reward = float(rewards[at])
             padded = np.append(row, 1.0) if self.features.intercept else row
             for function, *arguments in self.steps_to_learn(
-                name, item_key(label), padded, reward, None, given=True
+                name, item_key(label), padded, reward, None, is_encoded=True
             ):
                 function(*arguments)
 
-    def given_row(self, row: Array) -> Array:
+    def encoded_row(self, row: Array) -> Array:
         """A row of the model as it was encoded, before it was shifted and scaled."""
         if self.features.scale is None:
             return row
@@ -318,10 +318,10 @@ class ItemLedger:
             shift, scale = np.array(self.features.shift), np.array(self.features.scale)
             self.scaling = (self.features, shift, scale)
         _, shift, scale = self.scaling
-        given = row.copy()
-        given[: len(scale)] *= scale
-        given[: len(scale)] += shift
-        return given
+        row = row.copy()
+        row[: len(scale)] *= scale
+        row[: len(scale)] += shift
+        return row
 
     def loading(self, belief: BaseBelief) -> Loading:
         """How a task weighs vectors, for rows as they are encoded."""

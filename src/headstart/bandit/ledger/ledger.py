@@ -93,14 +93,14 @@ class Ledger:
         self.batch_failures = 0
         self.items: ItemLedger | None = None  # where items are known by their ids
 
-    def copied(self) -> Ledger:
+    def copy(self) -> Ledger:
         """A ledger of its own with the same content."""
         twin = Ledger.__new__(Ledger)
         twin.__dict__.update(self.__dict__)
-        twin.entries, twin.changes = self.entries.copied(), Changes()
+        twin.entries, twin.changes = self.entries.copy(), Changes()
         twin.cache = BeliefCache(twin.entries, self.cache.size, self.cache.tasks)
-        twin.prior_state = self.prior_state.copied(twin.entries, twin.cache, twin.changes)
-        twin.items = None if self.items is None else self.items.copied()
+        twin.prior_state = self.prior_state.copy(twin.entries, twin.cache, twin.changes)
+        twin.items = None if self.items is None else self.items.copy()
         return twin
 
     def start_with_closed(self, state: Any, tasks: Iterable[tuple[Sequence[str], Array]]) -> None:
@@ -138,9 +138,9 @@ class Ledger:
     def belief_for(self, name: str, contexts: Array) -> BaseBelief:
         """The belief of a task, were these contexts on offer; nothing is changed by this."""
         if self.prior_state.may_tell_units(contexts):
-            offered, new_units = self.prior_state.with_offer(contexts, update=False)
+            offer, new_units = self.prior_state.with_offer(contexts, update=False)
             if new_units:
-                return self.compute_belief(name, offered, keep=False)[0]
+                return self.compute_belief(name, offer, keep=False)[0]
         return self.belief(name)
 
     def compute_belief(
@@ -181,7 +181,7 @@ class Ledger:
             return
         if prior is None:
             cached = self.entries[name].cached
-            with self.prior_state.preserved():
+            with self.prior_state.temporary_changes():
                 prior = (
                     self.prior_state.prior_without(name, keep=False)
                     if cached is None
@@ -224,20 +224,20 @@ class Ledger:
         With it come whether the task alone tells the noise, and with ``learn_units`` what the
         contexts have told of the units of features (:meth:`PriorState.with_offer`).
         """
-        cached, offered = self.entries[name].cached, None
+        cached, offer = self.entries[name].cached, None
         tells_units = learn_units and self.prior_state.lacks_units
         if tells_units and self.prior_state.may_tell_units(contexts):
-            offered = self.prior_state.with_offer(contexts, update=cached is None)
-            if cached is None or offered[1]:
-                return *self.compute_belief(name, offered[0]), offered
+            offer = self.prior_state.with_offer(contexts, update=cached is None)
+            if cached is None or offer[1]:
+                return *self.compute_belief(name, offer[0]), offer
         elif cached is None:
             return *self.compute_belief(name), None
-        return cached.belief, cached.alone, offered
+        return cached.belief, cached.alone, offer
 
     def record_choice(
         self,
         name: str,
-        prepared: PreparedChoice,
+        prepared_choice: PreparedChoice,
         stream_key: Any,
         is_frozen: bool,
         count: int = 1,
@@ -247,18 +247,18 @@ class Ledger:
         Of a closed task of a frozen bandit, the choice is only counted. ``count`` choices may be
         made from one belief.
         """
-        belief, alone, offered = prepared
+        belief, alone, offer = prepared_choice
         entry, closed = self.entries[name], name in self.prior_state.closed
-        if offered is not None:
-            self.adopt_offer(*offered)
+        if offer is not None:
+            self.adopt_offer(*offer)
         if not (closed and is_frozen):
             if closed:
                 self.reopen(name)
             self.cache_belief(name, belief, alone, stream_key)
         for _ in range(count):
             if not entry.count_choice(self.entries.epoch, self.choice_window):
-                marks = entry.marks_after_choice(self.entries.epoch, self.choice_window)
-                self.changes.commit((entry.set_marks, *marks))
+                windows = entry.windows_after_choice(self.entries.epoch, self.choice_window)
+                self.changes.commit((entry.set_windows, *windows))
 
     def count_offer(self, name: str, labels: Any, allowed: Any, *, is_frozen: bool) -> None:
         """Note which items were on offer to a task."""
@@ -311,12 +311,12 @@ class Ledger:
             packed = evidence.add_unchecked(context, reward, forced).pack()
         else:
             cached = task_after_round(self, before, choice, count)
-        marks = entry.marks_after(epoch, number, self.choice_window)
+        windows = entry.windows_after(epoch, number, self.choice_window)
         closed = name in self.prior_state.closed
         steps = self.prior_state.steps_to_change(name) if closed else None
         if self.items is not None and item is not None:
-            known = None if before is None else before.belief
-            more = self.items.steps_to_learn(name, item, choice[3], choice[4], known)
+            cached_belief = None if before is None else before.belief
+            more = self.items.steps_to_learn(name, item, choice[3], choice[4], cached_belief)
             steps = [*(steps or ()), *more]
         if entry.cached is not before or entry.reward_count + 1 != count:
             raise HeadstartError(
@@ -324,12 +324,12 @@ class Ledger:
                 f"handler use the bandit?): nothing was learned from this reward, try again"
             )
         total = self.entries.reward_count + 1
-        update = entry, packed, cached, count, marks, total
+        update = entry, packed, cached, count, windows, total
         if steps is None and not batch_done:
             self.changes.commit_one(self.entries.put_round, update)
         else:
-            done = (setattr, self, "batch_done", batch_done)
-            self.changes.commit((self.entries.put_round, update), *(steps or ()), done)
+            last_step = (setattr, self, "batch_done", batch_done)
+            self.changes.commit((self.entries.put_round, update), *(steps or ()), last_step)
         # By the number of this choice and not of the latest one: several may be made at a time.
         if cached is not None and is_refresh_time(number + 1 - entry.first_number):
             self.refresh_if_grown(name, cached)
@@ -337,8 +337,8 @@ class Ledger:
     def refresh_if_grown(self, name: str, cached: CachedTask) -> None:
         """Take the newest prior if the other tasks have learned much since the present one."""
         others = self.entries.reward_count - self.entries[name].reward_count
-        grown = has_grown(others, cached.other_rewards)
-        if grown and self.prior_state.transfer.counts_running:
+        has_learned = has_grown(others, cached.other_rewards)
+        if has_learned and self.prior_state.transfer.counts_running:
             with contextlib.suppress(TaskError):  # the belief stays if no other can be computed
                 self.cache_belief(name, *self.compute_belief(name))
 
@@ -362,7 +362,7 @@ class Ledger:
         """The belief of a task, where the vectors of items learn from it."""
         if self.items is None:
             return None
-        with self.prior_state.preserved():
+        with self.prior_state.temporary_changes():
             return self.belief(name)
 
     def reopen(self, name: str) -> None:

@@ -103,7 +103,7 @@ class PriorState:
         self.lacks_units = transfer.unit_free  # some features may have no unit yet
         self.units_test: tuple[Any, Any] = (None, None)  # of a state (Transfer.units_test)
 
-    def copied(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
+    def copy(self, entries: TaskEntries, cache: BeliefCache, changes: Changes) -> PriorState:
         """The same state for a copy of the other parts of the ledger."""
         twin = copy.copy(self)
         twin.units_test = (None, None)
@@ -138,8 +138,8 @@ class PriorState:
         self.needs_refit, self.removal_count = needs_refit, removal_count
 
     @contextlib.contextmanager
-    def preserved(self) -> Iterator[None]:
-        """A context after which the state is as before: when it is updated has an influence."""
+    def temporary_changes(self) -> Iterator[None]:
+        """A context at whose end the state is as it was: when it is updated has an influence."""
         self.changes.finish()
         parts = self.state, dict(self.unfolded), dict(self.removals)
         before = *parts, self.needs_refit, self.removal_count
@@ -165,28 +165,28 @@ class PriorState:
         ``update`` the state can be used to compute a prior.
         """
         unknown = self.transfer.unscaled_features(self.state)
-        offered = (
+        new_state = (
             self.transfer.observe_contexts(self.state, contexts) if unknown.any() else self.state
         )
-        new_units = bool((self.transfer.unscaled_features(offered) != unknown).any())
+        new_units = bool((self.transfer.unscaled_features(new_state) != unknown).any())
         before = self.state
         if update or new_units:  # of this one, because the new one shares what is to be folded
             self.update()
         if self.state is not before:
-            offered = (
+            new_state = (
                 self.transfer.observe_contexts(self.state, contexts)
                 if unknown.any()
                 else self.state
             )
         twin = copy.copy(self)
-        twin.state, twin.lacks_units = offered, bool(unknown.any())
+        twin.state, twin.lacks_units = new_state, bool(unknown.any())
         twin.cached = None if new_units else self.cached
         return twin, new_units
 
-    def steps_to_adopt(self, offered: PriorState) -> list[Step]:
+    def steps_to_adopt(self, other: PriorState) -> list[Step]:
         """How to take over what :meth:`with_offer` returned."""
         return [
-            (setattr, self, name, getattr(offered, name))
+            (setattr, self, name, getattr(other, name))
             for name in ("state", "lacks_units", "cached")
         ]
 
@@ -198,10 +198,10 @@ class PriorState:
         prior = self.transfer.prior(self.with_running(self.state, None))
         if keep:
             # Before any reward tells the scale, a prior is good for as long as there is none.
-            known = self.noise is not None or any(
+            has_scale = self.noise is not None or any(
                 self.entries.has_rewards(name) for name in (*self.closed, *self.cache.tasks)
             )
-            count = self.entries.reward_count if known else 0
+            count = self.entries.reward_count if has_scale else 0
             cached = CachedPrior(prior, count, tuple(self.running_tasks(None)))
             self.changes.commit((setattr, self, "cached", cached))
         return prior
@@ -209,8 +209,8 @@ class PriorState:
     def is_recent(self, cached: CachedPrior) -> bool:
         """Whether running tasks, where they count, have not learned much since a prior."""
         count = self.entries.reward_count
-        grown = has_grown(count, cached.reward_count) or count > 0 == cached.reward_count
-        return not (self.transfer.counts_running and grown)
+        has_learned = has_grown(count, cached.reward_count) or count > 0 == cached.reward_count
+        return not (self.transfer.counts_running and has_learned)
 
     def running_tasks(self, but: str | None) -> list[str]:
         """The running tasks that count, the one used last first, without one of them."""
@@ -262,8 +262,8 @@ class PriorState:
             # have counted it when its belief was cached, or among those used last.
             cached = self.cached
             recent = cached is not None and self.is_recent(cached)
-            counted = cached.running if cached is not None and recent else self.running_tasks(None)
-            if name not in counted:
+            running = cached.running if cached is not None and recent else self.running_tasks(None)
+            if name not in running:
                 return self.prior(keep=keep)
             return self.transfer.prior(self.with_running(self.state, name))
         state = self.state_without(name) if self.transfer.reversible else None
@@ -286,8 +286,8 @@ class PriorState:
 
     def has_scale_from_others(self, name: str) -> bool:
         """Whether the scale of θ and the noise are given, or other tasks have had rewards."""
-        fitted = self.base is not None and self.base.pooled.squares > 0
-        if self.scale_is_known or fitted:
+        has_fit = self.base is not None and self.base.pooled.squares > 0
+        if self.scale_is_known or has_fit:
             return True
         running = self.cache.tasks if self.transfer.counts_running else ()
         others = (other for other in itertools.chain(self.closed, running) if other != name)

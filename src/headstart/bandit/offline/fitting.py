@@ -111,14 +111,14 @@ def fit_rows(
                 f"transfer must learn from all rounds; {transfer!r} learns from forced rounds "
                 f"alone, which rows do not mark: use Gaussian(forced=False)"
             )
-        items = None if ledger.items is None else ledger.items.copied()
+        items = None if ledger.items is None else ledger.items.copy()
         rows = read_rows(reader, ledger.rewards, frame, task, reward, weight, features, items)
         intercept = reader.features.intercept
         fit, ids = fit_task_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
         fitted = fitted_features(reader.features._replace(names=rows.names), fit.units)
-        twin = ledger.copied()
+        twin = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
         if items is not None:

@@ -38,7 +38,7 @@ def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, w
     with state.lock:
         ledger = state.ledger
         ledger.entry(name)
-        items = None if ledger.items is None else ledger.items.copied()
+        items = None if ledger.items is None else ledger.items.copy()
 
         def learn_items(labels: Sequence[Any], table: Array) -> None:
             assert items is not None
@@ -115,8 +115,8 @@ def read_weights(weight: Any, count: int) -> Array:
 
 def decay_weights(weights: Array, decay: float) -> Array:
     """Decay^(how many rounds of positive weight come later)."""
-    counted = weights > 0
-    later = counted.sum() - counted.cumsum()
+    has_weight = weights > 0
+    later = has_weight.sum() - has_weight.cumsum()
     factors: Array = decay**later
     return factors
 
@@ -126,14 +126,14 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
 
     A round (x, r) of weight w counts as w rounds: w x xᵀ, w r x, w and w r² are added.
     """
-    used = weights > 0
-    root = np.sqrt(weights[used])
-    scaled, pulled = rows[used] * root[:, None], rewards[used] * root
-    largest = max(np.abs(scaled).max(initial=0.0), np.abs(pulled).max(initial=0.0))
+    has_weight = weights > 0
+    root = np.sqrt(weights[has_weight])
+    contexts, targets = rows[has_weight] * root[:, None], rewards[has_weight] * root
+    largest = max(np.abs(contexts).max(initial=0.0), np.abs(targets).max(initial=0.0))
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
-    sums = Evidence.zero(rows.shape[1]).add_many(scaled, pulled)
-    rounds = float(weights[used].sum())
+    sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets)
+    rounds = float(weights[has_weight].sum())
     return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(root)
 
 
@@ -144,13 +144,13 @@ def linearized_sums(
 
     Also how many have a positive weight.
     """
-    used = np.flatnonzero(weights > 0)
-    contexts, targets = np.empty((len(used), rows.shape[1])), np.empty(len(used))
-    for place, at in enumerate(used):
+    places = np.flatnonzero(weights > 0)
+    contexts, targets = np.empty((len(places), rows.shape[1])), np.empty(len(places))
+    for place, at in enumerate(places):
         weight = float(weights[at])
         context, target = rewards.linearize(belief, rows[at], float(values[at]), weight)
         belief = belief.update(context, target)
         contexts[place], targets[place] = context, target
     sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets)
-    rounds = float(weights[used].sum())
-    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(used)
+    rounds = float(weights[places].sum())
+    return Evidence.unchecked(sums.gram, sums.moment, rounds, sums.squares, None), len(places)

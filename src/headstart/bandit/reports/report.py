@@ -117,7 +117,7 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
 
     ledger.finish()
     entries, prior_state = ledger.entries, ledger.prior_state
-    with prior_state.preserved():
+    with prior_state.temporary_changes():
         prior = prior_state.prior(keep=False)
         running = prior_state.running_tasks(None)
         explanation = prior_state.transfer.explain(

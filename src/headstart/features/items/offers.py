@@ -38,7 +38,7 @@ class Offers:
         self.counts: dict[str, int] = {}
         self.total = 0
 
-    def copied(self) -> Offers:
+    def copy(self) -> Offers:
         """The same, to be changed on its own."""
         twin = Offers()
         twin.counts, twin.total = self.counts.copy(), self.total
@@ -47,23 +47,23 @@ class Offers:
     def after(self, keys: Sequence[str]) -> tuple[dict[str, int], int]:
         """What to :meth:`put` after these items were on offer once more."""
         before = self.counts.get
-        changed = {key: before(key, 0) + 1 for key in keys}
-        if len(changed) < len(keys):  # some of them several times
-            changed = {key: before(key, 0) + count for key, count in Counter(keys).items()}
-        return changed, self.total + len(keys)
+        counts = {key: before(key, 0) + 1 for key in keys}
+        if len(counts) < len(keys):  # some of them several times
+            counts = {key: before(key, 0) + count for key, count in Counter(keys).items()}
+        return counts, self.total + len(keys)
 
     def without(self, other: Offers) -> tuple[dict[str, int], int]:
         """What to :meth:`put` to subtract those of one task."""
-        counts = self.counts
-        changed = {key: counts.get(key, 0) - count for key, count in other.counts.items()}
-        return changed, self.total - other.total
+        before = self.counts
+        counts = {key: before.get(key, 0) - count for key, count in other.counts.items()}
+        return counts, self.total - other.total
 
-    def put(self, changed: dict[str, int], total: int) -> None:
+    def put(self, counts: dict[str, int], total: int) -> None:
         """Set the numbers of some items, and that of all; doing so twice is the same as once."""
-        self.counts.update(changed)
+        self.counts.update(counts)
         self.total = total
-        if changed and min(changed.values()) <= 0:
-            for key, count in changed.items():
+        if counts and min(counts.values()) <= 0:
+            for key, count in counts.items():
                 if count <= 0:
                     self.counts.pop(key, None)
 

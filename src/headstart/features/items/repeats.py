@@ -68,8 +68,8 @@ class Repeats(NamedTuple):
         if not self.repeats or not self.firsts or not self.error_squares:
             return 0.0
         within, first = self.squares / self.repeats, self.error_squares / self.firsts
-        known = self.repeats / (self.repeats + PRIOR_REPEATS)
-        return min(max(known * (1.0 - within / first), 0.0), MAX_RHO)
+        shrinkage = self.repeats / (self.repeats + PRIOR_REPEATS)
+        return min(max(shrinkage * (1.0 - within / first), 0.0), MAX_RHO)
 
 
 def own_share(count: Any, rho: float) -> Any:

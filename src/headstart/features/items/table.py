@@ -108,11 +108,11 @@ class ItemTable:
         self.moments = np.zeros((0, RANK))
         self.vectors = np.zeros((0, RANK))
 
-    def copied(self) -> ItemTable:
+    def copy(self) -> ItemTable:
         """A table of its own with the same content."""
         twin = copy.copy(self)
         twin.places, twin.free = self.places.copy(), self.free.copy()
-        twin.offers = self.offers.copied()
+        twin.offers = self.offers.copy()
         for name in ("counts", "sums", "precisions", "moments", "vectors"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
@@ -181,12 +181,12 @@ class ItemTable:
     def columns(self, keys: Sequence[str]) -> Array:
         """The columns of items, shape ``(len(keys), len(COLUMN_NAMES))``."""
         find = self.places.get
-        found = [find(key, -1) for key in keys]
+        places = [find(key, -1) for key in keys]
         out = np.zeros((len(keys), len(COLUMN_NAMES)))
         if self.size:
-            self.write_known(np.array(found), out)
-        if -1 in found:  # new items, for which the last place was read
-            new = [at for at, place in enumerate(found) if place < 0]
+            self.write_known(np.array(places), out)
+        if -1 in places:  # new items, for which the last place was read
+            new = [at for at, number in enumerate(places) if number < 0]
             initial = np.zeros((len(new), len(COLUMN_NAMES)))
             initial[:, VECTOR:] = initial_vectors([keys[at] for at in new])
             out[new] = initial

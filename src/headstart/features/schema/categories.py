@@ -51,9 +51,9 @@ class Category(Field):
     def __repr__(self) -> str:
         if self.buckets is not None:
             return f"category(buckets={self.buckets})"
-        shown = [repr(value) for value in self.values[:6]]
-        more = len(self.values) - len(shown)
-        return f"category({', '.join(shown)}{f', … {more} more' if more else ''})"
+        values = [repr(value) for value in self.values[:6]]
+        more = len(self.values) - len(values)
+        return f"category({', '.join(values)}{f', … {more} more' if more else ''})"
 
     @property
     def places(self) -> int:
@@ -95,15 +95,15 @@ class Category(Field):
 
     def encode(self, values: Values) -> list[int]:
         """The column of each value."""
-        listed: Any = values.tolist() if isinstance(values, np.ndarray) else values
-        kinds = set(map(type, listed))
+        items: Any = values.tolist() if isinstance(values, np.ndarray) else values
+        kinds = set(map(type, items))
         if kinds == {str} and (self.buckets is not None or type(self.values[0]) is str):
             if self.buckets is not None:
                 count = self.buckets
-                return [bucket_of(value, count) for value in listed]
+                return [bucket_of(value, count) for value in items]
             codes, other = self.codes, self.places
-            return [codes.get(value, other) for value in listed]
-        return [self.encode_one(value, place) for place, value in enumerate(listed)]
+            return [codes.get(value, other) for value in items]
+        return [self.encode_one(value, place) for place, value in enumerate(items)]
 
     def encode_one(self, value: Any, place: int) -> int:
         """The column of a value of any type."""

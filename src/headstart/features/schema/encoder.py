@@ -110,23 +110,23 @@ class Encoder:
         Where ``context`` is ``None``, its fields are columns of the actions. Ids must be
         ``distinct``, unless the rows are those of several decisions.
         """
-        shared = context is None and bool(self.context)
-        known = self.cache.find(actions) if distinct and not shared else None
-        if known is not None:
-            block, labels, has_ids = known
+        has_context_columns = context is None and bool(self.context)
+        cached_rows = self.cache.find(actions) if distinct and not has_context_columns else None
+        if cached_rows is not None:
+            block, labels, has_ids = cached_rows
             table = np.zeros((len(block), self.width + extra))
             table[:, self.action_columns] = block
         else:
-            spec = self.spec_with_context if shared else self.spec
+            spec = self.spec_with_context if has_context_columns else self.spec
             rows = read_actions(actions, spec._replace(distinct=distinct))
             labels, has_ids = rows.labels, rows.has_ids
             table = np.zeros((rows.size, self.width + extra))
             self.write(self.action, rows.columns, labels, table)
-            if shared:
+            if has_context_columns:
                 self.write(self.context, rows.columns, labels, table)
             elif type(actions) is list:
                 self.cache.add(actions, table[:, self.action_columns])
-        if shared or context is None:
+        if has_context_columns or context is None:
             self.write_crosses(table)
         else:
             self.write_context(context, table)
@@ -194,8 +194,8 @@ class Encoder:
                     f"got {checks.describe(error.got)}"
                 ) from None
         if len(context) > len(self.context):
-            known = {each.name for each in self.context} | set(self.schema.ignore)
-            extra = [name for name in context if name not in known]
+            expected_names = {each.name for each in self.context} | set(self.schema.ignore)
+            extra = [name for name in context if name not in expected_names]
             if extra:
                 raise InputError(
                     f"context: field {extra[0]!r} is not in the schema, whose context has "

@@ -156,17 +156,17 @@ class Boolean(Field):
 
     def write(self, values: Values, out: Array) -> None:
         """1 for true, 0 for false and for missing, and the indicator."""
-        listed: Any = values.tolist() if isinstance(values, np.ndarray) else values
-        if set(map(type, listed)) == {bool}:
-            out[:, 0] = listed
+        items: Any = values.tolist() if isinstance(values, np.ndarray) else values
+        if set(map(type, items)) == {bool}:
+            out[:, 0] = items
             return
-        missing = np.array([is_missing(value) for value in listed], dtype=bool)
-        for place, value in enumerate(listed):
+        missing = np.array([is_missing(value) for value in items], dtype=bool)
+        for place, value in enumerate(items):
             if not missing[place]:
                 if not isinstance(value, (numbers.Real, np.bool_)) or value not in (0, 1):
                     raise FieldError(place, "True or False", value)
                 out[place, 0] = float(value)
-        write_missing(listed, missing, out, self.missing, "True or False")
+        write_missing(items, missing, out, self.missing, "True or False")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -38,14 +38,14 @@ class FieldReview(NamedTuple):
         reward, or ignored.
     field
         The field that is proposed, if any.
-    found, notes
+    summary, notes
         What the values are, and what to look at.
     """
 
     name: str
     role: str
     field: Field | None
-    found: str
+    summary: str
     notes: str = ""
 
 
@@ -59,7 +59,7 @@ class Review(NamedTuple):
     def __str__(self) -> str:
         cells = [("column", "role", "field", "values", "")]
         cells += [
-            (each.name, each.role, repr(each.field or "–").strip("'"), each.found, each.notes)
+            (each.name, each.role, repr(each.field or "–").strip("'"), each.summary, each.notes)
             for each in self.columns
         ]
         widths = [max(len(row[at]) for row in cells) for at in range(4)]
@@ -88,18 +88,18 @@ def propose(
         raise InputError(f"frame must have columns of one length; got {sorted(lengths)} values")
     if not lengths or lengths == {0}:
         raise InputError("frame must have at least one row; got none")
-    named: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for argument, names in (("context", context), ("ignore", ignore)):
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise checks.refuse(argument, "a list of column names", names)
-        named[argument] = list(names)
-    roles = dict.fromkeys(named["ignore"], "ignored")
+        names_of[argument] = list(names)
+    roles = dict.fromkeys(names_of["ignore"], "ignored")
     roles |= {name: "task" for name in (task,) if name is not None}
     roles |= {name: "reward" for name in (reward,) if name is not None}
-    for name in (*roles, *named["context"]):
+    for name in (*roles, *names_of["context"]):
         if name not in columns:
             raise checks.refuse("frame", f"a table with the column {name!r}", ", ".join(columns))
-    review = review_columns(columns, roles, named["context"], id)
+    review = review_columns(columns, roles, names_of["context"], id)
     fields: dict[str, dict[str, Field]] = {"context": {}, "action": {}}
     for each in review.columns:
         if each.field is not None:
@@ -175,13 +175,13 @@ def review_id(name: str, values: Sequence[Any]) -> FieldReview:
     """What the ids of actions are."""
     items = distinct(values)
     each = len(values) / max(len(items), 1)
-    found = f"{len(items)} different, {each:.1f} rows each"
+    summary = f"{len(items)} different, {each:.1f} rows each"
     if len(items) <= MAX_LISTED and all(type(item) is str for item in items):
         field = category(*sorted(items))
-        return FieldReview(name, "id", field, found, "few ids: each has a column of its own")
+        return FieldReview(name, "id", field, summary, "few ids: each has a column of its own")
     if each < MIN_IDENTITY:
-        return FieldReview(name, "id", None, found, "ids that hardly recur tell little")
-    return FieldReview(name, "id", None, found, IDENTITY)
+        return FieldReview(name, "id", None, summary, "ids that hardly recur tell little")
+    return FieldReview(name, "id", None, summary, IDENTITY)
 
 
 def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
@@ -194,8 +194,8 @@ def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
     kinds = {kind_of(value) for value in present}
     if kinds == {"boolean"}:
         share = sum(map(bool, present)) / len(present)
-        found = f"true in {share:.0%}{missing}"
-        return FieldReview(name, role, boolean(missing=gaps > 0), found, constant_note(present))
+        summary = f"true in {share:.0%}{missing}"
+        return FieldReview(name, role, boolean(missing=gaps > 0), summary, constant_note(present))
     if kinds == {"vector"}:
         lengths = {len(value) for value in present}
         if len(lengths) == 1:
@@ -206,8 +206,8 @@ def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
         return review_numbers(name, role, present, gaps, missing)
     if kinds == {"text"}:
         return review_texts(name, role, present, missing)
-    found = f"{' and '.join(sorted(kinds))} mixed" if len(kinds) > 1 else f"{kinds.pop()} values"
-    return FieldReview(name, "ignored", None, found, "not used")
+    summary = f"{' and '.join(sorted(kinds))} mixed" if len(kinds) > 1 else f"{kinds.pop()} values"
+    return FieldReview(name, "ignored", None, summary, "not used")
 
 
 def review_numbers(
@@ -215,11 +215,11 @@ def review_numbers(
 ) -> FieldReview:
     """The field that is proposed for numbers."""
     numbers = np.array([float(value) for value in present])
-    found = f"{numbers.min():.4g} to {numbers.max():.4g}{missing}"
+    summary = f"{numbers.min():.4g} to {numbers.max():.4g}{missing}"
     note, different = constant_note(present), distinct(present)
     whole = all(float(value).is_integer() for value in different)
     if not note and set(map(float, different)) <= {0.0, 1.0}:
-        return FieldReview(name, role, boolean(missing=gaps > 0), found)
+        return FieldReview(name, role, boolean(missing=gaps > 0), summary)
     if not note and whole and NAMED_AS_ID.search(name):
         note = "named like an id: a category with buckets, or to be ignored"
     elif not note and whole and len(different) > 0.9 * len(present) > MAX_LISTED:
@@ -228,21 +228,21 @@ def review_numbers(
         note = "few whole numbers: a category, if their order means nothing"
     elif not note and numbers.min() >= 0 and numbers.max() > MAX_SKEW * np.median(numbers) > 0:
         note = "a few are far larger than most: their logarithm may serve better"
-    return FieldReview(name, role, number(missing=gaps > 0), found, note)
+    return FieldReview(name, role, number(missing=gaps > 0), summary, note)
 
 
 def review_texts(name: str, role: str, present: Sequence[Any], missing: str) -> FieldReview:
     """The field that is proposed for texts."""
     different = distinct(present)
-    found = f"{len(different)} different{missing}"
+    summary = f"{len(different)} different{missing}"
     if len(different) <= MAX_LISTED:
         field = category(*sorted(map(str, different)))
-        return FieldReview(name, role, field, found, constant_note(present))
+        return FieldReview(name, role, field, summary, constant_note(present))
     if len(different) > 0.5 * len(present):
         note = "most rows have a value of their own: free text or an id?"
-        return FieldReview(name, "ignored", None, found, note)
+        return FieldReview(name, "ignored", None, summary, note)
     buckets = min(MAX_BUCKETS, 1 << (len(different) - 1).bit_length())
-    return FieldReview(name, role, category(buckets=buckets), found, "hashed into buckets")
+    return FieldReview(name, role, category(buckets=buckets), summary, "hashed into buckets")
 
 
 def kind_of(value: Any) -> str:
@@ -260,14 +260,14 @@ def kind_of(value: Any) -> str:
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """The different values that are not missing, in the order of their first places."""
-    found: dict[Any, None] = {}
+    different: dict[Any, None] = {}
     for value in values:
         if not is_missing(value):
             try:
-                found[value] = None
+                different[value] = None
             except TypeError:
-                found[repr(value)] = None
-    return list(found)
+                different[repr(value)] = None
+    return list(different)
 
 
 def constant_note(present: Sequence[Any]) -> str:

@@ -94,26 +94,26 @@ def from_sequence(actions: Any, spec: ActionSpec) -> ActionRows:
     """A sequence of mappings, or of ids."""
     if isinstance(actions, (str, bytes)) or not isinstance(actions, Iterable):
         raise checks.refuse("actions", WANT, actions)
-    listed = list(actions)
-    if any(isinstance(action, Mapping) for action in listed):
-        for place, action in enumerate(listed):
+    items = list(actions)
+    if any(isinstance(action, Mapping) for action in items):
+        for place, action in enumerate(items):
             if not isinstance(action, Mapping):
                 got = checks.describe(action)
                 raise InputError(f"action at row {place} must be a dict, as others are; got {got}")
-        return from_dicts([dict(action) for action in listed], spec)
-    for place, action in enumerate(listed):
+        return from_dicts([dict(action) for action in items], spec)
+    for place, action in enumerate(items):
         if not isinstance(action, str) and not checks.is_whole(action):
             got = checks.describe(action)
             raise InputError(
                 f"actions must be {WANT}, where the bandit has a schema; got {got} at row {place}"
             )
-    if listed and set(spec.fields) - {spec.id}:
+    if items and set(spec.fields) - {spec.id}:
         first = next(name for name in spec.fields if name != spec.id)
         raise InputError(
-            f"action {listed[0]!r} (row 0): field {first!r} is missing: give "
+            f"action {items[0]!r} (row 0): field {first!r} is missing: give "
             f"actions as dicts with the fields {list(spec.fields)}, not as ids alone"
         )
-    return ActionRows(len(listed), listed, True, {spec.id: listed})
+    return ActionRows(len(items), items, True, {spec.id: items})
 
 
 def from_dicts(rows: list[dict[str, Any]], spec: ActionSpec) -> ActionRows:
@@ -132,8 +132,8 @@ def from_dicts(rows: list[dict[str, Any]], spec: ActionSpec) -> ActionRows:
     except KeyError:
         raise missing_field(rows, spec, names) from None
     if sum(map(len, rows)) != len(rows) * len(names):
-        known = {*names, *spec.ignore}
-        if any(set(row) - known for row in rows):
+        expected_names = {*names, *spec.ignore}
+        if any(set(row) - expected_names for row in rows):
             raise unknown_field(rows, spec, names)
     columns: dict[str, Values]
     columns = (
@@ -163,9 +163,9 @@ def unknown_field(
     rows: Sequence[Mapping[str, Any]], spec: ActionSpec, names: Iterable[str]
 ) -> InputError:
     """The refusal of an action with a field that the schema does not have."""
-    known = {*names, *spec.ignore}
+    expected_names = {*names, *spec.ignore}
     for place, row in enumerate(rows):
-        extra = sorted(str(name) for name in row if name not in known)
+        extra = sorted(str(name) for name in row if name not in expected_names)
         if extra:
             label = action_label(place, row.get(spec.id))
             return InputError(f"{label}: {unknown_names(extra, spec)}")
@@ -193,40 +193,40 @@ def from_frame(frame: Any, spec: ActionSpec) -> ActionRows:
     rows = from_columns(columns, len(frame), spec)
     index = getattr(frame, "index", None)
     if rows.labels is None and index is not None:
-        named = type(index).__name__ != "RangeIndex" or index.name is not None
-        return rows._replace(labels=index.to_list(), has_ids=named)
+        has_names = type(index).__name__ != "RangeIndex" or index.name is not None
+        return rows._replace(labels=index.to_list(), has_ids=has_names)
     return rows
 
 
 def from_mapping(columns: Mapping[str, Any], spec: ActionSpec) -> ActionRows:
     """A dict of columns, all of one length."""
-    read: dict[str, Values] = {}
+    values_by_name: dict[str, Values] = {}
     for name, column in columns.items():
         if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
             raise InputError(
                 f"actions must be {WANT}, or a dict of columns; column {name!r} is "
                 f"{checks.describe(column)} (one action alone is [action])"
             )
-        read[str(name)] = column if isinstance(column, np.ndarray) else list(column)
-    lengths = {len(column) for column in read.values()}
+        values_by_name[str(name)] = column if isinstance(column, np.ndarray) else list(column)
+    lengths = {len(column) for column in values_by_name.values()}
     if len(lengths) > 1:
         raise InputError(f"actions must have columns of one length; got {sorted(lengths)} values")
-    return from_columns(read, max(lengths, default=0), spec)
+    return from_columns(values_by_name, max(lengths, default=0), spec)
 
 
 def from_columns(columns: dict[str, Values], count: int, spec: ActionSpec) -> ActionRows:
     """Actions by columns, all of them known and none missing."""
-    allowed = {*spec.fields, *spec.shared, *spec.ignore, spec.id}
-    extra = sorted(name for name in columns if name not in allowed)
+    expected_names = {*spec.fields, *spec.shared, *spec.ignore, spec.id}
+    extra = sorted(name for name in columns if name not in expected_names)
     if extra:
         raise InputError(f"actions: {unknown_names(extra, spec)}")
     for name in spec.fields:
         if name not in columns and count:
             raise InputError(f"actions: the column {name!r} is missing, in all {count} rows")
-    used = {name: column for name, column in columns.items() if name not in spec.ignore}
-    ids = used.get(spec.id)
+    fields = {name: column for name, column in columns.items() if name not in spec.ignore}
+    ids = fields.get(spec.id)
     labels = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    return ActionRows(count, labels, ids is not None, used)
+    return ActionRows(count, labels, ids is not None, fields)
 
 
 def check_ids(rows: ActionRows, *, distinct: bool = True) -> None:

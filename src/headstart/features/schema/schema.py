@@ -205,9 +205,9 @@ class Schema:
                 f"schema must have version {FORMAT_VERSION}, which this headstart reads; got "
                 f"{checks.describe(value['headstart_schema'])}"
             )
-        known = {"headstart_schema", "context", "action", "crosses", "identity", "id", "ignore"}
-        if set(value) - known:
-            raise InputError(f"schema has unknown parts: {sorted(set(value) - known)}")
+        parts = {"headstart_schema", "context", "action", "crosses", "identity", "id", "ignore"}
+        if set(value) - parts:
+            raise InputError(f"schema has unknown parts: {sorted(set(value) - parts)}")
         groups = []
         for part in ("context", "action"):
             fields = value.get(part, {})
