@@ -60,7 +60,7 @@ def dense_steps(prior, contexts, clicks):
     for x, r in zip(contexts, clicks, strict=True):
         mode = brent_mode(float(x @ mean), float(x @ covariance @ x), int(r))
         curvature = max(expit(mode) * expit(-mode), 1e-6)
-        spread = min(1.0 / (curvature + 1.0 / (x @ covariance @ x)), 0.5)
+        spread = min(1.0 / (curvature + 1.0 / (x @ covariance @ x)), 1.0)
         chance = expit(mode) + spread / 2 * expit(mode) * expit(-mode) * (1 - 2 * expit(mode))
         target = mode + (r - chance) / curvature
         gain = covariance @ x / (1.0 / curvature + x @ covariance @ x)
@@ -121,6 +121,24 @@ def test_the_posterior_in_two_dimensions_is_near_the_exact_one(level):
     assert np.abs(np.mean(away, 0)).max() < 0.2
     assert np.abs(away).max() < 0.5
     assert 0.8 < np.min(wide) < np.max(wide) < 1.2
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(-3.7, 1.25), (-3.0, 2.0), (0.0, 1.25)])
+def test_predicted_rates_are_nearly_those_of_the_population(mean, variance):
+    """Over all sequences of 8 rewards, exact posteriors predict the prior's rate on average."""
+    nodes, shares = np.polynomial.hermite_e.hermegauss(80)
+    chances, shares = expit(mean + np.sqrt(variance) * nodes), shares / shares.sum()
+
+    def total(belief, clicks, misses):
+        """The predicted rate times the probability of a sequence, over all that begin like this."""
+        if clicks + misses == 8:
+            rate = expected_probability(belief.mean[0], np.sqrt(belief.covariance[0, 0]))
+            return float(rate * (shares @ (chances**clicks * (1.0 - chances) ** misses)))
+        one, zero = (belief.learn(*linearize(belief, np.ones(1), r)) for r in (1.0, 0.0))
+        return total(one, clicks + 1, misses) + total(zero, clicks, misses + 1)
+
+    prior = hs.Prior.gaussian([mean], [[variance]])
+    assert 0.999 < total(prior.belief(), 0, 0) / (shares @ chances) < 1.08
 
 
 @given(

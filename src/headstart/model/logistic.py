@@ -14,9 +14,12 @@ stay sums, and every transfer works on them. With p̄ = p this would be Laplace'
 modes are not means: where rewards of 1 are rare, posteriors are skewed, and all tasks together come
 out too likely to be clicked on. So p̄ is the mean of σ(e) after the reward, to second order, ::
 
-    p̄ = p + ½ s' w (1 − 2p)        s' = s/(1 + w s), at most ½
+    p̄ = p + ½ s' w (1 − 2p)        s' = s/(1 + w s), at most 1
 
-for a belief that is wider than that is mostly ignorance.
+Up to there the expansion is right to a tenth: rare clicks are exp(s'/2) times as likely on average
+as at the mode, and 1 + s'/2 stands for that. Without a bound, or with the exact moments, rewards
+under a prior that is still too wide are taken for log-odds far from 0, and as wide a prior is
+learned from them. A fit expands the rounds of a task several times; its bound is ½ for that reason.
 
 What a round adds depends on the belief at that time, so the order of rewards matters a little.
 Plain Newton steps towards η diverge where s is large: they are held in a bracket here. w is never
@@ -46,7 +49,8 @@ __all__ = [
 ]
 
 MIN_WEIGHT = 1e-6  # the least w
-MAX_SPREAD = 0.5  # the most s' that p̄ is computed with
+MAX_SPREAD = 1.0  # the most s' that p̄ is computed with, round by round
+MAX_FIT_SPREAD = 0.5  # and in fits
 TOLERANCE = 1e-9  # of η, relative to 1 + |η|
 MAX_STEPS = 200  # far more than are needed
 NODES = np.arange(-72, 73) / 8.0  # of the trapezoidal rule, in standard deviations
@@ -154,7 +158,7 @@ def linearize(belief: BaseBelief, x: Array, r: Any, weight: Any = 1.0) -> tuple[
     modes = posterior_modes(signs * mean, variances)
     misses = sigmoid(-modes)
     bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
-    misses = mean_misses(misses, variances / (1.0 + bends * variances))
+    misses = mean_misses(misses, variances / (1.0 + bends * variances), MAX_SPREAD)
     roots = np.sqrt(weight * bends)
     return roots[..., None] * x, signs * roots * (modes + misses / bends)
 
@@ -195,7 +199,7 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
             share *= 0.5
         point = point + share * step
     spreads = (inner * np.linalg.solve(curvature, inner.T).T).sum(-1)
-    misses = mean_misses(misses, spreads)
+    misses = mean_misses(misses, spreads, MAX_FIT_SPREAD)
     roots = np.sqrt(bends)
     sums = Evidence.of(
         (np.sqrt(weights) * roots)[:, None] * contexts,
@@ -204,9 +208,9 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
     return sums.replace(rounds=float(weights.sum()))
 
 
-def mean_misses(misses: Any, spreads: Any) -> Any:
-    """p̄ of the rewards that did not come, from p at the mode and the variance s'."""
-    spreads = np.minimum(spreads, MAX_SPREAD)
+def mean_misses(misses: Any, spreads: Any, most: float) -> Any:
+    """p̄ of the rewards that did not come, from p at the mode and the variance s', at most so."""
+    spreads = np.minimum(spreads, most)
     return misses + 0.5 * spreads * misses * (1.0 - misses) * (1.0 - 2.0 * misses)
 
 
