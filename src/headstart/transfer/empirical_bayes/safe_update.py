@@ -71,7 +71,9 @@ def is_sound(state: EmpiricalBayesState) -> Any:
     for array in (state.candidates, *flatten(fit).values(), *flatten(low).values()):
         size = np.abs(np.asarray(array, dtype=float))
         sound &= (size <= MAX_FITTED).all(tuple(range(len(batch), size.ndim)))
-    for matrix in (fit.covariance, fit.error, low.covariance):
+    # The error of the mean may be negative by rounding where a feature hardly varies beside its
+    # mean; what the prior takes is the sum.
+    for matrix in (fit.covariance, fit.covariance + fit.error, low.covariance):
         sound &= (np.diagonal(matrix, axis1=-2, axis2=-1) >= 0).all(-1)
         gap, size = np.abs(matrix - transpose(matrix)), np.abs(matrix)
         sound &= gap.max((-1, -2)) <= MAX_ASYMMETRY * size.max((-1, -2))
