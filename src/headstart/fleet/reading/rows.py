@@ -164,7 +164,7 @@ class Rows(NamedTuple):
     weightless: int = 0
     fingerprints: npt.NDArray[np.uint64] | None = None
     spaced: str = ""
-    items: npt.NDArray[np.object_] | None = None
+    items: npt.NDArray[Any] | None = None
 
     @property
     def count(self) -> int:  # type: ignore[override]  # a tuple's count is no use here
