@@ -67,8 +67,10 @@ def is_sound(state: EmpiricalBayesState) -> Any:
     """
     batch = np.shape(state.ready)
     fit, low = state.fit, state.low_rank
-    sound = np.ones(batch, dtype=bool)
-    for array in (state.candidates, *flatten(fit).values(), *flatten(low).values()):
+    sound = np.ones(batch, dtype=bool) & np.isfinite(low.relevance).all(-1)
+    # How irrelevant a column of loadings without any size is knows no bound.
+    bounded = flatten(low.replace(relevance=np.minimum(low.relevance, MAX_FITTED)))
+    for array in (state.candidates, *flatten(fit).values(), *bounded.values()):
         size = np.abs(np.asarray(array, dtype=float))
         sound &= (size <= MAX_FITTED).all(tuple(range(len(batch), size.ndim)))
     # The error of the mean may be negative by rounding where a feature hardly varies beside its
