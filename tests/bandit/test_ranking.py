@@ -255,3 +255,10 @@ def test_tables_that_cannot_be_read_are_refused(contexts, exclude, message, book
         bandit.choose_many([0, 1], contexts, exclude)
     assert books(bandit) == before
     assert 1 not in bandit
+
+
+def test_a_table_without_any_axis_is_refused():
+    bandit = hs.Bandit(2, seed=0)
+    with pytest.raises(hs.InputError, match="contexts"):
+        bandit.choose_many(["a", "b"], [np.ones((3, 2)), np.array(1.0)])
+    assert len(bandit) == 0

@@ -186,7 +186,9 @@ def is_ragged(contexts: Any) -> bool:
     tables = all(
         isinstance(part, (Sequence, np.ndarray)) and np.ndim(part) for part in contexts[:1]
     )
-    have_lengths = tables and all(hasattr(part, "__len__") for part in contexts)
+    have_lengths = tables and all(
+        hasattr(part, "__len__") and getattr(part, "ndim", 1) > 0 for part in contexts
+    )
     return have_lengths and len({len(part) for part in contexts}) > 1
 
 
