@@ -36,7 +36,8 @@ def checked_bounds(bounds: Any) -> Bounds:
     if bounds is None:
         return None
     want = "a floor and a ceiling, such as (0.1, 0.9), or None"
-    if isinstance(bounds, (str, bytes)) or np.ndim(bounds) != 1 or len(bounds) != 2:
+    is_pair = isinstance(bounds, (tuple, list)) or getattr(bounds, "ndim", 0) == 1
+    if not is_pair or len(bounds) != 2:
         raise checks.refuse("probability", want, bounds)
     floor, ceiling = (checks.fraction("probability", bound) for bound in bounds)
     if not floor < ceiling:
