@@ -24,8 +24,8 @@ from headstart.fleet import Columns, Logs
 from headstart.fleet.engines import ray as engine
 from headstart.fleet.engines.cluster import connect
 from headstart.fleet.summing.tasks import Call
-from headstart.transfer.empirical_bayes.passes import PASS_SCHEDULE, partition_totals
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.refits.passes import PASS_SCHEDULE, partition_totals
 
 PARTITIONS = 16
 GIB = 2**30

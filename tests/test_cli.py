@@ -225,7 +225,8 @@ def test_a_report_is_made_anew(headstart, tmp_path, no_figures, monkeypatch):
         raise AssertionError("simulated again")
 
     monkeypatch.setattr(
-        "headstart.lab.experiment.play_jobs", lambda jobs, *_: (never(job) for job in jobs)
+        "headstart.lab.experiments.experiment.play_jobs",
+        lambda jobs, *_: (never(job) for job in jobs),
     )
     shown = headstart("report", tmp_path)
     assert shown.code == 0

@@ -87,8 +87,8 @@ def same(left, right):
 
 @pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Subspace(rank=1)], ids=repr)
 def test_a_cluster_finds_the_same_prior(running, logs, transfer, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.passes.FIRST_FIT_TASKS", 32)
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.passes.SUBSET_TASKS", 64)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.refits.passes.FIRST_FIT_TASKS", 32)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.refits.passes.SUBSET_TASKS", 64)
     reached = []
     distant = fit(logs, transfer, cluster="ray", progress=lambda *step: reached.append(step))
     here = fit(logs, transfer)

@@ -8,7 +8,7 @@ import headstart as hs
 from headstart.fleet.summing import tasks as fast_passes
 from headstart.fleet.summing.grams import sum_rows
 from headstart.fleet.summing.tasks import Call, MemoryTasks, Units
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 
 tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
 

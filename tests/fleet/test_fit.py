@@ -16,7 +16,7 @@ from headstart.fleet.options import bytes_from, transfer_from
 from headstart.fleet.summing import tasks as standardize
 from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import packed_size
-from headstart.transfer.empirical_bayes import passes
+from headstart.transfer.empirical_bayes.refits import passes
 
 COLUMNS = Columns("task", "reward", "x*")
 AS_THEY_ARE = {"intercept": False, "standardize": False}
@@ -173,7 +173,7 @@ def test_order_files_and_workers_do_not_matter(transfer, tmp_path, monkeypatch):
 
 
 def test_passes_over_portions_find_what_a_fit_of_all_finds(tmp_path, monkeypatch):
-    monkeypatch.setattr("headstart.transfer.empirical_bayes.passes.FIRST_FIT_TASKS", 64)
+    monkeypatch.setattr("headstart.transfer.empirical_bayes.refits.passes.FIRST_FIT_TASKS", 64)
     table = rows_of(600)
     found = fit(write(tmp_path, table), **AS_THEY_ARE).prior
     transfer = hs.EmpiricalBayes()

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.partitions import PartitionList
 
 pytest.importorskip("numba")

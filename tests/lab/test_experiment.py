@@ -252,7 +252,7 @@ def test_two_processes_give_exactly_what_one_gives(here, probed, tmp_path):
 def test_the_environment_is_as_before(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    from headstart.lab.jobs import one_thread_each
+    from headstart.lab.experiments.jobs import one_thread_each
 
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
@@ -313,7 +313,7 @@ def test_what_is_finished_is_not_run_again(here, probed, tmp_path, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.jobs.simulate", never)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never)
     again = run(probed, tmp_path, ALONE)
     assert_same(again, here)
     assert manifest(tmp_path)["jobs_run"] == 0
@@ -327,7 +327,8 @@ def test_results_on_disk_do_not_depend_on_how_many_cores_there_are(probed, tmp_p
         raise AssertionError("simulated again")
 
     monkeypatch.setattr(
-        "headstart.lab.experiment.play_jobs", lambda jobs, *rest: (never(job) for job in jobs)
+        "headstart.lab.experiments.experiment.play_jobs",
+        lambda jobs, *rest: (never(job) for job in jobs),
     )
     run(probed, tmp_path, Execution(workers=2))
     assert manifest(tmp_path)["jobs_run"] == 0
@@ -363,7 +364,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
         played.extend(seeds)
         return simulate(world, policies, seeds, *rest)
 
-    monkeypatch.setattr("headstart.lab.jobs.simulate", noted)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", noted)
     found = run(
         LONG,
         tmp_path,
@@ -444,7 +445,7 @@ def test_the_engine_is_passed_on_to_whoever_plays(monkeypatch, tmp_path):
         asked.append(arguments[-1])
         return simulate(*arguments)
 
-    monkeypatch.setattr("headstart.lab.jobs.simulate", noted)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", noted)
     for engine in ("plain", "compiled", "auto"):
         run(PLAN, execution=Execution(workers=1, engine=engine))
     run(PLAN, execution=ALONE)
@@ -459,7 +460,7 @@ def test_processes_are_told_the_engine_too(by_plain):
 @pytest.mark.parametrize(("first", "second"), [("plain", "compiled"), ("compiled", "plain")])
 def test_what_one_engine_has_computed_the_other_need_not(tmp_path, monkeypatch, first, second):
     wanted = run(PLAN, tmp_path, Execution(workers=1, engine=first))
-    monkeypatch.setattr("headstart.lab.jobs.simulate", never_again)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never_again)
     assert_same(run(PLAN, tmp_path, Execution(workers=1, engine=second)), wanted)
     assert manifest(tmp_path)["jobs_run"] == 0
     assert manifest(tmp_path)["device"] == "cpu"
@@ -639,7 +640,7 @@ def test_a_gpus_results_can_be_looked_at_where_there_is_none(
     monkeypatch.setattr("headstart.lab.gpu.missing", lambda: None)
     wanted = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
     no_gpu()
-    monkeypatch.setattr("headstart.lab.jobs.simulate", never_again)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never_again)
     found = run(
         PLAN, tmp_path, Execution(workers=1, engine="gpu", stored_only=True)
     )  # and without a warning
@@ -655,7 +656,7 @@ def test_a_gpus_results_can_be_looked_at_where_there_is_none(
 def test_what_the_cpu_did_instead_is_found_again(no_gpu, tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="there is no GPU"):
         wanted = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
-    monkeypatch.setattr("headstart.lab.jobs.simulate", never_again)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never_again)
     found = run(PLAN, tmp_path, Execution(workers=1, engine="gpu", stored_only=True))
     assert_same(found, wanted)
     assert found.plan.device == "cpu"

@@ -18,8 +18,8 @@ import headstart as hs
 from headstart.algorithms import DEFAULT
 from headstart.lab import Execution, figures
 from headstart.lab.engine import simulate
+from headstart.lab.experiments.jobs import play_jobs
 from headstart.lab.figures.elements.intervals import paired_ratios
-from headstart.lab.jobs import play_jobs
 from headstart.lab.policies import PAPER, parse, split_options
 from headstart.lab.report.sections import VERDICTS
 from headstart.lab.studies import (
@@ -82,9 +82,10 @@ def no_simulation(monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.jobs.simulate", never)
+    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never)
     monkeypatch.setattr(
-        "headstart.lab.experiment.play_jobs", lambda jobs, *_: (never(job) for job in jobs)
+        "headstart.lab.experiments.experiment.play_jobs",
+        lambda jobs, *_: (never(job) for job in jobs),
     )
 
 
@@ -604,8 +605,8 @@ def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
     sizes = {"quick": True, "seeds": 2, "tasks": 3}
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.gpu.missing", lambda: None)
-        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
-        there.setattr("headstart.lab.jobs.simulate", simulate)
+        there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.experiments.jobs.simulate", simulate)
         with pytest.warns(UserWarning, match="runs on the CPU"):
             made = reproduce("ranks", tmp_path, **sizes, execution=Execution(1, "gpu"))
     devices = {json.loads(file.read_text())["device"] for file in tmp_path.glob("*/manifest.json")}
@@ -619,8 +620,8 @@ def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
 
 def test_a_study_made_before_there_were_engines_is_rebuilt(tmp_path, no_simulation, monkeypatch):
     with monkeypatch.context() as there:
-        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
-        there.setattr("headstart.lab.jobs.simulate", simulate)
+        there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.experiments.jobs.simulate", simulate)
         made = reproduce("synthetic", tmp_path, quick=True, seeds=2, tasks=3, execution=ALONE)
     note = json.loads((tmp_path / reproduction.ARGUMENTS).read_text())
     del note["engine"]
@@ -709,7 +710,7 @@ def test_a_comparison_of_a_gpu_is_rebuilt_where_there_is_none(
     """What ``headstart report`` is for: the results are all there."""
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.gpu.missing", lambda: None)
-        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
         made = compare(
             world=HERE, policies=TEXTS, **SIZES, out=tmp_path, execution=Execution(engine="gpu")
         )
@@ -740,8 +741,8 @@ def test_a_comparison_that_the_cpu_did_instead_is_rebuilt(
     tmp_path, no_gpu, no_simulation, monkeypatch
 ):
     with monkeypatch.context() as there:
-        there.setattr("headstart.lab.experiment.play_jobs", play_jobs)
-        there.setattr("headstart.lab.jobs.simulate", simulate)
+        there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
+        there.setattr("headstart.lab.experiments.jobs.simulate", simulate)
         with pytest.warns(UserWarning, match="there is no GPU"):
             made = compare(
                 world=HERE,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.transfer.empirical_bayes import posteriors
 from headstart.transfer.empirical_bayes import state as kept_state
-from headstart.transfer.empirical_bayes.likelihood import log_likelihood
+from headstart.transfer.empirical_bayes.full_covariance import posteriors
+from headstart.transfer.empirical_bayes.full_covariance.likelihood import log_likelihood
 from headstart.transfer.empirical_bayes.scoring import STRENGTHS, prefers_size_only
 from headstart.transfer.empirical_bayes.strength import mean_strength
 

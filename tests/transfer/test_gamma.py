@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
+from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
 
 X = np.concatenate([np.linspace(0.5, 20.0, 2001), np.geomspace(0.5, 1e12, 2001)])
 

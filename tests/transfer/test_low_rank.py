@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from headstart.model.evidence import Evidence
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.low_rank.fitting import (
     fit_low_rank,
     leave_one_out,
@@ -12,8 +14,6 @@ from headstart.transfer.empirical_bayes.low_rank.fitting import (
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import task_precisions
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 DIM, RANK, NOISE = 12, 2, 0.3

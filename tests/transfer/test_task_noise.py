@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 import headstart as hs
-from headstart.transfer.empirical_bayes.task_noise import (
+from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     Residuals,
     expected_precision_and_log,
     population_noise,

@@ -15,7 +15,7 @@ from headstart.cli.screen import print_entries, print_outcome, progress_bars
 from headstart.lab.studies import STUDIES
 
 if TYPE_CHECKING:
-    from headstart.lab.execution import Execution
+    from headstart.lab.experiments.execution import Execution
 
 __all__ = ["compare", "policies", "report", "reproduce", "worlds"]
 
@@ -151,7 +151,7 @@ def execution_of(
     quiet: bool,
 ) -> Iterator[Execution]:
     """How to run experiments, with progress bars; connected to a cluster until the end."""
-    from headstart.lab.execution import Execution
+    from headstart.lab.experiments.execution import Execution
 
     importlib.import_module("polars")  # tables come last: what they need is missed before the work
     with progress_bars(quiet) as bar, contextlib.ExitStack() as connection:

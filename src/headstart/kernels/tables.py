@@ -154,7 +154,7 @@ def task_sums(
 ) -> Any:
     """The sums of a pass over tasks, for one fit: the fields of ``Totals`` after the count.
 
-    The reference is :func:`headstart.transfer.empirical_bayes.passes.partition_totals`.
+    The reference is :func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`.
 
     ``root`` is F, or any other matrix with prior covariance FᵀF; ``scale`` and ``degrees`` are
     those of the tasks' noise, and ``noisy`` is how many times the scale a task's own variance has

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headstart.lab.engine import Trace, simulate
-    from headstart.lab.execution import Execution
-    from headstart.lab.experiment import run
-    from headstart.lab.plan import Plan, Results
+    from headstart.lab.experiments.execution import Execution
+    from headstart.lab.experiments.experiment import run
+    from headstart.lab.experiments.plan import Plan, Results
     from headstart.lab.policies import NamedPolicy, Policy, parse, policy
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
 MODULES = {
     **dict.fromkeys(("Trace", "simulate"), "engine"),
     **dict.fromkeys(("NamedPolicy", "Policy", "parse", "policy"), "policies"),
-    **dict.fromkeys(("Plan", "Results"), "plan"),
-    "Execution": "execution",
-    "run": "experiment",
+    **dict.fromkeys(("Plan", "Results"), "experiments.plan"),
+    "Execution": "experiments.execution",
+    "run": "experiments.experiment",
 }
 
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headstart.algorithms import ALGORITHMS
-from headstart.lab.execution import Execution
-from headstart.lab.experiment import run
-from headstart.lab.plan import Plan
+from headstart.lab.experiments.execution import Execution
+from headstart.lab.experiments.experiment import run
+from headstart.lab.experiments.plan import Plan
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.worlds.base import World
 
@@ -97,7 +97,7 @@ def tune(
     fixed
         Options that are set for an algorithm, and not tuned.
     folder, execution, label
-        As for :func:`~headstart.lab.experiment.run`.
+        As for :func:`~headstart.lab.experiments.experiment.run`.
     """
     import polars as pl
 

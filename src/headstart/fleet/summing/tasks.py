@@ -38,9 +38,9 @@ from headstart.kernels.forms import Kernel
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
 from headstart.transfer import standardize
-from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.passes import Totals
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.empirical_bayes.refits.passes import Totals
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["Call", "DiskTasks", "LocalTasks", "MemoryTasks", "TaskPartitions", "Units"]
@@ -241,7 +241,7 @@ class Call(NamedTuple):
 
 
 def compiled_totals(units: Units | None, fit: Fit) -> Pass | None:
-    """:func:`headstart.transfer.empirical_bayes.passes.partition_totals`, compiled.
+    """:func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`, compiled.
 
     The evidence stays as it is: with features x' = T x, F G' Fᵀ = (F T) G (F T)ᵀ.
     """

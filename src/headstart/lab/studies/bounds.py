@@ -6,7 +6,7 @@ import numpy as np
 
 from headstart import theory
 from headstart.lab import figures
-from headstart.lab.plan import Results
+from headstart.lab.experiments.plan import Results
 from headstart.lab.report import Section
 from headstart.lab.studies.synthetic import WORLD
 from headstart.records import Array

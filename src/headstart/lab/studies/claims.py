@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.lab import probes
-from headstart.lab.plan import Results
+from headstart.lab.experiments.plan import Results
 from headstart.lab.policies import AnyPolicy, Policy, policy
 from headstart.lab.report import Claim
 from headstart.lab.studies.outcome import Ratios

@@ -14,14 +14,14 @@ from headstart import checks
 from headstart.algorithms import ALGORITHMS
 from headstart.errors import FileError, InputError
 from headstart.lab import figures
-from headstart.lab.execution import Execution
-from headstart.lab.experiment import run
-from headstart.lab.plan import Plan
+from headstart.lab.experiments.execution import Execution
+from headstart.lab.experiments.experiment import run
+from headstart.lab.experiments.plan import Plan
+from headstart.lab.experiments.versions import versions
 from headstart.lab.policies import NamedPolicy, parse, policy, split_options
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies.outcome import Outcome, ratios
 from headstart.lab.studies.runner import even_checkpoints
-from headstart.lab.versions import versions
 from headstart.worlds import Clicks, Logged, MovieLens, Synthetic, World
 
 __all__ = ["PLAN", "compare", "list_policies", "list_worlds"]

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from headstart.algorithms import DEFAULT
-from headstart.lab.plan import Results
+from headstart.lab.experiments.plan import Results
 from headstart.lab.policies import policy
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.outcome import Ratios, our_claim, regret_section

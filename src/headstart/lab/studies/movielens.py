@@ -8,7 +8,7 @@ import numpy as np
 
 from headstart.algorithms import ALGORITHMS
 from headstart.lab import figures
-from headstart.lab.plan import Results
+from headstart.lab.experiments.plan import Results
 from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies import synthetic

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headstart.lab import figures
+from headstart.lab.experiments.plan import Results
 from headstart.lab.figures.elements.intervals import paired_ratios
-from headstart.lab.plan import Results
 from headstart.lab.report import Claim, Section
 
 if TYPE_CHECKING:

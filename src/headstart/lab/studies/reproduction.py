@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
-from headstart.lab.execution import Execution
-from headstart.lab.files import writing
+from headstart.lab.experiments.execution import Execution
+from headstart.lab.experiments.files import writing
+from headstart.lab.experiments.versions import versions
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies import STUDIES, bounds, claims, extensions, movielens, synthetic
 from headstart.lab.studies.comparison import PLAN, compare
 from headstart.lab.studies.outcome import Findings, Outcome, ratios
 from headstart.lab.studies.runner import FULL, QUICK, Runner
-from headstart.lab.versions import versions
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from headstart.errors import FileError
-from headstart.lab.execution import Execution
-from headstart.lab.experiment import run
-from headstart.lab.files import read_arrays, write_arrays, writing
-from headstart.lab.fingerprint import fingerprint
-from headstart.lab.jobs import map_jobs
-from headstart.lab.plan import Plan, Results
+from headstart.lab.experiments.execution import Execution
+from headstart.lab.experiments.experiment import run
+from headstart.lab.experiments.files import read_arrays, write_arrays, writing
+from headstart.lab.experiments.fingerprint import fingerprint
+from headstart.lab.experiments.jobs import map_jobs
+from headstart.lab.experiments.plan import Plan, Results
 from headstart.lab.policies import PAPER, AnyPolicy, NamedPolicy, policy
 from headstart.lab.tuning import Tuning, tune
 from headstart.records import Array

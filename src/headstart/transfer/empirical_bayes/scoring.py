@@ -11,8 +11,16 @@ from headstart.arrays import array_namespace, float_if_scalar, trace
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step
-from headstart.transfer.empirical_bayes.likelihood import log_likelihood, task_likelihoods
+from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums, covariance_step
+from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
+    log_likelihood,
+    task_likelihoods,
+)
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
+    estimate_task_noise,
+    noise_variances,
+)
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     MAX_SCORE_TASKS,
     MIN_SCORE_TASKS,
@@ -22,8 +30,6 @@ from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     low_rank_likelihoods,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import estimate_task_noise, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.strength import (
     MAX_SCORE_DEFICIT,

@@ -17,9 +17,9 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
-from headstart.transfer.empirical_bayes.passes import LOW_RANK_PASSES, PASS_SCHEDULE
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
+from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_PASSES, PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of

@@ -15,11 +15,11 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import Explanation, check_choice, checked_evidence
-from headstart.transfer.empirical_bayes import passes
 from headstart.transfer.empirical_bayes.explaining import explain
-from headstart.transfer.empirical_bayes.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.forgetting import forget
-from headstart.transfer.empirical_bayes.joint_fit import fit_together
+from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, estimate_task_noise
 from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     average_prior,
     initial_ensemble,
@@ -31,9 +31,10 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     update_low_rank,
     update_noise,
 )
-from headstart.transfer.empirical_bayes.population import Fit, begin_fit
-from headstart.transfer.empirical_bayes.posteriors import Past, estimate_task_noise
-from headstart.transfer.empirical_bayes.safe_update import sound_fit
+from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.empirical_bayes.refits.joint_fit import fit_together
+from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit
+from headstart.transfer.empirical_bayes.refits.updating import update_if_due
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,
@@ -52,7 +53,6 @@ from headstart.transfer.empirical_bayes.state import (
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
-from headstart.transfer.empirical_bayes.updating import update_if_due
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.partitions import Partitions
 
@@ -351,7 +351,7 @@ class EmpiricalBayes(StandardizedTransfer):
         if len(partitions) <= passes.FIRST_FIT_TASKS:
             return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
         # Whoever has so many tasks has standardized them.
-        from headstart.transfer.empirical_bayes.partition_fit import fit_partitions
+        from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)
 

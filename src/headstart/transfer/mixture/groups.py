@@ -11,11 +11,18 @@ from headstart.arrays import matvec, trace
 from headstart.model.mixture import normalize_log_weights
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.fitting import StepSums, covariance_step, scoring_step
-from headstart.transfer.empirical_bayes.likelihood import noise_likelihood, task_likelihoods
-from headstart.transfer.empirical_bayes.passes import Totals, sum_totals, task_totals
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past, posteriors
+from headstart.transfer.empirical_bayes.full_covariance.fitting import (
+    StepSums,
+    covariance_step,
+    scoring_step,
+)
+from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
+    noise_likelihood,
+    task_likelihoods,
+)
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, posteriors
+from headstart.transfer.empirical_bayes.refits.passes import Totals, sum_totals, task_totals
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 

@@ -14,14 +14,14 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.base import Explanation, checked_evidence
-from headstart.transfer.empirical_bayes import passes
-from headstart.transfer.empirical_bayes.passes import (
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.empirical_bayes.refits.passes import (
     PASS_SCHEDULE,
     Passes,
     past_from_totals,
     step_from_totals,
 )
-from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.strength import (
     SCORE_DECAY,

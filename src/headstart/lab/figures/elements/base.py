@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headstart.lab.experiments.files import writing
 from headstart.lab.figures.elements.text import escape_plotly
-from headstart.lab.files import writing
 
 if TYPE_CHECKING:
     import polars as pl

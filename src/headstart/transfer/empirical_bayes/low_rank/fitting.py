@@ -58,7 +58,9 @@ from headstart.arrays import (
     transpose,
 )
 from headstart.records import Array, select
-from headstart.transfer.empirical_bayes.fitting import mean_step
+from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.low_rank.population import (
     MIN_RESIDUAL_SHARE,
     LowRank,
@@ -71,8 +73,6 @@ from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
     scatter_around,
     task_precisions,
 )
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["fit_low_rank", "leave_one_out", "sweep_loadings", "sweep_mean"]

@@ -16,10 +16,11 @@ tr H C H (restricted maximum likelihood). One scoring step for both, all summed 
     Δ log R² = (g_R − g_σ I_Rσ/I_σ) / I        I = I_R − I_Rσ²/I_σ
 
 since what σ² could explain as well is no information on R². For the distribution of all tasks'
-noise and for its own (:mod:`~headstart.transfer.empirical_bayes.task_noise`) a short task counts
-with the residual sum of squares ρ on f = n − tr SH degrees of freedom, which have the gradient g_R.
-Σ f is more than I: these tasks have the weight I / Σ f, and ρ is shifted so that the sum over them
-takes the step above.
+noise and for its own
+(:mod:`~headstart.transfer.empirical_bayes.full_covariance.task_noise`)
+a short task counts with the residual sum of squares ρ on f = n − tr SH degrees of freedom, which
+have the gradient g_R. Σ f is more than I: these tasks have the weight I / Σ f, and ρ is shifted so
+that the sum over them takes the step above.
 """
 
 from __future__ import annotations

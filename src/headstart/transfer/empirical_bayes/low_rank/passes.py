@@ -18,7 +18,8 @@ import numpy as np
 
 from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.fitting import mean_step
+from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.fitting import (
     bounded_step,
     low_rank_root,
@@ -31,8 +32,7 @@ from headstart.transfer.empirical_bayes.low_rank.noise import (
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, column_variances
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
-from headstart.transfer.empirical_bayes.passes import own_noise
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.refits.passes import own_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 
 __all__ = ["LowRank", "column_variances", "scale_fit", "start_low_rank"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from headstart.arrays import array_namespace, spd_inverse, transpose
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.posteriors import Past
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = [

@@ -9,15 +9,19 @@ import numpy as np
 from headstart.arrays import apply_if, array_namespace, float_if_scalar
 from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array, select
-from headstart.transfer.empirical_bayes.fitting import StepSums, feature_variances, fit_noise
+from headstart.transfer.empirical_bayes.full_covariance.fitting import (
+    StepSums,
+    feature_variances,
+    fit_noise,
+)
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.low_rank.fitting import fit_low_rank, leave_one_out
 from headstart.transfer.empirical_bayes.low_rank.noise import (
     MarginalResiduals,
     marginal_residuals,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 from headstart.transfer.empirical_bayes.tasks import Tasks
 

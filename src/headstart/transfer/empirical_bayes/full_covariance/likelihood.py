@@ -10,8 +10,8 @@ from headstart.arrays import array_namespace, matvec, transpose
 from headstart.model.evidence import Evidence
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import (
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     graded_posteriors,
     loses_digits,
     noise_variances,

@@ -34,8 +34,8 @@ class Fit(Record):
     """μ, Σ, the covariance of μ's own error, and the distribution of the tasks' noise.
 
     A task's R_i² is scaled-inverse-χ² with scale ``noise_variance`` and ``freedom`` degrees of
-    freedom (:mod:`headstart.transfer.empirical_bayes.task_noise`). Σ and μ's error are in reward
-    units, as everywhere.
+    freedom (:mod:`~headstart.transfer.empirical_bayes.full_covariance.task_noise`). Σ and μ's error
+    are in reward units, as everywhere.
     """
 
     mean: Array

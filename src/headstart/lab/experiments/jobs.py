@@ -16,8 +16,8 @@ import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.lab.engine import Trace, simulate
-from headstart.lab.execution import Execution, Executor
-from headstart.lab.plan import Plan
+from headstart.lab.experiments.execution import Execution, Executor
+from headstart.lab.experiments.plan import Plan
 
 __all__ = ["map_jobs", "play_jobs"]
 

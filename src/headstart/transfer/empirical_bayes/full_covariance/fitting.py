@@ -17,7 +17,7 @@ do not overshoot, and the bracket is kept positive.)
 
 The covariance is regularised by ``strength`` imaginary tasks of variance (tr Σ/d) I, and the mean
 by a Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein). Every task
-has a noise R_i of its own (:mod:`headstart.transfer.empirical_bayes.task_noise`).
+has a noise R_i of its own (:mod:`headstart.transfer.empirical_bayes.full_covariance.task_noise`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ import numpy as np
 from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, trace, transpose
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, select
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import (
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     Past,
     noise_variances,
     posteriors,
     task_posteriors,
 )
-from headstart.transfer.empirical_bayes.task_noise import (
+from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     population_noise,
     task_variance,
     usable_residuals,

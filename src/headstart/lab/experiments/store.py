@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from headstart.lab.engine import Trace
-from headstart.lab.files import read_arrays, write_arrays, writing
-from headstart.lab.plan import Plan, Results
-from headstart.lab.versions import versions
+from headstart.lab.experiments.files import read_arrays, write_arrays, writing
+from headstart.lab.experiments.plan import Plan, Results
+from headstart.lab.experiments.versions import versions
 from headstart.records import Array
 
 __all__ = ["Store"]

@@ -1,11 +1,11 @@
 """Fitting a population to very many tasks: each step is one pass over partitions.
 
-``scoring_step`` in :mod:`~headstart.transfer.empirical_bayes.fitting` takes a step after looking at
-every task twice, first for the mean and then around it. Here a task is looked at once: the
-covariance's step is taken around the mean of the step before. At the maximum the mean stands still,
-so both find the same one; near it, and a fit to a few hundred tasks is near it, so are their steps.
-(What the mean is uncertain by is shared out among tasks by their average, which with hundreds of
-them makes no difference.)
+``scoring_step`` in :mod:`~headstart.transfer.empirical_bayes.full_covariance.fitting` takes a step
+after looking at every task twice, first for the mean and then around it. Here a task is looked at
+once: the covariance's step is taken around the mean of the step before. At the maximum the mean
+stands still, so both find the same one; near it, and a fit to a few hundred tasks is near it, so
+are their steps. (What the mean is uncertain by is shared out among tasks by their average, which
+with hundreds of them makes no difference.)
 
 A pass over all tasks is dear, so only two are made, and the steps between look at a few thousand
 tasks again and again (:class:`Passes`). With sums S over the few and T over all, and μ₀, Σ₀ where
@@ -30,16 +30,20 @@ import numpy.typing as npt
 from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.fitting import (
+from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     StepSums,
     covariance_step,
     mean_step,
     stack_rows,
 )
-from headstart.transfer.empirical_bayes.gamma import digamma
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.posteriors import Past, posteriors, task_posteriors
-from headstart.transfer.empirical_bayes.task_noise import (
+from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
+    Past,
+    posteriors,
+    task_posteriors,
+)
+from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     EXPECTED_NOISE_SHARE,
     MIN_NOISE_SHARE,
     imaginary_residuals,

@@ -13,7 +13,7 @@ import numpy as np
 from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.engine import Probe, Trace, check_sizes
-from headstart.lab.fingerprint import fingerprint
+from headstart.lab.experiments.fingerprint import fingerprint
 from headstart.lab.policies import AnyPolicy
 from headstart.records import Array
 from headstart.settings import Settings

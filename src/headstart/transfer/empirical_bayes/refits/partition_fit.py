@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
-from headstart.transfer.empirical_bayes import passes
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.passes import (
     low_rank_step,
     low_rank_totals,
@@ -21,7 +21,8 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     WARM_ROUNDS,
     safe_fit,
 )
-from headstart.transfer.empirical_bayes.passes import (
+from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.empirical_bayes.refits.passes import (
     PASS_SCHEDULE,
     Passes,
     own_noise,
@@ -30,7 +31,6 @@ from headstart.transfer.empirical_bayes.passes import (
     step_from_totals,
     task_totals,
 )
-from headstart.transfer.empirical_bayes.population import Fit
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     candidate_covariances,

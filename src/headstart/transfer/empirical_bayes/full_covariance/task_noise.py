@@ -35,7 +35,7 @@ import numpy as np
 from headstart.arrays import array_namespace, float_if_scalar
 from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.gamma import digamma, log_gamma
+from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["Residuals", "population_noise", "task_variance", "usable_residuals"]

@@ -10,8 +10,8 @@ import numpy as np
 
 from headstart.arrays import array_namespace, float_if_scalar, transpose
 from headstart.records import flatten, select
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
-from headstart.transfer.empirical_bayes.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
 __all__ = ["sound_fit"]

@@ -31,15 +31,15 @@ from headstart.model.information_form import (
 )
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.empirical_bayes.population import Fit
-from headstart.transfer.empirical_bayes.subtraction import (
-    subtractable_moments,
-    subtractable_noise,
-)
-from headstart.transfer.empirical_bayes.task_noise import (
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     expected_precision_and_log,
     task_variance,
     usable_residuals,
+)
+from headstart.transfer.empirical_bayes.subtraction import (
+    subtractable_moments,
+    subtractable_noise,
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
 

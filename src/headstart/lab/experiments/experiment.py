@@ -17,10 +17,10 @@ from pathlib import Path
 
 from headstart.errors import FileError
 from headstart.lab.engine import Trace
-from headstart.lab.execution import Execution
-from headstart.lab.jobs import play_jobs
-from headstart.lab.plan import Plan, Results, gather
-from headstart.lab.store import Store
+from headstart.lab.experiments.execution import Execution
+from headstart.lab.experiments.jobs import play_jobs
+from headstart.lab.experiments.plan import Plan, Results, gather
+from headstart.lab.experiments.store import Store
 
 __all__ = ["run"]
 
