@@ -12,11 +12,16 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.bandit.reports.report import Report
 from headstart.errors import InputError
-from headstart.lab.figures.elements.axes import error_bars, log_ticks, plotly_log_axis
-from headstart.lab.figures.elements.base import SINGLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.elements.matplotlib_panels import draw_mark
-from headstart.lab.figures.elements.panels import Mark
-from headstart.lab.figures.elements.plotly_panels import explore_mark
+from headstart.lab.figures.elements.base import (
+    SINGLE,
+    Figure,
+    axis_title,
+    error_bars,
+    log_ticks,
+    plotly_layout,
+    plotly_log_axis,
+)
+from headstart.lab.figures.elements.panels import Mark, draw_mark, explore_mark
 from headstart.lab.figures.elements.styles import KNOWN_STYLES
 from headstart.lab.figures.elements.text import (
     count,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headstart.lab import figures
-from headstart.lab.coverage import HELD_OUT, LEVELS, measure_coverage
 from headstart.lab.figures.elements.intervals import mean_over_seeds
 from headstart.lab.figures.elements.text import format_interval, join_words
+from headstart.lab.one_seed import HELD_OUT, LEVELS, measure_coverage
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.runner import Runner
 from headstart.worlds import Clicks, Synthetic, World

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headstart.algorithms import DEFAULT
 from headstart.lab import figures
 from headstart.lab.experiments.plan import Results
-from headstart.lab.interleaved import play_interleaved
-from headstart.lab.logistic_oracle import play_logistic_oracle
+from headstart.lab.one_seed import play_interleaved, play_logistic_oracle
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.calibration import calibration

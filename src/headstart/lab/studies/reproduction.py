@@ -13,8 +13,7 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab.experiments.execution import Execution
-from headstart.lab.experiments.files import writing
-from headstart.lab.experiments.versions import versions
+from headstart.lab.experiments.store import versions, writing
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies import STUDIES, bounds, claims, extensions, movielens, synthetic
 from headstart.lab.studies.comparison import PLAN, compare
