@@ -298,12 +298,7 @@ def interval_figure(
 
 
 def bar_figure(
-    name: str,
-    title: str,
-    caption: str,
-    bars: Mapping[str, int],
-    axes: tuple[str, str],
-    colour: str,
+    name: str, title: str, caption: str, bars: Mapping[str, int], axes: tuple[str, str], colour: str
 ) -> Figure:
     """Bars for a distribution; ``axes`` names the horizontal and the vertical one."""
     import polars as pl
