@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -144,7 +143,6 @@ def execution_of(
     """How to run experiments, with progress bars; connected to a cluster until the end."""
     from headstart.lab.experiments.execution import Execution
 
-    importlib.import_module("polars")  # tables come last: what they need is missed before the work
     with progress_bars(quiet) as bar, contextlib.ExitStack() as connection:
         executor = None
         if cluster is not None:

@@ -42,6 +42,12 @@ class IntervalPoint(NamedTuple):
     def __str__(self) -> str:
         return self.note or format_interval(self.value, self.low, self.high)
 
+    @property
+    def numbers(self) -> list[float]:
+        """All numbers of the row that are known."""
+        known = (self.value, self.low, self.high, *(other for _, other in self.others))
+        return [number for number in known if number is not None]
+
 
 class IntervalPanel(NamedTuple):
     """Points over one horizontal axis, and what they are compared with.
@@ -121,12 +127,7 @@ class IntervalRows:
 
     def ticks(self, panel: IntervalPanel) -> list[float]:
         """Round numbers for a logarithmic axis."""
-        ends = [
-            end
-            for point, _ in self.placed(panel)
-            for end in (point.value, point.low, point.high, *(other for _, other in point.others))
-            if end is not None
-        ]
+        ends = [number for point, _ in self.placed(panel) for number in point.numbers]
         return base.log_ticks(min(ends), max(ends))
 
     def draw(self) -> Drawing:
