@@ -107,8 +107,7 @@ def past_features(ratings: Ratings, fewer_than: int) -> Array:
     _, axes = np.linalg.eigh(factors.T @ factors)
     features = np.hstack([movies[:, :1], factors @ axes[:, ::-1]])
     longest = np.linalg.norm(features, axis=1).max()
-    scaled: Array = features / max(float(longest), 1e-300)
-    return scaled
+    return features / max(float(longest), 1e-300)
 
 
 def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
@@ -130,5 +129,4 @@ def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
     grams = np.empty((shape[0], width, width))
     grams[:, upper, right] = grams[:, right, upper] = products
     grams += RIDGE * np.eye(width)
-    solved: Array = np.linalg.solve(grams, np.asarray(errors @ factors)[..., None])[..., 0]
-    return solved
+    return np.linalg.solve(grams, np.asarray(errors @ factors)[..., None])[..., 0]
