@@ -188,5 +188,6 @@ def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:
         if not array.size or not abs(total - 1.0) <= 1e-6:
             raise InputError(f"state.{name} must have weights that add up to 1; got others")
     if name.endswith((".noise_variance", ".freedom")):
-        for number in array.flat:
-            checks.positive(f"state.{name}", float(number))
+        square = name.endswith(".noise_variance")  # of a noise scale, which has bounds
+        for number in map(float, array.flat):
+            checks.positive(f"state.{name}", number**0.5 if square and number > 0 else number)
