@@ -187,7 +187,5 @@ def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:
         total = float(np.exp(np.minimum(array, 1.0)).sum())
         if not array.size or not abs(total - 1.0) <= 1e-6:
             raise InputError(f"state.{name} must have weights that add up to 1; got others")
-    if name.endswith((".noise_variance", ".freedom")):
-        square = name.endswith(".noise_variance")  # of a noise scale, which has bounds
-        for number in map(float, array.flat):
-            checks.positive(f"state.{name}", number**0.5 if square and number > 0 else number)
+    if name.endswith((".noise_variance", ".freedom")) and not (array > 0).all():
+        raise InputError(f"state.{name} must be above 0; got less")
