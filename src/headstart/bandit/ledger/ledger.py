@@ -255,8 +255,8 @@ class Ledger:
             if closed:
                 self.reopen(name)
             self.cache_belief(name, belief, alone, stream_key)
-        for _ in range(count):
-            if not entry.count_choice(self.entries.epoch, self.choice_window):
+        if not entry.count_choices(count, self.entries.epoch, self.choice_window):
+            for _ in range(count):
                 windows = entry.windows_after_choice(self.entries.epoch, self.choice_window)
                 self.changes.commit((entry.set_windows, *windows))
 
@@ -392,5 +392,5 @@ def is_refresh_time(choice_count: int) -> bool:
     >>> [count for count in range(600) if is_refresh_time(count)]
     [8, 32, 128, 512]
     """
-    wide = choice_count >= 8 and choice_count.bit_length() % 2 == 0
-    return wide and is_power_of_two(choice_count)
+    is_wide = is_power_of_two(choice_count) and choice_count >= 8
+    return is_wide and choice_count.bit_length() % 2 == 0
