@@ -29,36 +29,15 @@ __all__ = ["Folder", "file_system", "open_url", "store_errors"]
 WANT = "a path, a glob, a folder or a URL, or several"
 
 #: PyArrow's file systems, and what they call the options of fsspec's.
-NATIVE = dict.fromkeys(("s3", "s3a"), "S3FileSystem") | dict.fromkeys(
-    ("gs", "gcs"), "GcsFileSystem"
-)
-OPTIONS = {
-    "S3FileSystem": {
-        "key": "access_key",
-        "secret": "secret_key",
-        "token": "session_token",
-        "anon": "anonymous",
-        "endpoint_url": "endpoint_override",
-        "region": "region",
-    },
-    "GcsFileSystem": {"anon": "anonymous", "endpoint_url": "endpoint_override"},
-}
+NATIVE = dict.fromkeys(["s3", "s3a"], "S3FileSystem")
+NATIVE |= dict.fromkeys(["gs", "gcs"], "GcsFileSystem")
+ANYWHERE = {"anon": "anonymous", "endpoint_url": "endpoint_override"}
+KEYS = {"key": "access_key", "secret": "secret_key", "token": "session_token", "region": "region"}
+OPTIONS = {"S3FileSystem": ANYWHERE | KEYS, "GcsFileSystem": ANYWHERE}
 
 #: What file systems call the time of a change, or a mark of the content.
-STAMPS = [
-    "ETag",
-    "etag",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "Last-Modified",
-    "modify",
-    "Content-MD5",
-    "Digest",
-    "sha",
-    "created",
-]
+STAMPS = ["ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "Last-Modified"]
+STAMPS += ["modify", "Content-MD5", "Digest", "sha", "created"]
 
 
 def is_url(path: str) -> bool:
@@ -112,9 +91,8 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
 
         def find(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
             """The files below a folder."""
-            deep, folder = maxdepth != 1, path.strip("/")
-            selector = fs.FileSelector(folder, allow_not_found=True, recursive=deep)
-            infos = [self._make_entry(info) for info in self.fs.get_file_info(selector)]
+            selector = fs.FileSelector(path.strip("/"), True, recursive=maxdepth != 1)
+            infos = map(self._make_entry, self.fs.get_file_info(selector))
             every = options.get("withdirs")
             files = {info["name"]: info for info in infos if every or info["type"] == "file"}
             return files if options.get("detail") else sorted(files)
@@ -206,21 +184,22 @@ def open_url(url: str, storage: Mapping[str, Any]) -> pa.NativeFile:
 
 
 @contextlib.contextmanager
-def store_errors(url: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Say what could not be reached, and why: packages for URLs raise errors of all kinds."""
+def store_errors(place: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Say what could not be used, and why: packages for URLs raise errors of all kinds."""
     try:
         yield
     except HeadstartError:
         raise
     except Exception as error:
-        raise unreachable(url, error, storage) from error
+        raise unreachable(place, error, storage) from error
 
 
 def unreachable(
-    url: str, error: BaseException, storage: Mapping[str, Any] | None = None
+    place: str, error: BaseException, storage: Mapping[str, Any] | None = None
 ) -> FileError:
-    """The error for a URL that could not be reached."""
-    return FileError(f"{url!r} could not be reached ({explain(error, storage)})")
+    """The error for a URL that could not be reached, or a path that could not be used."""
+    verb = "reached" if is_url(place) else "used"
+    return FileError(f"{place!r} could not be {verb} ({explain(error, storage)})")
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -249,18 +228,18 @@ class StoreFile:
     """A file of fsspec's, whose errors say what could not be reached."""
 
     def __init__(self, file: Any, url: str, storage: Mapping[str, Any]) -> None:
-        self.file, self.url, self.storage = file, url, storage
+        self.file, self.errors = file, functools.partial(store_errors, url, storage)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.file, name)
         if not callable(attribute):
             return attribute
 
-        def watched(*arguments: Any) -> Any:
-            with store_errors(self.url, self.storage):
+        def call_with_errors(*arguments: Any) -> Any:
+            with self.errors():
                 return attribute(*arguments)
 
-        return watched
+        return call_with_errors
 
 
 def reason(error: BaseException) -> str:
@@ -314,18 +293,9 @@ class Folder:
             return system.fs, path
         return fs.PyFileSystem(fs.FSSpecHandler(system)), path
 
-    @contextlib.contextmanager
-    def errors(self, name: str = "") -> Iterator[None]:
+    def errors(self, name: str = "") -> contextlib.AbstractContextManager[None]:
         """Say which file could not be read or written, and why."""
-        whole = f"{self.place}/{name}" if name else self.place
-        if self.remote:
-            with store_errors(whole, self.storage):
-                yield
-            return
-        try:
-            yield
-        except OSError as error:
-            raise FileError(f"{whole!r} cannot be used ({reason(error)})") from error
+        return store_errors(f"{self.place}/{name}".rstrip("/"), self.storage)
 
     def create(self) -> None:
         """Make the folder, if it is not there; object stores need none."""
