@@ -9,7 +9,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from pyarrow import fs
 from headstart import checks
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 from headstart.fleet.reading import stores
-from headstart.fleet.reading.stores import WANT, is_url
+from headstart.fleet.reading.stores import WANT, Storage, is_url
 
 __all__ = ["FORMATS", "File", "find_files", "is_url", "open_file", "partitions_of"]
 
@@ -87,7 +87,7 @@ def is_log(path: str, given: str | None) -> bool:
 def find_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     given: str | None,
-    storage: Mapping[str, Any],
+    storage: Storage,
 ) -> tuple[list[File], list[str]]:
     """All files that are meant, in the order of their names within each entry; notes on links."""
     entries = [paths] if isinstance(paths, (str, os.PathLike)) else paths
@@ -119,7 +119,7 @@ def find_local(path: str, given: str | None) -> list[File]:
     return [File(name, (stat := os.stat(name)).st_size, str(stat.st_mtime_ns)) for name in names]
 
 
-def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[File]:
+def find_urls(url: str, given: str | None, storage: Storage) -> list[File]:
     """Files at a URL."""
     system, path = stores.file_system(url, storage)
     with stores.store_errors(url, storage):
@@ -200,7 +200,7 @@ def identity(file: File) -> tuple[Any, ...]:
     return (stat.st_dev, stat.st_ino) if stat.st_ino else (os.path.realpath(file.path),)
 
 
-def find_copies(files: Sequence[File], storage: Mapping[str, Any]) -> list[str]:
+def find_copies(files: Sequence[File], storage: Storage) -> list[str]:
     """A sentence where files have the same content; their rows count as often as they are there.
 
     Files of the same size are compared at 16 places, up to a megabyte in all; behind URLs, where
@@ -217,7 +217,7 @@ def find_copies(files: Sequence[File], storage: Mapping[str, Any]) -> list[str]:
     return [f"{count} of others ({pairs[0][0]!r} of {pairs[0][1]!r}): their rows count twice"]
 
 
-def digest(file: File, storage: Mapping[str, Any]) -> bytes:
+def digest(file: File, storage: Storage) -> bytes:
     """A hash of some of a file's content, of all of it if it is small."""
     content = hashlib.blake2b(digest_size=16)
     with file_errors(file.path, None), open_file(file.path, storage) as source:
@@ -245,14 +245,14 @@ def partitions_of(path: str) -> dict[str, str]:
     return {key: values[key] for key in keys if values.get(key) is not None}
 
 
-def open_file(path: str, storage: Mapping[str, Any], *, mapped: bool = False) -> pa.NativeFile:
+def open_file(path: str, storage: Storage, *, mapped: bool = False) -> pa.NativeFile:
     """Open a file for reading at any place; ``mapped`` where it is best not read as a whole."""
     if is_url(path):
         return stores.open_url(path, storage)
     return pa.memory_map(path) if mapped else pa.OSFile(path)
 
 
-def check_unchanged(file: File, storage: Mapping[str, Any]) -> None:
+def check_unchanged(file: File, storage: Storage) -> None:
     """Refuse a file that is not the one that was looked at."""
     if is_url(file.path):
         same = stores.is_unchanged(file.path, storage, file.size, file.changed)

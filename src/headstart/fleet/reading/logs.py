@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.reading import files
+from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.blocks import to_rows
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, find_flag, natural
 from headstart.fleet.reading.formats import open_reader
-from headstart.fleet.reading.repeats import MOST
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
@@ -27,6 +27,7 @@ __all__ = ["Logs", "Part"]
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
+MOST = 1 << 18  # fingerprints of a log, about
 SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
 
@@ -296,9 +297,10 @@ class Logs:
         bad, seen = BadRows(), 0
         try:
             for block, resolved in self.blocks(part, rows):
-                usable = to_rows(block, resolved, self.dim, transposed, self.share, self.lenient)
-                if self.intercept:
-                    usable = usable.with_constant()
+                usable = to_rows(block, resolved, self.dim, self.share, self.lenient)
+                usable = usable.with_constant() if self.intercept else usable
+                if transposed and isinstance(usable.features, FeatureColumns):
+                    usable = usable._replace(features=usable.features[:])
                 seen += block.table.num_rows + block.bad.count
                 # Once a row is bad, the rest of the part is only looked at: all reasons at once.
                 bad += usable.bad

@@ -1,7 +1,7 @@
 """File formats of logs: how each is divided into parts, and read as blocks of an Arrow table."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from headstart.fleet.reading import files
@@ -9,6 +9,7 @@ from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.formats.columnar import ArrowFile, ParquetFile
 from headstart.fleet.reading.formats.csv import CsvFile
 from headstart.fleet.reading.formats.lines import JsonFile
+from headstart.fleet.reading.stores import Storage
 
 __all__ = ["open_reader"]
 
@@ -22,7 +23,7 @@ READERS: dict[str, Any] = {
 
 @contextlib.contextmanager
 def open_reader(
-    path: str, columns: Columns, given: str | None, storage: Mapping[str, Any], frugal: bool
+    path: str, columns: Columns, given: str | None, storage: Storage, frugal: bool
 ) -> Iterator[Any]:
     """The reader of a file; errors name the file.
 

@@ -17,7 +17,7 @@ from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Boolean, Field
 from headstart.fleet.reading.columns import Columns, Resolved
 from headstart.fleet.reading.formats.lines import Broken, Invalid, LineFile, convert_cells
-from headstart.fleet.reading.types import is_number, is_text_field
+from headstart.fleet.reading.types import is_text_field
 
 __all__ = ["CsvFile"]
 
@@ -34,21 +34,16 @@ class CsvFile(LineFile):
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, told from the first rows."""
         self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
-        text = self.text[self.header_end :]
         try:
-            head, _ = self.parse(text, arrow_csv.ConvertOptions())
-            texts, _ = self.parse(text, text_options(self.names))
+            texts, _ = self.parse(self.text[self.header_end :], text_options(self.names))
         except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
-            head = texts = pa.table([pa.nulls(0)] * len(self.names), self.names)
+            texts = pa.table([pa.nulls(0, pa.string())] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
-        columns_of = zip(self.names, head.columns, texts.columns, strict=True)
+        fields = {name: field for name, field in columns.fields.items() if name not in roles}
+        roles |= {name: "task" for name, field in fields.items() if field is None}
+        pairs = zip(self.names, texts.columns, strict=True)
         return pa.schema(
-            [
-                (name, field_type(columns.fields[name], guess.type, cells))
-                if name in columns.fields and name not in roles
-                else (name, column_type(roles.get(name), guess.type, cells))
-                for name, guess, cells in columns_of
-            ]
+            [(name, column_type(roles.get(name), fields.get(name), cells)) for name, cells in pairs]
         )
 
     def sample(self, rows: int) -> pa.Table:
@@ -177,14 +172,14 @@ def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], st
     return split[mark], mark, end
 
 
-def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
-    """What a column is read as, told from its first cells and from what Arrow takes them for."""
+def column_type(role: str | None, field: Field | None, cells: pa.ChunkedArray) -> pa.DataType:
+    """What the column of a role or a field is read as, told from its first cells."""
     if role == "task":
         # 7.0 for 7 is refused, with a hint
         return pa.float64() if are_whole_fractions(cells) else pa.string()
     if role == "round":
         return pa.string()
-    if role == "chosen":
+    if role == "chosen" or isinstance(field, Boolean):
         return pa.bool_()
     if role == "timestamp":
         for kind in (pa.int64(), pa.float64()):
@@ -192,32 +187,22 @@ def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) ->
             if not wrong and values.null_count < len(values):
                 return kind
         return pa.string()
-    if kinds.is_boolean(guess):
-        return guess
-    if is_number(guess) or convert_texts(pa.float64(), cells)[0].is_valid().true_count:
-        return pa.float64()
-    return pa.bool_() if not convert_texts(pa.bool_(), cells)[1] else pa.string()
+    if isinstance(field, Category):
+        if is_text_field(field):
+            # Frames write whole numbers as 7.0 where some are missing: 7 is what is served.
+            numbers = field.buckets is not None and are_whole_fractions(cells)
+            return pa.float64() if numbers else pa.string()
+        return pa.float64() if convert_texts(pa.int64(), cells)[1] else pa.int64()
+    values, wrong = convert_texts(pa.float64(), cells)
+    if wrong and not convert_texts(pa.bool_(), cells)[1]:
+        return pa.bool_()
+    return pa.float64() if not wrong or values.null_count < len(values) else pa.string()
 
 
 def are_whole_fractions(cells: pa.ChunkedArray) -> bool:
     """Whether cells are whole numbers that are written as 7.0."""
     texts = [cell for cell in cells.to_pylist() if cell.strip().lower() not in NOTHING]
     return bool(texts) and all(re.fullmatch(r"-?[0-9]+\.0+", cell.strip()) for cell in texts)
-
-
-def field_type(field: Field | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
-    """What the column of a schema's field is read as; ``None`` stands for the ids of items."""
-    if field is None:
-        return column_type("task", guess, cells)
-    if isinstance(field, Boolean):
-        return pa.bool_()
-    if isinstance(field, Category):
-        if is_text_field(field):
-            # Frames write whole numbers as 7.0 where some are missing: 7 is what is served.
-            numbers = field.buckets is not None and are_whole_fractions(cells)
-            return pa.float64() if numbers else pa.string()
-        return pa.int64() if kinds.is_integer(guess) else pa.float64()
-    return column_type(None, guess, cells)
 
 
 def empty_as_missing(table: pa.Table, columns: Columns) -> pa.Table:
