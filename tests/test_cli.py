@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
@@ -41,13 +40,17 @@ def outside(*words, **variables):
 
 
 def test_help_comes_at_once():
+    def processor_seconds():  # of the commands: elapsed time depends on what else is running
+        spent = os.times()
+        return spent.children_user + spent.children_system
+
     times = []
-    for _ in range(7):
-        start = time.perf_counter()
+    for _ in range(3):
+        start = processor_seconds()
         shown = outside("--help")
-        times.append(time.perf_counter() - start)
+        times.append(processor_seconds() - start)
         assert shown.returncode == 0
-    assert min(times) < 0.5
+    assert 0 < min(times) < 0.5
 
 
 def test_help_lists_the_commands(headstart):

@@ -5,21 +5,20 @@ Every function takes tidy Polars tables and gives a :class:`Figure`: ``draw()`` 
 Plotly and Polars are imported when they are needed, not before.
 """
 
-from headstart.lab.figures.bound import with_bound
 from headstart.lab.figures.coverage import coverage
 from headstart.lab.figures.elements.base import Figure
 from headstart.lab.figures.elements.styles import Style, assign_styles
-from headstart.lab.figures.ratios import totals
+from headstart.lab.figures.ratios import totals, tuning
 from headstart.lab.figures.regret import (
     cumulative_regret,
     mean_transfer_regret,
     per_task_regret,
     transfer_regret,
+    with_bound,
 )
 from headstart.lab.figures.scatter import scatter
 from headstart.lab.figures.spectrum import spectrum
 from headstart.lab.figures.subspace import rank_sweep, subspace_error
-from headstart.lab.figures.tuning import tuning
 
 __all__ = [
     "Figure",
