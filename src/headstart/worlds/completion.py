@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,17 +91,11 @@ def past_features(ratings: Ratings, fewer_than: int) -> Array:
             f"fewer than {fewer_than} ratings"
         )
     own = np.repeat(past, ratings.counts)
-    first = np.append(0, np.cumsum(ratings.counts[past]))
-    some = dataclasses.replace(
-        ratings,
-        users=ratings.users[past],
-        gender=ratings.gender[past],
-        age=ratings.age[past],
-        occupation=ratings.occupation[past],
-        first=first,
-        movie=ratings.movie[own],
-        reward=ratings.reward[own],
-    )
+    people = ("users", "gender", "age", "occupation")
+    fields: dict[str, Any] = {name: getattr(ratings, name)[past] for name in people}
+    fields["first"] = np.append(0, np.cumsum(ratings.counts[past]))
+    fields |= {name: getattr(ratings, name)[own] for name in ("movie", "reward")}
+    some = dataclasses.replace(ratings, **fields)
     movies = complete(some).movies
     factors = movies[:, 1:]
     _, axes = np.linalg.eigh(factors.T @ factors)
