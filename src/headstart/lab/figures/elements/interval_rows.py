@@ -155,7 +155,7 @@ class IntervalRows:
                 if point.low is not None:
                     axes.plot([point.low, point.high], [at] * 2, "|-", color=colour, markersize=6)
                 (handles[point.series],) = axes.plot(
-                    [point.value], [at], marker, color=colour, markersize=4, clip_on=False
+                    [point.value], [at], marker, color=colour, markersize=4, clip_on=not self.log
                 )
                 if self.single:
                     base.write_beside(axes, escape_matplotlib(str(point)), at)
