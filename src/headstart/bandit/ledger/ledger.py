@@ -253,16 +253,16 @@ class Ledger:
             if closed:
                 self.reopen(name)
             self.cache_belief(name, belief, alone, stream_key)
-        for _ in range(count):
-            self.count_choice(entry)
+        self.count_choices(entry, count)
 
-    def count_choice(self, entry: TaskEntry) -> int:
-        """Count a choice of a task; returns its number."""
-        number = entry.next_number
-        if not entry.count_choice(self.entries.epoch, self.choice_window):
-            windows = entry.windows_after_choice(self.entries.epoch, self.choice_window)
-            self.changes.commit((entry.set_windows, *windows))
-        return number
+    def count_choices(self, entry: TaskEntry, count: int) -> int:
+        """Count choices of a task; returns the number of the first."""
+        first = entry.next_number
+        if not entry.count_choices(count, self.entries.epoch, self.choice_window):
+            for _ in range(count):
+                windows = entry.windows_after_choice(self.entries.epoch, self.choice_window)
+                self.changes.commit((entry.set_windows, *windows))
+        return first
 
     def count_offer(self, name: str, labels: Any, allowed: Any, *, is_frozen: bool) -> None:
         """Note which items were on offer to a task."""
@@ -396,5 +396,5 @@ def is_refresh_time(choice_count: int) -> bool:
     >>> [count for count in range(600) if is_refresh_time(count)]
     [8, 32, 128, 512]
     """
-    wide = choice_count >= 8 and choice_count.bit_length() % 2 == 0
-    return wide and is_power_of_two(choice_count)
+    is_wide = is_power_of_two(choice_count) and choice_count >= 8
+    return is_wide and choice_count.bit_length() % 2 == 0

@@ -88,7 +88,7 @@ def observe_rounds(
         if count:
             note = None
             if journal is not None:
-                place = ledger.entries.epoch, ledger.count_choice(entry)
+                place = ledger.entries.epoch, ledger.count_choices(entry, 1)
                 labels = None if items is None else offer.labels
                 rounds = offer.contexts, values, row_weights
                 line = rounds_entry(state.origin, name, place, *rounds, labels)
