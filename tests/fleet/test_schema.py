@@ -239,7 +239,7 @@ def test_columns_that_do_not_fit_the_schema_are_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "cannot be read (["),
+        (None, "must be a schema; nothing is there"),
         ("{", "schema must be JSON text"),
         ("{}", 'schema must be a JSON object with "headstart_schema"'),
         (SCHEMA.to_json().replace('"number"', '"figure"'), "field 'hour' must be an object whose"),
