@@ -338,6 +338,8 @@ def test_a_schema_is_inferred_with_a_review():
     [
         (3, {}, "frame"),
         ({"a": []}, {}, "row"),
+        ({"a": 3.0, "b": [1]}, {}, "column 'a' must be a list"),
+        ({"a": "text"}, {}, "column 'a' must be a list"),
         (pandas.DataFrame({"id": [], "a": []}), {}, "row"),
         ({"a": [1, 2], "b": [1]}, {}, "one length"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "distinct"),
