@@ -188,7 +188,7 @@ class Encoder:
         """Write the products of fields whose columns are in every row."""
         for one, two, product in self.crosses:
             outer = table[:, one, None] * table[:, None, two]
-            table[:, product] = outer.reshape(len(table), -1)
+            table[:, product] = outer.reshape(len(table), outer.shape[1] * outer.shape[2])
 
     def write(
         self,

@@ -135,7 +135,7 @@ def read_columns(
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
         return {name: frame[name].tolist() for name in frame.dtype.names}
     if isinstance(frame, Mapping):
-        return {str(name): list(column) for name, column in frame.items()}
+        return {str(name): column_values(name, column) for name, column in frame.items()}
     if isinstance(frame, Sequence) and frame and all(isinstance(row, Mapping) for row in frame):
         names = dict.fromkeys(str(name) for row in frame for name in row)
         return {name: [row.get(name) for row in frame] for name in names}
@@ -144,6 +144,16 @@ def read_columns(
         "path of a log"
     )
     raise checks.refuse("frame", want, frame)
+
+
+def column_values(name: object, column: Any) -> list[Any]:
+    """The values of a column."""
+    try:
+        if not isinstance(column, (str, bytes, Mapping)):
+            return list(column)
+    except TypeError:
+        pass
+    raise checks.refuse(f"column {checks.describe(name)}", "a list of values", column)
 
 
 def review_columns(

@@ -95,9 +95,13 @@ def find_files(
         raise checks.refuse("paths", WANT, paths)
     found: dict[str, File] = {}
     for entry in entries:
-        if not isinstance(entry, (str, os.PathLike)) or not os.fspath(entry):
-            raise checks.refuse("paths", WANT, entry)
-        path = os.fspath(entry)
+        path = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""
+        try:
+            if not isinstance(path, str) or not path or "\0" in path:
+                raise checks.refuse("paths", WANT, entry)
+            os.fsencode(path)
+        except UnicodeEncodeError:
+            raise checks.refuse("paths", WANT, entry) from None
         if path.startswith("file://"):
             path = fs.FileSystem.from_uri(path)[1] if "*" not in path else path[len("file://") :]
         files = find_urls(path, given, storage) if is_url(path) else find_local(path, given)
