@@ -142,8 +142,14 @@ class ContextReader:
             raise InputError("context must not be given together with rows that are encoded")
         table = checks.finite_array("actions", encoded.table, "rows that were encoded", ndim=2)
         self.features.check(table)
-        if self.encoder is not None and self.encoder.width < self.features.context_dim:
-            for place, label in enumerate(encoded.labels or ()):
+        labels, has_items = encoded.labels, False
+        if self.encoder is not None:
+            has_items = self.encoder.width < self.features.context_dim
+        is_list = isinstance(labels, Sequence) and not isinstance(labels, str)
+        if (labels is not None or has_items) and not (is_list and len(labels or ()) == len(table)):
+            raise InputError(f"actions must have {len(table)} labels, one per row; got others")
+        if has_items:
+            for place, label in enumerate(labels or ()):
                 item_key(label, place)
         return encoded._replace(table=np.array(table, dtype=np.float64, order="C"))
 

@@ -138,6 +138,12 @@ class TaskEntry:
         others = [other for other in self.other_windows if other.epoch != window.epoch]
         return tuple(sorted([*others, window])[-MAX_EPOCHS:])
 
+    @property
+    def windows(self) -> tuple[Any, ...]:
+        """The arguments of :meth:`set_windows` that change nothing."""
+        start, bits, following = self.window_start, self.learned_bits, self.next_number
+        return start, bits, following, self.other_windows, self.epoch
+
     def windows_after(self, epoch: int, number: int, size: int) -> tuple[Any, ...]:
         """The arguments of :meth:`set_windows` after a choice was learned from."""
         start, bits, following = self.window_start, self.learned_bits, self.next_number
