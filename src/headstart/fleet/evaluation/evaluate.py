@@ -153,7 +153,7 @@ def evaluate(
     parameters = inspect.signature(evaluate).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     split = parted[0]
-    basis = basis_of(sample, len(split.past), len(places))
+    basis = basis_of(sample, len(split.past), places, first)
     models, units = judged[0].models, judged[0].units
     part(progress, 0.0, 1.0)(1.0)
     return Evaluation(
@@ -168,7 +168,7 @@ def evaluate(
         past_rows=float(np.mean([each.past_rows for each in judged])),
         future_rows=float((weights[:, :first] > 0).sum() / len(parted)),
         judged=len(places),
-        rewards=int((sample.episodes.weights[places, :first] > 0).sum()),
+        rewards=basis.rewards,
         first=first,
         rounds=sample.rounds,
         bad=sample.bad,
@@ -275,14 +275,18 @@ def estimate_values(
     return values, ""
 
 
-def basis_of(sample: Sample, past: int, judged: int) -> Basis:
-    """How many tasks there are, and how many have a reward that tells them from others."""
+def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
+    """How many tasks and rewards there are, and how many tell tasks from others."""
     least, most = float(sample.lowest.min()), float(sample.highest.max())
     above = int((sample.highest > least).sum())
     below = int((sample.lowest < most).sum())
     usual = least if above <= below else most
     several = int((sample.episodes.lengths > 1).sum())
-    return Basis(past, judged, min(above, below), usual, several)
+    rewards, there = (
+        values[judged, :first] for values in (sample.episodes.rewards, sample.episodes.weights > 0)
+    )
+    unusual = int((there & (rewards != usual)).sum())
+    return Basis(past, len(judged), min(above, below), usual, several, int(there.sum()), unusual)
 
 
 def part(progress: Progress | None, low: float, high: float) -> Callable[[float], None]:

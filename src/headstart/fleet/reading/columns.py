@@ -212,7 +212,8 @@ class Columns(Settings):
             if entries.count(entry) > 1:
                 raise InputError(f"features must name every column once; got {entry!r} twice")
             check_pattern(entry, names, reserved, where)
-            matches = tables.find_columns("features", entry, names, reserved, where)
+            # A column without a name is an index: no pattern means it.
+            matches = tables.find_columns("features", entry, names, [*reserved, ""], where)
             found |= dict.fromkeys(sorted(matches, key=natural))
         for name in found:
             if name in roles:

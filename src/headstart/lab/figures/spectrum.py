@@ -176,8 +176,8 @@ def caption(report: Report, scene: Scene) -> str:
         parts.append(f"{count(hidden, 'direction')} without variance {verb} not drawn.")
     if report.effective_rank is not None:
         parts.append(
-            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is how many equal "
-            "variances would spread tasks as widely."
+            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is how many "
+            "directions tasks differ in, weighed by how much they move rewards."
         )
     parts.append(scene.sentence)
     if report.note:

@@ -72,6 +72,9 @@ class ParquetFile:
                 yield Block(pa.Table.from_batches([batch]), self.path, first)
                 first += batch.num_rows
 
+    is_seekable = True
+    marked: tuple[str, ...] = ()  # as of lines
+
     def sample(self, rows: int) -> pa.Table:
         """About so many rows of all columns, from row groups that are evenly spread."""
         reader = pq.ParquetFile(self.source, metadata=self.metadata)
@@ -128,6 +131,13 @@ class ArrowFile:
                 piece = batch.slice(start, rows)
                 yield Block(pa.Table.from_batches([piece]), file, first + start)
             first += batch.num_rows
+
+    marked: tuple[str, ...] = ()  # as of lines
+
+    @property
+    def is_seekable(self) -> bool:
+        """Whether a sample of rows can be from all of the file."""
+        return not self.stream
 
     def sample(self, rows: int) -> pa.Table:
         """About so many rows of all columns, from record batches that are evenly spread."""
