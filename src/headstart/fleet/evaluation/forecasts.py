@@ -6,7 +6,6 @@ that a task does not have is learned as x = 0, which changes nothing.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -212,8 +211,7 @@ class Offers(NamedTuple):
         return np.repeat(np.arange(len(self.tasks) - 1), np.diff(self.tasks))
 
 
-@dataclasses.dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Where each task starts, and how to choose."""
 
     name: str
@@ -278,7 +276,7 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
     Whole
         The numbers of the rounds that were kept.
     """
-    kept = np.zeros(len(offers.rewards), dtype=bool)
+    agreed = np.zeros(len(offers.rewards), dtype=bool)
     for tasks in task_chunks(offers):
         belief = start_beliefs(policy.prior, len(tasks))
         for step in logged_steps(offers, tasks):
@@ -288,9 +286,9 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
                 chance = least / offers.propensities[step.rounds]
                 agree &= rng.random(len(agree)) < chance
             x = step.contexts[np.arange(len(tasks)), picked]
-            kept[step.rounds[agree]] = True
+            agreed[step.rounds[agree]] = True
             belief = update_some(belief, x, offers.rewards[step.rounds], agree)
-    return np.flatnonzero(kept)
+    return np.flatnonzero(agreed)
 
 
 def task_chunks(offers: Offers) -> Iterator[Whole]:

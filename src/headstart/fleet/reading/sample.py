@@ -37,8 +37,8 @@ def sample_log(
     task, reward
         The names of these columns, if they are known: the separator of a CSV file is told by them.
     """
-    found, _ = files.find_files(paths, format, storage or {})
-    chosen = [found[place] for place in evenly(len(found), FILES)]
+    every_file, _ = files.find_files(paths, format, storage or {})
+    chosen = [every_file[place] for place in evenly(len(every_file), FILES)]
     columns = Columns(task or "task", reward or "reward", "*")
     tables: list[tuple[int, dict[str, list[Any]]]] = []
     for file in chosen:
@@ -54,7 +54,7 @@ def sample_log(
         }
         tables.append((count, folders | plain))
     if not any(count for count, _ in tables):
-        raise InputError(f"paths must have rows; {found[0].path!r} has none")
+        raise InputError(f"paths must have rows; {every_file[0].path!r} has none")
     every = dict.fromkeys(name for _, table in tables for name in table)
     return {
         name: [

@@ -76,12 +76,10 @@ class ParquetFile:
         """About so many rows of all columns, from row groups that are evenly spread."""
         reader = pq.ParquetFile(self.source, metadata=self.metadata)
         groups = evenly(self.metadata.num_row_groups, SAMPLES)
-        batches = []
-        for group in groups:
-            size = -(-rows // len(groups))
-            batches += [next(reader.iter_batches(batch_size=size, row_groups=[group]), None)]
-        found = [batch for batch in batches if batch is not None]
-        return pa.Table.from_batches(found, self.schema)
+        size = -(-rows // max(len(groups), 1))
+        first = (reader.iter_batches(batch_size=size, row_groups=[group]) for group in groups)
+        batches = [batch for some in first for batch in itertools.islice(some, 1)]
+        return pa.Table.from_batches(batches, self.schema)
 
 
 class ArrowFile:
