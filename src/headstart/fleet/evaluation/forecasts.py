@@ -66,69 +66,10 @@ Score = Callable[[Any, Array, Array, tuple[slice, int]], tuple[Array, Array, Arr
 Learn = Callable[[Any, Array, Array, Array], Any]
 
 
-def forecast(
-    prior: AnyPrior, episodes: Episodes, score: Score | None = None, learn: Learn | None = None
-) -> Forecast:
-    """Predict and learn, round after round, from a prior.
-
-    Parameters
-    ----------
-    prior
-        Where every task starts.
-    episodes
-        The rounds.
-    score
-        ``score(belief, x, r, at)`` is the error, the score and the place of rewards at some places
-        of the episodes; of a reward that is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or a mixture of such,
-        unless given.
-    learn
-        ``learn(belief, x, r, weight)`` is the belief after a round.
-
-    Examples
-    --------
-    A prior that is sure of θ = 2, and a task that agrees:
-
-    >>> episodes = Episodes(np.ones((1, 2, 1)), np.array([[2.0, 3.0]]), np.ones((1, 2)), [2])
-    >>> forecast(Prior.gaussian([2.0], [[1e-12]]), episodes).errors.round(6)
-    array([[0., 1.]])
-    """
-    score, learn = score or score_rewards, learn or learn_rewards
-    tasks, rounds = episodes.rewards.shape
-    result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
-    for start in range(0, tasks, CHUNK):
-        rows = slice(start, min(start + CHUNK, tasks))
-        belief = start_beliefs(prior, rows.stop - rows.start)
-        longest = int(np.max(episodes.lengths[rows], initial=0))
-        # Each row in double precision: the belief's roots must stay so.
-        features = episodes.features[rows, :longest].astype(np.float64)
-        for place in range(longest):
-            at, x = (rows, place), features[:, place]
-            r, weight = episodes.rewards[at], episodes.weights[at]
-            for out, values in zip(result, score(belief, x, r, at), strict=True):
-                out[at] = np.where(weight > 0, values, 0.0)
-            if place + 1 < longest:
-                belief = learn(belief, x, r, weight)
-    return result
-
-
 def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
     """The belief after a round; one that counts w times is one of √w times the size."""
     scale = np.sqrt(weight)
     return belief.update(x * scale[:, None], r * scale)
-
-
-def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
-    """The belief before any reward, for so many tasks side by side."""
-    parts = prior.parts if isinstance(prior, MixturePrior) else prior
-    wide = Prior(
-        np.broadcast_to(parts.mean, (tasks, *parts.mean.shape)),
-        np.broadcast_to(parts.root, (tasks, *parts.root.shape)),
-        noise=np.broadcast_to(np.asarray(parts.noise), (tasks, *parts.batch)),
-    )
-    if isinstance(prior, MixturePrior):
-        weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
-        return MixturePrior(wide, weights).belief()
-    return Belief.start(wide)
 
 
 def score_rewards(
@@ -154,6 +95,64 @@ def score_rewards(
         logsumexp(belief.log_weights + scores, axis=-1),
         (weights * ndtr(error)).sum(-1),
     )
+
+
+def forecast(
+    prior: AnyPrior, episodes: Episodes, score: Score = score_rewards, learn: Learn = learn_rewards
+) -> Forecast:
+    """Predict and learn, round after round, from a prior.
+
+    Parameters
+    ----------
+    prior
+        Where every task starts.
+    episodes
+        The rounds.
+    score
+        ``score(belief, x, r, at)`` is the error, the score and the place of rewards at some places
+        of the episodes; of a reward that is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or a mixture of such,
+        unless given.
+    learn
+        ``learn(belief, x, r, weight)`` is the belief after a round.
+
+    Examples
+    --------
+    A prior that is sure of θ = 2, and a task that agrees:
+
+    >>> episodes = Episodes(np.ones((1, 2, 1)), np.array([[2.0, 3.0]]), np.ones((1, 2)), [2])
+    >>> forecast(Prior.gaussian([2.0], [[1e-12]]), episodes).errors.round(6)
+    array([[0., 1.]])
+    """
+    tasks, rounds = episodes.rewards.shape
+    result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
+    for start in range(0, tasks, CHUNK):
+        rows = slice(start, min(start + CHUNK, tasks))
+        belief = start_beliefs(prior, rows.stop - rows.start)
+        longest = int(np.max(episodes.lengths[rows], initial=0))
+        # Each row in double precision: the belief's roots must stay so.
+        features = episodes.features[rows, :longest].astype(np.float64)
+        for place in range(longest):
+            at, x = (rows, place), features[:, place]
+            r, weight = episodes.rewards[at], episodes.weights[at]
+            for out, values in zip(result, score(belief, x, r, at), strict=True):
+                out[at] = np.where(weight > 0, values, 0.0)
+            if place + 1 < longest:
+                belief = learn(belief, x, r, weight)
+    return result
+
+
+def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
+    """The belief before any reward, for so many tasks side by side."""
+    parts = prior.parts if isinstance(prior, MixturePrior) else prior
+    wide = Prior(
+        np.broadcast_to(parts.mean, (tasks, *parts.mean.shape)),
+        np.broadcast_to(parts.root, (tasks, *parts.root.shape)),
+        noise=np.broadcast_to(np.asarray(parts.noise), (tasks, *parts.batch)),
+    )
+    if isinstance(prior, MixturePrior):
+        weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
+        return MixturePrior(wide, weights).belief()
+    return Belief.start(wide)
 
 
 Whole = npt.NDArray[np.int64]

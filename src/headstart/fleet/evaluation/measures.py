@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,9 +62,7 @@ class Measures(NamedTuple):
     places: dict[str, list[Estimate]]
 
 
-def measure(
-    forecasts: Mapping[str, Forecast], weights: Array, first: int, draws: Draws
-) -> Measures:
+def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: Draws) -> Measures:
     """Compare forecasts of the first rewards of every task; ``weights`` say how often each counts.
 
     Shapes are ``(tasks, rounds)``.

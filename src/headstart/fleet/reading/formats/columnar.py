@@ -35,9 +35,7 @@ class ParquetFile:
         Whether it is worth while to fetch all columns of a row group at once.
     """
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.remote = source, path, remote
         self.metadata = pq.read_metadata(source)
         self.schema: pa.Schema | None = self.metadata.schema.to_arrow_schema()
@@ -85,9 +83,7 @@ class ParquetFile:
 class ArrowFile:
     """An Arrow IPC file, or a stream of Arrow's, which can be read only from its beginning."""
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path = source, path
         source.seek(0)
         self.stream = source.read(len(MAGIC)) != MAGIC

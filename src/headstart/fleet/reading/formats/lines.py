@@ -38,9 +38,7 @@ SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
 class LineFile:
     """A file of lines: parts are ranges of bytes, or all of it where it is compressed."""
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.header_end = source, path, 0
         with contextlib.closing(read_lines(source, path, 0, SAMPLE, SAMPLE)) as lines:
             self.text = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
