@@ -227,7 +227,7 @@ def download_release(
     cause: Exception | None = None
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with web.exclusive(cache / f"{release.archive}.lock"):
+        with web.file_lock(cache / f"{release.archive}.lock"):
             if place := find_files(cache, release):  # another process was first
                 return place
             begun = part.exists()

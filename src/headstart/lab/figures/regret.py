@@ -46,7 +46,7 @@ def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figu
     title = "expected transfer regret (reward)"
     panel = Panel(table, "round", "round in the task", title, zero=True)
     what = f"Regret in a task so far, averaged over {count(tasks, 'task')}"
-    return curves(name, "Expected transfer regret against rounds", what, panel)
+    return curve_figure(name, "Expected transfer regret against rounds", what, panel)
 
 
 def mean_transfer_regret(regret: pl.DataFrame) -> pl.DataFrame:
@@ -68,7 +68,7 @@ def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> 
     table = mean_over_seeds(each, ["policy", "task"], "regret")
     panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)", zero=True)
     what = f"Regret summed over all tasks so far, each of {rounds_of(regret)}"
-    return curves(name, "Cumulative regret against tasks", what, panel)
+    return curve_figure(name, "Cumulative regret against tasks", what, panel)
 
 
 def per_task_regret(
@@ -96,7 +96,7 @@ def per_task_regret(
     what = f"Regret of a task of {rounds_of(regret)}, as the mean of the last {window} tasks"
     if window == 1:
         what = f"Regret of each task of {rounds_of(regret)}"
-    return curves(name, "Regret of each task", what, panel)
+    return curve_figure(name, "Regret of each task", what, panel)
 
 
 def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
@@ -114,7 +114,7 @@ def rounds_of(regret: pl.DataFrame) -> str:
     return count(int(last), "round")
 
 
-def curves(name: str, title: str, what: str, panel: Panel) -> Figure:
+def curve_figure(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
     seeds, bands = describe_seeds(panel.table)
     shown = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
