@@ -78,21 +78,19 @@ def score_rewards(
     """The squared error, the log density and the place of rewards in their distributions."""
     from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
 
-    if isinstance(belief, Belief):
-        mean = (x * belief.mean).sum(-1)
-        variance = belief.noise**2 * (1.0 + belief.width(x[:, None, :])[:, 0] ** 2)
-        error = (r - mean) / np.sqrt(variance)
-        return (r - mean) ** 2, -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI), ndtr(error)
-    parts = belief.parts
-    means = (x[:, None, :] * parts.mean).sum(-1)
-    wide = parts.width(x[:, None, None, :])[..., 0]
-    variance = np.asarray(parts.noise) ** 2 * (1.0 + wide**2)
+    log_weights: Array
+    if isinstance(belief, Belief):  # a mixture of one
+        log_weights, means = np.zeros((len(x), 1)), (x * belief.mean).sum(-1)[:, None]
+        width, noise = belief.width(x[:, None, :]), np.asarray(belief.noise)[..., None]
+    else:
+        log_weights, means = belief.log_weights, (x[:, None, :] * belief.parts.mean).sum(-1)
+        width, noise = belief.parts.width(x[:, None, None, :])[..., 0], belief.parts.noise
+    variance, weights = np.square(noise) * (1.0 + width**2), np.exp(log_weights)
     error = (r[:, None] - means) / np.sqrt(variance)
-    scores = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
-    weights = belief.weights
+    densities = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
     return (
         (r - (weights * means).sum(-1)) ** 2,
-        logsumexp(belief.log_weights + scores, axis=-1),
+        logsumexp(log_weights + densities, axis=-1),
         (weights * ndtr(error)).sum(-1),
     )
 

@@ -278,7 +278,7 @@ def file_errors(path: str, form: str | None) -> Iterator[None]:
     except PermissionError as error:
         raise FileError(f"{path!r} may not be read ({stores.reason(error)})") from error
     except (OSError, EOFError, UnicodeError, csv.Error, RecursionError, pa.ArrowException) as error:
-        if is_url(path) and stores.is_unreachable(error):
+        if is_url(path) and re.search("AWS Error|google::cloud|Azure", str(error)):
             raise stores.unreachable(path, error) from error
         kind = "readable" if form is None else NAMES[form]
         raise FileError(

@@ -149,7 +149,8 @@ class Logs:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets parts one by one and needs no list of them, or of files.
-        return {**self.__dict__, "survey": None, "files": [self.first]}
+        state = {name: value for name, value in vars(self).items() if name != "survey"}
+        return {**state, "files": [self.first]}
 
     def __repr__(self) -> str:
         many = f"{len(self.files)} files" if len(self.files) > 1 else repr(self.files[0].path)
