@@ -310,7 +310,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(200):
         sizes = rng.integers(1, 10, 60).astype(float)
         sums = sizes * (1.0 + rng.normal(size=60))
-        found = Draws(60, seed, 400).ratio(sums, sizes)
+        found = Draws(60, seed, 400).ratios(sums[:, None], sizes[:, None])[0]
         inside += found.low <= 1.0 <= found.high
     assert 0.9 <= inside / 200 <= 0.985
 
