@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
+from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, MixturePrior
+from headstart.model.own_noise import has_own_noise, reward_freedom
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
@@ -96,9 +98,11 @@ def forecast(
     score, learn = score or score_rewards, learn or learn_rewards
     tasks, rounds = episodes.rewards.shape
     result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
+    has_noise = isinstance(prior, Prior) and bool(has_own_noise(prior))
     for start in range(0, tasks, CHUNK):
         rows = slice(start, min(start + CHUNK, tasks))
         belief = start_beliefs(prior, rows.stop - rows.start)
+        evidence = Evidence.zero(belief.dim, belief.batch[:1])
         longest = int(np.max(episodes.lengths[rows], initial=0))
         # Each row in double precision: the belief's roots must stay so.
         features = episodes.features[rows, :longest].astype(np.float64)
@@ -109,6 +113,9 @@ def forecast(
                 out[at] = np.where(weight > 0, values, 0.0)
             if place + 1 < longest:
                 belief = learn(belief, x, r, weight)
+                if has_noise:
+                    evidence = add_rounds(evidence, x, r, weight)
+                    belief = Belief.of(belief.prior, evidence) if belief.needs_rebuild else belief
     return result
 
 
@@ -116,6 +123,13 @@ def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
     """The belief after a round; one that counts w times is one of √w times the size."""
     scale = np.sqrt(weight)
     return belief.update(x * scale[:, None], r * scale)
+
+
+def add_rounds(evidence: Evidence, x: Array, r: Array, weight: Array) -> Evidence:
+    """The evidence of every task and of one more round, which counts w times."""
+    scale = np.sqrt(weight)
+    after = evidence.add_unchecked(x * scale[:, None], r * scale)
+    return after.replace(rounds=evidence.rounds + weight)
 
 
 def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
@@ -129,20 +143,27 @@ def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
     if isinstance(prior, MixturePrior):
         weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
         return MixturePrior(wide, weights).belief()
-    return Belief.start(wide)
+    return Belief.start(wide.replace(noise_freedom=np.full(tasks, prior.noise_freedom)))
 
 
 def score_rewards(
     belief: Belief | MixtureBelief, x: Array, r: Array, at: tuple[slice, int]
 ) -> tuple[Array, Array, Array]:
     """The squared error, the log density and the place of rewards in their distributions."""
-    from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
+    from scipy.special import gammaln, logsumexp, ndtr, stdtr  # when it is needed: it takes a while
 
     if isinstance(belief, Belief):
-        mean = (x * belief.mean).sum(-1)
-        variance = belief.noise**2 * (1.0 + belief.width(x[:, None, :])[:, 0] ** 2)
+        mean, width = (x * belief.mean).sum(-1), belief.width(x[:, None, :])[:, 0]
+        variance = belief.noise**2 * (1.0 + width**2)
         error = (r - mean) / np.sqrt(variance)
-        return (r - mean) ** 2, -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI), ndtr(error)
+        score = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
+        freedom = reward_freedom(width, *belief.degrees_of_freedom())
+        if np.isinf(freedom).all():
+            return (r - mean) ** 2, score, ndtr(error)
+        half = (freedom + 1.0) / 2.0
+        t_score = gammaln(half) - gammaln(freedom / 2.0) - 0.5 * np.log(np.pi * freedom * variance)
+        t_score -= half * np.log1p(error**2 / freedom)
+        return (r - mean) ** 2, np.where(np.isinf(freedom), score, t_score), stdtr(freedom, error)
     parts = belief.parts
     means = (x[:, None, :] * parts.mean).sum(-1)
     wide = parts.width(x[:, None, None, :])[..., 0]
