@@ -90,7 +90,7 @@ def propose(
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
     for argument, names in (("context", context), ("ignore", ignore)):
-        if isinstance(names, str) or not isinstance(names, Iterable):
+        if not checks.is_iterable(names):
             raise checks.refuse(argument, "a list of column names", names)
         names_of[argument] = list(names)
     roles = dict.fromkeys(names_of["ignore"], "ignored")
@@ -148,11 +148,8 @@ def read_columns(
 
 def column_values(name: object, column: Any) -> list[Any]:
     """The values of a column."""
-    try:
-        if not isinstance(column, (str, bytes, Mapping)):
-            return list(column)
-    except TypeError:
-        pass
+    if checks.is_iterable(column) and not isinstance(column, Mapping):
+        return list(column)
     raise checks.refuse(f"column {checks.describe(name)}", "a list of values", column)
 
 
