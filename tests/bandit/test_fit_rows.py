@@ -149,6 +149,7 @@ BAD = {
     "no weight": (GOOD | {"w": [0.0] * 3}, {"weight": "w"}, "above 0 in at least one row"),
     "huge weight": (GOOD | {"w": [1.0, 1e20, 1.0]}, {"weight": "w"}, "add up to 2.53 rounds"),
     "deep": (GOOD | {"r": [nested(99)] * 3}, {}, "column 'r' must be one value per row"),
+    "sets as tasks": (GOOD | {"t": [{1}, {2}, {3}]}, {}, "task: id must be text"),
     "two axes": (GOOD | {"t": np.ones((3, 1))}, {}, "column 't' must have one value per row"),
 }
 

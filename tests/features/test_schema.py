@@ -426,6 +426,21 @@ class TestHostileSchemas:
             with pytest.raises(hs.InputError, match="action"):
                 task.choose(actions, context={"shop": "x"})
 
+    def test_arrays_without_axes_are_no_lists(self):
+        price = {"price": hs.number()}
+        for settings_of in (
+            {"ignore": np.array(1.0)},
+            {"crosses": np.array(1.0)},
+            {"crosses": [np.ma.masked]},
+        ):
+            with pytest.raises(hs.InputError, match=r"ignore|crosses"):
+                hs.Schema(action=price, **settings_of)
+        task = hs.Bandit(hs.Schema(action=price), seed=0).task("a")
+        rows = [{"id": 1, "price": 1.0}, {"id": 2, "price": 2.0}]
+        for exclude in (np.ma.masked, np.array(1), [([1],)]):
+            with pytest.raises(hs.InputError, match="exclude"):
+                task.choose(rows, exclude)
+
     def test_thousands_of_fields_take_no_time(self):
         action = {f"x{number}": {"type": "number"} for number in range(20_000)}
         start = time.perf_counter()

@@ -99,7 +99,7 @@ def propose(
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
     for argument, given in (("context", context), ("ignore", ignore)):
-        if isinstance(given, str) or not isinstance(given, Iterable):
+        if not checks.is_iterable(given):
             raise checks.refuse(argument, "a list of column names", given)
         names_of[argument] = list(given)
     names = [name for name in columns if name.strip()]
@@ -160,11 +160,8 @@ def read_columns(
 
 def column_values(name: object, column: Any) -> list[Any]:
     """The values of a column."""
-    try:
-        if not isinstance(column, (str, bytes, Mapping)):
-            return list(column)
-    except TypeError:
-        pass
+    if checks.is_iterable(column) and not isinstance(column, Mapping):
+        return list(column)
     raise checks.refuse(f"column {checks.describe(name)}", "a list of values", column)
 
 

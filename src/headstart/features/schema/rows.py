@@ -92,7 +92,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
 
 def from_sequence(actions: Any, spec: ActionSpec) -> ActionRows:
     """A sequence of mappings, or of ids."""
-    if isinstance(actions, (str, bytes)) or not isinstance(actions, Iterable):
+    if not checks.is_iterable(actions):
         raise checks.refuse("actions", WANT, actions)
     items = list(actions)
     if any(isinstance(action, Mapping) for action in items):
@@ -202,7 +202,7 @@ def from_mapping(columns: Mapping[str, Any], spec: ActionSpec) -> ActionRows:
     """A dict of columns, all of one length."""
     values_by_name: dict[str, Values] = {}
     for name, column in columns.items():
-        if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+        if not checks.is_iterable(column):
             raise InputError(
                 f"actions must be {WANT}, or a dict of columns; column {name!r} is "
                 f"{checks.describe(column)} (one action alone is [action])"
@@ -259,9 +259,7 @@ def check_id(label: Any, place: int) -> Any:
         isinstance(part, Collection) and not isinstance(part, str) for part in parts
     ):
         refuse_id(label, place)
-    try:
-        hash(label)
-    except TypeError:
+    if not checks.is_hashable(label):
         refuse_id(label, place)
     return label  # a date, or a tuple
 

@@ -103,7 +103,7 @@ class Schema:
         names |= {name for name, _ in context_fields}
         if id in dict(context_fields):
             raise InputError(f"context must not have the field {id!r}, the id of an action")
-        if isinstance(ignore, str) or not isinstance(ignore, Iterable):
+        if not checks.is_iterable(ignore):
             raise checks.refuse("ignore", "a list of names", ignore)
         ignore = tuple(sorted({check_name("ignore", name) for name in ignore}))
         for name in ignore:
@@ -338,11 +338,11 @@ def check_crosses(
         return tuple((one, two) for one, _ in context for two, _ in action)
     order = {name: place for place, (name, _) in enumerate((*context, *action))}
     want = 'a list of pairs of fields, or "all"'
-    if not isinstance(crosses, Iterable):
+    if not checks.is_iterable(crosses):
         raise checks.refuse("crosses", want, crosses)
     pairs = set()
     for pair in crosses:
-        if isinstance(pair, str) or not isinstance(pair, Iterable) or len(tuple(pair)) != 2:
+        if not checks.is_iterable(pair) or len(tuple(pair)) != 2:
             raise checks.refuse("crosses", want, pair)
         for name in pair:
             if not isinstance(name, str) or name not in order:
