@@ -15,6 +15,7 @@ from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM, has_own_noise
 from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.rules import LoopForm
+from headstart.small_matrices import use_kernels
 from headstart.transfer import Transfer
 from headstart.worlds.synthetic import Synthetic
 
@@ -25,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from headstart.lab.gpu.pytrees import evidence_of, register
+from headstart.lab.gpu.small_matrices import available_kernels
 
 __all__ = ["Group", "Learner"]
 
@@ -92,8 +94,9 @@ class Learner:
         stacked = tuple(np.stack(each).astype(self.real) for each in zip(*parts, strict=True))
         self.priors = jax.device_put(stacked, device)
         self.finished = 0
-        self.step = jax.jit(self.advance)
-        self.rebuild_step = jax.jit(self.rebuilt, static_argnums=0)
+        with_kernels = use_kernels(available_kernels())
+        self.step = jax.jit(with_kernels(self.advance))
+        self.rebuild_step = jax.jit(with_kernels(self.rebuilt), static_argnums=0)
 
     def padded(self, mean: Any, root: Any, amount: Any, square: Any) -> tuple[Any, Any, Any, Any]:
         """A policy's part of the priors, with as many features as there are."""

@@ -20,7 +20,6 @@ from headstart.arrays import (
     congruence,
     float_if_scalar,
     matvec,
-    spd_inverse,
     trace,
     transpose,
 )
@@ -31,6 +30,7 @@ from headstart.model.information_form import (
 )
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
+from headstart.small_matrices import has_large_diagonal, whitened_posteriors
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     expected_precision_and_log,
@@ -52,31 +52,21 @@ NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     """K_i and z_i of every task."""
     xp = array_namespace(tasks.gram)
-    variance = noise_variances(fit, tasks)[..., None]
-    around = root[..., None, :, :]
-    inner = around @ (tasks.gram / variance[..., None]) @ around
-    huge = loses_digits(inner)
-    some = xp is not np or huge.any()
-    if some:
-        inner = xp.where(huge[..., None, None], 0.0, inner)
-    left = spd_inverse(xp.eye(root.shape[-1]) + inner)
-    surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
-    if some:  # unless its posterior is found below, such a task tells nothing
-        surprise = xp.where(huge[..., None], 0.0, surprise)
-    z = matvec(left, matvec(around, surprise))
+    precision = 1.0 / noise_variances(fit, tasks)
+    pulled = matvec(tasks.gram, fit.mean[..., None, :])
+    surprise = precision[..., None] * (tasks.moment - pulled)
+    # Unless its posterior is found below, a task whose evidence has lost digits tells nothing.
+    left, z, huge = whitened_posteriors(root, tasks.gram, surprise, precision, MAX_INFORMATION)
     for at, graded in graded_posteriors(fit, root, tasks, huge):
         whiten = xp.linalg.inv(root[at[:-1]])
-        half = xp.sqrt(variance[at][0]) * (whiten @ graded.root)
+        half = (whiten @ graded.root) / xp.sqrt(precision[at])
         left[at], z[at] = half @ half.T, whiten @ (graded.mean - fit.mean[at[:-1]])
     return xp.eye(root.shape[-1]) - left, z
 
 
 def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
     """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
-    xp = array_namespace(inner)
-    loses: npt.NDArray[np.bool_] = xp.asarray(
-        xp.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > MAX_INFORMATION
-    )
+    loses: npt.NDArray[np.bool_] = has_large_diagonal(inner, MAX_INFORMATION)
     return loses
 
 

@@ -53,11 +53,11 @@ from headstart.arrays import (
     float_if_scalar,
     matvec,
     repeat,
-    spd_inverse,
     trace,
     transpose,
 )
 from headstart.records import Array, select
+from headstart.small_matrices import eigh, projected_inverse, sum_of_products, woodbury
 from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
@@ -101,7 +101,7 @@ def sweep_loadings(
     gone = scatter_around(past, low.mean)
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
     information = total_precision(given, gone.number, inverse)
-    p, q = xp.linalg.eigh(information)
+    p, q = eigh(information)
     p = xp.maximum(p, 0.0)
     total = xp.maximum(p.sum(-1), 1e-300)
     alpha: Array = low.relevance * inverse[..., None] * automatic
@@ -112,7 +112,7 @@ def sweep_loadings(
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     across = transpose(w)[..., None, :, :]
     more = 1.0 + share * uncertain[..., None, :]
-    m = spd_inverse(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
+    m = projected_inverse(a_matrix, w, more)
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
     past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
@@ -121,21 +121,18 @@ def sweep_loadings(
     past_second = gone.number[..., None, None] * past_m + congruence(past_map, gone.second)
     cross = transpose(a) @ (weight[..., None] * z) + each * (gone.second @ transpose(past_map))
     # Parameter expansion: the factors get unit second moments.
-    whole = (weight[..., None, None] * second).sum(-3) + past_second
+    second = weight[..., None, None] * second
+    whole = second.sum(-3) + past_second
     whole = xp.asarray(whole / count[..., None, None])
     whole = whole + MIN_FACTOR_SHARE * trace(whole)[..., None, None] * eye
     lower = xp.linalg.cholesky(whole)
     back = xp.linalg.inv(lower)
     w, cross, past_second = w @ lower, cross @ transpose(back), congruence(back, past_second)
-    second = back[..., None, :, :] @ (weight[..., None, None] * second)
-    second = second @ transpose(back)[..., None, :, :]
     if automatic:
         alpha = relevance(w, matvec(transpose(lower**2), variance.sum(-1)), active)
-    factors = second.reshape(*second.shape[:-3], -1, rank)
 
     def operator(x: Array) -> Array:
-        product = xp.moveaxis(a_matrix @ x[..., None, :, :], -3, -2)
-        summed = product.reshape(*product.shape[:-2], -1) @ factors
+        summed = sum_of_products(a_matrix, x @ back, second) @ transpose(back)
         image: Array = summed + each * (x @ past_second) + x * alpha[..., None, :]
         return image
 
@@ -156,7 +153,7 @@ def orthogonal_columns(
     """
     xp = array_namespace(w)
     rank = w.shape[-1]
-    turn = xp.linalg.eigh(transpose(w) @ w)[1][..., ::-1]
+    turn = eigh(transpose(w) @ w)[1][..., ::-1]
     active = xp.arange(rank) < active.sum(-1, keepdims=True)
     w, variance = w @ turn * active[..., None, :], transpose(turn**2) @ variance
     variance = variance * active[..., :, None]
@@ -225,20 +222,12 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
-    across = transpose(w)[..., None, :, :]
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
-    x = a_matrix @ w[..., None, :, :]
-    m = spd_inverse(eye + across @ x)
-    xm = x @ m
-    v = a - matvec(xm, matvec(across, a))
+    each_h, v, m = woodbury(a_matrix, w, a)
     past_m = xp.linalg.inv(eye + each * (transpose(w) @ w))
     past_h = each * (xp.eye(dim) - each * (w @ past_m @ transpose(w)))
-    weighted = xp.moveaxis(weight[..., None, None] * xm, -3, -2)
-    weighted = weighted.reshape(*weighted.shape[:-2], -1)
-    flat = xp.moveaxis(x, -3, -2)
-    removed = weighted @ transpose(flat.reshape(*flat.shape[:-2], -1))
-    own = total_precision(given, 0.0, inverse) - (removed + transpose(removed)) / 2
-    h = own + gone.number[..., None, None] * past_h
+    own = (weight[..., None, None] * each_h).sum(-3)
+    h = (own + transpose(own)) / 2 + gone.number[..., None, None] * past_h
     # The mean, shrunk as that of the full fit, in coordinates whitened by W Wᵀ + σ² I.
     root = low_rank_root(w, low.residual)
     total = (weight[..., None] * v).sum(-2) + matvec(past_h, gone.first)
@@ -246,16 +235,13 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     doubt, shift = mean_step(whitened, root, congruence(root, h), matvec(root, total))
     error, shift = congruence(root, doubt), matvec(root, shift)
     mean = low.mean + shift
-    v = v - matvec(a_matrix, shift[..., None, :])
-    v = v + matvec(xm, matvec(transpose(x), xp.broadcast_to(shift[..., None, :], v.shape)))
+    v = v - matvec(each_h, shift[..., None, :])
     # σ²: one step of Fisher scoring.
     gone = scatter_around(past, mean)
     square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ gone.second @ past_h)
     pull = trace(h @ error @ h) / count
-    xx = transpose(x) @ x
-    norm = (a_matrix**2).sum((-2, -1)) - 2.0 * (m * (transpose(x) @ (a_matrix @ x))).sum((-2, -1))
-    norm = norm + trace(m @ xx @ m @ xx)
-    curvature = (weight * xp.maximum(norm, 0.0)).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
+    norm = (each_h**2).sum((-2, -1))
+    curvature = (weight * norm).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
     step = (square - trace(h) + pull) / xp.maximum(curvature, 1e-300)
     residual = bounded_step(low.residual, step, w)
     # How many directions are as good as observed in every task.
