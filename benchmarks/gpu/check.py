@@ -476,6 +476,9 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
     mild = 0.1 * np.where(gram < 1e12, gram, 1.0)
     cases = {
         "spd_inverse": (plain + 0.5 * np.eye(dim),),
+        "cholesky": (plain + 0.5 * np.eye(dim),),
+        "inverse_root": (plain + np.eye(dim),),
+        "gaussian_gain": (mild, moment),
         "eigh": (gram - np.linspace(0.0, 9.0, dim)[:, None] * np.eye(dim),),
         "whitened_posteriors": (root, gram, moment, weight + 0.1, 1e10),
         "ridge_solve": (mild, moment, weight, rng.uniform(0.0, 3.0, seeds)),
@@ -495,7 +498,7 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
                 unit = vectors.swapaxes(-1, -2) @ vectors
                 wanted = (wanted[0], given[0], np.broadcast_to(np.eye(dim), gram.shape))
                 found = (values, back, unit)
-            if name in ("spd_inverse", "projected_inverse", "sum_of_products"):
+            if not isinstance(wanted, tuple):
                 found, wanted = (found,), (wanted,)
             for ours, theirs in zip(found, wanted, strict=True):
                 away = np.abs(np.asarray(ours, dtype=float) - theirs)

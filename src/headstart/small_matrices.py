@@ -21,8 +21,11 @@ import numpy as np
 from headstart.arrays import array_namespace, control_flow, matvec, transpose
 
 __all__ = [
+    "cholesky",
     "eigh",
+    "gaussian_gain",
     "has_large_diagonal",
+    "inverse_root",
     "projected_inverse",
     "ridge_solve",
     "spd_inverse",
@@ -79,6 +82,60 @@ def eigh(matrix: Any) -> tuple[Any, Any]:
     """
     values, vectors = array_namespace(matrix).linalg.eigh(matrix)
     return values, vectors
+
+
+@with_kernel
+def cholesky(matrix: Any) -> Any:
+    """The lower triangular L of symmetric, positive definite matrices L Lᵀ."""
+    return array_namespace(matrix).linalg.cholesky(matrix)
+
+
+@with_kernel
+def inverse_root(matrix: Any) -> tuple[Any, Any]:
+    """L⁻ᵀ of a matrix I + (positive semi-definite) = L Lᵀ, and the log of its determinant.
+
+    Where rounding has pushed the smallest eigenvalues of a huge matrix below zero there is no L;
+    they are 1 or more, and any other root will do.
+    """
+    xp = array_namespace(matrix)
+    try:
+        factor = xp.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        values, vectors = xp.linalg.eigh(matrix)
+        values = xp.maximum(values, 1.0)
+        return vectors / xp.sqrt(values)[..., None, :], xp.log(values).sum(-1)
+    if xp is np:
+        inverse = np.linalg.inv(factor)
+    else:
+        inverse = xp.linalg.solve(factor, xp.broadcast_to(xp.eye(matrix.shape[-1]), matrix.shape))
+    diagonal = xp.diagonal(factor, axis1=-2, axis2=-1)
+    return inverse.swapaxes(-1, -2), 2.0 * xp.log(diagonal).sum(-1)
+
+
+@with_kernel
+def gaussian_gain(inner: Any, surprise: Any) -> Any:
+    """vᵀ (I + S)⁻¹ v − log det(I + S), of many S and v at once.
+
+    One factor L Lᵀ of I + S with v as one row more (its length 1, so that 2 on the diagonal is
+    enough): that row of the factor is L⁻¹ v.
+    """
+    xp = array_namespace(inner)
+    dim = inner.shape[-1]
+    length = xp.sqrt((surprise**2).sum(-1, keepdims=True))
+    row = surprise / xp.where(length > 0, length, 1.0)
+    corner = xp.concatenate([row, xp.full((*row.shape[:-1], 1), 2.0)], -1)
+    more = xp.concatenate([inner + np.eye(dim), row[..., None]], -1)
+    more = xp.concatenate([more, corner[..., None, :]], -2)
+    try:
+        lower = xp.linalg.cholesky(more)
+    except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
+        values, vectors = xp.linalg.eigh(inner)
+        values = 1.0 + xp.maximum(values, 0.0)
+        square = (matvec(transpose(vectors), surprise) ** 2 / values).sum(-1)
+        return square - xp.log(values).sum(-1)
+    square = (lower[..., dim, :dim] ** 2).sum(-1) * length[..., 0] ** 2
+    diagonal = xp.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
+    return square - 2.0 * xp.log(diagonal).sum(-1)
 
 
 @with_kernel

@@ -41,6 +41,11 @@ def cases(seeds, tasks, dim, rank, seed):
         inside = np.linalg.inv(np.eye(rank) + w[s].T @ definite @ w[s])
         found["woodbury"].append((update, update @ np.linalg.solve(definite, b), inside))
         found["spd_inverse"].append((np.linalg.inv(definite),))
+        lower = np.linalg.cholesky(definite)
+        log_det = np.linalg.slogdet(definite)[1]
+        found["cholesky"].append((lower,))
+        found["inverse_root"].append((np.linalg.inv(lower).T, log_det))
+        found["gaussian_gain"].append((b @ np.linalg.solve(definite, b) - log_det,))
     for s in range(seeds):
         both = zip(gram[s], factors[s], weight[s], strict=True)
         found["sum_of_products"].append((sum(p * g @ w[s] @ z for g, z, p in both),))
@@ -50,6 +55,9 @@ def cases(seeds, tasks, dim, rank, seed):
         "projected_inverse": (gram, w, more),
         "woodbury": (gram + eye, w, moment),
         "spd_inverse": (gram + eye,),
+        "cholesky": (gram + eye,),
+        "inverse_root": (gram + eye,),
+        "gaussian_gain": (gram, moment),
         "sum_of_products": (gram, w, factors, weight),
     }
     return {

@@ -30,6 +30,8 @@ from headstart.lab.gpu.small_matrices import available_kernels
 
 __all__ = ["Group", "Learner"]
 
+LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
+
 
 class Group(NamedTuple):
     """Policies whose transfers are the same: one state, stacked along the seeds.
@@ -95,7 +97,7 @@ class Learner:
         self.priors = jax.device_put(stacked, device)
         self.finished = 0
         with_kernels = use_kernels(available_kernels())
-        self.step = jax.jit(with_kernels(self.advance))
+        self.step = jax.jit(with_kernels(self.advance), static_argnums=0, donate_argnums=1)
         self.rebuild_step = jax.jit(with_kernels(self.rebuilt), static_argnums=0)
 
     def padded(self, mean: Any, root: Any, amount: Any, square: Any) -> tuple[Any, Any, Any, Any]:
@@ -117,7 +119,12 @@ class Learner:
             for group, state in zip(self.members, self.states, strict=True)
         )
         self.finished += 1
-        self.states, self.starting, self.priors = self.step(states, self.priors, picked, earned)
+        leaves, structure = jax.tree_util.tree_flatten(states)
+        large = {at: leaf for at, leaf in enumerate(leaves) if leaf.size >= LARGE}
+        small = {at: leaf for at, leaf in enumerate(leaves) if leaf.size < LARGE}
+        self.states, self.starting, self.priors = self.step(
+            structure, large, small, self.priors, picked, earned
+        )
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
         """Beliefs in the middle of a task, as ``priors``, where these must be made anew."""
@@ -131,8 +138,15 @@ class Learner:
         r = jnp.concatenate([earned[at] for at in group.places])
         return x.astype(jnp.float64), r.astype(jnp.float64)
 
-    def advance(self, states: Any, priors: Any, picked: Any, earned: Any) -> Any:
-        """The step that is compiled."""
+    def advance(
+        self, structure: Any, large: Any, small: Any, priors: Any, picked: Any, earned: Any
+    ) -> Any:
+        """The step that is compiled, from the parts of the states, the ``large`` ones written over.
+
+        ``structure`` is how the parts are put together.
+        """
+        leaves = [leaf for _, leaf in sorted({**large, **small}.items())]
+        states = jax.tree_util.tree_unflatten(structure, leaves)
         parts = [list(part) for part in priors]
         after, starting = [], []
         for group, state in zip(self.members, states, strict=True):

@@ -17,9 +17,10 @@ constexpr int WARPS = 4;
 //
 // Sweeps, which keep the matrix symmetric: a_ij − a_ik a_kj/a_kk, a_ik/a_kk and, in the place of
 // a_kk, −1/a_kk. Lane k's division is left to the end, as the factor `scale` of its column.
+// Returned is a_kk of lane k's own sweep; the product of these is the determinant.
 template <int SIZE, int LANES>
-__device__ __forceinline__ void invert(double (&a)[LANES], int lane, double* rows) {
-  double scale = 1.0;
+__device__ __forceinline__ double invert(double (&a)[LANES], int lane, double* rows) {
+  double scale = 1.0, pivot = 1.0;
 #pragma unroll
   for (int k = 0; k < SIZE; ++k) {
     double* row = rows + k % 2 * (LANES + 2);
@@ -27,6 +28,7 @@ __device__ __forceinline__ void invert(double (&a)[LANES], int lane, double* row
     __syncwarp();
     double inverse = 1.0 / row[k];
     bool own = lane == k;
+    pivot = own ? row[k] : pivot;
     double step = own ? 0.0 : a[k] * inverse;
 #pragma unroll
     for (int i = 0; i < SIZE; i += 2) {
@@ -40,6 +42,7 @@ __device__ __forceinline__ void invert(double (&a)[LANES], int lane, double* row
 #pragma unroll
   for (int i = 0; i < SIZE; ++i) a[i] *= -scale;
   __syncwarp();
+  return pivot;
 }
 
 // y += M x for a symmetric matrix M of rows that are `stride` apart, in shared memory.
@@ -57,8 +60,17 @@ __device__ __forceinline__ void add_product(double (&y)[LANES], const double* ma
   }
 }
 
-#ifdef SPD_INVERSE
+// --- A matrix at a time --------------------------------------------------------------------------
+
 constexpr int W = N <= 16 ? 16 : 32, GROUPS = WARPS * 32 / W;
+
+__device__ __forceinline__ double group_sum(double x) {
+#pragma unroll
+  for (int gap = W / 2; gap; gap /= 2) x += __shfl_xor_sync(ALL, x, gap);
+  return x;
+}
+
+#ifdef SPD_INVERSE
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 spd_inverse(const double* __restrict__ matrices, double* __restrict__ inverses, long long count) {
@@ -77,6 +89,84 @@ spd_inverse(const double* __restrict__ matrices, double* __restrict__ inverses, 
 }
 #endif
 
+#ifdef GAUSSIAN_GAIN
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+gaussian_gain(const double* __restrict__ matrices, const double* __restrict__ vectors,
+              double* __restrict__ gains, long long count) {
+  __shared__ __align__(16) double rows[GROUPS][2 * (W + 2) + 2];
+  int lane = threadIdx.x % W, group = threadIdx.x / W;
+  long long at = (long long)blockIdx.x * GROUPS + group;
+  bool used = at < count && lane < N;
+  const double* from = matrices + (used ? at : 0) * N * N;
+  double a[W], vector = used ? vectors[at * N + lane] : 0.0, image = 0.0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) a[i] = double(i == lane) + (used ? from[i * N + lane] : 0.0);
+  double pivot = invert<N, W>(a, lane, rows[group]);
+  rows[group][lane] = vector;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < N; ++i) image = fma(a[i], rows[group][i], image);
+  double gain = group_sum(vector * image - log(pivot));
+  if (used && lane == 0) gains[at] = gain;
+}
+#endif
+
+#if defined(CHOLESKY) || defined(INVERSE_ROOT)
+// Elimination from above: the first rows of what is left are those of D Lᵀ for the L D Lᵀ of a
+// matrix, where L has a diagonal of ones. As everything below stays symmetric, a row is a column.
+// In the place of what is eliminated comes L⁻¹.
+__device__ __forceinline__ void eliminate(double (&a)[W], double* rows, double* pivots, int lane) {
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    double* row = rows + k % 2 * (W + 2);
+    row[lane] = a[k];
+    __syncwarp();
+    bool own = lane == k;
+    double inverse = 1.0 / row[k], step = own ? 1.0 : a[k];
+    if (own) pivots[k] = row[k];
+#pragma unroll
+    for (int i = k + 1; i < N; ++i) a[i] = fma(-row[i] * inverse, step, own ? 0.0 : a[i]);
+#ifdef INVERSE_ROOT
+    a[k] = step;
+#endif
+  }
+  __syncwarp();
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+#ifdef CHOLESKY
+cholesky(const double* __restrict__ matrices, double* __restrict__ factors, long long count) {
+#else
+inverse_root(const double* __restrict__ matrices, double* __restrict__ roots,
+             double* __restrict__ log_determinants, long long count) {
+#endif
+  __shared__ __align__(16) double rows[GROUPS][2 * (W + 2) + 2], pivots[GROUPS][W];
+  int lane = threadIdx.x % W, group = threadIdx.x / W;
+  long long at = (long long)blockIdx.x * GROUPS + group;
+  bool used = at < count && lane < N;
+  const double* from = matrices + (used ? at : 0) * N * N;
+  double a[W];
+#pragma unroll
+  for (int i = 0; i < N; ++i) a[i] = used ? from[i * N + lane] : double(i == lane);
+  eliminate(a, rows[group], pivots[group], lane);
+#ifdef CHOLESKY
+  // Row k of D Lᵀ, of which lane j has a number, is column k of L √D times √D.
+  if (!used) return;
+#pragma unroll
+  for (int k = 0; k < N; ++k)
+    factors[at * N * N + lane * N + k] = k <= lane ? a[k] * rsqrt(pivots[group][k]) : 0.0;
+#else
+  double log_determinant = group_sum(lane < N ? log(pivots[group][lane]) : 0.0);
+  if (!used) return;
+  if (lane == 0) log_determinants[at] = log_determinant;
+  // Row i of D^-½ L⁻¹ is column i of the root.
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    roots[at * N * N + lane * N + i] = i >= lane ? a[i] * rsqrt(pivots[group][i]) : 0.0;
+#endif
+}
+#endif
+
 // --- Eigenvalues -------------------------------------------------------------------------------
 
 #ifdef EIGH
@@ -87,17 +177,10 @@ spd_inverse(const double* __restrict__ matrices, double* __restrict__ inverses, 
 // αᵏ i, so that the pairs of rows are in registers 2i and 2i + 1 in every round, and the registers
 // are exchanged in the same way after each.
 
-constexpr int W = N <= 16 ? 16 : 32, GROUPS = WARPS * 32 / W;
 constexpr int FIELD = W == 32 ? 0b100101 : 0b10011;  // x⁵ + x² + 1, x⁴ + x + 1: α = x
 __host__ __device__ constexpr int times_alpha(int i) { return 2 * i < W ? 2 * i : (2 * i) ^ FIELD; }
 constexpr double TOLERANCE = 2.5e-29;  // of the squares outside the diagonal, as a share of all
 constexpr int MAX_SWEEPS = 20;
-
-__device__ __forceinline__ double group_sum(double x) {
-#pragma unroll
-  for (int gap = W / 2; gap; gap /= 2) x += __shfl_xor_sync(ALL, x, gap);
-  return x;
-}
 
 // a[at], where registers cannot be indexed: a tree of choices.
 __device__ __forceinline__ double chosen(const double (&a)[W], int at) {

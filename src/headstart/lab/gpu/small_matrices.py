@@ -54,11 +54,14 @@ def run(key: str, stream: int, addresses: list[int]) -> None:
 
 @functools.cache
 def launch_of(key: str) -> Launch:
-    """What a key stands for: a kernel's name, d, r, and the numbers of seeds and of tasks."""
+    """What a key stands for: a kernel's name, d, r, and the numbers of seeds and of tasks.
+
+    Without tasks it is about so many matrices.
+    """
     name, *numbers = key.split()
     dim, rank, seeds, tasks = map(int, numbers)
     function = kernel(name, dim, rank)
-    if name in ("spd_inverse", "eigh"):
+    if not tasks:
         lanes = 16 if dim <= 16 else 32
         return Launch(function, (-(-seeds * lanes // (32 * WARPS)), 1), seeds)
     if name == "sum_of_products":
@@ -102,6 +105,31 @@ def spd_inverse(matrix: Any) -> Any:
     if dim > LARGEST_DIM or not matrix.size:
         return None
     return call("spd_inverse", dim, 0, tuple(batch), 0, [(dim, dim)], matrix)[0]
+
+
+def cholesky(matrix: Any) -> Any:
+    """As :func:`headstart.small_matrices.cholesky`."""
+    *batch, _, dim = matrix.shape
+    if dim > LARGEST_DIM or not matrix.size:
+        return None
+    return call("cholesky", dim, 0, tuple(batch), 0, [(dim, dim)], matrix)[0]
+
+
+def inverse_root(matrix: Any) -> tuple[Any, Any] | None:
+    """As :func:`headstart.small_matrices.inverse_root`."""
+    *batch, _, dim = matrix.shape
+    if dim > LARGEST_DIM or not matrix.size:
+        return None
+    root, log_determinant = call("inverse_root", dim, 0, tuple(batch), 0, [(dim, dim), ()], matrix)
+    return root, log_determinant
+
+
+def gaussian_gain(inner: Any, surprise: Any) -> Any:
+    """As :func:`headstart.small_matrices.gaussian_gain`."""
+    *batch, _, dim = inner.shape
+    if dim > LARGEST_DIM or not inner.size or surprise.shape != inner.shape[:-1]:
+        return None
+    return call("gaussian_gain", dim, 0, tuple(batch), 0, [()], inner, surprise)[0]
 
 
 def whitened_posteriors(
@@ -178,6 +206,9 @@ KERNELS = {
     function.__name__: function
     for function in (
         eigh,
+        cholesky,
+        inverse_root,
+        gaussian_gain,
         spd_inverse,
         whitened_posteriors,
         ridge_solve,

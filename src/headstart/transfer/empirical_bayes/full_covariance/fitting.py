@@ -29,7 +29,7 @@ import numpy as np
 from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, trace, transpose
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, select
-from headstart.small_matrices import eigh, sum_of_products
+from headstart.small_matrices import eigh, spd_inverse, sum_of_products
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     Past,
@@ -92,7 +92,7 @@ def scoring_step(
     dim = fit.mean.shape[-1]
     eye = xp.eye(dim)
     root = symmetric_root(fit.covariance)
-    inverse = xp.linalg.inv(root)
+    inverse = spd_inverse(root)
     known, squared, outer, pull = (xp.zeros(fit.covariance.shape) for _ in range(4))
     total = xp.zeros(fit.mean.shape)
     residuals = []
@@ -218,7 +218,7 @@ def mean_step(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     """
     xp = array_namespace(root)
     dim = root.shape[-1]
-    raw = xp.linalg.inv(known + 0.1 * xp.eye(dim))
+    raw = spd_inverse(known + 0.1 * xp.eye(dim))
     seen = xp.maximum(trace(raw @ known), 1.0)
     centre = fit.mean + matvec(root @ raw, total)
     doubt = trace(root @ raw @ known @ raw @ root) / seen
@@ -226,7 +226,7 @@ def mean_step(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array,
     tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
     spread = root @ root
     tau = xp.maximum(tau, xp.maximum(1e-30 * trace(spread), 1e-300))[..., None]
-    own = xp.linalg.inv(known + spread / tau[..., None])
+    own = spd_inverse(known + spread / tau[..., None])
     return own, matvec(own, total - matvec(root, fit.mean) / tau)
 
 

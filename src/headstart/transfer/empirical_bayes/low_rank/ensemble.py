@@ -25,8 +25,7 @@ import numpy as np
 from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array
-from headstart.small_matrices import eigh
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import gaussian_gain
+from headstart.small_matrices import eigh, gaussian_gain
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.strength import clip_scores
 

@@ -57,7 +57,14 @@ from headstart.arrays import (
     transpose,
 )
 from headstart.records import Array, select
-from headstart.small_matrices import eigh, projected_inverse, sum_of_products, woodbury
+from headstart.small_matrices import (
+    cholesky,
+    eigh,
+    projected_inverse,
+    spd_inverse,
+    sum_of_products,
+    woodbury,
+)
 from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
@@ -116,7 +123,7 @@ def sweep_loadings(
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
     past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
-    past_m = xp.linalg.inv(each * (transpose(w) @ w) + eye * past_more[..., None, :])
+    past_m = spd_inverse(each * (transpose(w) @ w) + eye * past_more[..., None, :])
     past_map = each * (past_m @ transpose(w))
     past_second = gone.number[..., None, None] * past_m + congruence(past_map, gone.second)
     cross = transpose(a) @ (weight[..., None] * z) + each * (gone.second @ transpose(past_map))
@@ -125,7 +132,7 @@ def sweep_loadings(
     whole = second.sum(-3) + past_second
     whole = xp.asarray(whole / count[..., None, None])
     whole = whole + MIN_FACTOR_SHARE * trace(whole)[..., None, None] * eye
-    lower = xp.linalg.cholesky(whole)
+    lower = cholesky(whole)
     back = xp.linalg.inv(lower)
     w, cross, past_second = w @ lower, cross @ transpose(back), congruence(back, past_second)
     if automatic:
@@ -224,7 +231,7 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
     a = b_vector - matvec(a_matrix, low.mean[..., None, :])
     each_h, v, m = woodbury(a_matrix, w, a)
-    past_m = xp.linalg.inv(eye + each * (transpose(w) @ w))
+    past_m = spd_inverse(eye + each * (transpose(w) @ w))
     past_h = each * (xp.eye(dim) - each * (w @ past_m @ transpose(w)))
     own = (weight[..., None, None] * each_h).sum(-3)
     h = (own + transpose(own)) / 2 + gone.number[..., None, None] * past_h
