@@ -9,6 +9,7 @@ alone and with the reward that is learned. The same rows as an array are the flo
 
 import argparse
 import gc
+import itertools
 import resource
 import time
 from pathlib import Path
@@ -73,10 +74,11 @@ def measure(count, identity):
     task = bandit.task("new")
     offers = [[actions[at] for at in rng.choice(count, 20, replace=False)] for _ in range(64)]
     devices = [{"device": name} for name in ("phone", "desktop")]
+    picks = itertools.cycle(rng.integers(len(offers), size=1021).tolist())
 
     def choose():
-        device = devices[rng.integers(2)]
-        return task.choose(context=device, actions=offers[rng.integers(len(offers))])
+        pick = next(picks)
+        return task.choose(context=devices[pick % 2], actions=offers[pick])
 
     for _ in range(50):
         task.learn(choose(), float(rng.integers(5)))
@@ -85,7 +87,7 @@ def measure(count, identity):
     tables = rng.normal(size=(64, 20, width))
 
     def choose_from_array():
-        return plain.choose(tables[rng.integers(64)])
+        return plain.choose(tables[next(picks)])
 
     for _ in range(50):
         plain.learn(choose_from_array(), float(rng.integers(5)))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.lab import simulate
-from headstart.lab.logistic_oracle import play_logistic_oracle
+from headstart.lab.one_seed import play_logistic_oracle
 from headstart.lab.policies import Policy, policy
 from headstart.lab.studies.extensions import CLICKS
 from headstart.model.evidence import Evidence

@@ -25,6 +25,12 @@ SHOP = hs.Schema(
     crosses=[("device", "price"), ("hour", "brand"), ("price", "new")],
 )
 
+SHOP_WITH_VIEW = {
+    "context": {"hour": hs.number(missing=False), "view": hs.vector(2)},
+    "action": {"price": hs.number(missing=False)},
+    "crosses": [("hour", "price"), ("view", "hour")],
+}
+
 maybe = st.none() | st.just(float("nan"))
 numbers = st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | maybe
 actions = st.fixed_dictionaries(
@@ -223,6 +229,40 @@ def test_many_different_actions_are_encoded_the_same_as_few():
         fresh = Encoder(schema).encode(None, rows[-3:]).table
         np.testing.assert_array_equal(table[-3:], fresh)
         np.testing.assert_array_equal(encoder.encode(None, rows[-3:]).table, fresh)
+
+
+def test_what_was_encoded_before_is_neither_shared_nor_trusted():
+    encoder = Encoder(hs.Schema(**SHOP_WITH_VIEW))
+    context = {"hour": 3.0, "view": (1.0, 2.0)}
+    offered = [{"price": -1.5}, {"price": 2.0}]
+    first = encoder.encode(context, offered).table
+    expected = first.copy()
+    first[:] = 7.0  # the caller's own
+    np.testing.assert_array_equal(encoder.encode(context, offered).table, expected)
+    context["hour"], offered[1]["price"] = 4.0, 5.0  # changed in place
+    changed = encoder.encode(context, offered).table
+    assert encoder.schema.feature_names[4:] == (
+        "hour × view[0]",
+        "hour × view[1]",
+        "hour × price",
+    )
+    assert changed.tolist() == [[4, 1, 2, -1.5, 4, 8, -6], [4, 1, 2, 5, 4, 8, 20]]
+    view = [1.0, 2.0]  # a value that has no hash
+    before = encoder.encode(context | {"view": view}, offered).table
+    view[0] = 9.0
+    after = encoder.encode(context | {"view": view}, offered).table
+    assert (before[:, 1] == 1.0).all()
+    assert (after[:, 1] == 9.0).all()
+    # What is refused is refused after equal values were taken.
+    with pytest.raises(hs.InputError, match="context must be a dict"):
+        encoder.encode(pandas.Series({"hour": 4.0, "view": (1.0, 2.0)}), offered)
+    with pytest.raises(hs.InputError, match="field 'vie' is not in the schema"):
+        encoder.encode(context | {"vie": 1.0}, offered)
+    with pytest.raises(hs.InputError, match="field 'hour' is missing"):
+        encoder.encode({"view": (1.0, 2.0), "hours": 4.0}, offered)
+    for at in range(5000):  # more contexts than are kept
+        encoder.encode({"hour": float(at), "view": (1.0, 2.0)}, offered[:1])
+    np.testing.assert_array_equal(encoder.encode(context, offered).table, changed)
 
 
 def test_a_schema_is_inferred_with_a_review():

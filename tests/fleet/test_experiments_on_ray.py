@@ -19,7 +19,7 @@ from polars.testing import assert_frame_equal
 import headstart as hs
 from headstart.fleet.engines.cluster import connect
 from headstart.lab import Execution, Plan, probes, run
-from headstart.lab.interleaved import play_interleaved
+from headstart.lab.one_seed import play_interleaved
 from headstart.lab.policies import policy
 from headstart.lab.studies import reproduction, runner
 from headstart.lab.studies.comparison import compare

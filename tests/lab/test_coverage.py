@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import headstart as hs
-from headstart.lab import Execution, coverage, figures
-from headstart.lab.coverage import LEVELS, measure_coverage
+from headstart.lab import Execution, figures, one_seed
+from headstart.lab.one_seed import LEVELS, measure_coverage
 from headstart.lab.report import VERDICTS
 from headstart.lab.studies import calibration
 from headstart.lab.studies.calibration import coverage_claim, coverage_rows
@@ -33,7 +33,7 @@ def with_prior(factor):
 
 def test_with_the_true_prior_every_level_is_covered_as_it_says(monkeypatch):
     """Intervals of 120 independent tasks, within four standard errors."""
-    monkeypatch.setattr(coverage, "Bandit", with_prior(1.0))
+    monkeypatch.setattr(one_seed, "Bandit", with_prior(1.0))
     shares = measure_coverage(WORLD, 0, 120, (0, 2, 8))
     assert shares.shape == (120, 3, 2, len(LEVELS))
     error = shares.std(0) / np.sqrt(len(shares))
@@ -42,7 +42,7 @@ def test_with_the_true_prior_every_level_is_covered_as_it_says(monkeypatch):
 
 def test_a_prior_that_is_too_narrow_covers_as_much_as_it_should(monkeypatch):
     """A new task under a third of the standard deviation: 2 Φ(q/3) − 1 in place of the level."""
-    monkeypatch.setattr(coverage, "Bandit", with_prior(1 / 9))
+    monkeypatch.setattr(one_seed, "Bandit", with_prior(1 / 9))
     shares = measure_coverage(WORLD, 0, 120, (0, 1))[:, 0, 0]
     wanted = 2 * stats.norm.cdf(stats.norm.ppf(0.5 + np.array(LEVELS) / 2) / 3) - 1
     error = shares.std(0) / np.sqrt(len(shares))

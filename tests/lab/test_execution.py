@@ -5,7 +5,7 @@ import pytest
 import headstart as hs
 from headstart.cli import experiments
 from headstart.lab import Execution, Plan, policy, run
-from headstart.lab.experiments.jobs import map_jobs
+from headstart.lab.experiments.execution import map_jobs
 from headstart.lab.studies import STUDIES
 from headstart.worlds import Synthetic
 

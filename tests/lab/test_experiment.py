@@ -98,6 +98,7 @@ def test_jobs_cover_every_policy_and_seed_once():
         wanted = [(seed, policy.name) for seed in plan.seeds for policy in plan.policies]
         assert sorted(done) == sorted(wanted)
         assert sum(job.work for job in jobs) == plan.work
+        assert len({job.key for job in jobs}) == len(jobs)
         for job in jobs:
             assert len(job.seeds) <= 10  # so that memory stays small
             assert dataclasses.replace(job, seeds=plan.seeds, policies=plan.policies) == plan
@@ -113,19 +114,6 @@ def test_a_gpu_takes_many_seeds_at_once_and_eight_policies():
     assert len(jobs) == 3 * 3
     assert sum(job.work for job in jobs) == plan.work
     assert len(dataclasses.replace(PLAN, device="gpu").jobs()) == 1
-
-
-@pytest.mark.parametrize(("seeds", "policies"), [(1, 1), (2, 2), (3, 1), (5, 16), (100, 100)])
-def test_parts_have_at_most_so_many_seeds_and_policies_each_once(seeds, policies):
-    plan = dataclasses.replace(LONG, seeds=(7, 3, 11, 5, 2))
-    jobs = plan.split(seeds, policies)
-    assert len(jobs) == -(-5 // seeds) * -(-3 // policies)
-    done = [(seed, policy.name) for job in jobs for seed in job.seeds for policy in job.policies]
-    assert sorted(done) == sorted((seed, each.name) for seed in plan.seeds for each in POLICIES)
-    assert all(len(job.seeds) <= seeds and len(job.policies) <= policies for job in jobs)
-    assert len({job.key for job in jobs}) == len(jobs)
-    for job in jobs:
-        assert dataclasses.replace(job, seeds=plan.seeds, policies=plan.policies) == plan
 
 
 BIG = np.arange(8.0)
@@ -252,7 +240,7 @@ def test_two_processes_give_exactly_what_one_gives(here, probed, tmp_path):
 def test_the_environment_is_as_before(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    from headstart.lab.experiments.jobs import one_thread_each
+    from headstart.lab.experiments.execution import one_thread_each
 
     with one_thread_each():
         assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
@@ -313,7 +301,7 @@ def test_what_is_finished_is_not_run_again(here, probed, tmp_path, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never)
     again = run(probed, tmp_path, ALONE)
     assert_same(again, here)
     assert manifest(tmp_path)["jobs_run"] == 0
@@ -356,7 +344,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
         run(LONG, tmp_path, Execution(workers=1, progress=reporting(interrupt)))
     kept = parts(tmp_path)
     assert 0 < len(kept) < len(parts(tmp_path / "whole"))
-    assert not list((tmp_path / "parts").glob("*.tmp"))
+    assert kept == sorted((tmp_path / "parts").iterdir())
     assert not (tmp_path / "regret.parquet").exists()
     told, played = [], []
 
@@ -364,7 +352,7 @@ def test_an_interrupted_run_keeps_what_was_finished_and_does_only_the_rest(tmp_p
         played.extend(seeds)
         return simulate(world, policies, seeds, *rest)
 
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", noted)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", noted)
     found = run(
         LONG,
         tmp_path,
@@ -445,7 +433,7 @@ def test_the_engine_is_passed_on_to_whoever_plays(monkeypatch, tmp_path):
         asked.append(arguments[-1])
         return simulate(*arguments)
 
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", noted)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", noted)
     for engine in ("plain", "compiled", "auto"):
         run(PLAN, execution=Execution(workers=1, engine=engine))
     run(PLAN, execution=ALONE)
@@ -460,7 +448,7 @@ def test_processes_are_told_the_engine_too(by_plain):
 @pytest.mark.parametrize(("first", "second"), [("plain", "compiled"), ("compiled", "plain")])
 def test_what_one_engine_has_computed_the_other_need_not(tmp_path, monkeypatch, first, second):
     wanted = run(PLAN, tmp_path, Execution(workers=1, engine=first))
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never_again)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never_again)
     assert_same(run(PLAN, tmp_path, Execution(workers=1, engine=second)), wanted)
     assert manifest(tmp_path)["jobs_run"] == 0
     assert manifest(tmp_path)["device"] == "cpu"
@@ -640,7 +628,7 @@ def test_a_gpus_results_can_be_looked_at_where_there_is_none(
     monkeypatch.setattr("headstart.lab.gpu.missing", lambda: None)
     wanted = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
     no_gpu()
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never_again)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never_again)
     found = run(
         PLAN, tmp_path, Execution(workers=1, engine="gpu", stored_only=True)
     )  # and without a warning
@@ -656,7 +644,7 @@ def test_a_gpus_results_can_be_looked_at_where_there_is_none(
 def test_what_the_cpu_did_instead_is_found_again(no_gpu, tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="there is no GPU"):
         wanted = run(PLAN, tmp_path, Execution(workers=1, engine="gpu"))
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never_again)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never_again)
     found = run(PLAN, tmp_path, Execution(workers=1, engine="gpu", stored_only=True))
     assert_same(found, wanted)
     assert found.plan.device == "cpu"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
-from headstart.lab.interleaved import play_interleaved
+from headstart.lab.one_seed import play_interleaved
 from headstart.worlds import Synthetic
 from headstart.worlds.base import Population, World
 

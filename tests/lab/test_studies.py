@@ -18,7 +18,7 @@ import headstart as hs
 from headstart.algorithms import DEFAULT
 from headstart.lab import Execution, figures
 from headstart.lab.engine import simulate
-from headstart.lab.experiments.jobs import play_jobs
+from headstart.lab.experiments.execution import play_jobs
 from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.policies import PAPER, parse, split_options
 from headstart.lab.report.sections import VERDICTS
@@ -82,7 +82,7 @@ def no_simulation(monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never)
     monkeypatch.setattr(
         "headstart.lab.experiments.experiment.play_jobs",
         lambda jobs, *_: (never(job) for job in jobs),
@@ -606,7 +606,7 @@ def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.gpu.missing", lambda: None)
         there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
-        there.setattr("headstart.lab.experiments.jobs.simulate", simulate)
+        there.setattr("headstart.lab.experiments.execution.simulate", simulate)
         with pytest.warns(UserWarning, match="runs on the CPU"):
             made = reproduce("ranks", tmp_path, **sizes, execution=Execution(1, "gpu"))
     devices = {json.loads(file.read_text())["device"] for file in tmp_path.glob("*/manifest.json")}
@@ -621,7 +621,7 @@ def test_a_study_of_a_gpu_is_rebuilt_where_there_is_none(
 def test_a_study_made_before_there_were_engines_is_rebuilt(tmp_path, no_simulation, monkeypatch):
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
-        there.setattr("headstart.lab.experiments.jobs.simulate", simulate)
+        there.setattr("headstart.lab.experiments.execution.simulate", simulate)
         made = reproduce("synthetic", tmp_path, quick=True, seeds=2, tasks=3, execution=ALONE)
     note = json.loads((tmp_path / reproduction.ARGUMENTS).read_text())
     del note["engine"]
@@ -742,7 +742,7 @@ def test_a_comparison_that_the_cpu_did_instead_is_rebuilt(
 ):
     with monkeypatch.context() as there:
         there.setattr("headstart.lab.experiments.experiment.play_jobs", play_jobs)
-        there.setattr("headstart.lab.experiments.jobs.simulate", simulate)
+        there.setattr("headstart.lab.experiments.execution.simulate", simulate)
         with pytest.warns(UserWarning, match="there is no GPU"):
             made = compare(
                 world=HERE,

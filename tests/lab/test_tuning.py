@@ -136,7 +136,7 @@ def test_tuning_again_takes_what_is_on_disk(tuning, folder, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("simulated again")
 
-    monkeypatch.setattr("headstart.lab.experiments.jobs.simulate", never)
+    monkeypatch.setattr("headstart.lab.experiments.execution.simulate", never)
     again = tune(WORLD, TRIED, SEEDS, TASKS, ROUNDS, folder=folder, execution=ALONE)
     assert again.best == tuning.best
     order = ["label", "seed"]

@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
+from headstart.transfer.empirical_bayes import state as kept_state
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
+from headstart.transfer.mixture import transfer as mixture
 
 
 def some_tasks(rng, tasks=6, rounds=12, dim=3):
@@ -136,3 +138,45 @@ def test_with_units_as_given_they_do():
     assert play([1e6, 1.0, 1.0], 0.0, 1.0, transfer=given_units) != play(
         1.0, 0.0, 1.0, transfer=given_units
     )
+
+
+class TestTasksThatAreNoLongerKept:
+    """Of older tasks only sums are left, which are in units that nothing else may tell."""
+
+    @pytest.fixture(autouse=True)
+    def few_are_kept(self, monkeypatch):
+        monkeypatch.setattr(kept_state, "MIN_KEPT_TASKS", 8)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 8)
+        monkeypatch.setattr(mixture, "KEPT_TASKS", 8)
+
+    def close_tasks(self, bandit, count=24, constant_from=99):
+        """Tasks around (2, −3); from one of them on the second feature is always 0."""
+        rng = np.random.default_rng(0)
+        for number in range(count):
+            rows = np.column_stack([5.0 + rng.normal(size=(12, 2)), np.ones(12)])
+            if number >= constant_from:
+                rows[:, 1] = 0.0
+            theta = [2.0, -3.0, 1.0] + 0.3 * rng.normal(size=3)
+            rewards = rows @ theta + 0.1 * rng.normal(size=12)
+            bandit.add_evidence(number, hs.Evidence.of(rows, rewards))
+            bandit.task(number).close()
+
+    def assert_learned(self, prior):
+        np.testing.assert_allclose(prior.mean[:2], [2.0, -3.0], atol=0.4)
+        spread = np.sqrt(np.diag(prior.as_gaussian().covariance))[:2]
+        assert (spread > 0.1).all()
+        assert (spread < 1.0).all()
+
+    @pytest.mark.parametrize("dim", [2, 3])  # with an intercept that is added, or not
+    def test_what_they_told_outlives_the_tasks_that_are_kept(self, dim):
+        bandit = hs.Bandit(dim, seed=0, intercept=dim == 2)
+        self.close_tasks(bandit)
+        for number in range(16, 24):
+            bandit.delete(number)
+            self.assert_learned(bandit.prior)
+
+    @pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Mixture()])
+    def test_what_they_told_of_a_feature_outlives_its_variation(self, transfer):
+        bandit = hs.Bandit(2, transfer, seed=0)
+        self.close_tasks(bandit, constant_from=12)
+        self.assert_learned(bandit.prior)

@@ -382,17 +382,4 @@ class Bandit(BanditFromData):
         return cls._of(state)
 
 
-def load(
-    path: PathLike,
-    *,
-    transfer: Transfer | None = None,
-    rule: Rule | None = None,
-    schema: Any = None,
-) -> Bandit:
-    """The bandit that was saved at a path, to continue exactly where it was.
-
-    See Also
-    --------
-    Bandit.load : the same.
-    """
-    return Bandit.load(path, transfer=transfer, rule=rule, schema=schema)
+load = Bandit.load

@@ -109,8 +109,6 @@ class Features(NamedTuple):
             usual = tables.ndim == 3 and tables.shape[::2] == (tasks, self.context_dim)
             if usual and tables.size and np.vdot(tables, tables) <= MAX_SQUARES:
                 return tables
-        if isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts):
-            raise InputError(f"contexts must be {want}; got a list of frames: stack their values")
         tables = checks.finite_array("contexts", contexts, want).astype(np.float64, copy=False)
         if tables.shape == (0,) and not tasks:
             tables = tables.reshape(0, 1, self.context_dim)

@@ -89,7 +89,9 @@ class ContextReader:
         """Set the usual sizes of the features."""
         self.sizes, self.limits = sizes, sizes.limits
         self.limits[self.is_bounded] = np.inf
-        self.max_squares = float(self.limits.min()) ** 2  # no sum of squares is below its terms
+        # No sum of squares is below its terms. In a column without a size, any value is too large.
+        self.max_squares = float(self.limits.min(where=self.limits > 0.0, initial=np.inf)) ** 2
+        self.unsized = np.flatnonzero(self.limits == 0.0)
         self.usual_sizes = sizes.usual(self.features)
 
     def read(
@@ -174,9 +176,7 @@ class ContextReader:
         """
         count, sizes = self.offer_count, self.sizes
         due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
-        if not due and (
-            squares <= self.max_squares or not np.count_nonzero(np.abs(contexts) > self.limits)
-        ):
+        if not due and self.are_within_limits(contexts, squares):
             return sizes
         if self.encoder is not None:
             contexts = np.where(self.is_bounded, 0.0, contexts)
@@ -184,6 +184,12 @@ class ContextReader:
             due = due or bool(((self.limits == 0.0) & contexts.any(0)).any())
         new_sizes = sizes.update(contexts, self.features)
         return new_sizes if due else sizes
+
+    def are_within_limits(self, contexts: Array, squares: float) -> bool:
+        """Whether no value exceeds the limit of its feature."""
+        if squares <= self.max_squares:
+            return not len(self.unsized) or not np.count_nonzero(contexts.take(self.unsized, 1))
+        return not np.count_nonzero(np.abs(contexts) > self.limits)
 
     def accept(self, offer: Offer, *, is_frozen: bool) -> bool:
         """Remember an offer that a choice was made from; returns whether the sizes have changed.

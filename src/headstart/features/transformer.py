@@ -10,7 +10,7 @@ import numpy as np
 from headstart import checks
 from headstart.errors import FileError, InputError
 from headstart.features.schema.encoder import EncodedRows, Encoder
-from headstart.features.schema.rows import ActionRows, check_ids
+from headstart.features.schema.rows import check_ids
 from headstart.features.schema.schema import Schema
 
 __all__ = ["AnyEncoder", "TransformerEncoder", "encoder_from_dict", "encoder_of"]
@@ -56,7 +56,7 @@ class TransformerEncoder:
                 f"{type(self.schema).__name__}; got shape {table.shape}"
             )
         if has_ids:
-            check_ids(ActionRows(len(table), labels, True, {}), distinct=distinct)
+            check_ids(labels, distinct=distinct)
         return EncodedRows(np.array(table, dtype=np.float64, order="C"), labels, has_ids)
 
 

@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from headstart.algorithms import ALGORITHMS
 from headstart.lab.experiments.execution import Execution
 from headstart.lab.experiments.experiment import run
@@ -21,8 +23,6 @@ from headstart.worlds.base import World
 
 if TYPE_CHECKING:
     import os
-
-    import polars as pl
 
 __all__ = ["LAMBDAS", "MULTIPLIERS", "Tuning", "grid", "tune"]
 
@@ -99,8 +99,6 @@ def tune(
     folder, execution, label
         As for :func:`~headstart.lab.experiments.experiment.run`.
     """
-    import polars as pl
-
     fixed = fixed or {}
     tried: dict[str, NamedPolicy] = {}
     for algorithm in algorithms:

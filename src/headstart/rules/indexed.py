@@ -31,7 +31,7 @@ from headstart.rules.ties import (
     tie_tolerance,
 )
 
-__all__ = ["Indexed", "arrays_for_loops"]
+__all__ = ["Indexed", "arrays_for_loops", "check_confidence", "delta_or_default"]
 
 CHUNK = 128  # tasks whose roots are stacked at a time: they must fit into a processor's cache
 
@@ -242,3 +242,15 @@ def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array]
 
 def no_arrays() -> None:
     """The loop form of a belief that has none."""
+
+
+def check_confidence(delta: float | None, horizon: int) -> None:
+    """Refuse a δ outside (0, 1) and a horizon below 2."""
+    if delta is not None:
+        checks.fraction("delta", delta, open_ends=True)
+    checks.integer("horizon", horizon, 2)
+
+
+def delta_or_default(delta: float | None, horizon: int) -> float:
+    """δ, or 1/n where it is not given."""
+    return 1.0 / horizon if delta is None else delta

@@ -13,8 +13,12 @@ from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, arms_left
 from headstart.rules.best_arm import best_probabilities
-from headstart.rules.confidence_level import check_confidence, delta_or_default
-from headstart.rules.indexed import Indexed, arrays_for_loops
+from headstart.rules.indexed import (
+    Indexed,
+    arrays_for_loops,
+    check_confidence,
+    delta_or_default,
+)
 from headstart.rules.ordering import draws_in_order
 from headstart.rules.ties import Allowed, Mask, Rng, allowed_arms, best_arms
 from headstart.theory import thompson_scale

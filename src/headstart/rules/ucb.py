@@ -13,8 +13,12 @@ from headstart.errors import InputError
 from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm
-from headstart.rules.confidence_level import check_confidence, delta_or_default
-from headstart.rules.indexed import Indexed, arrays_for_loops
+from headstart.rules.indexed import (
+    Indexed,
+    arrays_for_loops,
+    check_confidence,
+    delta_or_default,
+)
 from headstart.rules.ties import Rng
 from headstart.theory import radius_with_bias
 

@@ -2,8 +2,9 @@
 
 Files of bandits and of evidence, report pages and checkpoint manifests are written through
 :func:`atomic_write`, and read through :func:`open_regular`. Both take regular files only, through
-symbolic links; folders, devices, FIFOs and sockets are refused. Journals are appended to, and
-results of experiments and logs have writers of their own.
+symbolic links; folders, devices, FIFOs and sockets are refused. Results of
+experiments are written through :func:`atomic_write` too; journals are appended to, and logs have
+writers of their own.
 
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()

@@ -77,7 +77,7 @@ class PartitionList(Partitions):
 
     >>> both = [Evidence.of([[1.0, 2.0]], [3.0]).pack()[None]] * 2
     >>> partitions = PartitionList(both, dim=2)
-    >>> len(partitions), partitions.map(count_tasks)
+    >>> len(partitions), partitions.map(lambda rows, dim: len(rows))
     (2, [1, 1])
     """
 
@@ -105,11 +105,6 @@ class PartitionList(Partitions):
     def rows(self, partition: int) -> Array:
         """As they are."""
         return self.parts[partition]
-
-
-def count_tasks(rows: Array, dim: int) -> int:
-    """How many tasks a partition has."""
-    return len(rows)
 
 
 def chunks(rows: Array, dim: int) -> Iterator[Evidence]:

@@ -67,9 +67,6 @@ class Choices(Sequence[Choice]):
             self._cache[at] = self._make(at)
         return self._cache[at]
 
-    def __iter__(self) -> Iterator[Choice]:
-        return (self[at] for at in range(len(self)))
-
     def __repr__(self) -> str:
         return f"Choices of {len(self)} tasks"
 

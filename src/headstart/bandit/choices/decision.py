@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Decision", "make_choice", "make_ranking"]
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Decision:
     """What a choice was made from; called, it gives the propensities of the choice.
 
@@ -33,44 +35,19 @@ class Decision:
         The arms that were picked for the positions before, in a ranking.
     """
 
-    __slots__ = (
-        "allowed",
-        "before",
-        "belief",
-        "key",
-        "labels",
-        "position",
-        "rule",
-        "seed",
-        "table",
-    )
-
-    def __init__(
-        self,
-        rule: Rule,
-        belief: Any,
-        table: Array,
-        seed: int,
-        key: Any,
-        position: int,
-        allowed: Any,
-        labels: Sequence[Any] | None,
-        before: Sequence[int] = (),
-    ) -> None:
-        self.rule = rule
-        self.belief = belief
-        self.table = table
-        self.seed = seed
-        self.key = key
-        self.position = position
-        self.allowed = allowed
-        self.labels = labels
-        self.before = before
+    rule: Rule
+    belief: Any
+    table: Array
+    seed: int
+    key: Any
+    position: int
+    allowed: Any
+    labels: Sequence[Any] | None
+    before: Sequence[int] = ()
 
     def after(self, arms: Sequence[int]) -> Decision:
         """The same in a ranking, after some arms were picked."""
-        place = self.seed, self.key, self.position
-        return Decision(self.rule, self.belief, self.table, *place, self.allowed, self.labels, arms)
+        return dataclasses.replace(self, before=arms)
 
     def __call__(self) -> Propensities:
         """The propensities, by random numbers of their own: no decision depends on it."""

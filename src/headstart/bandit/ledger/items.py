@@ -60,6 +60,9 @@ class Pair(NamedTuple):
     moment: Array | None = None
 
 
+NO_REWARDS = Pair()
+
+
 class TaskItems:
     """The items of one task."""
 
@@ -119,17 +122,28 @@ class ItemLedger:
         keys = [label if type(label) is str else item_key(label) for label in labels]
         columns = self.table.columns(keys)
         task = self.tasks.get(name)
-        rho = self.table.totals.repeats.rho
-        if task is not None and rho > 0.0:
-            for place, key in enumerate(keys):
-                pair = task.pairs.get(key)
-                if pair is not None and pair.rewards > 0:
-                    share = own_share(pair.rewards, rho)
-                    columns[place, 0] *= 1.0 - share
-                    columns[place, 0] += share * self.own_value(task, pair)
-                    columns[place, 2:] *= 1.0 - share
-                    table[place, self.action_columns] *= 1.0 - share
+        if task is not None and self.table.totals.repeats.rho > 0.0:
+            self.mix_own_rewards(task, keys, columns, table[:, self.action_columns])
         table[:, self.first_column :] = columns
+
+    def mix_own_rewards(
+        self, task: TaskItems, keys: Sequence[str], columns: Array, fields: Array
+    ) -> None:
+        """Let the task's own rewards of items take their share in what is known of these.
+
+        ``columns`` are those of the items, ``fields`` those of the actions' fields.
+        """
+        if task.pairs.keys().isdisjoint(keys):
+            return
+        pairs = [task.pairs.get(key, NO_REWARDS) for key in keys]
+        counts = np.array([pair.rewards for pair in pairs])
+        sums = np.array([pair.total for pair in pairs])
+        own = own_share(counts, self.table.totals.repeats.rho)
+        rest = 1.0 - own
+        columns[:, 0] *= rest
+        columns[:, 0] += own * self.own_values(task, sums / np.maximum(counts, 1.0))
+        columns[:, 2:] *= rest[:, None]
+        fields *= rest[:, None]
 
     def add_offer(self, name: str, labels: Sequence[Any], allowed: Any = None) -> list[Step]:
         """Note that items were on offer to a task; how to count those that have waited too long."""
@@ -154,12 +168,12 @@ class ItemLedger:
             steps.append((own.put, *own.after(keys)))
         return [*steps, (setattr, self, "waiting", [])]
 
-    def own_value(self, task: TaskItems, pair: Pair) -> float:
-        """The mean reward of an item in a task above that of the task, in units of q."""
+    def own_values(self, task: TaskItems, means: Array) -> Array:
+        """Mean rewards of items in a task above that of the task, in units of q."""
         totals = self.table.totals
         own = (task.totals.total + totals.mean) / (task.totals.rewards + 1.0)
         deviation = totals.deviation
-        return (pair.total / pair.rewards - own) / (VALUE_UNIT * deviation) if deviation else 0.0
+        return (means - own) / (VALUE_UNIT * deviation) if deviation else np.zeros_like(means)
 
     def steps_to_learn(
         self,
@@ -176,7 +190,7 @@ class ItemLedger:
         The row is as the model sees it or, if ``is_encoded``, as the encoder gave it.
         """
         task = self.tasks.get(name) or TaskItems()
-        table, pair = self.table, task.pairs.get(key) or Pair()
+        table, pair = self.table, task.pairs.get(key, NO_REWARDS)
         error = None
         if belief is not None:
             error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))

@@ -12,6 +12,7 @@ the n rewards tell as much of f as a(n) = 1 / (ρ + (1 − ρ)/n) first rewards.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 __all__ = ["Repeats", "effective_count", "own_share"]
@@ -40,12 +41,7 @@ class Repeats(NamedTuple):
 
     def add(self, other: Repeats) -> Repeats:
         """The sums of both."""
-        return Repeats(
-            self.squares + other.squares,
-            self.repeats + other.repeats,
-            self.error_squares + other.error_squares,
-            self.firsts + other.firsts,
-        )
+        return Repeats(*map(operator.add, self, other))
 
     def subtract(self, other: Repeats) -> Repeats:
         """The difference, without negative rounding."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.features.schema.rows import ActionRows, ActionSpec, check_ids
+from headstart.features.schema.rows import ActionSpec, check_ids
 from headstart.records import Array
 
 __all__ = ["RowCache"]
@@ -18,7 +18,7 @@ MAX_NUMBERS = 2**20  # of all rows together
 
 
 class RowCache:
-    """The encoded fields of actions, by the values of their fields.
+    """What actions contribute to encoded rows, by the values of their fields.
 
     Values that are equal have the same columns, whatever their types, so that a row that was
     encoded once is right for every action whose values are equal. Only lists of dicts are looked
@@ -37,6 +37,7 @@ class RowCache:
         self.values_of: Callable[[Any], Any] | None = None
         if spec.fields:
             self.values_of = operator.itemgetter(*spec.fields)
+        self.id_of = operator.itemgetter(spec.id)
         self.id_is_field = spec.id in spec.fields
         self.places: dict[Any, int] = {}
         self.capacity = max(64, min(MAX_ROWS, MAX_NUMBERS // max(width, 1)))
@@ -46,21 +47,21 @@ class RowCache:
         """The rows, labels, and whether these are ids; ``None`` if not all rows are known."""
         if type(actions) is not list or self.values_of is None or not self.places or not actions:
             return None
-        id = self.spec.id
+        labels = None
         try:
-            has_ids = id in actions[0]
             places = list(map(self.places.__getitem__, map(self.values_of, actions)))
-            labels = [action[id] for action in actions] if has_ids else None
+            if self.spec.id in actions[0]:
+                labels = list(map(self.id_of, actions))
         except (IndexError, KeyError, TypeError):  # not known, not hashable, or no dicts
             return None
-        extra = has_ids and not self.id_is_field
+        extra = labels is not None and not self.id_is_field
         if sum(map(len, actions)) != len(actions) * (len(self.spec.fields) + extra):
             return None
-        if has_ids:
-            check_ids(ActionRows(len(actions), labels, True, {}))
+        if labels is not None:
+            check_ids(labels)
         elif self.spec.identity:
             return None
-        return self.rows.take(places, 0), labels, has_ids
+        return self.rows.take(places, 0), labels, labels is not None
 
     def add(self, actions: list[dict[str, Any]], rows: Array) -> None:
         """Remember the rows of actions, which were encoded."""

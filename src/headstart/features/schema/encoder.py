@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import InputError
 from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.cache import RowCache
 from headstart.features.schema.fields import Field, FieldError, Values
-from headstart.features.schema.rows import ActionSpec, action_label, read_actions
+from headstart.features.schema.rows import ActionRows, ActionSpec, action_label, read_actions
 from headstart.features.schema.schema import Schema
-from headstart.records import Array
+from headstart.records import Array, set_read_only
 
 __all__ = ["EncodedRows", "Encoder"]
 
@@ -75,6 +77,7 @@ class Encoder:
         ]
         self.context_width = sum(each.field.width for each in self.context)
         self.action_columns = slice(self.context_width, start)
+        self.field_width = start
         self.crosses = []
         fields = schema.context | schema.action
         for one, two in schema.crosses:
@@ -86,11 +89,15 @@ class Encoder:
             flags = fields[one].is_bounded, fields[two].is_bounded
             bounded += [left and right for left in flags[0] for right in flags[1]]
         self.is_bounded = np.array(bounded, dtype=bool)
+        factors = self.column_factors()
+        self.action_factors = np.where(factors >= self.context_width, factors, self.field_width)
+        self.context_factors = np.where(factors < self.context_width, factors, self.field_width)
         names = tuple(schema.action)
         ignore = frozenset(schema.ignore)
         spec = ActionSpec(names, (), schema.id, ignore, schema.identity, distinct=True)
         self.spec = spec
-        self.cache = RowCache(spec, self.action_columns.stop - self.action_columns.start)
+        self.cache = RowCache(spec, self.width)
+        self.context_parts: dict[tuple[Any, ...], Array] = {}
         self.spec_with_context = spec._replace(shared=tuple(schema.context))
 
     @property
@@ -110,48 +117,78 @@ class Encoder:
         Where ``context`` is ``None``, its fields are columns of the actions. Ids must be
         ``distinct``, unless the rows are those of several decisions.
         """
-        has_context_columns = context is None and bool(self.context)
-        cached_rows = self.cache.find(actions) if distinct and not has_context_columns else None
-        if cached_rows is not None:
-            block, labels, has_ids = cached_rows
-            table = np.zeros((len(block), self.width + extra))
-            table[:, self.action_columns] = block
-        else:
-            spec = self.spec_with_context if has_context_columns else self.spec
-            rows = read_actions(actions, spec._replace(distinct=distinct))
-            labels, has_ids = rows.labels, rows.has_ids
+        if context is None and self.context:
+            rows = read_actions(actions, self.spec_with_context._replace(distinct=distinct))
             table = np.zeros((rows.size, self.width + extra))
-            self.write(self.action, rows.columns, labels, table)
-            if has_context_columns:
-                self.write(self.context, rows.columns, labels, table)
-            elif type(actions) is list:
-                self.cache.add(actions, table[:, self.action_columns])
-        if has_context_columns or context is None:
+            self.write(self.action, rows.columns, rows.labels, table)
+            self.write(self.context, rows.columns, rows.labels, table)
             self.write_crosses(table)
-        else:
-            self.write_context(context, table)
+            return EncodedRows(table, rows.labels, rows.has_ids)
+        encoded = self.cache.find(actions) if distinct else None
+        if encoded is None:
+            rows = read_actions(actions, self.spec._replace(distinct=distinct))
+            encoded = EncodedRows(self.action_part(rows), rows.labels, rows.has_ids)
+            if type(actions) is list:
+                self.cache.add(actions, encoded.table)
+        part, labels, has_ids = encoded
+        if context is not None:
+            part *= self.context_part(context)
+        if not extra:
+            return EncodedRows(part, labels, has_ids)
+        table = np.zeros((len(part), self.width + extra))
+        table[:, : self.width] = part
         return EncodedRows(table, labels, has_ids)
+
+    def column_factors(self) -> npt.NDArray[np.intp]:
+        """Of each column, the columns of fields whose product it is: two, or one and a 1.
+
+        The latter is the column after those of fields.
+        """
+        ones = self.field_width
+        pairs = [(column, ones) for column in range(ones)]
+        for one, two, _ in self.crosses:
+            pairs += itertools.product(range(one.start, one.stop), range(two.start, two.stop))
+        return np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+
+    def action_part(self, rows: ActionRows) -> Array:
+        """What actions contribute to each column, of shape ``(K, width)``.
+
+        A row is the product of this and of :meth:`context_part`.
+        """
+        columns = np.zeros((rows.size, self.field_width + 1))
+        columns[:, -1] = 1.0
+        self.write(self.action, rows.columns, rows.labels, columns)
+        left, right = self.action_factors
+        part: Array = columns.take(left, 1) * columns.take(right, 1)
+        return part
+
+    def context_part(self, context: Any) -> Array:
+        """What a context contributes to each column; kept, because contexts are often alike."""
+        if type(context) is not dict or len(context) != len(self.context):
+            return self.encode_context(context)
+        parts = self.context_parts
+        try:
+            values = tuple(map(context.__getitem__, self.schema.context))
+            part = parts.get(values)
+        except (KeyError, TypeError):  # a field is missing, or a value has no hash
+            return self.encode_context(context)
+        if part is None:
+            part = self.encode_context(context)
+            if len(parts) >= self.cache.capacity:
+                parts.clear()
+            parts[values] = part
+        return part
+
+    def encode_context(self, context: Any) -> Array:
+        """The same, computed."""
+        left, right = self.context_row(context).take(self.context_factors)
+        return set_read_only(left * right)
 
     def write_crosses(self, table: Array) -> None:
         """Write the products of fields whose columns are in every row."""
         for one, two, product in self.crosses:
             outer = table[:, one, None] * table[:, None, two]
             table[:, product] = outer.reshape(len(table), -1)
-
-    def write_context(self, context: Any, table: Array) -> None:
-        """Write the columns of one context for all actions, and the crosses."""
-        row = self.context_row(context)
-        table[:, : self.context_width] = row
-        for one, two, product in self.crosses:
-            if one.start >= self.context_width:
-                outer = table[:, one, None] * table[:, None, two]
-                table[:, product] = outer.reshape(len(table), -1)
-                continue
-            factor, width = table[:, two], two.stop - two.start
-            for place, value in enumerate(row[one].tolist()):  # most of them are zeros
-                if value:
-                    start = product.start + place * width
-                    table[:, start : start + width] = factor if value == 1.0 else value * factor
 
     def write(
         self,
@@ -176,11 +213,12 @@ class Encoder:
                 ) from None
 
     def context_row(self, context: Any) -> Array:
-        """The columns of the context's fields."""
+        """The columns of the context's fields, zeros in place of the actions', and a 1."""
         if type(context) is not dict and not isinstance(context, Mapping):
             want = f"a dict with the fields {[each.name for each in self.context]}"
             raise checks.refuse("context", want, context)
-        row = np.zeros(self.context_width)
+        row = np.zeros(self.field_width + 1)
+        row[-1] = 1.0
         for name, field, place in self.context:
             if name not in context:
                 raise InputError(

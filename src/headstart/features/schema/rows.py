@@ -81,7 +81,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
     if not rows.size:
         raise InputError("actions must hold at least one action; got none")
     if rows.has_ids:
-        check_ids(rows, distinct=spec.distinct)
+        check_ids(rows.labels or (), distinct=spec.distinct)
     elif spec.identity:
         raise InputError(
             f"action at row 0: the id is missing, which the schema needs (identity=True): give "
@@ -229,14 +229,12 @@ def from_columns(columns: dict[str, Values], count: int, spec: ActionSpec) -> Ac
     return ActionRows(count, labels, ids is not None, fields)
 
 
-def check_ids(rows: ActionRows, *, distinct: bool = True) -> None:
+def check_ids(labels: Sequence[Any], *, distinct: bool = True) -> None:
     """Refuse ids that are missing, no ids, or the same for two actions."""
-    labels: Any = rows.labels
     kinds = set(map(type, labels))
     usual = kinds == {int} or (kinds == {str} and all(labels) and max(map(len, labels)) <= 1000)
-    if usual:
-        keys: Sequence[Any] = labels
-    else:
+    keys = labels
+    if not usual:
         keys = [check_id(label, place) for place, label in enumerate(labels)]
     if distinct and len(set(keys)) < len(keys):
         firsts: dict[Any, int] = {}

@@ -24,9 +24,7 @@ from headstart.fleet.evaluation.verdict import RELEVANT
 from headstart.fleet.reading.hashing import count_by_doubling
 from headstart.lab.figures.elements.base import DOUBLE, Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPoint, bar_figure, interval_figure
-from headstart.lab.figures.elements.matplotlib_panels import draw_panels
-from headstart.lab.figures.elements.panels import Mark, Panel, summary_table
-from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.panels import Mark, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import Style
 from headstart.lab.figures.elements.text import count, number
 
@@ -91,14 +89,8 @@ def line_figure(
 
     table = pl.concat([panel.table for panel in panels], how="diagonal")
     brief = summary_table(panels[0], 10).rename({"policy": "model"})
-    return Figure(
-        name,
-        title,
-        caption,
-        table,
-        brief,
-        lambda: draw_panels(panels, (DOUBLE, height), 4),
-        lambda: explore_panels(panels),
+    return panel_figure(
+        name, title, caption, panels, (DOUBLE, height), 4, table=table, summary=brief
     )
 
 

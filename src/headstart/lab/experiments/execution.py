@@ -1,18 +1,28 @@
-"""How experiments are run: processes, engine, executor and progress, in one record."""
+"""How experiments are run: in this process, in several, or by an executor on other machines."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from headstart import checks
+import numpy as np
 
-__all__ = ["ENGINES", "Execution", "Executor", "Progress"]
+from headstart import checks
+from headstart.errors import HeadstartError
+from headstart.lab.engine import Trace, simulate
+from headstart.lab.experiments.plan import Plan
+
+__all__ = ["ENGINES", "Execution", "Executor", "Progress", "map_jobs", "play_jobs"]
 
 ENGINES = ("auto", "plain", "compiled", "gpu")
+CONTEXT = multiprocessing.get_context("spawn")
 
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
@@ -79,3 +89,178 @@ class Execution:
     def cpu_engine(self) -> str:
         """The engine for what runs on the CPU."""
         return "auto" if self.engine == "gpu" else self.engine
+
+
+def play_jobs(
+    jobs: Sequence[Plan], execution: Execution, report: Callable[[float], None]
+) -> Generator[tuple[int, dict[str, Trace]], None, None]:
+    """Run the jobs of a plan, and yield the index and the result of each as they come.
+
+    ``report`` is called with the policy-rounds played so far.
+    """
+    engine, on_gpu = execution.cpu_engine, bool(jobs) and jobs[0].device == "gpu"
+    if execution.executor is not None and jobs and not on_gpu:
+        yield from play_remotely(jobs, execution.executor, engine, report)
+    elif execution.processes == 1 or len(jobs) <= 1 or on_gpu:
+        played = 0.0
+
+        def count(rounds: int) -> None:
+            nonlocal played
+            played += rounds
+            report(played)
+
+        for index, job in enumerate(jobs):
+            yield index, play(job, count, engine)
+    else:
+        counter = CONTEXT.Value("d", 0.0)
+        with process_pool(execution.processes, counter) as pool:
+            waiting = {
+                pool.submit(play, job, None, engine): index for index, job in enumerate(jobs)
+            }
+            while waiting:
+                done, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield waiting.pop(future), future.result()
+                report(counter.value)
+
+
+def map_jobs(
+    function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], execution: Execution
+) -> list[Any]:
+    """``function(*job)`` of every job, in the order of the jobs."""
+    if execution.executor is not None and jobs:
+        results = dict(execution.executor(jobs, call_remotely, function))
+        return [results[index] for index in range(len(jobs))]
+    if execution.processes == 1 or not jobs:
+        return [function(*job) for job in jobs]
+    with process_pool(execution.processes) as pool:
+        return list(pool.map(function, *zip(*jobs, strict=True)))
+
+
+@contextlib.contextmanager
+def process_pool(workers: int, counter: Any = None) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes with one BLAS thread each; after an exception its processes are ended."""
+    with one_thread_each():
+        pool = ProcessPoolExecutor(workers, CONTEXT, begin_worker, (counter,))
+        try:
+            yield pool
+            pool.shutdown()
+        except BaseException as error:
+            processes = list((pool._processes or {}).values())
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join(1.0)
+                if process.is_alive():
+                    process.kill()
+            # The pool's threads block on its queues as long as the other ends are open, also when
+            # no worker is left; this process holds these ends.
+            inside: Any = pool
+            if inside._result_queue is not None:
+                inside._result_queue._writer.close()
+            if inside._call_queue is not None:
+                inside._call_queue._reader.close()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise HeadstartError(
+                    "a worker process died (out of memory, perhaps): what was finished is kept; "
+                    "run it again, with fewer workers if need be"
+                ) from error
+            raise
+
+
+def play_remotely(
+    jobs: Sequence[Plan], executor: Executor, engine: str, report: Callable[[float], None]
+) -> Generator[tuple[int, dict[str, Trace]], None, None]:
+    """Run the jobs seed by seed with an executor, and yield each job when all its seeds are done.
+
+    A seed's result does not depend on the others of its batch, so a job's result is the same as if
+    it had been run in one piece.
+    """
+    seeds = [(index, at) for index, job in enumerate(jobs) for at in range(len(job.seeds))]
+    parts: list[dict[int, dict[str, Trace]]] = [{} for _ in jobs]
+    played = 0.0
+    results = iter(executor(seeds, play_seed, list(jobs), engine))
+    try:
+        for which, traces in results:
+            index, at = seeds[which]
+            part, size = parts[index], len(jobs[index].seeds)
+            part[at] = traces
+            if len(part) == size:
+                yield index, concatenate([part.pop(each) for each in range(size)])
+            played += jobs[index].work / size
+            report(played)
+    finally:
+        if isinstance(results, Generator):
+            results.close()
+
+
+def play_seed(seed: tuple[int, int], jobs: Sequence[Plan], engine: str) -> dict[str, Trace]:
+    """Run one seed of a job, given by the indices of both, on another machine."""
+    index, at = seed
+    return play(dataclasses.replace(jobs[index], seeds=(jobs[index].seeds[at],)), None, engine)
+
+
+def call_remotely(job: tuple[Any, ...], function: Callable[..., Any]) -> Any:
+    """``function(*job)``, on another machine."""
+    return function(*job)
+
+
+def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
+    """The traces of all seeds, from those of some."""
+    return {
+        name: Trace(
+            np.concatenate([part[name].regret for part in parts]),
+            {
+                key: np.concatenate([part[name].probed[key] for part in parts])
+                for key in trace.probed
+            },
+        )
+        for name, trace in parts[0].items()
+    }
+
+
+PARENT: list[Any] = []  # in a worker: the shared counter, and the process that started the worker
+
+
+def begin_worker(counter: Any) -> None:
+    """Set a worker process up: the parent handles Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    PARENT[:] = [counter, os.getppid()] if counter is not None else []
+
+
+def play(
+    job: Plan, count: Callable[[int], None] | None = None, engine: str = "auto"
+) -> dict[str, Trace]:
+    """Run one job."""
+
+    def count_shared(rounds: int) -> None:
+        if PARENT:
+            with PARENT[0].get_lock():
+                PARENT[0].value += rounds
+            if os.getppid() != PARENT[1]:
+                os._exit(1)  # the parent process has died
+
+    sizes = (job.world, job.policies, job.seeds, job.tasks, job.rounds, job.recorded_rounds)
+    if job.device == "gpu":
+        from headstart.lab.gpu import engine as gpu
+
+        regrets = gpu.simulate(*sizes, count)
+        return {name: Trace(regret, {}) for name, regret in regrets.items()}
+    return simulate(*sizes, job.probe, count or count_shared, engine)
+
+
+@contextlib.contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Let processes that are started meanwhile use one BLAS thread each."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -15,12 +15,9 @@ import time
 import warnings
 from pathlib import Path
 
-from headstart.errors import FileError
-from headstart.lab.engine import Trace
-from headstart.lab.experiments.execution import Execution
-from headstart.lab.experiments.jobs import play_jobs
+from headstart.lab.experiments.execution import Execution, play_jobs
 from headstart.lab.experiments.plan import Plan, Results, gather
-from headstart.lab.experiments.store import Store
+from headstart.lab.experiments.store import Store, check_stored
 
 __all__ = ["run"]
 
@@ -57,17 +54,11 @@ def run(
     elif execution.engine == "gpu":
         plan = on_gpu(plan)
     jobs = plan.jobs()
-    done: dict[int, dict[str, Trace]] = {}
-    for index, job in enumerate(jobs):
-        traces = None if store is None else store.find(job)
-        if traces is not None:
-            done[index] = traces
+    stored = {} if store is None else {index: store.find(job) for index, job in enumerate(jobs)}
+    done = {index: traces for index, traces in stored.items() if traces is not None}
     missing = [index for index in range(len(jobs)) if index not in done]
-    if execution.stored_only and missing:
-        raise FileError(
-            f"folder {str(folder)!r} lacks {len(missing)} of {len(jobs)} jobs of this experiment "
-            f"(unfinished, or of another version of headstart): run it again"
-        )
+    if execution.stored_only:
+        check_stored(folder, len(missing), len(jobs))
     before = float(sum(jobs[index].work for index in done))
     start = time.perf_counter()
     with execution.progress(plan.world.name if label is None else label) as progress:
@@ -84,7 +75,7 @@ def run(
                 done[index] = traces
                 if store is not None:
                     store.save(jobs[index], traces)
-    results = gather(plan, [(jobs[index], done[index]) for index in range(len(jobs))])
+    results = gather(plan, [(job, done[index]) for index, job in enumerate(jobs)])
     if store is not None:
         store.finish(results, time.perf_counter() - start, len(missing))
     return results

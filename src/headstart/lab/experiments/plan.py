@@ -13,7 +13,7 @@ import numpy as np
 from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.engine import Probe, Trace, check_sizes
-from headstart.lab.experiments.fingerprint import fingerprint
+from headstart.lab.experiments.store import fingerprint
 from headstart.lab.policies import AnyPolicy
 from headstart.records import Array
 from headstart.settings import Settings
@@ -94,22 +94,16 @@ class Plan(Settings):
         the drawing of contexts, so policies are split only in large sweeps, or where there are too
         few seeds to keep several cores busy. A GPU takes many seeds at once, and eight policies.
         """
-        if self.device == "gpu":
-            return self.split(2048, 8)
-        parts = math.ceil(len(self.seeds) / 5)
-        size = min(16, max(4, math.ceil(len(self.policies) * parts / 4)))
-        return self.split(5, size)
-
-    def split(self, seeds: int, policies: int) -> list[Plan]:
-        """Parts of at most so many seeds and policies."""
-        parts = [self.seeds[at : at + seeds] for at in range(0, len(self.seeds), seeds)]
-        groups = [
-            self.policies[at : at + policies] for at in range(0, len(self.policies), policies)
-        ]
+        seeds, policies = 2048, 8
+        if self.device == "cpu":
+            seeds, work = 5, len(self.policies) * math.ceil(len(self.seeds) / 5)
+            policies = min(16, max(4, math.ceil(work / 4)))
         return [
-            dataclasses.replace(self, seeds=part, policies=group)
-            for part in parts
-            for group in groups
+            dataclasses.replace(
+                self, seeds=self.seeds[i : i + seeds], policies=self.policies[j : j + policies]
+            )
+            for i in range(0, len(self.seeds), seeds)
+            for j in range(0, len(self.policies), policies)
         ]
 
 
@@ -130,10 +124,8 @@ class Results:
         import polars as pl
 
         last = self.regret.filter(pl.col("round") == self.plan.rounds)
-        sums = last.group_by("policy", "seed", maintain_order=True).agg(
-            total=pl.col("regret").sum()
-        )
-        return sums.sort("policy", "seed")
+        groups = last.group_by("policy", "seed", maintain_order=True)
+        return groups.agg(total=pl.col("regret").sum()).sort("policy", "seed")
 
 
 def gather(plan: Plan, parts: Sequence[tuple[Plan, dict[str, Trace]]]) -> Results:

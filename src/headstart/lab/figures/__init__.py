@@ -9,7 +9,7 @@ from headstart.lab.figures.bound import with_bound
 from headstart.lab.figures.coverage import coverage
 from headstart.lab.figures.elements.base import Figure
 from headstart.lab.figures.elements.styles import Style, assign_styles
-from headstart.lab.figures.ratios import totals
+from headstart.lab.figures.ratios import totals, tuning
 from headstart.lab.figures.regret import (
     cumulative_regret,
     mean_transfer_regret,
@@ -19,7 +19,6 @@ from headstart.lab.figures.regret import (
 from headstart.lab.figures.scatter import scatter
 from headstart.lab.figures.spectrum import spectrum
 from headstart.lab.figures.subspace import rank_sweep, subspace_error
-from headstart.lab.figures.tuning import tuning
 
 __all__ = [
     "Figure",

@@ -10,9 +10,7 @@ import numpy as np
 from headstart import checks
 from headstart.lab.figures.elements.base import SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table
-from headstart.lab.figures.elements.matplotlib_panels import draw_panels
-from headstart.lab.figures.elements.panels import Panel, summary_table
-from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.panels import Panel, panel_figure
 from headstart.lab.figures.elements.styles import assign_styles
 from headstart.lab.figures.elements.text import count, number
 from headstart.records import Array
@@ -74,13 +72,13 @@ def with_bound(
     last = curve["round"].item(-1)
     after = f"Bound ÷ measured regret after {count(int(last), 'round')}"
     how = f" {after}: {'; '.join(loose)}." if loose else ""
-    return Figure(
+    return panel_figure(
         name,
         "The bound beside the measured regret",
         f"Expected transfer regret of {policy}, mean over {seeds} with a band of 95 % intervals, "
         f"and what the theory promises.{how}",
-        table,
-        summary_table(panel),
-        lambda: draw_panels([panel], (SINGLE, 2.4 + 0.15 * len(known)), 1),
-        lambda: explore_panels([panel]),
+        [panel],
+        (SINGLE, 2.4 + 0.15 * len(known)),
+        1,
+        table=table,
     )

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headstart.lab.figures.elements.base import Figure
-from headstart.lab.figures.elements.interval_rows import (
-    IntervalPanel,
-    IntervalPoint,
-    draw_intervals,
-    explore_intervals,
-)
+from headstart.lab.figures.elements.interval_rows import IntervalPanel, IntervalPoint, IntervalRows
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.styles import Style
 
@@ -26,7 +21,6 @@ STYLES = (
     Style("#56B4E9", marker="s"),
     Style("#0072B2", marker="D"),
 )
-AXIS = "actual coverage"
 
 
 def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
@@ -71,6 +65,7 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
             for same in zip(*(panel.points for panel in panels), strict=True)
         ]
     )
+    rows = IntervalRows(panels, styles, "actual coverage", 0.1 if len(styles) > 1 else 0.24)
     seeds, bars = describe_seeds(table)
     shown = "with 95 % intervals over seeds" if bars else "no intervals"
     return Figure(
@@ -80,8 +75,8 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
         "the nominal coverage: points to its left say that intervals are too narrow.",
         table,
         summary,
-        lambda: draw_intervals(panels, styles, AXIS, 0.1),
-        lambda: explore_intervals(panels, styles, AXIS, 13),
+        rows.draw,
+        rows.explore,
     )
 
 

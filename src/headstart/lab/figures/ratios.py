@@ -1,32 +1,29 @@
-"""Total regret as a share of a baseline's."""
+"""Ratios of total regret: to a baseline's, and of every setting tried in tuning to the best."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headstart.lab.figures.elements.axes import (
-    error_bars,
-    log_rows,
-    log_ticks,
-    plotly_log_axis,
-    write_beside,
-)
-from headstart.lab.figures.elements.base import SINGLE, Figure, plotly_layout
-from headstart.lab.figures.elements.intervals import describe_seeds, paired_ratios
+import numpy as np
+
+from headstart.lab.figures.elements.base import SINGLE, Figure
+from headstart.lab.figures.elements.interval_rows import IntervalPanel, IntervalPoint, IntervalRows
+from headstart.lab.figures.elements.intervals import check_table, describe_seeds, paired_ratios
 from headstart.lab.figures.elements.styles import assign_styles
 from headstart.lab.figures.elements.text import (
-    escape_matplotlib,
+    count,
     escape_plotly,
     format_interval,
+    join_words,
     number,
 )
 from headstart.lab.figures.regret import whole_tasks
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.figure import Figure as Drawing
 
-__all__ = ["totals"]
+__all__ = ["totals", "tuning"]
 
 
 def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals") -> Figure:
@@ -51,107 +48,142 @@ def totals(regret: pl.DataFrame, baseline: str = "LinUCB", name: str = "totals")
         f"Total regret ÷ that of {baseline} on the same seeds: ratio of means over {seeds}, {how}; "
         "× is the worst seed."
     )
-    rows = [
-        {
-            "policy": row["policy"],
-            f"÷ {baseline}": format_interval(row["ratio"], row["low"], row["high"]),
-            "worst seed": f"{number(row['worst'])} (seed {row['worst_seed']})",
-            "mean total": number(row["mean_total"]),
-            "seeds": row["seeds"],
-        }
-        for row in table.iter_rows(named=True)
-    ]
-    return Figure(
-        name,
-        f"Total regret as a share of {baseline}'s",
-        caption,
-        table,
-        pl.DataFrame(rows),
-        lambda: draw(table, baseline),
-        lambda: explore(table, baseline),
-    )
-
-
-def draw(table: pl.DataFrame, baseline: str) -> Drawing:
-    """A dot, an interval and the worst seed for each policy; the best policy on top."""
-    from matplotlib.figure import Figure as Drawing
-    from matplotlib.lines import Line2D
-
-    styles = assign_styles(table["policy"].to_list())
-    drawing = Drawing(figsize=(SINGLE, 0.75 + 0.21 * len(table)), layout="constrained")
-    axes = drawing.subplots()
-    axes.axvline(1, color="0.5", linewidth=0.8)
-    for place, row in enumerate(table.iter_rows(named=True)):
-        style = styles[row["policy"]]
-        axes.plot([row["ratio"], row["worst"]], [place] * 2, "-", color="0.8", linewidth=0.8)
-        if row["low"] is not None:
-            ends = [positive_low(row), row["high"]]
-            axes.plot(ends, [place] * 2, "|-", color=style.colour, linewidth=1.2, markersize=8)
-        axes.plot(row["worst"], place, "x", color=style.colour, markersize=4)
-        axes.plot(row["ratio"], place, style.marker, color=style.colour, markersize=3.5)
-        write_beside(axes, format_interval(row["ratio"], row["low"], row["high"]), place)
-    title = f"total regret ÷ {escape_matplotlib(baseline)}'s (log scale)"
-    log_rows(axes, table["policy"].to_list(), ticks(table), title)
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    grey = "0.35"
-    drawing.legend(
-        [
-            Line2D([], [], color=grey, marker="o", linewidth=1.2, markersize=3.5),
-            Line2D([], [], color=grey, marker="x", linewidth=0, markersize=4),
-        ],
-        ["mean, 95 % interval", "worst seed"],
-        loc="outside lower center",
-        ncols=2,
-    )
-    return drawing
-
-
-def ticks(table: pl.DataFrame) -> list[float]:
-    """Round numbers around the ratios."""
-    least = min(positive_low(row) for row in table.iter_rows(named=True))
-    most: Any = table.select("worst", "high").max_horizontal().max()
-    return log_ticks(least, float(most))
-
-
-def positive_low(row: dict[str, Any]) -> float:
-    """The lower end of an interval, kept positive for a logarithmic axis."""
-    ratio = float(row["ratio"])
-    return ratio if row["low"] is None else max(float(row["low"]), 0.1 * ratio)
-
-
-def explore(table: pl.DataFrame, baseline: str) -> Any:
-    """The interactive plot: one legend entry per policy."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    styles = assign_styles(table["policy"].to_list())
+    points, rows = [], []
     for row in table.iter_rows(named=True):
-        name, style = row["policy"], styles[row["policy"]]
-        shared = {"legendgroup": name, "name": escape_plotly(name), "y": [escape_plotly(name)]}
-        figure.add_trace(
-            go.Scatter(
-                x=[row["ratio"]],
-                error_x=error_bars([row], "ratio"),
-                mode="markers",
-                marker={"color": style.colour, "symbol": style.symbol, "size": 10},
-                hovertemplate=format_interval(row["ratio"], row["low"], row["high"]),
-                **shared,
-            )
+        policy, interval = row["policy"], (row["ratio"], row["low"], row["high"])
+        worst = f"{number(row['worst'])} (seed {row['worst_seed']})"
+        others = [(f"worst seed: {worst}", row["worst"])]
+        points.append(IntervalPoint(policy, policy, *interval, others=others))
+        rows.append(
+            {
+                "policy": policy,
+                f"÷ {baseline}": format_interval(*interval),
+                "worst seed": worst,
+                "mean total": number(row["mean_total"]),
+                "seeds": row["seeds"],
+            }
         )
-        figure.add_trace(
-            go.Scatter(
-                x=[row["worst"]],
-                mode="markers",
-                marker={"color": style.colour, "symbol": "x-thin", "size": 9, "line_width": 2}
-                | {"line_color": style.colour},
-                showlegend=False,
-                hovertemplate=f"worst seed ({row['worst_seed']}): {number(row['worst'])}",
-                **shared,
-            )
-        )
-    figure.add_vline(1, line={"color": "#767676", "width": 1})
-    title = f"total regret ÷ {baseline}'s (log scale)"
-    figure.update_xaxes(**plotly_log_axis(title, ticks(table)))
-    figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False, automargin=True)
-    figure.update_layout(**plotly_layout(height=180 + 34 * len(table)), showlegend=False)
-    return figure
+    drawn = IntervalRows(
+        [IntervalPanel(points, centre=1.0)],
+        assign_styles(table["policy"].to_list()),
+        f"total regret ÷ {baseline}'s (log scale)",
+        0.2,
+        SINGLE,
+        log=True,
+        legend=("mean, 95 % interval", "worst seed"),
+    )
+    title = f"Total regret as a share of {baseline}'s"
+    return Figure(name, title, caption, table, pl.DataFrame(rows), drawn.draw, drawn.explore)
+
+
+def tuning(table: pl.DataFrame, name: str = "tuning") -> Figure:
+    """Every setting tried in tuning, as a multiple of the policy's best, which is marked.
+
+    Parameters
+    ----------
+    table
+        Columns policy, seed and total, and one column per option (null where a policy does not
+        have it).
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    options = [column for column in table.columns if column not in ("policy", "total", "seed")]
+    check_table(table, "table", ("policy", "seed", "total"), ("policy", "seed", *options))
+    seeds, total = table["seed"].n_unique(), pl.col("total")
+    table = table.group_by("policy", *options, maintain_order=True).agg(total.mean())
+    table = table.with_columns(
+        ratio=total / total.min().over("policy"),
+        chosen=pl.int_range(pl.len()).over("policy") == total.arg_min().over("policy"),
+    )
+    looks = assign_styles(table["policy"].to_list())
+    styles = {policy: look._replace(marker="D") for policy, look in looks.items()}
+    settings = [setting(row, options) for row in table.iter_rows(named=True)]
+    table = table.with_columns(setting=pl.Series(settings))
+    parts = [table.filter(pl.col("policy") == policy) for policy in styles]
+    rows = [summary(part, options) for part in parts]
+    edges = [f"{row['policy']} ({row['at the edge']})" for row in rows if row["at the edge"] != "–"]
+    warning = f" At the edge of its grid: {join_words(edges)}." if edges else ""
+    caption = (
+        "Mean total regret of every setting tried ÷ that of the policy's best setting: means over "
+        f"{count(seeds, 'tuning seed')}, which are not reported, without intervals. Diamonds are "
+        f"the settings chosen.{warning}"
+    )
+    drawn = IntervalRows(
+        [IntervalPanel([tuning_point(part) for part in parts])],
+        styles,
+        "mean total regret ÷ that of the policy's best setting (log scale)",
+        log=True,
+        note_title="chosen setting",
+    )
+    table = table.select("policy", *options, "total", "ratio", "chosen")
+    title = "How much tuning mattered"
+    return Figure(name, title, caption, table, pl.DataFrame(rows), drawn.draw, drawn.explore)
+
+
+def tuning_point(part: pl.DataFrame) -> IntervalPoint:
+    """The chosen setting of a policy, with all others beside it."""
+    rows = part.sort("chosen", descending=True, maintain_order=True).rows(named=True)
+    hovers = [
+        f"{escape_plotly(row['setting'])}<br>total {number(row['total'])}, "
+        f"{number(row['ratio'])} × the best"
+        for row in rows
+    ]
+    return IntervalPoint(
+        rows[0]["policy"],
+        rows[0]["policy"],
+        rows[0]["ratio"],
+        note=rows[0]["setting"],
+        hover=f"{hovers[0]} (chosen)",
+        others=[(hover, row["ratio"]) for hover, row in zip(hovers[1:], rows[1:], strict=True)],
+    )
+
+
+def setting(row: dict[str, Any], options: Sequence[str]) -> str:
+    """A setting in words: the options that the policy has.
+
+    >>> setting({"lam": "1.0", "radius": None, "rank": "log-gap"}, ["lam", "radius", "rank"])
+    'lam 1, rank log-gap'
+    """
+    parts = []
+    for option in options:
+        if row[option] is not None:
+            value = parse_number(row[option])
+            parts.append(f"{option} {row[option] if value is None else format(value, 'g')}")
+    return ", ".join(parts)
+
+
+def parse_number(value: Any) -> float | None:
+    """The number that a setting is or spells; a name such as "plug-in" is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def summary(part: pl.DataFrame, options: Sequence[str]) -> dict[str, Any]:
+    """One policy's tuning in a line."""
+    chosen, ratios = part.row(part["chosen"].arg_max() or 0, named=True), part["ratio"].to_numpy()
+    return {
+        "policy": chosen["policy"],
+        "settings tried": len(part),
+        "chosen": chosen["setting"],
+        "median ÷ best": number(float(np.median(ratios))),
+        "worst ÷ best": number(float(ratios.max())),
+        "at the edge": ", ".join(options_at_edge(part, chosen, options)) or "–",
+    }
+
+
+def options_at_edge(
+    part: pl.DataFrame, chosen: dict[str, Any], options: Sequence[str]
+) -> list[str]:
+    """Options whose chosen value is the least or the greatest tried: the best may lie beyond."""
+    edges = []
+    for option in options:
+        tried = [parse_number(value) for value in part[option].drop_nulls().unique().to_list()]
+        numbers = [value for value in tried if value is not None]
+        own = parse_number(chosen[option])
+        if own is not None and len(numbers) > 1 and own in (min(numbers), max(numbers)):
+            edges.append(f"{option} {'lowest' if own == min(numbers) else 'highest'}")
+    return edges

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headstart import checks
 from headstart.lab.figures.elements.base import SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
-from headstart.lab.figures.elements.matplotlib_panels import draw_panels
-from headstart.lab.figures.elements.panels import Panel, summary_table
-from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.panels import Panel, panel_figure
 from headstart.lab.figures.elements.text import count
 
 if TYPE_CHECKING:
@@ -109,12 +107,4 @@ def curves(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
     seeds, bands = describe_seeds(panel.table)
     shown = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
-    return Figure(
-        name,
-        title,
-        f"{what}: mean over {seeds}, {shown}",
-        panel.table,
-        summary_table(panel),
-        lambda: draw_panels([panel], (SINGLE, 3.0), 3),
-        lambda: explore_panels([panel]),
-    )
+    return panel_figure(name, title, f"{what}: mean over {seeds}, {shown}", [panel], (SINGLE, 3.0))

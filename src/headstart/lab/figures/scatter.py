@@ -98,6 +98,7 @@ def draw(scene: Scene) -> Drawing:
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     drawing = Drawing(figsize=(SINGLE, 2.8))
@@ -121,7 +122,7 @@ def draw(scene: Scene) -> Drawing:
     for axis, label in zip((axes.xaxis, axes.yaxis, axes.zaxis), AXES, strict=True):
         axis.set_label_text(label)
         axis.set_pane_color((1, 1, 1, 0))
-        axis.set_major_locator(few_ticks())
+        axis.set_major_locator(MaxNLocator(4))
         axis.labelpad = -2.5 if axis.axis_name == "xyz"[upright] else -4.5
         axis._axinfo["grid"].update(color="0.9", linewidth=0.4)
     axes.tick_params(labelsize=7, pad=-2)
@@ -138,13 +139,6 @@ def draw(scene: Scene) -> Drawing:
         handlelength=1.6,
     )
     return drawing
-
-
-def few_ticks() -> Any:
-    """Three or four round numbers along an axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4)
 
 
 def camera_angles(normal: Array) -> tuple[int, float, float]:
@@ -172,11 +166,10 @@ def explore(scene: Scene) -> Any:
     """The interactive plot."""
     import plotly.graph_objects as go
 
-    x, y, z = scene.corners.T
     figure = go.Figure()
     figure.add_trace(
         go.Scatter3d(
-            **dict(zip("xyz", scene.points.T, strict=True)),
+            **by_axis(scene.points.T),
             mode="markers",
             name="tasks",
             marker={"size": 3, "color": POINTS},
@@ -185,9 +178,7 @@ def explore(scene: Scene) -> Any:
     )
     figure.add_trace(
         go.Mesh3d(
-            x=x,
-            y=y,
-            z=z,
+            **by_axis(scene.corners.T),
             i=[0, 0],
             j=[1, 2],
             k=[2, 3],
@@ -198,10 +189,9 @@ def explore(scene: Scene) -> Any:
             hoverinfo="skip",
         )
     )
-    ends = np.stack([scene.centre, scene.tip])
     figure.add_trace(
         go.Scatter3d(
-            **dict(zip("xyz", ends.T, strict=True)),
+            **by_axis(np.stack([scene.centre, scene.tip]).T),
             mode="lines+markers",
             name="direction of least variance",
             line={"color": ARROW, "width": 6},
@@ -211,14 +201,14 @@ def explore(scene: Scene) -> Any:
     )
     axes = {
         f"{letter}axis": {"title": label, "nticks": 5, "zeroline": False, "showspikes": False}
-        for letter, label in zip("xyz", AXES, strict=True)
+        for letter, label in by_axis(AXES).items()
     }
     upright, elevation, azimuth = camera_angles(scene.tip - scene.centre)
     eye = 2.3 * np.roll(direction(elevation, azimuth), upright - 2)
     up = np.roll([0, 0, 1], upright - 2)
     # A little below the middle: the axes' labels need room.
     camera = {
-        name: dict(zip("xyz", place.tolist(), strict=True))
+        name: by_axis(place.tolist())
         for name, place in (("eye", eye), ("up", up), ("center", -0.1 * up))
     }
     figure.update_layout(
@@ -227,3 +217,8 @@ def explore(scene: Scene) -> Any:
     )
     figure.update_layout(legend={"y": 0})
     return figure
+
+
+def by_axis(values: Any) -> dict[str, Any]:
+    """Three values by the names of the axes."""
+    return dict(zip("xyz", values, strict=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,11 +12,16 @@ from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.bandit.reports.report import Report
 from headstart.errors import InputError
-from headstart.lab.figures.elements.axes import error_bars, log_ticks, plotly_log_axis
-from headstart.lab.figures.elements.base import SINGLE, Figure, axis_title, plotly_layout
-from headstart.lab.figures.elements.matplotlib_panels import draw_mark
-from headstart.lab.figures.elements.panels import Mark
-from headstart.lab.figures.elements.plotly_panels import explore_mark
+from headstart.lab.figures.elements.base import (
+    SINGLE,
+    Figure,
+    axis_title,
+    error_bars,
+    log_ticks,
+    plotly_layout,
+    plotly_log_axis,
+)
+from headstart.lab.figures.elements.panels import Mark, draw_mark, explore_mark
 from headstart.lab.figures.elements.styles import KNOWN_STYLES
 from headstart.lab.figures.elements.text import (
     count,
@@ -54,22 +59,36 @@ class Scene(NamedTuple):
         return self.points["low"].null_count() == 0
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the greatest value shown; an interval is followed for a decade at most."""
-        values = self.points["sd"].to_numpy()
-        low, high = float(values.min()), float(values.max())
-        if not self.bars:
-            return low, high
-        least = float(self.points["low"].to_numpy().min())
-        most = float(self.points["high"].to_numpy().max())
-        return max(least, 0.1 * low), min(most, 10.0 * high)
+    def label(self) -> str:
+        """The legend's label of points and bars."""
+        return "estimate, 95 % interval" if self.bars else "estimate"
+
+    @property
+    def left(self) -> bool:
+        """Whether the line's label stands on its left, where there is more room."""
+        return self.mark is not None and (self.mark.x or 0.0) > 0.6 * self.dim
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Ends of the vertical axis: a little below all values; above them, room for a label."""
-        low, high = self.ends
+        """Ends of the vertical axis: a little below all values; above them, room for a label.
+
+        An interval is followed for a decade at most.
+        """
+        sd, least, most = (self.points[name].to_numpy() for name in ("sd", "low", "high"))
+        low, high = float(sd.min()), float(sd.max())
+        if self.bars:
+            low, high = max(float(least.min()), 0.1 * low), min(float(most.max()), 10.0 * high)
         reach = max(high / low, 2.0)
         return low * reach**-0.06, high * reach ** (0.06 if self.mark is None else 0.18)
+
+    @property
+    def y_ticks(self) -> list[float]:
+        """Round numbers on the vertical axis; powers of ten alone where it spans many."""
+        low, high = self.limits
+        if high < 100.0 * low:
+            return log_ticks(low, high)
+        powers = range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)
+        return [10.0**power for power in powers]
 
 
 def spectrum(report: Report, name: str = "spectrum") -> Figure:
@@ -100,15 +119,18 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
     rank = report.effective_rank
     mark = None if rank is None else Mark(f"effective rank {rank:.1f}", x=rank)
     scene = Scene(points, len(values), mark, sentence(report))
-    return Figure(
-        name,
-        TITLE,
-        caption(report, scene),
-        table,
-        widest_directions(table),
-        lambda: draw(scene),
-        lambda: explore(scene),
+    widest = pl.DataFrame(
+        [
+            {
+                "direction": row["direction"],
+                "standard deviation": format_interval(row["sd"], row["low"], row["high"]),
+                "share of the variance": f"{row['variance'] / values.sum():.1%}",
+            }
+            for row in table.head(10).iter_rows(named=True)
+        ]
     )
+    words = caption(report, scene)
+    return Figure(name, TITLE, words, table, widest, lambda: draw(scene), lambda: explore(scene))
 
 
 def variances(report: Report) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -163,22 +185,6 @@ def caption(report: Report, scene: Scene) -> str:
     return " ".join(parts)
 
 
-def widest_directions(table: pl.DataFrame, most: int = 10) -> pl.DataFrame:
-    """The widest directions, with intervals written out."""
-    import polars as pl
-
-    total = float(table["variance"].sum())
-    rows = [
-        {
-            "direction": row["direction"],
-            "standard deviation": format_interval(row["sd"], row["low"], row["high"]),
-            "share of the variance": f"{row['variance'] / total:.1%}",
-        }
-        for row in table.head(most).iter_rows(named=True)
-    ]
-    return pl.DataFrame(rows)
-
-
 def draw(scene: Scene) -> Drawing:
     """Points with bars, a thin line at the effective rank, and the sentence under the title."""
     from matplotlib.figure import Figure as Drawing
@@ -187,11 +193,9 @@ def draw(scene: Scene) -> Drawing:
     axes = drawing.subplots()
     axes.set_yscale("log")
     x, sd = scene.points["direction"].to_numpy(), scene.points["sd"].to_numpy()
-    few = scene.dim <= 30
-    spread = None
+    few, spread = scene.dim <= 30, None
     if scene.bars:
-        low, high = scene.points["low"].to_numpy(), scene.points["high"].to_numpy()
-        spread = np.stack([sd - low, high - sd])
+        spread = np.stack([sd - scene.points["low"].to_numpy(), scene.points["high"] - sd])
     axes.errorbar(
         x,
         sd,
@@ -201,16 +205,15 @@ def draw(scene: Scene) -> Drawing:
         markersize=4.0 if few else 1.5,
         elinewidth=1.0 if few else 0.6,
         capsize=2 if few else 0,
-        label=label(scene),
+        label=scene.label,
         zorder=3,
     )
     if scene.mark is not None:
-        draw_mark(scene.mark, axes, 1.0, left=to_the_left(scene))
+        draw_mark(scene.mark, axes, 1.0, left=scene.left)
     axes.set_xlim(0.5, scene.dim + 0.5)
     axes.set_ylim(*scene.limits)
     axes.set_xticks(x_ticks(scene.dim))
-    places = y_ticks(scene)
-    axes.set_yticks(places, [f"{place:g}" for place in places])
+    axes.set_yticks(scene.y_ticks, [f"{place:g}" for place in scene.y_ticks])
     axes.set_yticks([], minor=True)
     axes.set_xlabel(X_TITLE)
     axes.set_ylabel("\n".join(Y_TITLE))
@@ -239,16 +242,6 @@ def wrap_sentence(text: str, width: int = 54) -> list[str]:
     return [line for half in halves for line in textwrap.wrap(half, width)]
 
 
-def label(scene: Scene) -> str:
-    """The legend's label of points and bars."""
-    return "estimate, 95 % interval" if scene.bars else "estimate"
-
-
-def to_the_left(scene: Scene) -> bool:
-    """Whether the line's label stands on its left, where there is more room."""
-    return scene.mark is not None and (scene.mark.x or 0.0) > 0.6 * scene.dim
-
-
 def x_ticks(dim: int) -> list[int]:
     """Directions to write on the axis: all of a few, round ones of many, the first always.
 
@@ -257,21 +250,9 @@ def x_ticks(dim: int) -> list[int]:
     """
     if dim <= 12:
         return list(range(1, dim + 1))
-    size = 1
-    while True:
-        for step in (5 * size, 10 * size, 20 * size):
-            if dim // step <= 8:
-                return [1, *range(step, dim + 1, step)]
-        size *= 10
-
-
-def y_ticks(scene: Scene) -> Sequence[float]:
-    """Round numbers on the vertical axis; powers of ten alone where it spans many."""
-    low, high = scene.limits
-    if high < 100.0 * low:
-        return log_ticks(low, high)
-    powers = range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)
-    return [10.0**power for power in powers]
+    steps = (step * 10**power for power in itertools.count() for step in (5, 10, 20))
+    step = next(step for step in steps if dim // step <= 8)
+    return [1, *range(step, dim + 1, step)]
 
 
 def explore(scene: Scene) -> Any:
@@ -288,7 +269,7 @@ def explore(scene: Scene) -> Any:
             y=[row["sd"] for row in rows],
             error_y=None if bars is None else bars | {"thickness": 1.5},
             mode="markers",
-            name=label(scene),
+            name=scene.label,
             showlegend=True,
             marker={"color": STYLE.colour, "symbol": STYLE.symbol, "size": 9},
             text=[format_interval(row["sd"], row["low"], row["high"]) for row in rows],
@@ -296,7 +277,7 @@ def explore(scene: Scene) -> Any:
         )
     )
     if scene.mark is not None:
-        explore_mark(figure, scene.mark, 1, log=True, left=to_the_left(scene))
+        explore_mark(figure, scene.mark, 1, log=True, left=scene.left)
     figure.update_xaxes(
         title=axis_title(X_TITLE),
         range=[0.5, scene.dim + 0.5],
@@ -304,7 +285,7 @@ def explore(scene: Scene) -> Any:
         showgrid=False,
         zeroline=False,
     )
-    axis = plotly_log_axis("", y_ticks(scene)) | {"range": np.log10(scene.limits).tolist()}
+    axis = plotly_log_axis("", scene.y_ticks) | {"range": np.log10(scene.limits).tolist()}
     axis["title"]["text"] = "<br>".join(Y_TITLE)
     figure.update_yaxes(**axis)
     text = "<br>".join(escape_plotly(line) for line in wrap_sentence(scene.sentence))

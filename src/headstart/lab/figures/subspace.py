@@ -8,9 +8,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.figures.elements.base import DOUBLE, SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
-from headstart.lab.figures.elements.matplotlib_panels import draw_panels
-from headstart.lab.figures.elements.panels import Mark, Panel, summary_table
-from headstart.lab.figures.elements.plotly_panels import explore_panels
+from headstart.lab.figures.elements.panels import Mark, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
 
 if TYPE_CHECKING:
@@ -68,15 +66,14 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         "total regret (reward)",
         marks=tuple(marks),
     )
-    return Figure(
+    return panel_figure(
         name,
         "Total regret against the rank of the projection",
         f"Total regret when q directions are projected away: mean over {seeds}, {shown}; "
         f"q = 0 is no projection. {'; '.join(best)}.",
-        table,
-        summary_table(panel, 7),
-        lambda: draw_panels([panel], (SINGLE, 2.6 if len(styles) == 1 else 2.9), 3),
-        lambda: explore_panels([panel]),
+        [panel],
+        (SINGLE, 2.6 if len(styles) == 1 else 2.9),
+        summary=summary_table(panel, 7),
     )
 
 
@@ -137,16 +134,18 @@ def subspace_error(
         summary_table(panel).select(pl.lit(quantity).alias("quantity"), pl.all())
         for panel, quantity in zip(panels, ("E[W]²", "E[W²]"), strict=True)
     )
-    return Figure(
+    return panel_figure(
         name,
         "Error of the learned subspace against tasks",
         f"Relative error of E[W]² (left) and of E[W²] (right), with W a new task's distance from "
         f"the learned subspace, where there is one yet: mean over the last {window} tasks and "
         f"{seeds}, {shown} (a band that reaches the bottom includes 0).",
-        table,
-        brief,
-        lambda: draw_panels(panels, (DOUBLE, 2.7), 6, same_y=True),
-        lambda: explore_panels(panels, same_y=True),
+        panels,
+        (DOUBLE, 2.7),
+        6,
+        same_y=True,
+        table=table,
+        summary=brief,
     )
 
 

@@ -1,33 +1,35 @@
-"""The page of a report: one HTML file without external resources."""
+"""The page of a report: one HTML file without external resources.
+
+Everything that comes from outside is escaped.
+"""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
-from collections.abc import Mapping, Sequence
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headstart.errors import FileError
-from headstart.lab.report.blocks import (
-    claims_table,
-    figure_block,
-    prose,
-    settings_table,
-    slug,
-    table_block,
-)
-from headstart.lab.report.sections import Section
+from headstart.lab.figures.elements.text import count, join_words, number
+from headstart.lab.report.sections import VERDICTS, Claim, Section
 from headstart.storage import atomic
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headstart.lab.figures import Figure
 
 __all__ = ["write_report"]
 
-# The browser refuses every resource that is not in the file.
-POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; base-uri 'none'; form-action 'none'"
-)
+MOST_ROWS = 200
+NUMERIC = re.compile(r"[−+-]?[\d.,]+([eE][−+-]?\d+)?( ± .*| \[.*| \(.*)?|–|∞")
 
 
 def write_report(
@@ -66,34 +68,36 @@ def write_report(
 def compose(
     title: str, sections: Sequence[Section], manifest: Mapping[str, Any], summary: str
 ) -> str:
-    """The whole page."""
-    # Written so that it follows from the sections alone: no dates, no random names.
+    """The whole page, which follows from its arguments: no dates, no random names."""
     taken: set[str] = {"contents"}
     entries: list[tuple[int, str, str]] = []
     bodies: list[str] = []
     scripts: list[str] = []
-    for section in sections:
+    last = Section("How this was made")
+    for section in (*sections, last):
         anchor = slug(section.title, taken)
         entries.append((section.level, anchor, section.title))
-        bodies.append(section_block(section, anchor, scripts))
-    anchor = slug("How this was made", taken)
-    entries.append((1, anchor, "How this was made"))
-    settings = f"<h2>How this was made</h2>\n{settings_table(manifest)}"
-    bodies.append(f'<section id="{anchor}">\n{settings}</section>\n')
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{asset('page.css')}</style>\n</head>\n<body>\n"
-        f"<main>\n<header>\n<h1>{escape(title)}</h1>\n{prose(summary)}</header>\n"
-        f"{contents(entries)}{''.join(bodies)}</main>\n"
-        f"{''.join(scripts)}{library() if scripts else ''}"
-        f"<script>\n{asset('page.js')}</script>\n</body>\n</html>\n"
+        body = section_block(section, scripts)
+        if section is last:
+            body += settings_table(manifest)
+        bodies.append(f'<section id="{anchor}">\n{body}</section>\n')
+    if scripts:
+        from plotly.offline import get_plotlyjs
+
+        library = get_plotlyjs().replace("</script", "<\\/script")
+        scripts.append(f'<script id="plotly">\n{library}\n</script>\n')
+    return string.Template(asset("page.html")).substitute(
+        title=escape(title),
+        style=asset("page.css"),
+        summary=prose(summary),
+        contents=contents(entries),
+        sections="".join(bodies),
+        scripts="".join(scripts),
+        script=asset("page.js"),
     )
 
 
-def section_block(section: Section, anchor: str, scripts: list[str]) -> str:
+def section_block(section: Section, scripts: list[str]) -> str:
     """A section; its figures' data are added to ``scripts``, whose length numbers figures."""
     tag = f"h{section.level + 1}"
     parts = [f"<{tag}>{escape(section.title)}</{tag}>\n", prose(section.text)]
@@ -105,7 +109,7 @@ def section_block(section: Section, anchor: str, scripts: list[str]) -> str:
         scripts.append(script)
     if section.table is not None:
         parts.append(table_block(section.table))
-    return f'<section id="{anchor}">\n{"".join(parts)}</section>\n'
+    return "".join(parts)
 
 
 def contents(entries: Sequence[tuple[int, str, str]]) -> str:
@@ -126,14 +130,159 @@ def contents(entries: Sequence[tuple[int, str, str]]) -> str:
     return f'<nav id="contents" aria-label="Contents">\n<h2>Contents</h2>\n{listed}\n</nav>\n'
 
 
-def library() -> str:
-    """Plotly's script, whole."""
-    from plotly.offline import get_plotlyjs
-
-    source = get_plotlyjs().replace("</script", "<\\/script")
-    return f'<script id="plotly">\n{source}\n</script>\n'
-
-
 def asset(name: str) -> str:
     """A file that lies beside this one."""
     return files("headstart.lab.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def prose(text: str) -> str:
+    r"""Markdown as HTML. Raw HTML is escaped; only links within the page are links.
+
+    >>> prose("*so* <b> [here](#there) [out](http://x)")
+    '<p><em>so</em> &lt;b&gt; <a href="#there">here</a> [out](http://x)</p>\n'
+    """
+    from markdown_it import MarkdownIt
+
+    class Reader(MarkdownIt):
+        def validateLink(self, url: str) -> bool:  # markdown-it's name
+            return url.startswith("#")
+
+    reader = Reader("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
+    return str(reader.render(text))
+
+
+def slug(title: str, taken: set[str]) -> str:
+    """A short unique name for an anchor.
+
+    >>> taken = set()
+    >>> slug("What holds?", taken), slug("What holds!", taken)
+    ('what-holds', 'what-holds-2')
+    """
+    stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
+    anchor, at = stem, 1
+    while anchor in taken:
+        at += 1
+        anchor = f"{stem}-{at}"
+    taken.add(anchor)
+    return anchor
+
+
+def cell(value: Any) -> str:
+    """A value in a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, (int, float)):
+        return number(value, 4)
+    return escape(str(value))
+
+
+def table_block(frame: pl.DataFrame) -> str:
+    """A table; a very long one is cut, and says so."""
+    shown = frame.head(MOST_ROWS)
+    columns = [[cell(value) for value in shown[name].to_list()] for name in shown.columns]
+    kinds = [
+        ' class="number"' if values and all(NUMERIC.fullmatch(value) for value in values) else ""
+        for values in columns
+    ]
+    head = [
+        f"<th{kind}>{escape(name)}</th>" for name, kind in zip(frame.columns, kinds, strict=True)
+    ]
+    rows = (
+        [f"<td{kind}>{value}</td>" for value, kind in zip(row, kinds, strict=True)]
+        for row in zip(*columns, strict=True)
+    )
+    rest = len(frame) - len(shown)
+    more = f'<p class="note">… and {count(rest, "more row")}.</p>' if rest else ""
+    return f'<div class="wide">{html_table(head, rows)}</div>{more}\n'
+
+
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], kind: str = "") -> str:
+    """A table from the cells of its head and of its rows."""
+    body = "".join(f"<tr>{''.join(row)}</tr>\n" for row in rows)
+    top = f"<thead><tr>{''.join(head)}</tr></thead>"
+    look = f' class="{kind}"' if kind else ""
+    return f"<table{look}>{top}<tbody>\n{body}</tbody></table>"
+
+
+def figure_block(figure: Figure, place: int) -> tuple[str, str]:
+    """A figure with its caption and numbers; and its data, which go to the end of the page."""
+    drawing = figure.explore()
+    height = int(drawing.layout.height or 450)
+    # "<" cannot occur in the JSON, or a name could close the script element it sits in.
+    data = drawing.to_json().replace("<", "\\u003c")
+    label = f"Figure {place}"
+    html = (
+        f'<figure id="figure-{place}">\n'
+        f'<div class="plot" data-place="{place}" data-name="{escape(figure.name)}" role="img" '
+        f'aria-label="{escape(figure.title)}" style="height:{height}px"></div>\n'
+        f"<figcaption><b>{label}. {escape(figure.title)}.</b> {escape(figure.caption)}"
+        f"</figcaption>\n</figure>\n"
+        f"<details><summary>The numbers behind {label}</summary>\n{table_block(figure.summary)}"
+        f"<p>{download(figure)}</p></details>\n"
+    )
+    script = f'<script type="application/json" id="plot-{place}">{data}</script>\n'
+    return html, script
+
+
+def download(figure: Figure) -> str:
+    """A link that saves a figure's whole table, which the link itself holds."""
+    import polars as pl
+
+    floats = pl.selectors.float()
+    text = figure.table.with_columns(floats.round_sig_figs(5)).write_csv().encode()
+    kind, ending = "text/csv", "csv"
+    if len(text) > 40_000:  # a page must stay small enough to send
+        text, kind, ending = gzip.compress(text, mtime=0), "application/gzip", "csv.gz"
+    held = base64.b64encode(text).decode()
+    name = escape(f"{figure.name}.{ending}")
+    rows = count(len(figure.table), "row")
+    return f'<a download="{name}" href="data:{kind};base64,{held}">All {rows} ({name})</a>'
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Claims with their verdicts, by colour and symbol, and how many there are of each."""
+    parts = []
+    for name, verdict in VERDICTS.items():
+        many = sum(claim.verdict == name for claim in claims)
+        if many:
+            parts.append(f"{many} {verdict.one if many == 1 else verdict.many}")
+    summary = f"{count(len(claims), 'claim')}: {join_words(parts)}." if parts else "No claims."
+    titles = ("Claim", "Where", "What we measured", "Verdict", "Remark")
+    rows = []
+    for claim in claims:
+        verdict = VERDICTS[claim.verdict]
+        badge = (
+            f'<span class="verdict {verdict.kind}">'
+            f'<span aria-hidden="true">{verdict.symbol}</span> {escape(claim.verdict)}</span>'
+        )
+        texts = [inline(text) for text in (claim.claim, claim.where, claim.measured)]
+        cells = zip(titles, (*texts, badge, inline(claim.remark)), strict=True)
+        rows.append([f'<td data-title="{title}">{text}</td>' for title, text in cells])
+    head = [f"<th>{title}</th>" for title in titles]
+    return f"<p>{summary}</p>\n{html_table(head, rows, 'claims')}\n"
+
+
+def inline(text: str) -> str:
+    """A line of Markdown without a paragraph around it."""
+    html = prose(text).strip()
+    if html.count("<p>") == 1 and html.startswith("<p>") and html.endswith("</p>"):
+        return html[3:-4]
+    return html
+
+
+def settings_table(settings: Mapping[str, Any]) -> str:
+    """Settings by name."""
+    rows = "".join(
+        f"<tr><th>{escape(str(name).replace('_', ' '))}</th><td>{setting(value)}</td></tr>\n"
+        for name, value in settings.items()
+    )
+    return f'<table class="settings"><tbody>\n{rows}</tbody></table>\n'
+
+
+def setting(value: Any) -> str:
+    """One setting: a list, code, text or a number."""
+    if isinstance(value, (list, tuple)):
+        return "<ul>" + "".join(f"<li>{setting(item)}</li>" for item in value) + "</ul>"
+    if isinstance(value, str) and re.search(r"[(=\n$/]| -", value):
+        return f"<code>{escape(value)}</code>"
+    return cell(value)

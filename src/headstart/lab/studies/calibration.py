@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-import numpy as np
+import polars as pl
 
 from headstart.lab import figures
-from headstart.lab.coverage import HELD_OUT, LEVELS, measure_coverage
+from headstart.lab.experiments.plan import tidy
 from headstart.lab.figures.elements.intervals import mean_over_seeds
 from headstart.lab.figures.elements.text import format_interval, join_words
+from headstart.lab.one_seed import HELD_OUT, LEVELS, measure_coverage
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.runner import Runner
 from headstart.worlds import Clicks, Synthetic, World
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["calibration"]
 
@@ -49,8 +46,6 @@ def calibration(
     seeds
         The seeds; the first 24 of them are used.
     """
-    import polars as pl
-
     longest, tasks = runner.scale.rounds, min(MOST_TASKS, runner.scale.tasks)
     skipped, seeds = min(SKIPPED, tasks // 2), tuple(seeds[:MOST_SEEDS])
     everything = {**worlds, **{name: (world, longest) for name, world in MORE_WORLDS.items()}}
@@ -62,9 +57,11 @@ def calibration(
         stages = tuple(stage for stage in STAGES if stage <= rounds)
         reward = "binary" if name.endswith(BINARY) else "number"
         jobs = [(world, seed, tasks, stages, reward) for seed in seeds]
+        labels = [f"after {stage} rewards" if stage else "new task" for stage in stages]
+        index = {"seed": seeds, "stage": labels, "kind": KINDS, "level": LEVELS}
         shares = runner.play_seeds("beyond-calibration", measure_coverage, jobs)
         for span, part in spans.items():
-            frames[span].append(tidy(name, seeds, stages, shares[:, part]))
+            frames[span].append(tidy(index, "share", shares[:, part].mean(1), world=name))
     expected, single = (
         {
             span: pl.concat(parts).filter(pl.col("kind") == kind).drop("kind")
@@ -99,34 +96,18 @@ def calibration(
     return [section], [coverage_claim(name, late) for name in everything]
 
 
-def tidy(
-    world: str, seeds: Sequence[int], stages: Sequence[int], shares: np.ndarray
-) -> pl.DataFrame:
-    """The mean over tasks of an array ``(seeds, tasks, stages, kinds, levels)`` as a table."""
-    import polars as pl
-
-    labels = [f"after {stage} rewards" if stage else "new task" for stage in stages]
-    axes = np.meshgrid(seeds, labels, KINDS, LEVELS, indexing="ij")
-    columns = dict(zip(("seed", "stage", "kind", "level"), axes, strict=True))
-    columns["share"] = shares.mean(1)
-    flat = {name: column.ravel() for name, column in columns.items()}
-    return pl.DataFrame(flat).select(pl.lit(world).alias("world"), pl.all())
-
-
 def coverage_rows(tasks: str, shares: pl.DataFrame) -> Iterator[dict[str, str]]:
     """Rows of the table of 90 % intervals: coverage by stage, and what it supports saying."""
-    import polars as pl
-
     shares = shares.filter(pl.col("level") == LEVEL)
     means = mean_over_seeds(shares, ["world", "stage"], "share")
     rows = {(row["world"], row["stage"]): row for row in means.iter_rows(named=True)}
-    for world, own in shares.group_by("world", maintain_order=True):
-        cells = {stage: rows[*world, stage] for stage in own["stage"].unique(maintain_order=True)}
+    for (world,), own in shares.group_by("world", maintain_order=True):
+        cells = {stage: rows[world, stage] for stage in own["stage"].unique(maintain_order=True)}
         narrow = [stage for stage, row in cells.items() if row["high"] < LEVEL]
         wide = [stage for stage, row in cells.items() if row["low"] > LEVEL]
         judged = {"too narrow": narrow, "too wide": wide}
         yield {
-            "world": str(world[0]),
+            "world": str(world),
             "tasks": tasks,
             **{
                 stage: format_interval(row["mean"], row["low"], row["high"])
@@ -145,8 +126,6 @@ def coverage_claim(world: str, shares: pl.DataFrame) -> Claim:
     It holds if the interval of each stage is within these bounds, fails if one is outside them,
     and is not settled otherwise.
     """
-    import polars as pl
-
     own = shares.filter((pl.col("world") == world) & (pl.col("level") == LEVEL))
     means = mean_over_seeds(own, ["stage"], "share")
     rows = {row["stage"]: row for row in means.iter_rows(named=True)}

@@ -17,7 +17,7 @@ from headstart.lab import figures
 from headstart.lab.experiments.execution import Execution
 from headstart.lab.experiments.experiment import run
 from headstart.lab.experiments.plan import Plan
-from headstart.lab.experiments.versions import versions
+from headstart.lab.experiments.store import versions
 from headstart.lab.policies import NamedPolicy, parse, policy, split_options
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies.outcome import Outcome, ratios

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from headstart.algorithms import DEFAULT
 from headstart.lab import figures
 from headstart.lab.experiments.plan import Results
-from headstart.lab.interleaved import play_interleaved
-from headstart.lab.logistic_oracle import play_logistic_oracle
+from headstart.lab.one_seed import play_interleaved, play_logistic_oracle
 from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.calibration import calibration
@@ -21,9 +22,6 @@ from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import Runner, shipped_policies
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["WORLDS", "ratings", "synthetic_worlds"]
 
@@ -49,8 +47,6 @@ BINARY, NO_INTERCEPT = "headstart, binary rewards", "headstart, no intercept"
 
 def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.DataFrame]:
     """All studies on synthetic worlds: sections, claims of our own, and the main table."""
-    import polars as pl
-
     rows, sections, claims = [], [], []
     for name, world in WORLDS.items():
         results, regret = play_world(runner, name, world)
@@ -89,8 +85,6 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
 
 def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
     """One world: the table's policies on many seeds, and everybody's regret on a few."""
-    import polars as pl
-
     given = policy("empirical_bayes", GIVEN, units="given", intercept=False)
     policies = [policy("linucb"), policy("empirical_bayes"), given, policy("bayes_oracle")]
     rivals = [policy("bias_oful"), policy("projected_linucb")]
@@ -109,8 +103,6 @@ def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl
 
 def table_row(name: str, results: Results) -> dict[str, Any]:
     """A row of the main table."""
-    import polars as pl
-
     totals = results.totals()
     early = results.regret.filter(pl.col("task") < 10)
     early = early.group_by("seed", "policy").agg(total=pl.col("regret").sum())
@@ -256,8 +248,6 @@ def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
 
 def better_features(runner: Runner) -> Section:
     """What an intercept and features learned from past users add."""
-    import polars as pl
-
     rows, ours = [], "empirical Bayes, regret a user"
     policies = (policy("linucb"), policy("empirical_bayes", intercept=False))
     contents = {"genres": "18 genres", "learned": "11 learned", "both": "both"}

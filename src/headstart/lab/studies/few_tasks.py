@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from headstart.algorithms import DEFAULT
 from headstart.lab.experiments.plan import Results
 from headstart.lab.policies import policy
@@ -53,8 +55,6 @@ SPARSE_WORLDS = {
 
 def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list[Claim]]:
     """The default against the same without low-rank candidates, in worlds of few or short tasks."""
-    import polars as pl
-
     rows, sections, claims = [], [], []
     alone = policy("empirical_bayes", FULL_COVARIANCE, low_rank=False)
     policies = (policy("linucb"), policy("empirical_bayes"), alone, policy("bayes_oracle"))
@@ -88,8 +88,6 @@ def few_tasks(runner: Runner, seeds: Sequence[int]) -> tuple[list[Section], list
 
 def sparse_row(name: str, results: Results, tasks: int) -> dict[str, Any]:
     """A row of the table."""
-    import polars as pl
-
     totals = results.totals()
     final = results.regret.filter(pl.col("task") >= tasks - tasks // 4)
     last = final.group_by("seed", "policy").agg(total=pl.col("regret").sum())

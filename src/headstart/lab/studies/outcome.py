@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from headstart.lab import figures
 from headstart.lab.experiments.plan import Results
 from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.report import Claim, Section
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["Findings", "Outcome", "Ratios", "our_claim", "ratios", "regret_section"]
 

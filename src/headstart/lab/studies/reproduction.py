@@ -7,22 +7,20 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from headstart import checks
 from headstart.algorithms import DEFAULT
 from headstart.errors import FileError
 from headstart.lab.experiments.execution import Execution
-from headstart.lab.experiments.files import writing
-from headstart.lab.experiments.versions import versions
+from headstart.lab.experiments.store import versions, writing
 from headstart.lab.report import Section, write_report
-from headstart.lab.studies import STUDIES, bounds, claims, extensions, movielens, synthetic
+from headstart.lab.studies import STUDIES, claims, extensions, movielens, synthetic
 from headstart.lab.studies.comparison import PLAN, compare
 from headstart.lab.studies.outcome import Findings, Outcome, ratios
 from headstart.lab.studies.runner import FULL, QUICK, Runner
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["rebuild", "reproduce"]
 
@@ -108,7 +106,7 @@ def collect(runner: Runner, study: str) -> Findings:
     if "synthetic" in wanted:
         printed, as_printed = synthetic.play_printed(runner)
         findings.add(
-            [*synthetic.comparison(runner, tuned, tuning), bounds.section(tuned), *as_printed],
+            [*synthetic.comparison(runner, tuned, tuning), synthetic.bounds(tuned), *as_printed],
             claims.synthetic_claims(tuned, printed),
             {"synthetic": ratios(tuned), "synthetic, as printed": ratios(printed)},
         )
@@ -117,7 +115,7 @@ def collect(runner: Runner, study: str) -> Findings:
         findings.add(sections, claims.rank_claims(swept), {"ranks": mean_by_rank(swept)})
     if "subspace" in wanted:
         findings.add(
-            synthetic.subspace(tuned),
+            [synthetic.subspace(tuned)],
             claims.subspace_claims(tuned),
             {"subspace": ratios(tuned, "B-OFUL")},
         )
@@ -141,8 +139,6 @@ def collect(runner: Runner, study: str) -> Findings:
 
 def mean_by_rank(swept: pl.DataFrame) -> pl.DataFrame:
     """Mean total regret by rank of the projection."""
-    import polars as pl
-
     return swept.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("policy", "q")
 
 

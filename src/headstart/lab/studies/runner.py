@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from headstart.errors import FileError
-from headstart.lab.experiments.execution import Execution
+from headstart.lab.experiments.execution import Execution, map_jobs
 from headstart.lab.experiments.experiment import run
-from headstart.lab.experiments.files import read_arrays, write_arrays, writing
-from headstart.lab.experiments.fingerprint import fingerprint
-from headstart.lab.experiments.jobs import map_jobs
 from headstart.lab.experiments.plan import Plan, Results
+from headstart.lab.experiments.store import Store, check_stored, fingerprint
 from headstart.lab.policies import PAPER, AnyPolicy, NamedPolicy, policy
 from headstart.lab.tuning import Tuning, tune
 from headstart.records import Array
@@ -111,22 +108,16 @@ class Runner:
         self, name: str, play: Callable[..., Array], jobs: Sequence[tuple[Any, ...]]
     ) -> Array:
         """``play(*job)`` of every job, one for each seed, stacked; each is kept under ``name``."""
-        parts = self.folder / name / "parts"
+        store = Store(self.folder / name)
         keys = [fingerprint((version("headstart"), play.__name__, job)) for job in jobs]
-        paths = [parts / f"{key}.npz" for key in keys]
-        results = [read_arrays(path) for path in paths]
+        results = [store.read(key) for key in keys]
         missing = [at for at, stored in enumerate(results) if not stored]
-        if missing and self.execution.stored_only:
-            raise FileError(
-                f"folder {str(parts.parent)!r} lacks {len(missing)} of {len(jobs)} results of "
-                f"{play.__name__}: run it again"
-            )
-        with writing(parts.parent):
-            parts.mkdir(parents=True, exist_ok=True)
-        played = map_jobs(play, [jobs[at] for at in missing], self.execution) if missing else []
+        if self.execution.stored_only:
+            check_stored(store.folder, len(missing), len(jobs))
+        played = map_jobs(play, [jobs[at] for at in missing], self.execution)
         for at, result in zip(missing, played, strict=True):
             results[at] = {"result": result}
-            write_arrays(paths[at], {"result": result})
+            store.write(keys[at], {"result": result})
         return np.stack([stored["result"] for stored in results if stored])
 
     def tune_policies(

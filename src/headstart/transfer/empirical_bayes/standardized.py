@@ -49,7 +49,9 @@ POSITIVE = {"low_rank.residual", "low_rank.scale"}
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class StandardizedTransfer(Transfer):
-    """Fits in standardized features; the state has ``tasks``, ``contexts`` and ``units``.
+    """Fits in standardized features.
+
+    The state has ``tasks``, ``contexts``, ``units`` and ``past_count``, the number of older tasks.
 
     The tasks' evidence is in the units given. Everything else is in ``units``, which the evidence
     tells, or where it tells nothing, the contexts that were on offer.
@@ -111,10 +113,13 @@ class StandardizedTransfer(Transfer):
         return lambda contexts: bool(np.count_nonzero(contexts.take(unknown, 1) != values))
 
     def in_current_units(self, state: Any) -> Any:
-        """The same state in the units that its tasks tell."""
+        """The same state in the units that its tasks tell.
+
+        Where these tell none, but older tasks of which only sums are left may have, a unit stays.
+        """
         if not self.unit_free:
             return state
-        units = self.units_of(state.tasks, state.contexts)
+        units = self.units_of(state.tasks, state.contexts).or_else(state.units, state.past_count)
         change = change_of_units(state.units, units)
         if change is not None:
             return self.transform(state, *change).replace(units=units)

@@ -88,6 +88,11 @@ class EmpiricalBayesState(Record):
     contexts: ContextMoments
 
     @property
+    def past_count(self) -> Any:
+        """How many tasks of which only the posteriors are left count."""
+        return self.past.count
+
+    @property
     def counting_tasks(self) -> Any:
         """How many tasks with rewards count, where they fade or were forgotten."""
         xp = array_namespace(self.fit.mean)

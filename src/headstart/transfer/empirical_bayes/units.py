@@ -111,6 +111,15 @@ class Units(Record):
             inverse = xp.where(unknown, other, inverse)
         return cls.unchecked(shift, inverse)
 
+    def or_else(self, others: Units, past_count: Any) -> Units:
+        """These units, and others for features without a unit where ``past_count`` is above 0."""
+        xp = array_namespace(self.shift, past_count)
+        lost = (self.inverse == 0) & (xp.asarray(past_count) > 0)[..., None]
+        if xp is np and not lost.any():
+            return self
+        shift = xp.where(lost, others.shift, self.shift)
+        return Units.unchecked(shift, xp.where(lost, others.inverse, self.inverse))
+
     @property
     def is_identity(self) -> bool:
         """Whether features are taken as they come."""

@@ -63,6 +63,11 @@ class MixtureState(Record):
     contexts: ContextMoments
 
     @property
+    def past_count(self) -> float:
+        """How many tasks of which only the posteriors are left count."""
+        return max(float(fit.past.count.sum()) for fit in self.fits)
+
+    @property
     def best(self) -> int:
         """The fit that has predicted best, at its best strength, less what its groups cost."""
         groups = np.array([fit.groups for fit in self.fits])

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headstart.lab.figures.elements.axes import error_bars, label_rows, write_beside
+from headstart.lab.figures.elements import base
 from headstart.lab.figures.elements.base import DOUBLE, Figure, axis_title, plotly_layout
 from headstart.lab.figures.elements.panels import GREY
 from headstart.lab.figures.elements.styles import Style
-from headstart.lab.figures.elements.text import escape_plotly, format_interval, number
+from headstart.lab.figures.elements.text import (
+    escape_matplotlib,
+    escape_plotly,
+    format_interval,
+    number,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-__all__ = [
-    "IntervalPanel",
-    "IntervalPoint",
-    "bar_figure",
-    "draw_intervals",
-    "explore_intervals",
-    "interval_figure",
-]
+__all__ = ["IntervalPanel", "IntervalPoint", "IntervalRows", "bar_figure", "interval_figure"]
 
 
 class IntervalPoint(NamedTuple):
-    """A number with its interval: the row it stands in, and the series it belongs to."""
+    """A number with its interval: the row it stands in, and the series it belongs to.
+
+    ``note`` is written beside it, and ``hover`` under the pointer, in place of the number itself.
+    ``others`` are more numbers of the same kind, with what is written under the pointer.
+    """
 
     row: str
     series: str
     value: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    hover: str = ""
+    others: Sequence[tuple[str, float]] = ()
 
     def __str__(self) -> str:
-        return format_interval(self.value, self.low, self.high)
+        return self.note or format_interval(self.value, self.low, self.high)
 
 
 class IntervalPanel(NamedTuple):
@@ -49,6 +55,210 @@ class IntervalPanel(NamedTuple):
     centre: float | None = None
     margin: float = 0.0
     limits: tuple[float, float] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class IntervalRows:
+    """Points with intervals, one or several a row, in panels side by side.
+
+    Attributes
+    ----------
+    panels
+        From left to right, with the same rows from top to bottom.
+    styles
+        The style of each series, in legend order.
+    axis
+        What the horizontal axis shows.
+    size
+        The distance of two points of a row, in inches.
+    width
+        The width of the drawing, in inches.
+    log
+        Whether the horizontal axis is logarithmic.
+    legend
+        What points and what other numbers are; without it, those are thin lines.
+    note_title
+        What stands above the notes.
+    """
+
+    panels: Sequence[IntervalPanel]
+    styles: Mapping[str, Style]
+    axis: str
+    size: float = 0.24
+    width: float = DOUBLE
+    log: bool = False
+    legend: tuple[str, str] | None = None
+    note_title: str = ""
+
+    @property
+    def single(self) -> bool:
+        """Whether every row has one point, whose number stands beside it."""
+        points = self.panels[0].points
+        return len(self.styles) == 1 or all(point.row == point.series for point in points)
+
+    @property
+    def heights(self) -> dict[str, list[float]]:
+        """The heights of the points of each row."""
+        return place_rows(self.panels[0].points, 0.0 if self.single else 0.8)
+
+    @property
+    def middles(self) -> list[float]:
+        """The heights of the names of rows."""
+        return [sum(each) / len(each) for each in self.heights.values()]
+
+    @property
+    def bottom(self) -> float:
+        """The lower end of the vertical axis."""
+        return max(map(max, self.heights.values())) + 0.7
+
+    def placed(self, panel: IntervalPanel) -> Iterator[tuple[IntervalPoint, float]]:
+        """Every point with its height; on a log axis intervals end at a tenth of their number."""
+        rest = {row: iter(heights) for row, heights in self.heights.items()}
+        for point in panel.points:
+            if self.log and point.low is not None:
+                point = point._replace(low=max(point.low, 0.1 * point.value), note=str(point))
+            yield point, next(rest[point.row])
+
+    def ticks(self, panel: IntervalPanel) -> list[float]:
+        """Round numbers for a logarithmic axis."""
+        ends = [
+            end
+            for point, _ in self.placed(panel)
+            for end in (point.value, point.low, point.high, *(other for _, other in point.others))
+            if end is not None
+        ]
+        return base.log_ticks(min(ends), max(ends))
+
+    def draw(self) -> Drawing:
+        """For print; the numbers of single points stand at the right."""
+        from matplotlib.figure import Figure as Drawing
+        from matplotlib.lines import Line2D
+
+        size = self.width, 0.75 + self.size * (self.bottom + 0.7)
+        drawing = Drawing(figsize=size, layout="constrained")
+        handles: dict[str, Any] = {}
+        places = drawing.subplots(1, len(self.panels), squeeze=False, sharey=True)[0]
+        for axes, panel in zip(places, self.panels, strict=True):
+            if panel.centre is not None:
+                low, high = panel.centre - panel.margin, panel.centre + panel.margin
+                axes.axvspan(low, high, color="0.9", linewidth=0)
+                axes.axvline(panel.centre, color="0.5", linewidth=0.8)
+            for point, at in self.placed(panel):
+                colour, marker = self.styles[point.series].colour, self.styles[point.series].marker
+                others = [other for _, other in point.others]
+                if self.legend is None:
+                    axes.vlines(others, at - 0.3, at + 0.3, color=colour, linewidth=1.0, alpha=0.75)
+                for other in others if self.legend else ():
+                    axes.plot([point.value, other], [at] * 2, color="0.8", linewidth=0.8)
+                    axes.plot(other, at, "x", color=colour, markersize=4)
+                if point.low is not None:
+                    axes.plot([point.low, point.high], [at] * 2, "|-", color=colour, markersize=6)
+                (handles[point.series],) = axes.plot(
+                    [point.value], [at], marker, color=colour, markersize=4, clip_on=False
+                )
+                if self.single:
+                    base.write_beside(axes, escape_matplotlib(str(point)), at)
+            base.label_rows(axes, self.middles, list(self.heights))
+            if self.log:
+                ticks = self.ticks(panel)
+                axes.set_xscale("log")
+                axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+                axes.set_xticks([], minor=True)
+            axes.set_xlim(panel.limits)
+            axes.set_title(panel.heading)
+            axes.set_title(self.note_title, loc="right", x=1.01, ha="left", fontsize=7.5)
+            axes.set_xlabel(escape_matplotlib(self.axis))
+            if len(self.panels) > 1:
+                axes.locator_params(axis="x", nbins=4)
+        places[0].set_ylim(self.bottom, -0.7)
+        handles = {series: handles[series] for series in self.styles if series in handles}
+        if self.legend is not None:
+            looks = ({"marker": "o", "markersize": 4}, {"marker": "x", "linewidth": 0})
+            handles = {
+                name: Line2D([], [], color="0.35", **look)  # type: ignore[arg-type]
+                for name, look in zip(self.legend, looks, strict=True)
+            }
+        if self.legend or not self.single:
+            columns = min(6, len(handles))
+            shown = list(handles.values()), list(handles)
+            drawing.legend(*shown, loc="outside lower center", ncols=columns)
+        return drawing
+
+    def explore(self) -> Any:
+        """The same with numbers under the pointer."""
+        from plotly.subplots import make_subplots
+
+        titles = [escape_plotly(panel.heading) for panel in self.panels]
+        figure = make_subplots(
+            cols=len(self.panels), shared_yaxes=True, horizontal_spacing=0.03, subplot_titles=titles
+        )
+        for column, panel in enumerate(self.panels, 1):
+            where = {"row": 1, "col": column}
+            for series, style in self.styles.items():
+                own = [each for each in self.placed(panel) if each[0].series == series]
+                shared: dict[str, Any] = {
+                    "name": escape_plotly(series),
+                    "legendgroup": series,
+                    "mode": "markers",
+                }
+                shared |= {"hovertemplate": "%{text}<extra></extra>", **where}
+                figure.add_scatter(
+                    x=[point.value for point, _ in own],
+                    y=[at for _, at in own],
+                    error_x=base.error_bars([point._asdict() for point, _ in own], "value"),
+                    showlegend=not self.single and column == 1,
+                    marker={"color": style.colour, "symbol": style.symbol, "size": 9},
+                    text=[
+                        point.hover or escape_plotly(f"{point.row}: {point}") for point, _ in own
+                    ],
+                    **shared,
+                )
+                others = [(*other, at) for point, at in own for other in point.others]
+                if others:
+                    symbol = "line-ns" if self.legend is None else "x-thin"
+                    line = {"color": style.colour, "width": 2}
+                    figure.add_scatter(
+                        x=[value for _, value, _ in others],
+                        y=[at for *_, at in others],
+                        showlegend=False,
+                        marker={"symbol": symbol, "size": 9 if self.legend else 14, "line": line},
+                        text=[text for text, *_ in others],
+                        **shared,
+                    )
+            if panel.centre is not None:
+                ends = panel.centre - panel.margin, panel.centre + panel.margin
+                figure.add_vrect(*ends, fillcolor=GREY, opacity=0.18, line_width=0, **where)
+                figure.add_vline(panel.centre, line={"color": GREY, "width": 1}, **where)
+            axis: dict[str, Any] = {"title": axis_title(self.axis), "zeroline": False}
+            if self.log:
+                axis = base.plotly_log_axis(self.axis, self.ticks(panel))
+            figure.update_xaxes(range=panel.limits, **axis, **where)
+        figure.update_yaxes(range=[self.bottom, -0.7], showgrid=False, zeroline=False)
+        labels = [escape_plotly(row) for row in self.heights]
+        figure.update_yaxes(tickvals=self.middles, ticktext=labels, automargin=True, col=1)
+        height = int(150 + (158 if self.single else 133) * self.size * (self.bottom + 0.7))
+        figure.update_layout(**plotly_layout(height=height))
+        if not self.single:
+            figure.update_layout(legend={"y": -55.0 / (height - 110.0)})
+        if self.panels[0].heading:
+            figure.update_layout(margin={"t": 62})  # headings stand below the buttons
+        return figure
+
+
+def place_rows(points: Sequence[IntervalPoint], gap: float) -> dict[str, list[float]]:
+    """The heights of the points of each row: close together, rows apart by a gap.
+
+    >>> place_rows([IntervalPoint(row, "", 1, 0, 2) for row in "aab"], 0.5)
+    {'a': [0.0, 1.0], 'b': [2.5]}
+    """
+    heights: dict[str, list[float]] = {}
+    at = -gap
+    for row in dict.fromkeys(point.row for point in points):
+        at += gap
+        many = sum(point.row == row for point in points)
+        heights[row] = [at + place for place in range(many)]
+        at += many
+    return heights
 
 
 def interval_figure(
@@ -79,141 +289,12 @@ def interval_figure(
     import polars as pl
 
     table = pl.DataFrame([point._asdict() for point in points])
+    table = table.select("row", "series", "value", "low", "high")
     columns = {"": table["row"], "by": table["series"], axis: [str(point) for point in points]}
     summary = pl.DataFrame(columns if len(styles) > 1 else {"": columns[""], axis: columns[axis]})
-    panels = [IntervalPanel(points, centre=0.0 if margin else None, margin=margin)]
-    return Figure(
-        name,
-        title,
-        caption,
-        table,
-        summary,
-        lambda: draw_intervals(panels, styles, axis),
-        lambda: explore_intervals(panels, styles, axis),
-    )
-
-
-def place_rows(points: Sequence[IntervalPoint], gap: float) -> dict[str, list[float]]:
-    """The heights of the points of each row: close together, rows apart by a gap.
-
-    >>> place_rows([IntervalPoint(row, "", 1, 0, 2) for row in "aab"], 0.5)
-    {'a': [0.0, 1.0], 'b': [2.5]}
-    """
-    heights: dict[str, list[float]] = {}
-    at = -gap
-    for row in dict.fromkeys(point.row for point in points):
-        at += gap
-        many = sum(point.row == row for point in points)
-        heights[row] = [at + place for place in range(many)]
-        at += many
-    return heights
-
-
-class Rows:
-    """The heights of the points of each row, and of the names of rows."""
-
-    def __init__(self, points: Sequence[IntervalPoint], single: bool) -> None:
-        self.heights = place_rows(points, 0.0 if single else 0.8)
-        self.middles = [sum(each) / len(each) for each in self.heights.values()]
-        self.bottom = max(map(max, self.heights.values())) + 0.7
-
-    def of(self, points: Sequence[IntervalPoint]) -> list[tuple[IntervalPoint, float]]:
-        """Every point with its height."""
-        rest = {row: iter(heights) for row, heights in self.heights.items()}
-        return [(point, next(rest[point.row])) for point in points]
-
-
-def draw_intervals(
-    panels: Sequence[IntervalPanel], styles: Mapping[str, Style], axis: str, size: float = 0.15
-) -> Drawing:
-    """For print: panels side by side; the numbers of a single series stand at the right.
-
-    ``size`` is the distance of two points of a row in inches.
-    """
-    from matplotlib.figure import Figure as Drawing
-
-    single = len(styles) == 1
-    rows = Rows(panels[0].points, single)
-    height = 0.75 + (0.24 if single else size) * (rows.bottom + 0.7)
-    drawing = Drawing(figsize=(DOUBLE, height), layout="constrained")
-    handles: dict[str, Any] = {}
-    places = drawing.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axes, panel in zip(places, panels, strict=True):
-        if panel.centre is not None:
-            low, high = panel.centre - panel.margin, panel.centre + panel.margin
-            axes.axvspan(low, high, color="0.9", linewidth=0)
-            axes.axvline(panel.centre, color="0.5", linewidth=0.8)
-        for point, at in rows.of(panel.points):
-            style = styles[point.series]
-            if point.low is not None:
-                axes.plot([point.low, point.high], [at] * 2, "|-", color=style.colour, markersize=6)
-            (handles[point.series],) = axes.plot(
-                [point.value], [at], style.marker, color=style.colour, markersize=4
-            )
-            if single:
-                write_beside(axes, str(point), at)
-        label_rows(axes, rows.middles, list(rows.heights))
-        axes.set_xlim(panel.limits)
-        axes.set_title(panel.heading)
-        axes.set_xlabel(axis)
-        if len(panels) > 1:
-            axes.locator_params(axis="x", nbins=4)
-    places[0].set_ylim(rows.bottom, -0.7)
-    if not single:
-        shown = [series for series in styles if series in handles]
-        drawing.legend(
-            [handles[series] for series in shown],
-            shown,
-            loc="outside lower center",
-            ncols=min(6, len(shown)),
-        )
-    return drawing
-
-
-def explore_intervals(
-    panels: Sequence[IntervalPanel], styles: Mapping[str, Style], axis: str, size: int = 20
-) -> Any:
-    """The same with numbers under the pointer; ``size`` is in pixels."""
-    from plotly.subplots import make_subplots
-
-    single = len(styles) == 1
-    rows = Rows(panels[0].points, single)
-    titles = [escape_plotly(panel.heading) for panel in panels] if panels[0].heading else None
-    figure = make_subplots(
-        cols=len(panels), shared_yaxes=True, horizontal_spacing=0.03, subplot_titles=titles
-    )
-    for column, panel in enumerate(panels, 1):
-        where = {"row": 1, "col": column}
-        for series, style in styles.items():
-            mine = [each for each in rows.of(panel.points) if each[0].series == series]
-            figure.add_scatter(
-                x=[point.value for point, _ in mine],
-                y=[at for _, at in mine],
-                error_x=error_bars([point._asdict() for point, _ in mine], "value"),
-                mode="markers",
-                name=escape_plotly(series),
-                legendgroup=series,
-                showlegend=not single and column == 1,
-                marker={"color": style.colour, "symbol": style.symbol, "size": 9},
-                text=[f"{escape_plotly(point.row)}: {point}" for point, _ in mine],
-                hovertemplate="%{text}<extra></extra>",
-                **where,
-            )
-        if panel.centre is not None:
-            ends = panel.centre - panel.margin, panel.centre + panel.margin
-            figure.add_vrect(*ends, fillcolor=GREY, opacity=0.18, line_width=0, **where)
-            figure.add_vline(panel.centre, line={"color": GREY, "width": 1}, **where)
-        figure.update_xaxes(title=axis_title(axis), zeroline=False, range=panel.limits, **where)
-    figure.update_yaxes(range=[rows.bottom, -0.7], showgrid=False, zeroline=False)
-    labels = [escape_plotly(row) for row in rows.heights]
-    figure.update_yaxes(tickvals=rows.middles, ticktext=labels, automargin=True, col=1)
-    height = int(150 + (38 if single else size) * (rows.bottom + 0.7))
-    figure.update_layout(**plotly_layout(height=height))
-    if not single:
-        figure.update_layout(legend={"y": -55.0 / (height - 110.0)})
-    if titles:
-        figure.update_layout(margin={"t": 62})  # headings stand below the buttons
-    return figure
+    panel = IntervalPanel(points, centre=0.0 if margin else None, margin=margin)
+    rows = IntervalRows([panel], styles, axis, 0.24 if len(styles) == 1 else 0.15)
+    return Figure(name, title, caption, table, summary, rows.draw, rows.explore)
 
 
 def bar_figure(

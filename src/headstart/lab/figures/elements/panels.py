@@ -1,18 +1,29 @@
-"""Panels: lines with confidence bands over one pair of axes."""
+"""Panels: lines with confidence bands over one pair of axes, in Matplotlib and in Plotly."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from headstart.lab.figures.elements.base import Figure, axis_title, plotly_layout
 from headstart.lab.figures.elements.styles import Style, assign_styles
-from headstart.lab.figures.elements.text import format_interval, number
+from headstart.lab.figures.elements.text import (
+    escape_matplotlib,
+    escape_plotly,
+    format_interval,
+    number,
+)
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
-__all__ = ["GREY", "Mark", "Panel", "summary_table"]
+__all__ = ["GREY", "Mark", "Panel", "draw_mark", "explore_mark", "panel_figure", "summary_table"]
 
 GREY = "#767676"
 
@@ -113,3 +124,264 @@ def summary_table(panel: Panel, most: int = 5) -> pl.DataFrame:
         cells = {f"{panel.x} {number(place)}": points.get(place, "–") for place in shown}
         rows.append({"policy": name, **cells})
     return pl.DataFrame(rows)
+
+
+def panel_figure(
+    name: str,
+    title: str,
+    caption: str,
+    panels: Sequence[Panel],
+    size: tuple[float, float],
+    columns: int = 3,
+    *,
+    same_y: bool = False,
+    table: pl.DataFrame | None = None,
+    summary: pl.DataFrame | None = None,
+) -> Figure:
+    """A figure of panels side by side.
+
+    Parameters
+    ----------
+    name, title, caption
+        As every figure's.
+    panels
+        From left to right.
+    size
+        Width and height of the drawing, in inches.
+    columns
+        The columns of its legend.
+    same_y
+        Whether the panels share their vertical axis.
+    table, summary
+        As every figure's; those of the first panel unless given.
+    """
+    return Figure(
+        name,
+        title,
+        caption,
+        panels[0].table if table is None else table,
+        summary_table(panels[0]) if summary is None else summary,
+        lambda: draw_panels(panels, size, columns, same_y),
+        lambda: explore_panels(panels, same_y),
+    )
+
+
+def draw_panels(
+    panels: Sequence[Panel], size: tuple[float, float], columns: int, same_y: bool
+) -> Drawing:
+    """Panels side by side with one legend below, for a paper."""
+    from matplotlib.figure import Figure as Drawing
+
+    drawing = Drawing(figsize=size, layout="constrained")
+    places = drawing.subplots(1, len(panels), squeeze=False, sharey=same_y)[0]
+    handles: dict[str, Any] = {}
+    floor = min(panel.floor for panel in panels)
+    for panel, axes in zip(panels, places, strict=True):
+        for name, handle in draw_panel(panel, axes, floor).items():
+            handles.setdefault(name, handle)
+    if same_y:
+        for axes in places[1:]:
+            axes.set_ylabel("")
+    add_legend(drawing, handles, min(columns, len(handles)))
+    return drawing
+
+
+def add_legend(drawing: Drawing, handles: dict[str, Any], columns: int) -> None:
+    """A legend below the panels, in so many columns or as many as fit the width."""
+    names = [escape_matplotlib(name) for name in handles]
+    for ncols, spacing in [(columns, 1.2), *((fewer, 0.7) for fewer in range(columns, 0, -1))]:
+        legend = drawing.legend(
+            list(handles.values()),
+            names,
+            loc="outside lower center",
+            ncols=ncols,
+            columnspacing=spacing,
+            handletextpad=min(0.8, spacing),
+            handlelength=2.6 if spacing > 1 else 2.3,
+            borderpad=0.2,
+        )
+        if ncols == 1 or legend.get_window_extent().width <= drawing.bbox.width:
+            return
+        legend.remove()
+
+
+def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
+    """One panel; gives the legend's handles."""
+    handles = {}
+    if panel.log:
+        axes.set_yscale("log")
+    total = len(panel.styles)
+    for place, (name, style, points) in enumerate(panel.lines(floor)):
+        x, mean = points[panel.x].to_numpy(), points["mean"].to_numpy()
+        known = points.drop_nulls(["low", "high"])
+        axes.fill_between(
+            known[panel.x].to_numpy(),
+            known["low"].to_numpy(),
+            known["high"].to_numpy(),
+            color=style.colour,
+            alpha=0.2,
+            linewidth=0,
+        )
+        # A handful of markers a line, at other places than its neighbours'.
+        step = max(1, len(x) // 6)
+        (handles[name],) = axes.plot(
+            x,
+            mean,
+            style.line,
+            color=style.colour,
+            marker=style.marker,
+            markevery=(place * step // max(1, total), step),
+            markeredgewidth=0,
+        )
+    for mark in panel.marks:
+        draw_mark(mark, axes)
+    axes.margins(x=0.02)
+    if panel.log:
+        axes.set_ylim(bottom=floor)
+    if panel.zero:
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(panel.x_title)
+    axes.set_ylabel(panel.y_title)
+    if panel.heading:
+        axes.set_title(panel.heading)
+    return handles
+
+
+def draw_mark(mark: Mark, axes: Axes, height: float = 0.9, left: bool = False) -> None:
+    """A point with its label, or a thin line with its label at the end.
+
+    The label of a vertical line is at this height, on its right or ``left``.
+    """
+    label = escape_matplotlib(mark.label)
+    line: dict[str, Any] = {"color": mark.colour, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": "0.25"}
+    if mark.x is None and mark.y is not None:
+        axes.axhline(mark.y, **line)
+        where: Any = ("axes fraction", "data")
+        axes.annotate(label, (1, mark.y), xycoords=where, xytext=(0, 2), ha="right", **small)
+    elif mark.y is None and mark.x is not None:
+        axes.axvline(mark.x, **line)
+        where = ("data", "axes fraction")
+        small |= {"ha": "right", "xytext": (-3, -1)} if left else {"xytext": (3, -1)}
+        # Unless stated, below the labels of levels, which are often at the top.
+        axes.annotate(label, (mark.x, height), xycoords=where, va="top", **small)
+    elif mark.x is not None and mark.y is not None:
+        ring: dict[str, Any] = {"markersize": 7, "fillstyle": "none", "markeredgewidth": 1.2}
+        axes.plot([mark.x], [mark.y], "o", color=mark.colour, **ring, zorder=5)
+        small |= {"color": "0.15", "bbox": {"facecolor": "white", "linewidth": 0, "pad": 1}}
+        # Beside the point: below it are the axis' own labels.
+        axes.annotate(
+            label, (mark.x, mark.y), xytext=(7, -1), ha="left", va="center", zorder=6, **small
+        )
+
+
+def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
+    """Panels side by side, with at most 80 points per line, which keeps reports small."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(
+        rows=1,
+        cols=len(panels),
+        shared_yaxes=same_y,
+        horizontal_spacing=0.06 if same_y else 0.12,
+        subplot_titles=[escape_plotly(panel.heading) for panel in panels],
+    )
+    listed: set[str] = set()
+    floor = min(panel.floor for panel in panels)
+    for column, panel in enumerate(panels, 1):
+        where = {"row": 1, "col": column}
+        for name, style, points in panel.lines(floor, 80):
+            shared = {"name": escape_plotly(name), "legendgroup": name, **where}
+            known = points.drop_nulls(["low", "high"])
+            x, low, high = (known[each].to_numpy() for each in (panel.x, "low", "high"))
+            figure.add_scatter(
+                x=np.concatenate([x, x[::-1]]),
+                y=np.concatenate([high, low[::-1]]),
+                showlegend=False,
+                mode="none",
+                fill="toself",
+                fillcolor=transparent(style.colour),
+                hoverinfo="skip",
+                **shared,
+            )
+            figure.add_scatter(
+                x=points[panel.x].to_numpy(),
+                y=points["mean"].to_numpy(),
+                showlegend=name not in listed,
+                mode="lines",
+                line={"color": style.colour, "dash": style.dash, "width": 2},
+                text=[
+                    format_interval(*point)
+                    for point in points.select("mean", "low", "high").iter_rows()
+                ],
+                hovertemplate="%{text}",
+                **shared,
+            )
+            listed.add(name)
+        for mark in panel.marks:
+            explore_mark(figure, mark, column, panel.log)
+        vertical: dict[str, Any] = {"title": axis_title(panel.y_title), "zeroline": False}
+        if panel.log:
+            vertical |= {"type": "log", "exponentformat": "power", "dtick": 1}
+            vertical["range"] = [math.log10(floor), None]
+        if panel.zero:
+            vertical["rangemode"] = "tozero"
+        if same_y and column > 1:
+            vertical.pop("title")
+        figure.update_yaxes(**vertical, **where)
+        figure.update_xaxes(
+            title=axis_title(panel.x_title),
+            zeroline=False,
+            showgrid=False,
+            rangemode="tozero" if panel.zero else "normal",
+            spikethickness=1,
+            spikecolor=GREY,
+            spikedash="dot",
+            **where,
+        )
+    figure.update_layout(**plotly_layout(hovermode="x unified"))
+    if any(panel.heading for panel in panels):
+        figure.update_layout(margin={"t": 62})  # headings stand below the buttons
+    return figure
+
+
+def transparent(colour: str) -> str:
+    """A colour that covers a fifth.
+
+    >>> transparent("#0072B2")
+    'rgba(0,114,178,0.2)'
+    """
+    red, green, blue = bytes.fromhex(colour[1:])
+    return f"rgba({red},{green},{blue},0.2)"
+
+
+def explore_mark(figure: Any, mark: Mark, column: int, log: bool, left: bool = False) -> None:
+    """A point or a thin line with its label."""
+    where = {"row": 1, "col": column}
+    style = {"color": mark.colour, "width": 1, "dash": "dot"}
+    label: dict[str, Any] = {"text": escape_plotly(mark.label), "showarrow": False}
+    label |= {"font": {"size": 11}, **where}
+    if mark.x is None and mark.y is not None:
+        figure.add_hline(mark.y, line=style, **where)
+        # Annotations, unlike everything else, want the logarithm on a logarithmic axis.
+        place = {"y": math.log10(mark.y) if log else mark.y, "yanchor": "bottom"}
+        figure.add_annotation(x=1, xanchor="right", **place, **label)
+        figure.layout.annotations[-1].update(xref=f"x{column if column > 1 else ''} domain")
+    elif mark.y is None and mark.x is not None:
+        figure.add_vline(mark.x, line=style, **where)
+        side = "right" if left else "left"
+        figure.add_annotation(x=mark.x, xanchor=side, y=1, yanchor="top", **label)
+        figure.layout.annotations[-1].update(yref=f"y{column if column > 1 else ''} domain")
+    else:
+        figure.add_scatter(
+            x=[mark.x],
+            y=[mark.y],
+            mode="markers+text",
+            marker={"symbol": "circle-open", "size": 13, "color": mark.colour, "line_width": 2},
+            text=[escape_plotly(mark.label)],
+            textposition="bottom left",
+            showlegend=False,
+            hoverinfo="skip",
+            **where,
+        )
