@@ -128,9 +128,9 @@ class Learner:
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
         """Beliefs in the middle of a task, as ``priors``, where these must be made anew."""
-        return self.rebuild_step(
-            self.finished == 0, self.states, self.starting, beliefs, picked, earned, stop
-        )
+        alone = self.finished == 0  # which takes the states, whose many parts are slow to hand over
+        states = self.states if alone else tuple(None for _ in self.members)
+        return self.rebuild_step(alone, states, self.starting, beliefs, picked, earned, stop)
 
     def rounds_of(self, group: Group, picked: Any, earned: Any) -> tuple[Any, Any]:
         """What the policies of a group have picked and earned, in double precision."""

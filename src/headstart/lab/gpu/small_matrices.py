@@ -18,15 +18,16 @@ __all__ = ["KERNELS", "available_kernels"]
 TARGET = "headstart_small_matrices"
 LARGEST_DIM = 32  # lanes of a warp
 LARGEST_RANK = 16
-WARPS = 4  # of a block, as in small_matrices.cu
-TASKS_PER_WARP = 4  # at least, where a block first reads what all its tasks share
+WARPS, EIGH_WARPS = 4, 2  # of a block, as in small_matrices.cu
+TASKS_PER_WARP = 2  # at least, where a block first reads what all its tasks share
 
 
 class Launch(NamedTuple):
-    """A kernel, how many blocks it has, and the number it is given."""
+    """A kernel, how many blocks of how many warps it has, and the number it is given."""
 
     function: Any
     grid: tuple[int, int]
+    warps: int
     number: int
 
 
@@ -42,13 +43,12 @@ def run(key: str, stream: int, addresses: list[int]) -> None:
     """Launch a kernel on a stream; its arguments are addresses and one number."""
     from cupy.cuda import driver
 
-    function, grid, number = launch_of(key)
+    function, grid, warps, number = launch_of(key)
     values = (ctypes.c_uint64 * (len(addresses) + 1))(*addresses, number)
     start, size = ctypes.addressof(values), ctypes.sizeof(ctypes.c_uint64)
     places = (ctypes.c_void_p * len(values))(*(start + at * size for at in range(len(values))))
-    threads = 32 * WARPS
     driver.launchKernel(
-        function.kernel.ptr, *grid, 1, threads, 1, 1, 0, stream, ctypes.addressof(places), 0
+        function.kernel.ptr, *grid, 1, 32 * warps, 1, 1, 0, stream, ctypes.addressof(places), 0
     )
 
 
@@ -61,12 +61,14 @@ def launch_of(key: str) -> Launch:
     name, *numbers = key.split()
     dim, rank, seeds, tasks = map(int, numbers)
     function = kernel(name, dim, rank)
+    if name == "eigh":
+        return Launch(function, (-(-seeds // EIGH_WARPS), 1), EIGH_WARPS, seeds)
     if not tasks:
         lanes = 16 if dim <= 16 else 32
-        return Launch(function, (-(-seeds * lanes // (32 * WARPS)), 1), seeds)
+        return Launch(function, (-(-seeds * lanes // (32 * WARPS)), 1), WARPS, seeds)
     if name == "sum_of_products":
-        return Launch(function, (seeds, 1), tasks)
-    return Launch(function, (-(-tasks // (WARPS * TASKS_PER_WARP)), seeds), tasks)
+        return Launch(function, (seeds, 1), WARPS, tasks)
+    return Launch(function, (-(-tasks // (WARPS * TASKS_PER_WARP)), seeds), WARPS, tasks)
 
 
 @functools.cache

@@ -162,12 +162,15 @@ def scoring_steps(
     """Several of :func:`scoring_step`: a number of steps, or one for each batch element."""
     xp = array_namespace(tasks.gram)
 
-    def step(at: Any, before: tuple[Fit, StepSums, Tasks]) -> Any:
-        return select(at < steps, scoring_step(before[0], before[2], *given, **options), before)
+    def step(at: Any, before: tuple[Fit, StepSums, Array]) -> Any:
+        fit, _, noise = before
+        fit, sums, after = scoring_step(fit, tasks.replace(noise_variance=noise), *given, **options)
+        return select(at < steps, (fit, sums, after.noise_variance), before)
 
+    # Only what changes: of the rest a compiled loop would make a copy.
     none = StepSums(*[xp.zeros_like(fit.covariance)] * len(StepSums._fields))
-    result: tuple[Fit, StepSums, Tasks] = repeat(xp, xp.max(steps), step, (fit, none, tasks))
-    return result
+    fit, sums, noise = repeat(xp, xp.max(steps), step, (fit, none, tasks.noise_variance))
+    return fit, sums, tasks.replace(noise_variance=noise)
 
 
 def regularisation_target(

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import (
+    apply_if,
     array_namespace,
     congruence,
     float_if_scalar,
@@ -28,6 +29,7 @@ from headstart.model.information_form import (
     InformationPosterior,
     information_posterior,
 )
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
 from headstart.small_matrices import has_large_diagonal, whitened_posteriors
@@ -125,14 +127,27 @@ def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
 
 
 def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
-    """The tasks with R_i² as their residuals under a fit show it."""
-    root = symmetric_root(fit.covariance)
-    for _ in range(NOISE_ITERATIONS):
-        *_, square, freedom = task_posteriors(fit, root, tasks)
-        residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
-        own = task_variance(fit.noise_variance, fit.freedom, residuals.square, residuals.freedom)
-        tasks = tasks.replace(noise_variance=own)
-    return tasks
+    """The tasks with R_i² as their residuals under a fit show it.
+
+    The posteriors matter only to tasks that are too short for least squares.
+    """
+    xp = array_namespace(tasks.gram)
+
+    def variance(square: Array, freedom: Array) -> Array:
+        usable = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        return task_variance(fit.noise_variance, fit.freedom, usable.square, usable.freedom)
+
+    def by_posteriors(own: Array) -> Array:
+        root, own = symmetric_root(fit.covariance), tasks.noise_variance
+        for _ in range(NOISE_ITERATIONS):
+            found = task_posteriors(fit, root, tasks.replace(noise_variance=own))
+            own = variance(found.square, found.freedom)
+        return own
+
+    zeros = xp.zeros_like(tasks.rounds)
+    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM).any()
+    own = apply_if(xp, short, by_posteriors, variance(zeros, zeros))
+    return tasks.replace(noise_variance=own)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)

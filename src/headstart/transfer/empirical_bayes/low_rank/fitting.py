@@ -42,7 +42,7 @@ observed, A = I / σ². All arrays may have leading batch axes, and every task a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,32 +91,53 @@ CG_STEPS = 4  # of conjugate gradients in one sweep
 MIN_COLUMN_SHARE = 1e-4  # the least ‖W_c‖², as a share of the largest
 
 
+class RoundTerms(NamedTuple):
+    """What sweeps of one round have in common, at the same μ and σ²."""
+
+    surprise: Array  # a_i
+    traces: Array  # tr A_i
+    information: Array  # Σ A_i
+    values: Array  # p_j
+    vectors: Array  # q_j
+
+
+def round_terms(low: LowRank, given: TaskPrecisions, past: Past) -> RoundTerms:
+    """Those of a round that starts from a fit."""
+    xp = array_namespace(low.mean)
+    surprise = given.moment - matvec(given.precision, low.mean[..., None, :])
+    information = total_precision(given, xp.asarray(past.count), 1.0 / xp.asarray(low.residual))
+    values, vectors = eigh(information)
+    traces = trace(given.precision)
+    return RoundTerms(surprise, traces, information, xp.maximum(values, 0.0), vectors)
+
+
 def sweep_loadings(
-    low: LowRank, given: TaskPrecisions, past: Past, automatic: bool = True
+    low: LowRank,
+    given: TaskPrecisions,
+    past: Past,
+    automatic: bool = True,
+    terms: RoundTerms | None = None,
 ) -> LowRank:
     """One sweep for W and α, at the same μ and σ².
 
     Without ``automatic`` relevance determination it is EM for the maximum of the marginal
-    likelihood, and no column is dropped.
+    likelihood, and no column is dropped. ``terms`` are those of the round, if they are at hand.
     """
     xp = array_namespace(low.mean)
-    a_matrix, b_vector, weight = given
+    a_matrix, weight = given.precision, given.weight
+    a, traces, information, p, q = terms or round_terms(low, given, past)
     dim, rank = low.loadings.shape[-2:]
     eye, w, active = xp.eye(rank), low.loadings, low.active
     inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
-    information = total_precision(given, gone.number, inverse)
-    p, q = eigh(information)
-    p = xp.maximum(p, 0.0)
     total = xp.maximum(p.sum(-1), 1e-300)
     alpha: Array = low.relevance * inverse[..., None] * automatic
     variance = column_variances(p, alpha, active & automatic)
     # The factors of every task, and of those of the past.
     uncertain = (variance * p[..., None, :]).sum(-1) / count[..., None]
-    share = (trace(a_matrix) / total[..., None] * count[..., None])[..., None]
-    a = b_vector - matvec(a_matrix, low.mean[..., None, :])
+    share = (traces / total[..., None] * count[..., None])[..., None]
     across = transpose(w)[..., None, :, :]
     more = 1.0 + share * uncertain[..., None, :]
     m = projected_inverse(a_matrix, w, more)
@@ -219,18 +240,20 @@ def conjugate_gradients(
     return x
 
 
-def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
+def sweep_mean(
+    low: LowRank, given: TaskPrecisions, past: Past, terms: RoundTerms | None = None
+) -> LowRank:
     """μ, σ² and the covariance that predicts a new task, at the same W."""
     xp = array_namespace(low.mean)
-    a_matrix, b_vector, weight = given
+    weight = given.weight
+    a = (terms or round_terms(low, given, past)).surprise
     dim, rank = low.loadings.shape[-2:]
     w, eye = low.loadings, xp.eye(rank)
     inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
-    a = b_vector - matvec(a_matrix, low.mean[..., None, :])
-    each_h, v, m = woodbury(a_matrix, w, a)
+    each_h, v, m = woodbury(given.precision, w, a)
     past_m = spd_inverse(eye + each * (transpose(w) @ w))
     past_h = each * (xp.eye(dim) - each * (w @ past_m @ transpose(w)))
     own = (weight[..., None, None] * each_h).sum(-3)
@@ -292,8 +315,13 @@ def fit_low_rank(
 
     def one_round(at: Any, before: LowRank) -> Any:
         given = task_precisions(tasks, noise, before.residual)
-        after = repeat(xp, sweeps, lambda _, low: sweep_loadings(low, given, past), before)
-        return select(at < rounds, sweep_mean(after, given, past), before)
+        terms = round_terms(before, given, past)
+
+        def sweep(_: Any, low: LowRank) -> LowRank:
+            return sweep_loadings(low, given, past, terms=terms)
+
+        after = repeat(xp, sweeps, sweep, before)
+        return select(at < rounds, sweep_mean(after, given, past, terms), before)
 
     fitted: LowRank = repeat(xp, xp.max(rounds), one_round, low)
     return fitted
