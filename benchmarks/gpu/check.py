@@ -484,6 +484,7 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
         "ridge_solve": (mild, moment, weight, rng.uniform(0.0, 3.0, seeds)),
         "projected_inverse": (mild, directions, 1.0 + rng.uniform(0.0, 1.0, (seeds, tasks, rank))),
         "woodbury": (mild, directions, moment),
+        "symmetric_matvec": (mild, moment[:, :1]),
         "sum_of_products": (gram, directions, factors, weight),
     }
     worst = {}

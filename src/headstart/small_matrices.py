@@ -31,6 +31,7 @@ __all__ = [
     "spd_inverse",
     "stack_rows",
     "sum_of_products",
+    "symmetric_matvec",
     "use_kernels",
     "whitened_posteriors",
     "woodbury",
@@ -241,6 +242,12 @@ def woodbury(matrices: Any, directions: Any, vectors: Any) -> tuple[Any, Any, An
     xm = x @ m
     image = vectors - matvec(xm, matvec(transpose(w), vectors))
     return matrices - xm @ transpose(x), image, m
+
+
+@with_kernel
+def symmetric_matvec(matrices: Any, vectors: Any) -> Any:
+    """A_i v_i for symmetric matrices and a vector for each, or one for all."""
+    return matvec(matrices, vectors)
 
 
 @with_kernel

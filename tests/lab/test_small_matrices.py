@@ -44,6 +44,7 @@ def cases(seeds, tasks, dim, rank, seed):
         lower = np.linalg.cholesky(definite)
         log_det = np.linalg.slogdet(definite)[1]
         found["cholesky"].append((lower,))
+        found["symmetric_matvec"].append((g @ moment[s, 0],))
         found["inverse_root"].append((np.linalg.inv(lower).T, log_det))
         found["gaussian_gain"].append((b @ np.linalg.solve(definite, b) - log_det,))
     for s in range(seeds):
@@ -56,6 +57,7 @@ def cases(seeds, tasks, dim, rank, seed):
         "woodbury": (gram + eye, w, moment),
         "spd_inverse": (gram + eye,),
         "cholesky": (gram + eye,),
+        "symmetric_matvec": (gram, moment[:, :1]),
         "inverse_root": (gram + eye,),
         "gaussian_gain": (gram, moment),
         "sum_of_products": (gram, w, factors, weight),

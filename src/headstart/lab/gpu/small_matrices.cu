@@ -130,6 +130,24 @@ spd_inverse(const double* __restrict__ matrices, double* __restrict__ inverses, 
 }
 #endif
 
+#ifdef SYMMETRIC_MATVEC
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+symmetric_matvec(const double* __restrict__ matrices, const double* __restrict__ vectors,
+                 double* __restrict__ images, long long count) {
+  __shared__ __align__(16) double rows[GROUPS][W + 2];
+  int lane = threadIdx.x % W, group = threadIdx.x / W;
+  long long at = (long long)blockIdx.x * GROUPS + group;
+  bool used = at < count && lane < N;
+  const double* from = matrices + (used ? at : 0) * N * N;
+  rows[group][lane] = used ? vectors[at * N + lane] : 0.0;
+  __syncwarp();
+  double image = 0.0;
+#pragma unroll
+  for (int i = 0; i < N; ++i) image = fma(used ? from[i * N + lane] : 0.0, rows[group][i], image);
+  if (used) images[at * N + lane] = image;
+}
+#endif
+
 #ifdef GAUSSIAN_GAIN
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 gaussian_gain(const double* __restrict__ matrices, const double* __restrict__ vectors,

@@ -183,6 +183,15 @@ def woodbury(matrices: Any, directions: Any, vectors: Any) -> tuple[Any, Any, An
     return updated, images, inverses
 
 
+def symmetric_matvec(matrices: Any, vectors: Any) -> Any:
+    """As :func:`headstart.small_matrices.symmetric_matvec`."""
+    *batch, _, dim = matrices.shape
+    if dim > LARGEST_DIM or not matrices.size or vectors.ndim + 1 > matrices.ndim:
+        return None
+    given = (matrices, jnp.broadcast_to(vectors, matrices.shape[:-1]))
+    return call("symmetric_matvec", dim, 0, tuple(batch), 0, [(dim,)], *given)[0]
+
+
 def sum_of_products(matrices: Any, middle: Any, others: Any, weight: Any = None) -> Any:
     """As :func:`headstart.small_matrices.sum_of_products`."""
     *batch, tasks, _, dim = matrices.shape
@@ -216,6 +225,7 @@ KERNELS = {
         ridge_solve,
         projected_inverse,
         woodbury,
+        symmetric_matvec,
         sum_of_products,
     )
 }

@@ -29,7 +29,7 @@ import numpy as np
 from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, trace, transpose
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, select
-from headstart.small_matrices import eigh, spd_inverse, sum_of_products
+from headstart.small_matrices import eigh, spd_inverse, sum_of_products, symmetric_matvec
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     Past,
@@ -115,7 +115,7 @@ def scoring_step(
     mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
     for k, z, weight in chunks:
-        z = z - matvec(k, shift[..., None, :])
+        z = z - symmetric_matvec(k, shift[..., None, :])
         outer = outer + transpose(z) @ (weight[..., None] * z)
         pull = pull + sum_of_products(k, own, k, weight)
     away = past.first[..., :, None] * mean[..., None, :]

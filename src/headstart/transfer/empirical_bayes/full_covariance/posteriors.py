@@ -32,7 +32,11 @@ from headstart.model.information_form import (
 from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
-from headstart.small_matrices import has_large_diagonal, whitened_posteriors
+from headstart.small_matrices import (
+    has_large_diagonal,
+    symmetric_matvec,
+    whitened_posteriors,
+)
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     expected_precision_and_log,
@@ -55,7 +59,7 @@ def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     """K_i and z_i of every task."""
     xp = array_namespace(tasks.gram)
     precision = 1.0 / noise_variances(fit, tasks)
-    pulled = matvec(tasks.gram, fit.mean[..., None, :])
+    pulled = symmetric_matvec(tasks.gram, fit.mean[..., None, :])
     surprise = precision[..., None] * (tasks.moment - pulled)
     # Unless its posterior is found below, a task whose evidence has lost digits tells nothing.
     left, z, huge = whitened_posteriors(root, tasks.gram, surprise, precision, MAX_INFORMATION)
@@ -120,7 +124,7 @@ def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
     xp = array_namespace(tasks.gram)
     known, z = posteriors(fit, root, tasks)
     mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
-    fitted = (mean * (2.0 * tasks.moment - matvec(tasks.gram, mean))).sum(-1)
+    fitted = (mean * (2.0 * tasks.moment - symmetric_matvec(tasks.gram, mean))).sum(-1)
     square = xp.maximum(tasks.squares - fitted, 0.0)
     freedom = xp.maximum(tasks.rounds - trace(known), 0.0)
     return TaskPosteriors(known, z, mean, square, freedom)

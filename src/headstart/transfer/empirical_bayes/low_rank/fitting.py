@@ -63,6 +63,7 @@ from headstart.small_matrices import (
     projected_inverse,
     spd_inverse,
     sum_of_products,
+    symmetric_matvec,
     woodbury,
 )
 from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
@@ -104,7 +105,7 @@ class RoundTerms(NamedTuple):
 def round_terms(low: LowRank, given: TaskPrecisions, past: Past) -> RoundTerms:
     """Those of a round that starts from a fit."""
     xp = array_namespace(low.mean)
-    surprise = given.moment - matvec(given.precision, low.mean[..., None, :])
+    surprise = given.moment - symmetric_matvec(given.precision, low.mean[..., None, :])
     information = total_precision(given, xp.asarray(past.count), 1.0 / xp.asarray(low.residual))
     values, vectors = eigh(information)
     traces = trace(given.precision)
@@ -265,7 +266,7 @@ def sweep_mean(
     doubt, shift = mean_step(whitened, root, congruence(root, h), matvec(root, total))
     error, shift = congruence(root, doubt), matvec(root, shift)
     mean = low.mean + shift
-    v = v - matvec(each_h, shift[..., None, :])
+    v = v - symmetric_matvec(each_h, shift[..., None, :])
     # σ²: one step of Fisher scoring.
     gone = scatter_around(past, mean)
     square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ gone.second @ past_h)
