@@ -26,7 +26,7 @@ BOOKS = {
     str(path)
     for folder in ("bandit", "features/items")
     for path in Path(PACKAGE, folder).rglob("*.py")
-    if path.stem not in ("journal", "report", "restored", "settings")
+    if path.stem not in ("report", "restored", "settings")
 }
 
 
@@ -267,6 +267,10 @@ OPERATIONS = {
     "choose several": lambda bandit: bandit.task("a").choose(offer(9), k=3),
     "observe": lambda bandit: bandit.task("e").observe(offer(9), np.arange(4.0)),
     "observe closed": lambda bandit: bandit.task("b").observe(offer(9), np.arange(4.0)),
+    "choose many several": lambda bandit: bandit.choose_many(["a", "c"], [offer(9)] * 2, k=2),
+    "add evidence": lambda bandit: bandit.add_evidence(
+        "e", hs.Evidence.of(np.eye(bandit.prior.dim), np.arange(bandit.prior.dim))
+    ),
     "refresh": lambda bandit: bandit.task("a").refresh(),
     "look": lambda bandit: (bandit.report(), bandit.prior, bandit.task("b").belief),
 }
@@ -315,6 +319,31 @@ class TestEverythingElse:
                 fit(twin)
             assert twin.task(3).rounds == 8
         assert outcomes == {(0, True), (5, True), (5, False)}
+
+    def test_what_is_noted_is_learned_from_and_what_is_learned_from_is_noted(self, tmp_path):
+        """However often rounds were interrupted and observed again, the journal tells the same."""
+        bandit = hs.Bandit(DIM, hs.Bias(), noise=0.3, seed=0)
+        bandit.task("a").observe(offer(0), np.ones(4))
+        bandit.save(tmp_path / "b")
+        outcomes = set()
+        with hs.Journal(tmp_path / "j") as journal:
+
+            def observe(twin):
+                twin.task("a").observe(offer(9), np.arange(4.0), journal=journal)
+
+            for twin, came in interrupted(bandit, observe, step=3):
+                outcomes.add((twin.task("a").rounds, came))
+                again = hs.load(tmp_path / "b")
+                again.replay(journal)
+                assert again.task("a").rounds == twin.task("a").rounds
+                if twin.task("a").rounds == 4:  # nothing was learned: once more
+                    observe(twin)
+                again = hs.load(tmp_path / "b")
+                again.replay(journal)
+                assert again.task("a").rounds == twin.task("a").rounds == 8
+                assert again.task("a").evidence == twin.task("a").evidence
+                (tmp_path / "j").write_bytes(b"")
+        assert outcomes == {(4, True), (8, True), (8, False)}
 
     def test_saving_changes_nothing(self, tmp_path, books):
         bandit, _ = busy(BANDITS["default"])

@@ -32,12 +32,19 @@ class Mine(hs.Rule):
         return hs.Uniform().propensities(belief, contexts, rng, allowed)
 
 
+ITEMS = hs.Schema(
+    context={"hour": hs.category("am", "pm")},
+    action={"price": hs.number(missing=False)},
+    identity=True,
+    crosses="all",
+)
 BANDITS = {
     "default": lambda: hs.Bandit(DIM, seed=2, cache_size=3),
     "Thompson": lambda: hs.Bandit(DIM, rule=hs.Thompson(), seed=2),
     "mixture": lambda: hs.Bandit(DIM, hs.Mixture(groups=2), seed=2),
     "forced": lambda: hs.meta_ts(DIM, seed=2, forced_rounds=3),
     "fading": lambda: hs.Bandit(DIM, seed=2, half_life=5.0, intercept=True),
+    "items": lambda: hs.Bandit(ITEMS, seed=2, cache_size=3),
     "one's own": lambda: hs.Bandit(DIM, Counted(), Mine(), noise=0.3, seed=2),
 }
 COPIES = {
@@ -54,7 +61,11 @@ def go_on(bandit, rounds=5, start=0, ids="abcde"):
     for at in range(start, start + rounds):
         for id in ids:
             offer = np.random.default_rng([at, ord(id)]).standard_normal((4, DIM))
-            choice = bandit.task(id).choose(offer)
+            context = None
+            if bandit.schema is not None:
+                offer = [{"id": (at + n) % 7, "price": row[0]} for n, row in enumerate(offer)]
+                context = {"hour": "am" if at % 2 else "pm"}
+            choice = bandit.task(id).choose(offer, context=context)
             trace.append((id, choice.number, choice.arm, choice.score.hex()))
             bandit.learn(choice, float(choice.context[0]) + 0.1 * at)
             if at % 3 == 2 and id in "bc":
@@ -156,7 +167,7 @@ def child(work, seconds=20.0):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 class TestForking:
-    @pytest.mark.parametrize("name", ["default", "Thompson"])
+    @pytest.mark.parametrize("name", ["Thompson", "items"])
     def test_while_another_thread_is_at_work(self, name):
         bandit = BANDITS[name]()
         go_on(bandit, 1)

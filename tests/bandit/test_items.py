@@ -384,3 +384,25 @@ def test_rewards_of_extreme_sizes_leave_a_bandit_that_works(tmp_path):
     assert np.isfinite(again.task("new").encode(actions=actions).table).all()
     again.task(0).delete()
     assert np.isfinite(again.task("new").predict(actions=actions).mean).all()
+
+
+def test_rows_that_were_encoded_teach_the_items_as_others_do():
+    bandit, twin = (hs.Bandit(hs.Schema(identity=True), seed=0) for _ in range(2))
+    for at in range(12):
+        item, reward = f"item {at % 3}", float(at % 5)
+        bandit.task("a").observe([item], [reward])
+        rows = twin.task("a").encode([item])
+        twin.task("a").observe(rows, [reward])
+    offered = [f"item {at}" for at in range(4)]
+    np.testing.assert_array_equal(
+        *(each.task("a").encode(offered).table for each in (bandit, twin))
+    )
+    rows = twin.task("a").encode(offered)
+    for labels in (None, ["item 0"], "abcd", 4):
+        for use in (
+            lambda wrong: twin.task("a").observe(wrong, np.ones(4)),
+            lambda wrong: twin.task("a").choose(wrong),
+        ):
+            with pytest.raises(hs.InputError):
+                use(rows._replace(labels=labels))
+    assert twin.task("a").rounds == 12

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import headstart as hs
+from headstart.bandit.offline.observation import seal_of
 
 DIM = 3
 
@@ -245,6 +246,123 @@ class TestReplaying:
     def test_no_journal_there(self, tmp_path):
         with pytest.raises(hs.MissingFileError, match="journal"):
             hs.Bandit(DIM).replay(tmp_path / "none")
+
+
+ITEMS = hs.Schema(action={"price": hs.number(missing=False)}, identity=True)
+OBSERVERS = {
+    "numbers": lambda: hs.Bandit(DIM, seed=0),
+    "half-life": lambda: hs.Bandit(DIM, seed=0, half_life=9.0),
+    "clicks": lambda: hs.Bandit(DIM, seed=0, reward="binary"),
+    "costs": lambda: hs.Bandit(DIM, hs.Bias(), seed=0, minimize=True, choice_window=5),
+    "items": lambda: hs.Bandit(ITEMS, seed=0),
+}
+
+
+class TestObservedRounds:
+    def offer(self, bandit, at):
+        rows = offer(at)
+        if bandit.schema is None:
+            return rows
+        return [{"id": f"item {(at + n) % 6}", "price": row[0]} for n, row in enumerate(rows)]
+
+    def play(self, bandit, rounds, journal=None):
+        """Observe four rounds and learn from a choice, in turn."""
+        for at in rounds:
+            task, offered = bandit.task("ab"[at % 2]), self.offer(bandit, at)
+            weight = [1.0, 0.0, 2.0, 0.5] if at % 3 else None
+            task.observe(offered, (np.arange(4) + at) % 2, weight, journal=journal)
+            choice = task.choose(offered)
+            if journal is not None:
+                journal.append(choice, 1.0)
+            bandit.learn(choice, 1.0)
+
+    @pytest.mark.parametrize("name", OBSERVERS)
+    def test_are_recovered_exactly_once(self, name, tmp_path):
+        bandit = OBSERVERS[name]()
+        with hs.Journal(tmp_path / "j") as journal:
+            self.play(bandit, range(3), journal)
+            bandit.save(tmp_path / "b")
+            self.play(bandit, range(3, 9), journal)
+        again = hs.load(tmp_path / "b")
+        result = again.replay(tmp_path / "j")
+        assert (result.learned, result.known) == (12, 6)
+        assert (result.refused, result.damaged) == ({}, [])
+        same_evidence(again, bandit)
+        if bandit.schema is not None:
+            offered = self.offer(bandit, 1)
+            tables = [each.task("a").encode(offered).table for each in (again, bandit)]
+            known = [np.delete(table, 3, axis=1) for table in tables]  # offers are not noted
+            np.testing.assert_allclose(*known, rtol=1e-9)
+        for each in (again, bandit):
+            assert each.replay(tmp_path / "j").known == 18
+        same_evidence(again, bandit)
+
+    def test_of_a_restarted_bandit_are_others_than_the_lost_ones(self, tmp_path):
+        lost = hs.Bandit(DIM, seed=0)
+        self.play(lost, range(2))
+        lost.save(tmp_path / "b")
+        with hs.Journal(tmp_path / "lost") as journal:
+            self.play(lost, range(2, 6), journal)
+        bandit = hs.load(tmp_path / "b")
+        with hs.Journal(tmp_path / "j") as journal:
+            self.play(bandit, range(2, 6), journal)
+        rounds = bandit.task("a").rounds
+        assert bandit.replay(tmp_path / "j").known == 8
+        assert bandit.replay(tmp_path / "lost").learned == 8
+        before = hs.load(tmp_path / "b").task("a").rounds
+        assert bandit.task("a").rounds - rounds == rounds - before
+
+    def test_need_a_journal_that_can_be_written(self, tmp_path):
+        bandit = hs.Bandit(DIM, seed=0)
+        task, journal = bandit.task("a"), hs.Journal(tmp_path / "j")
+        task.observe(offer(0), np.ones(4))
+        journal.close()
+        for wrong, error in ((journal, hs.FileError), ("j", hs.InputError)):
+            with pytest.raises(error):
+                task.observe(offer(1), np.ones(4), journal=wrong)
+            assert task.rounds == 4
+        with hs.Journal(tmp_path / "j") as journal:
+            with pytest.raises(hs.InputError, match="rewards"):
+                task.observe(offer(1), np.ones(3), journal=journal)
+            bandit.freeze()
+            assert not task.observe(offer(1), np.ones(4), journal=journal)
+        assert not (tmp_path / "j").read_bytes()
+        bandit.unfreeze()
+        assert task.observe(offer(1), np.ones(4))
+
+    def test_that_were_changed_are_refused(self, tmp_path):
+        bandit = hs.Bandit(DIM, seed=0)
+        bandit.save(tmp_path / "b")
+        with hs.Journal(tmp_path / "j") as journal:
+            bandit.task("a").observe(offer(0), np.ones(4), journal=journal)
+        entry = json.loads((tmp_path / "j").read_text())
+        senseless = {
+            "task": ["b", 7, None],
+            "epoch": [-1, "0", 2**70],
+            "number": [1, -1, None, 2**70],
+            "contexts": [[[1.0] * DIM] * 3, [[1.0]], "x", None, [[float("nan")] * DIM] * 4],
+            "rewards": [[2.0] * 4, [1.0], None, [1e99] * 4],
+            "weights": [[-1.0] * 4, "x", [0.0]],
+            "labels": [7, ["a"]],
+            "seal": ["", "é", "00"],
+        }
+        changed = [entry | {key: each} for key, values in senseless.items() for each in values]
+        texts = [json.dumps(each) for each in changed]
+        again = hs.load(tmp_path / "b")
+        # Whoever has the key can seal anything.
+        for each in changed:
+            each.pop("seal")
+            texts.append(json.dumps(each | {"seal": seal_of(each, again._state.origin)}))
+        sealed = range(len(changed) + 1, 2 * len(changed) + 1)
+        (tmp_path / "j").write_text("\n".join(texts), encoding="utf-8")
+        result = again.replay(tmp_path / "j")
+        assert not result.damaged
+        assert set(range(1, len(changed) + 1)) <= set(result.refused)
+        accepted = [number for number in sealed if number not in result.refused]
+        assert result.learned + result.known == len(accepted)
+        assert again.task("a").rounds <= 8
+        again.save(tmp_path / "b")
+        assert hs.load(tmp_path / "b").prior == again.prior
 
 
 class TestAppending:

@@ -1,5 +1,7 @@
 """What real data does: sparse clicks, one broken task, one absurd reward, one huge context."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -119,13 +121,17 @@ def assert_learned(belief, rounds, bandit):
 
 class TestRewardsOfManyMagnitudes:
     @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers overflow before it is noticed
-    @pytest.mark.parametrize("size", [1e20, 1e36, 9e59])
     @pytest.mark.parametrize(("turn", "minimize"), [("late", False), ("often", True)])
-    @pytest.mark.parametrize("items", [True, False])
-    def test_what_was_learned_can_be_saved_and_used(self, items, turn, minimize, size, tmp_path):
+    @pytest.mark.parametrize(
+        ("kind", "size"),
+        [*itertools.product(["items", "numbers"], [1e20, 1e36, 9e59]), ("mixture", 9e59)],
+    )
+    def test_what_was_learned_can_be_saved_and_used(self, kind, turn, minimize, size, tmp_path):
         rng = np.random.default_rng(6)
+        items = kind == "items"
         what = hs.Schema(identity=True) if items else 3
-        bandit = hs.Bandit(what, seed=0, minimize=minimize)
+        transfer = hs.Mixture(groups=2) if kind == "mixture" else None
+        bandit = hs.Bandit(what, transfer, seed=0, minimize=minimize)
 
         def offer():
             if items:
@@ -144,10 +150,45 @@ class TestRewardsOfManyMagnitudes:
         copy = hs.load(tmp_path / "bandit")
         assert copy.prior == bandit.prior
         for each in (bandit, copy):
-            assert np.isfinite(each.prior.mean).all()
-            assert np.isfinite(each.prior.root).all()
+            prior = each.prior.as_gaussian()
+            assert np.isfinite(prior.mean).all()
+            assert np.isfinite(prior.root).all()
             each.task("new").learn(each.task("new").choose(offer()), 1.0)
             assert np.isfinite(each.task("new").belief.mean).all()
+
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+    def test_a_task_can_be_taken_out_and_in_again(self):
+        rng = np.random.default_rng(1)
+        transfer = hs.EmpiricalBayes(units="given")
+        state = transfer.init(2)
+        contexts = 1e-20 * rng.normal(size=(10, 3, 2))
+        rewards = 10.0 ** rng.uniform(0.0, 59.0, (10, 3)) * rng.normal(size=(10, 3))
+        tasks = [hs.Evidence.of(x, r) for x, r in zip(contexts, rewards, strict=True)]
+        for task in tasks:
+            state = transfer.fold(state, task)
+        for task in tasks[:2]:
+            without = transfer.fold(state, task, -1.0)
+            for after in (without, transfer.fold(without, task)):
+                prior = transfer.prior(after)
+                assert np.isfinite(prior.mean).all()
+                assert np.isfinite(prior.root).all()
+
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+    @pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Mixture(groups=2)])
+    @pytest.mark.parametrize("units", ["free", "given"])
+    @pytest.mark.parametrize(("size", "reward"), [(1e-59, 1e59), (1e-20, 1e59), (1e59, 1e-59)])
+    def test_whatever_was_saved_is_loaded(self, transfer, units, size, reward, tmp_path):
+        rng = np.random.default_rng(0)
+        bandit = hs.Bandit(2, transfer.replace(units=units), seed=0, cache_size=2)
+        for number in range(6):
+            task = bandit.task(number)
+            for _ in range(3):
+                task.learn(task.choose(size * rng.normal(size=(3, 2))), reward * rng.normal())
+            if number % 3:
+                task.close()
+        bandit.save(tmp_path / "bandit")
+        assert hs.load(tmp_path / "bandit").prior == bandit.prior
+        assert bandit.report().rounds == 18
 
 
 class TestHugeContexts:

@@ -6,9 +6,9 @@ import pytest
 
 import headstart as hs
 from headstart.fleet.summing import tasks as fast_passes
-from headstart.fleet.summing.grams import sum_rows
-from headstart.fleet.summing.tasks import Call, MemoryTasks, Units
+from headstart.fleet.summing.tasks import Call, MemoryTasks
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.standardize import Units
 
 tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
 
@@ -69,7 +69,7 @@ def sums_of(tasks):
 
 def test_the_first_tasks_are_the_same_in_any_chunks(monkeypatch):
     rng = np.random.default_rng(0)
-    table = sum_rows(rng.integers(0, 300, 5000), 300, rng.normal(size=(5000, 3)), np.ones(5000))
+    table = some_tasks(3, tasks=300).pack()
     order = rng.permutation(300)
     for first in (1, 64, 65, 200, 300):
         for step in (1, 64, 300):

@@ -62,7 +62,7 @@ def opened(tmp_path, logbook):
     return make
 
 
-def nothing(done):
+def nothing(*done):
     pass
 
 
@@ -379,7 +379,8 @@ def test_the_pooled_model_is_the_regression_over_all_rows():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 10, 3))
     rewards = x @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=(40, 10))
-    prior = models.pooled(hs.Evidence.of(x, rewards).pack(), 3, None)
+    total = hs.Evidence.of(x, rewards).pack().sum(0)
+    prior = models.posterior(models.alone(total[None], 3, None), total)
     wanted = np.linalg.lstsq(x.reshape(-1, 3), rewards.reshape(-1), rcond=None)[0]
     np.testing.assert_allclose(prior.mean, wanted, atol=1e-3)
     assert prior.noise == pytest.approx(0.1, rel=0.1)

@@ -11,8 +11,8 @@ from scipy.special import expit
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, evaluate
-from headstart.fleet.evaluation.clicks import forecast_clicks
 from headstart.fleet.evaluation.forecasts import Episodes
+from headstart.fleet.evaluation.judging import forecast_clicks
 
 WORDS = ("--task", "user", "--reward", "click", "--features", "x*", "--reward-model", "binary")
 

@@ -13,10 +13,10 @@ import pytest
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
 from headstart.fleet.options import bytes_from, transfer_from
-from headstart.fleet.summing import tasks as standardize
-from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import packed_size
+from headstart.transfer import standardize
 from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.standardize import Units
 
 COLUMNS = Columns("task", "reward", "x*")
 AS_THEY_ARE = {"intercept": False, "standardize": False}

@@ -16,9 +16,8 @@ from headstart.fleet import Logs
 from headstart.fleet.engines import threads
 from headstart.fleet.reading.hashing import hash_ids
 from headstart.fleet.summing import checkpoint
-from headstart.fleet.summing.accumulator import ReadPlan
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import DiskTasks, PartitionFile
+from headstart.fleet.summing.tasks import DiskTasks
 from headstart.transfer.pooled_fit import pool
 
 
@@ -119,7 +118,7 @@ def test_a_part_that_was_begun_goes_on_after_its_last_block(tmp_path, logbook, m
     monkeypatch.setattr(checkpoint, "SHARE", np.inf)
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)  # after every block
     monkeypatch.setattr(
-        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+        threads, "plan_reading", lambda dim, memory, workers: (workers, 1024, memory)
     )
     folder, counts = tmp_path / "work", []
     count = ReadSummary.count
@@ -147,7 +146,7 @@ def test_checkpoints_that_take_long_are_rare(tmp_path, logbook, monkeypatch):
     logs = Logs(logbook.write(tmp_path / "0.csv.gz", logbook.table(9000, 3, 25)), logbook.PLAIN)
     monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)
     monkeypatch.setattr(
-        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+        threads, "plan_reading", lambda dim, memory, workers: (workers, 1024, memory)
     )
     begun, save = [], checkpoint.Checkpoint.save
 
@@ -171,7 +170,7 @@ def test_a_long_part_does_not_keep_others_waiting(tmp_path, logbook, monkeypatch
     monkeypatch.setattr(checkpoint, "SHARE", np.inf)
     monkeypatch.setattr(checkpoint, "INTERVAL", -1.0)
     monkeypatch.setattr(
-        ReadPlan, "of", lambda dim, memory, workers: ReadPlan(workers, 1024, memory)
+        threads, "plan_reading", lambda dim, memory, workers: (workers, 1024, memory)
     )
     others, read = threading.Event(), threads.unread_blocks
 
@@ -192,7 +191,7 @@ def test_a_long_part_does_not_keep_others_waiting(tmp_path, logbook, monkeypatch
 
 
 def test_finished_partitions_are_not_summed_again(logs, tmp_path, monkeypatch):
-    folder, write, written = tmp_path / "work", PartitionFile.write, []
+    folder, write, written = tmp_path / "work", threads.write_partition, []
 
     def failing(*given):
         if len(written) == 5:
@@ -201,14 +200,16 @@ def test_finished_partitions_are_not_summed_again(logs, tmp_path, monkeypatch):
         return write(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PartitionFile, "write", failing)
+        patch.setattr(threads, "write_partition", failing)
         with pytest.raises(KeyboardInterrupt):
             gather(logs, workers=1, memory=32_000, folder=folder)
     before = list(written)
     with monkeypatch.context() as patch:
         written.clear()
         patch.setattr(
-            PartitionFile, "write", lambda *given: written.append(given[0].name) or write(*given)
+            threads,
+            "write_partition",
+            lambda *given: written.append(given[0].name) or write(*given),
         )
         found = gather(logs, workers=1, memory=32_000, folder=folder)
     assert len(before) == 5

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from headstart import Evidence
 from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing import accumulator, grams, task_index
+from headstart.fleet.summing import accumulator, grams
 from headstart.fleet.summing import shards as shard_module
-from headstart.fleet.summing.accumulator import Accumulator, HashedRows
+from headstart.fleet.summing.accumulator import Accumulator, hash_rows
 from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
 from headstart.fleet.summing.shards import merge, read_run, write_run
 from headstart.kernels import forms
@@ -65,7 +65,7 @@ def partitioned(blocks, memory, partitions, threads=1):
 
     sums = Accumulator(DIM, memory, partitions, spill, threads)
     for rows in blocks:
-        sums.add(HashedRows.of(rows))
+        sums.add(*hash_rows(rows))
     sums.finish()
     return [merge(some, DIM) for some in shards], sum(spilled)
 
@@ -122,7 +122,7 @@ def test_runs_of_other_partitions_fit(tmp_path):
     blocks = [some_rows(tasks=500)]
     shards = []
     sums = Accumulator(DIM, 40_000, 8, lambda found: shards.append(list(found)))
-    sums.add(HashedRows.of(blocks[0]))
+    sums.add(*hash_rows(blocks[0]))
     sums.finish()
     assert len(shards) > 2
     for number, run in enumerate(shards):
@@ -236,14 +236,14 @@ def test_chunks_have_a_bounded_size(monkeypatch):
     monkeypatch.setattr(shard_module, "CHUNK_BYTES", 1)
     shards = []
     sums = Accumulator(DIM, 1 << 20, 1, shards.extend)
-    sums.add(HashedRows.of(some_rows(tasks=100)))
+    sums.add(*hash_rows(some_rows(tasks=100)))
     sums.finish()
     chunks = list(shard_module.merge_in_chunks(shards, DIM))
     assert [len(chunk.rows) for chunk in chunks] == [64, 36]
 
 
 def test_an_index_numbers_tasks_once():
-    index = task_index.TaskIndex()
+    index = accumulator.TaskIndex()
     rng = np.random.default_rng(0)
     seen = {}
     for _ in range(20):

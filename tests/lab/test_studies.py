@@ -320,7 +320,9 @@ def test_the_subspace_study_measures_the_distance_of_new_tasks(tmp_path):
     made = reproduce("subspace", tmp_path, quick=True, seeds=2, tasks=36, execution=ALONE)
     assert figures_in(tmp_path) == {"subspace"}
     check_claims(made, (tmp_path / "report.html").read_text())
-    assert {"B-OFUL", "P-LinUCB", "P-TS"} < set(made.totals["policy"])
+    assert made.title.startswith("subspace: total regret ÷ B-OFUL's, ")
+    assert dict(made.totals.select("policy", "ratio").iter_rows())["B-OFUL"] == 1.0
+    assert {"P-LinUCB", "P-TS"} < set(made.totals["policy"])
     measured = pl.read_parquet(tmp_path / "synthetic" / "probes.parquet")
     assert set(measured["policy"]) == {"B-OFUL", "P-LinUCB", "P-TS"}
     late = measured.filter(
@@ -564,8 +566,8 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 
 
 def test_afresh_forgets_earlier_results_and_touches_nothing_else(tmp_path, monkeypatch):
-    collected = Findings(totals={"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
-    monkeypatch.setattr(reproduction, "collect", lambda runner, study: collected)
+    collected = Findings([], [], "ranks", pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]}))
+    monkeypatch.setattr(reproduction, "collect", lambda runner, study: [collected])
     out = tmp_path / "out"
     reproduce("ranks", out, quick=True)
     kept = out / "ranks" / "parts" / "old.npz"
@@ -580,8 +582,8 @@ def test_afresh_forgets_earlier_results_and_touches_nothing_else(tmp_path, monke
 
 
 def test_afresh_leaves_a_folder_alone_that_no_study_has_filled(tmp_path, monkeypatch):
-    collected = Findings(totals={"ranks": pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]})})
-    monkeypatch.setattr(reproduction, "collect", lambda runner, study: collected)
+    collected = Findings([], [], "ranks", pl.DataFrame({"policy": ["LinUCB"], "ratio": [1.0]}))
+    monkeypatch.setattr(reproduction, "collect", lambda runner, study: [collected])
     (tmp_path / "notes.md").write_text("mine")
     reproduce("ranks", tmp_path, quick=True, resume=False)
     assert (tmp_path / "notes.md").read_text() == "mine"
@@ -803,21 +805,18 @@ def test_a_file_says_the_same_as_text(tmp_path, compared):
     ],
 )
 def test_every_plan_survives_being_written(tmp_path, world, policies):
-    text = comparison.toml(SIZES, split_options("world", world), policies)
+    described = split_options("world", world), [split_options("policy", each) for each in policies]
+    text = comparison.toml(SIZES, *described)
     (tmp_path / "plan.toml").write_text(text)
-    sizes, place, chosen, read = comparison.read_plan(tmp_path / "plan.toml", {})
-    assert sizes == SIZES
-    assert place == comparison.make_world(*split_options("world", world))
-    assert chosen == tuple(parse(policy) for policy in policies)
-    assert read == text
+    assert comparison.read_plan(tmp_path / "plan.toml") == (SIZES, *described, text)
 
 
 def test_sizes_may_be_left_out(tmp_path):
     (tmp_path / "plan.toml").write_text('[[policy]]\nname = "linucb"\n')
-    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml", {})
+    sizes, world, policies, _ = comparison.read_plan(tmp_path / "plan.toml")
     assert sizes == {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
-    assert place == Synthetic()
-    assert chosen == (parse("linucb"),)
+    assert world == ("synthetic", {})
+    assert policies == [("linucb", {})]
 
 
 POLICY = '[[policy]]\nname = "linucb"\n'
@@ -852,6 +851,24 @@ def test_a_plan_that_cannot_be_is_refused_in_one_line(tmp_path, text, words):
     for word in words:
         assert word in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_report_is_rebuilt_with_the_sizes_that_replaced_a_files(tmp_path):
+    plan = tmp_path / "mine.toml"
+    plan.write_text(
+        'tasks = 9\nseeds = 2\n[world]\nname = "synthetic"\n[[policy]]\nname = "linucb"\n'
+    )
+    made = compare(plan, tasks=2, rounds=4, out=tmp_path / "out", execution=ALONE)
+    assert rebuild(tmp_path / "out", execution=ALONE).totals.equals(made.totals)
+    again = tomllib.loads((tmp_path / "out" / "plan.toml").read_text())
+    assert (again["tasks"], again["rounds"], again["seeds"]) == (2, 4, 2)
+
+
+def test_a_report_is_rebuilt_with_any_label(tmp_path):
+    policies = ("linucb", 'bias_oful:lam=1e-3,label=☃ 😀 "\\')
+    sizes = {"seeds": 2, "tasks": 2, "rounds": 4}
+    made = compare(policies=policies, **sizes, out=tmp_path, execution=ALONE)
+    assert rebuild(tmp_path, execution=ALONE).totals.equals(made.totals)
 
 
 def test_a_plan_that_is_not_there_is_refused_by_name(tmp_path):
@@ -955,10 +972,10 @@ def test_the_example_in_the_documentation_is_a_plan(tmp_path):
     text = (compare.__doc__ or "").split("::", 1)[1]
     assert tomllib.loads(text)
     (tmp_path / "plan.toml").write_text(text)
-    sizes, place, chosen, _ = comparison.read_plan(tmp_path / "plan.toml", {})
+    sizes, world, policies, _ = comparison.read_plan(tmp_path / "plan.toml")
     assert sizes["tasks"] == 200
-    assert place == Synthetic(rank=3)
-    assert [policy.name for policy in chosen] == ["three directions"]
+    assert comparison.make_world(*world) == Synthetic(rank=3)
+    assert policies == [("projected_linucb", {"label": "three directions", "rank": 3})]
 
 
 # --- Results of one seed each -------------------------------------------------------------------

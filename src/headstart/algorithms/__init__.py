@@ -11,35 +11,11 @@ references. Experiments and the command line build their policies from it. The t
 themselves live in :mod:`headstart.transfer` and :mod:`headstart.rules`.
 """
 
-from headstart.algorithms.literature import (
-    bayes_oracle,
-    bias_oful,
-    lints,
-    linucb,
-    meta_ts,
-    meta_ts_unforced,
-    projected_linucb,
-    projected_ts,
-    projection_oracle,
-)
-from headstart.algorithms.own import DEFAULT, empirical_bayes, empirical_bayes_ts, mixture
-from headstart.algorithms.registry import ALGORITHMS, Algorithm, Recipe
+from headstart.algorithms import literature, own
+from headstart.algorithms.literature import *
+from headstart.algorithms.own import *
+from headstart.algorithms.registry import ALGORITHMS as ALGORITHMS
+from headstart.algorithms.registry import Algorithm as Algorithm
+from headstart.algorithms.registry import Recipe as Recipe
 
-__all__ = [
-    "ALGORITHMS",
-    "DEFAULT",
-    "Algorithm",
-    "Recipe",
-    "bayes_oracle",
-    "bias_oful",
-    "empirical_bayes",
-    "empirical_bayes_ts",
-    "lints",
-    "linucb",
-    "meta_ts",
-    "meta_ts_unforced",
-    "mixture",
-    "projected_linucb",
-    "projected_ts",
-    "projection_oracle",
-]
+__all__ = ["ALGORITHMS", "Algorithm", "Recipe", *literature.__all__, *own.__all__]

@@ -327,21 +327,26 @@ class BanditState:
     def replay(self, token: str, reward: Any) -> bool:
         """Learn from a token, unless that was done before; its task is made if it is new."""
         with self.lock:
-            ledger, entries = self.ledger, self.ledger.entries
-            ledger.finish()
-            if self.is_frozen:
-                raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
             choice = Choice.from_token(token, self.origin)
             check_choice(choice, self.origin, self.reader.features.context_dim)
             self.ledger.rewards.read(reward)
-            if choice.task not in entries:
-                if choice.number < entries.first_number:
-                    raise TaskError(f"task {choice.task!r} of choice {choice.id} was deleted")
-                entries.open(choice.task, choice.epoch)
-            if entries[choice.task].was_learned(choice.epoch, choice.number):
+            if self.was_replayed(choice.task, choice.epoch, choice.number):
                 return False
-            ledger.learn(self.rewarded_choice(choice, reward, None))
+            self.ledger.learn(self.rewarded_choice(choice, reward, None))
             return True
+
+    def was_replayed(self, name: str, epoch: int, number: int) -> bool:
+        """Whether a choice was learned from; its task is made if it is new."""
+        ledger, entries = self.ledger, self.ledger.entries
+        ledger.finish()
+        if self.is_frozen:
+            raise HeadstartError("the bandit is frozen: unfreeze it to replay a journal")
+        if name not in entries:
+            if number < entries.first_number:
+                id = choice_id(name, number, epoch)
+                raise TaskError(f"task {name!r} of choice {id} was deleted")
+            entries.open(name, epoch)
+        return entries[name].was_learned(epoch, number)
 
 
 #: The states of this process, for the processes that are forked from it.

@@ -10,6 +10,7 @@ from headstart.records import Array
 
 if TYPE_CHECKING:
     from headstart.bandit.choices.choice import Choice
+    from headstart.bandit.files.journal import Journal
     from headstart.bandit.reports.explanation import Explanation
     from headstart.bandit.state import BanditState
     from headstart.model.base import BaseBelief
@@ -192,7 +193,9 @@ class Task:
         """
         return self._state.learn(choice, reward, self._id)
 
-    def observe(self, contexts: Any, rewards: Any, weight: Any = None) -> bool:
+    def observe(
+        self, contexts: Any, rewards: Any, weight: Any = None, *, journal: Journal | None = None
+    ) -> bool:
         """Learn from rounds that were not choices of this bandit, such as rows of a log.
 
         Parameters
@@ -203,6 +206,9 @@ class Task:
             The reward of each round.
         weight : float, or array_like of shape (n,), optional
             How often each round counts: 1 unless given. A round of weight 0 is left out.
+        journal : Journal, optional
+            Where the rounds are noted before they are learned from. :meth:`Bandit.replay` learns
+            from them once, unless that was done before.
 
         Returns
         -------
@@ -213,7 +219,8 @@ class Task:
         -----
         The evidence is the same as if the bandit had chosen these contexts and learned these
         rewards, and does not depend on how rounds are divided into calls. Unlike ``learn``, it
-        cannot tell whether rounds are passed twice, and a journal does not record it.
+        cannot tell whether rounds are passed twice: after an exception from outside (Ctrl-C, a time
+        limit), :attr:`rounds` says whether they were learned from.
 
         Examples
         --------
@@ -226,7 +233,7 @@ class Task:
         """
         from headstart.bandit.offline.observation import observe_rounds
 
-        return observe_rounds(self._state, self._id, contexts, rewards, weight)
+        return observe_rounds(self._state, self._id, contexts, rewards, weight, journal)
 
     def predict(
         self,

@@ -40,7 +40,7 @@ class LoneTask(NamedTuple):
         prior: BasePrior | None = self.transfer.single_task_prior(self.state, evidence)
         if prior is None and not self.noise_is_known:
             prior = belief.prior.with_unknown_noise()
-        if prior is None or prior == belief.prior:
+        if prior is None or prior is belief.prior:
             return belief
         return prior.belief(evidence) if holds(prior, evidence) else belief
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,8 @@ from headstart.cli.log_options import (
     TaskColumn,
     TimeColumn,
     WeightColumn,
-    columns_from,
+    open_logs,
+    progress_unit,
     storage_options,
 )
 from headstart.cli.options import Cluster, Json, Workers
@@ -66,31 +68,26 @@ def check(
 
     Without --features and --schema, a schema is proposed, with what was found of every column.
     """
-    from headstart.fleet import Columns, Logs
     from headstart.fleet import check as run
     from headstart.fleet.reading.sample import sample_log
 
-    roles = {"weight": weight, "timestamp": timestamp, "round": round}
-    roles |= {"chosen": chosen, "propensity": propensity}
-    options, proposed = storage_options(storage), None
+    roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
+    roles |= {"round": round, "chosen": chosen, "propensity": propensity}
+    proposed = None
     if features is None and schema is None:
         check_new(write_schema)
-        proposed = propose_schema(
-            sample_log(logs, format, options, task, reward),
-            {"task": task, "reward": reward, **roles},
-            [name.strip() for name in context.split(",") if name.strip()],
-            id,
-        )
-        columns = Columns(task, reward, schema=proposed, **roles)
+        sample = sample_log(logs, format, storage_options(storage), task, reward)
+        named = [name.strip() for name in context.split(",") if name.strip()]
+        proposed = propose_schema(sample, roles, named, id)
     else:
         for name, value in (("--context", context), ("--write-schema", write_schema)):
             if value:
                 raise InputError(
                     f"{name} is for a schema that is proposed: leave out --features and --schema"
                 )
-        columns = columns_from(features, schema, task=task, reward=reward, **roles)
-    opened = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
-    with progress_bars(quiet=as_json) as bar, bar("reading", "bytes") as progress:
+    used = proposed or schema
+    opened = open_logs(logs, features, used, format, on_bad_rows, storage, **roles)
+    with progress_bars(quiet=as_json) as bar, bar("reading", progress_unit(opened)) as progress:
         profile = run(opened, cluster=cluster, workers=workers, progress=progress)
     if write_schema is not None and proposed is not None:
         write_text(write_schema, proposed.to_json() + "\n")
@@ -111,7 +108,7 @@ def check(
 
 
 def propose_schema(
-    columns: dict[str, list[Any]], roles: dict[str, str | None], context: list[str], id: str
+    columns: dict[str, list[Any]], roles: Mapping[str, str | None], context: list[str], id: str
 ) -> Schema:
     """The schema that is proposed for a sample of a log; errors name the options."""
     from headstart.features.schema import Schema

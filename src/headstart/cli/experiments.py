@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,10 +36,7 @@ Tasks = Annotated[int | None, typer.Option(min=1, help="Number of tasks.")]
 Data = Annotated[
     Path | None, typer.Option(help="Folder with the MovieLens files; downloaded by default.")
 ]
-Engine = Annotated[
-    str,
-    typer.Option(help="Engine: auto, plain (NumPy), compiled (Numba) or gpu."),
-]
+Engine = Annotated[str, typer.Option(help="Engine: auto, plain (NumPy), compiled (Numba) or gpu.")]
 
 
 def reproduce(
@@ -54,8 +50,7 @@ def reproduce(
     tasks: Tasks = None,
     out: Out = Path("results/reproduction"),
     resume: Annotated[
-        bool,
-        typer.Option("--resume/--afresh", help="Reuse finished jobs, or start again."),
+        bool, typer.Option("--resume/--afresh", help="Reuse finished jobs, or start again.")
     ] = True,
     workers: Workers = None,
     data: Data = None,
@@ -90,8 +85,7 @@ def compare(
         str, typer.Option(help="World and its options: synthetic:rank=3,noise=0.3.")
     ] = "synthetic",
     schema: Annotated[
-        Path | None,
-        typer.Option("--schema", help="JSON file of the schema, for the world logged."),
+        Path | None, typer.Option("--schema", help="JSON file of the schema, for the world logged.")
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -144,16 +138,11 @@ def report(
 
 @contextlib.contextmanager
 def execution_of(
-    workers: int | None = None,
-    engine: str = "auto",
-    cluster: str | None = None,
-    *,
-    quiet: bool,
+    workers: int | None = None, engine: str = "auto", cluster: str | None = None, *, quiet: bool
 ) -> Iterator[Execution]:
     """How to run experiments, with progress bars; connected to a cluster until the end."""
     from headstart.lab.experiments.execution import Execution
 
-    importlib.import_module("polars")  # tables come last: what they need is missed before the work
     with progress_bars(quiet) as bar, contextlib.ExitStack() as connection:
         executor = None
         if cluster is not None:

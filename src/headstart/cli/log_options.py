@@ -11,7 +11,8 @@ import typer
 from headstart.errors import InputError
 
 if TYPE_CHECKING:
-    from headstart.fleet import Columns
+    from headstart.features.schema import Schema
+    from headstart.fleet import Logs
 
 __all__ = [
     "ChosenColumn",
@@ -33,7 +34,8 @@ __all__ = [
     "TimeOfRepeats",
     "UnusedPropensity",
     "WeightColumn",
-    "columns_from",
+    "open_logs",
+    "progress_unit",
     "storage_options",
 ]
 
@@ -100,16 +102,31 @@ Standardize = Annotated[
 ]
 
 
-def columns_from(features: str | None, schema: Path | None, **named: Any) -> Columns:
-    """The columns of a log, with its features or with the schema of a file."""
+def open_logs(
+    paths: list[str],
+    features: str | None,
+    schema: Path | Schema | None,
+    format: str | None,
+    on_bad_rows: str,
+    storage: list[str] | None,
+    **roles: str | None,
+) -> Logs:
+    """The logs that options name, with features, or with a schema or the file of one."""
     from headstart.features.schema import Schema
-    from headstart.fleet import Columns
+    from headstart.fleet import Columns, Logs
 
     if (features is None) == (schema is None):
         raise InputError("either --features or --schema must be given, and not both")
-    if schema is not None:
-        named["schema"] = Schema.from_file(schema)
-    return Columns(features=features, **named)
+    if isinstance(schema, Path):
+        schema = Schema.from_file(schema)
+    columns = Columns(features=features, schema=schema, **roles)  # type: ignore[arg-type]
+    options = storage_options(storage)
+    return Logs(paths, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
+
+
+def progress_unit(logs: Logs) -> str:
+    """The unit of progress: rows if all files state how many they have, else bytes."""
+    return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
 def storage_options(given: list[str] | None) -> dict[str, Any]:

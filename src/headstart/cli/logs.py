@@ -31,8 +31,8 @@ from headstart.cli.log_options import (
     TimeOfRepeats,
     UnusedPropensity,
     WeightColumn,
-    columns_from,
-    storage_options,
+    open_logs,
+    progress_unit,
 )
 from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
@@ -97,38 +97,27 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit a prior to logs, and write a bandit whose new tasks start from it."""
-    from headstart.fleet import Logs
     from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
+    from headstart.fleet.fitted import Target
     from headstart.fleet.options import bytes_from, transfer_from
     from headstart.fleet.summing.checkpoint import (
         checkpointed_rows,
         lock_folder,
         remove_checkpoint,
     )
-    from headstart.fleet.target import Target
 
     how, room = transfer_from(transfer), bytes_from(memory)
     check_reward_model(reward_model, noise)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
-    columns = columns_from(
-        features,
-        schema,
-        task=task,
-        reward=reward,
-        weight=weight,
-        timestamp=timestamp,
-        round=round_id,
-        chosen=chosen,
-        propensity=propensity,
-    )
-    options = storage_options(storage)
-    rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
+    roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
+    roles |= {"round": round_id, "chosen": chosen, "propensity": propensity}
+    rows = open_logs(logs, features, schema, format, on_bad_rows, storage, **roles)
+    options, fields = rows.storage, rows.columns.schema
     Target(out, rows)
     place = out + ".partial" if checkpoint is None else checkpoint
-    knows_items = columns.schema is not None and columns.schema.identity
-    is_resumable = reward_model == "number" and not knows_items
+    is_resumable = reward_model == "number" and not (fields is not None and fields.identity)
     if not resume:
         with lock_folder(place, options):
             remove_checkpoint(place, options)
@@ -216,7 +205,6 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate whether transfer helps: fit on some tasks of the logs, predict the others."""
-    from headstart.fleet import Logs
     from headstart.fleet import evaluate as run
     from headstart.fleet.evaluation.page import check_place, write_page
     from headstart.fleet.options import transfer_from
@@ -224,19 +212,9 @@ def evaluate(
     check_local(out)
     check_place(out)
     check_reward_model(reward_model, None)
-    columns = columns_from(
-        features,
-        schema,
-        task=task,
-        reward=reward,
-        weight=weight,
-        timestamp=timestamp,
-        round=round_id,
-        chosen=chosen,
-        propensity=propensity,
-    )
-    options = storage_options(storage)
-    rows = Logs(logs, columns, on_bad_rows=on_bad_rows, format=format, storage=options)
+    roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
+    roles |= {"round": round_id, "chosen": chosen, "propensity": propensity}
+    rows = open_logs(logs, features, schema, format, on_bad_rows, storage, **roles)
     if not as_json:
         print_notes(rows)
     with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
@@ -278,11 +256,6 @@ def print_notes(logs: Logs) -> None:
     """Print notes on the files to standard error."""
     for note in logs.notes:
         warn(f"Note: {note}")
-
-
-def progress_unit(logs: Logs) -> str:
-    """The unit of progress: rows if all files state how many they have, else bytes."""
-    return "rows" if all(part.rows is not None for part in logs.parts()) else "bytes"
 
 
 def check_reward_model(reward_model: str, noise: float | None) -> None:

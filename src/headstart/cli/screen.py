@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from headstart.errors import visible
 
 if TYPE_CHECKING:
@@ -101,28 +105,21 @@ def progress_bars(quiet: bool) -> Iterator[Any]:
     if quiet:
         yield lambda label, unit=None: contextlib.nullcontext(None)
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield progress_lines
         return
     columns = (
-        TextColumn("{task.description:<28}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[speed]}"),
+        rich.TextColumn("{task.description:<28}"),
+        rich.BarColumn(bar_width=30),
+        rich.TextColumn("{task.percentage:>3.0f} %"),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[speed]}"),
     )
-    with Progress(*columns, console=console) as progress:
+    with rich.Progress(*columns, console=console) as progress:
 
         @contextlib.contextmanager
         def bar(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
@@ -167,10 +164,6 @@ def print_outcome(outcome: Outcome, as_json: bool) -> None:
 
 def print_table(table: Any, title: str) -> None:
     """Print a Polars table."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     shown = Table(title=visible(title, line=True), title_justify="left")
     for column in table.columns:
         shown.add_column(
@@ -185,10 +178,6 @@ def print_table(table: Any, title: str) -> None:
 
 def print_facts(facts: dict[str, Any]) -> None:
     """Print names and values, one per row; unknown values are left out."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     shown = Table(show_header=False)
     shown.add_column()
     shown.add_column(justify="right")
@@ -206,12 +195,7 @@ def print_entries(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_lines=True)
-    for column in (kind, "what it is", "options"):
-        table.add_column(column)
+    table = Table(kind, "what it is", "options", show_lines=True)
     for row in rows:
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
         about = "\n".join(filter(None, (row["about"], row.get("reference"))))
@@ -221,11 +205,8 @@ def print_entries(rows: list[dict[str, Any]], kind: str, as_json: bool) -> None:
 
 def print_text(text: str, bold: bool = False) -> None:
     """Print text."""
-    from rich.console import Console
-
     style = "bold" if bold else None
-    text = visible(text)
-    Console().print(text, style=style, soft_wrap=True, highlight=False, markup=False)
+    Console().print(visible(text), style=style, soft_wrap=True, highlight=False, markup=False)
 
 
 def warn(text: str) -> None:

@@ -55,6 +55,7 @@ class Features(NamedTuple):
         if type(contexts) is np.ndarray and contexts.dtype is DOUBLE:
             table = np.ascontiguousarray(contexts) if contexts.ndim else contexts
             # In the usual case one test is enough: NaN and infinities fail it as well.
+            # (np.vdot does not warn where squares overflow, as the method dot does.)
             usual = table.ndim == 2 and table.shape[1] == self.context_dim and len(table) > 0
             if usual and (squares := float(np.vdot(table, table))) <= MAX_SQUARES:
                 return table, squares, names
@@ -96,10 +97,10 @@ class Features(NamedTuple):
             return wider
         return contexts.copy() if units is None else contexts
 
-    def context_of(self, row: Array, original: Array) -> Array:
-        """The context of a row, read-only: a copy of the ``original`` if it was standardized."""
+    def context_of(self, row: Array, contexts: Array, arm: int) -> Array:
+        """The context of an arm's row, read-only: a copy of the original if it was standardized."""
         plain = self.shift is None or self.scale is None
-        return row[: self.context_dim] if plain else set_read_only(original.copy())
+        return row[: self.context_dim] if plain else set_read_only(contexts[arm].copy())
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of several tasks as a new ``(tasks, K, context_dim)`` array."""

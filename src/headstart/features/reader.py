@@ -89,9 +89,12 @@ class ContextReader:
         """Set the usual sizes of the features."""
         self.sizes, self.limits = sizes, sizes.limits
         self.limits[self.is_bounded] = np.inf
-        # No sum of squares is below its terms. In a column without a size, any value is too large.
-        self.max_squares = float(self.limits.min(where=self.limits > 0.0, initial=np.inf)) ** 2
-        self.unsized = np.flatnonzero(self.limits == 0.0)
+        self.max_squares = float(self.limits.min()) ** 2  # no sum of squares is below its terms
+        if self.max_squares == 0.0:
+            self.unsized = np.flatnonzero(self.limits == 0.0)
+            self.max_squares_of_sized = (
+                float(self.limits[self.limits > 0.0].min(initial=np.inf)) ** 2
+            )
         self.usual_sizes = sizes.usual(self.features)
 
     def read(
@@ -139,8 +142,14 @@ class ContextReader:
             raise InputError("context must not be given together with rows that are encoded")
         table = checks.finite_array("actions", encoded.table, "rows that were encoded", ndim=2)
         self.features.check(table)
-        if self.encoder is not None and self.encoder.width < self.features.context_dim:
-            for place, label in enumerate(encoded.labels or ()):
+        labels, has_items = encoded.labels, False
+        if self.encoder is not None:
+            has_items = self.encoder.width < self.features.context_dim
+        is_list = isinstance(labels, Sequence) and not isinstance(labels, str)
+        if (labels is not None or has_items) and not (is_list and len(labels or ()) == len(table)):
+            raise InputError(f"actions must have {len(table)} labels, one per row; got others")
+        if has_items:
+            for place, label in enumerate(labels or ()):
                 item_key(label, place)
         return encoded._replace(table=np.array(table, dtype=np.float64, order="C"))
 
@@ -176,7 +185,7 @@ class ContextReader:
         """
         count, sizes = self.offer_count, self.sizes
         due = count & (count - 1) == 0 or (count < FIRST_OFFERS and not sizes.are_known)
-        if not due and self.are_within_limits(contexts, squares):
+        if not due and (squares <= self.max_squares or self.are_within_limits(contexts, squares)):
             return sizes
         if self.encoder is not None:
             contexts = np.where(self.is_bounded, 0.0, contexts)
@@ -187,8 +196,9 @@ class ContextReader:
 
     def are_within_limits(self, contexts: Array, squares: float) -> bool:
         """Whether no value exceeds the limit of its feature."""
-        if squares <= self.max_squares:
-            return not len(self.unsized) or not np.count_nonzero(contexts.take(self.unsized, 1))
+        if self.max_squares == 0.0 and squares <= self.max_squares_of_sized:
+            # In a column without a size, every value is too large.
+            return not np.count_nonzero(contexts.take(self.unsized, 1))
         return not np.count_nonzero(np.abs(contexts) > self.limits)
 
     def accept(self, offer: Offer, *, is_frozen: bool) -> bool:

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
-from headstart.fleet.click_fit import fit_click_logs
 from headstart.fleet.engines import threads
 from headstart.fleet.engines.threads import Progress
-from headstart.fleet.fitted import Fitted, Plan
-from headstart.fleet.item_fit import fit_item_logs
+from headstart.fleet.fitted import Fitted, Plan, Target
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.reading.stores import is_url
+from headstart.fleet.row_fit import fit_click_logs, fit_item_logs
 from headstart.fleet.summing.checkpoint import Checkpoint, lock_folder, remove_checkpoint
 from headstart.fleet.summing.summary import ReadSummary, column_notes
 from headstart.fleet.summing.tasks import TaskPartitions, one_blas_thread
-from headstart.fleet.target import Target
 from headstart.model.evidence import Evidence
-from headstart.storage.atomic import PathLike, checked_path
-from headstart.transfer import (
-    EmpiricalBayes,
-    Transfer,
-)
+from headstart.storage.atomic import PathLike
+from headstart.transfer import EmpiricalBayes, Transfer
 from headstart.transfer.pooled_fit import fit_standardized, pool
 
 __all__ = ["fit"]
@@ -111,56 +106,45 @@ def fit(
         )
     model = reward_model(reward, False)
     noise = None if noise is None else model.check_noise(noise)
-    for name, value in (("intercept", intercept), ("standardize", standardize)):
-        if not isinstance(value, bool):
-            raise checks.refuse(name, "True or False", value)
+    checks.flag("intercept", intercept)
+    checks.flag("standardize", standardize)
     if checks.integer("memory", memory) < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
     workers = None if workers is None else checks.integer("workers", workers, 1)
     target = None if out is None else Target(out, logs)
     start = time.perf_counter()
-    on_pass = count_passes(transfer, progress)
     most = memory if keep_tasks else 0
     transfer = transfer.with_constant(intercept)
     plan = Plan(logs.for_fit(intercept), transfer, noise, standardize, most, model.name)
-    fitted: Fitted | None = None
-    if logs.columns.schema is not None and logs.columns.schema.identity:
-        refuse_remote("a schema with identity=True", cluster, checkpoint)
-        fitted = fit_item_logs(plan, memory=memory, progress=progress)
-    elif model.needs_belief:
-        refuse_remote(f"reward={reward!r}", cluster, checkpoint)
-        fitted = fit_click_logs(plan, workers=workers, memory=memory, progress=progress)
-    if fitted is not None:
+    with contextlib.ExitStack() as stack:
+        if logs.columns.schema is not None and logs.columns.schema.identity:
+            refuse_remote("a schema with identity=True", cluster, checkpoint)
+            fitted = fit_item_logs(plan, memory=memory, progress=progress)
+        elif model.needs_belief:
+            refuse_remote(f"reward={reward!r}", cluster, checkpoint)
+            fitted = fit_click_logs(plan, workers=workers, memory=memory, progress=progress)
+        else:
+            tasks: TaskPartitions
+            stored = None
+            if checkpoint is not None:
+                stack.enter_context(lock_folder(checkpoint, logs.storage))
+                stored = Checkpoint(checkpoint, plan.logs, plan.logs.parts())
+            shared: Any = {"memory": memory, "checkpoint": stored, "progress": progress}
+            if cluster is None:
+                here = threads.gather(plan.logs, workers=workers, **shared)
+                tasks, summary = stack.enter_context(here)
+            else:
+                from headstart.fleet.engines import ray
+                from headstart.fleet.engines.cluster import connect
+
+                machines = stack.enter_context(connect(cluster, workers))
+                tasks, summary = ray.gather(machines, plan.logs, **shared)
+            fitted = fit_tasks(plan, tasks, summary, count_passes(transfer, progress))
         fitted = fitted._replace(seconds=time.perf_counter() - start)
         if target is not None:
             target.write(fitted.bandit())
-        return fitted
-    with contextlib.ExitStack() as stack:
-        place, stored = None if checkpoint is None else check_place(checkpoint), None
-        if place is not None:
-            stack.enter_context(lock_folder(place, logs.storage))
-            stored = Checkpoint(place, plan.logs, plan.logs.parts())
-        tasks: TaskPartitions
-        if cluster is None:
-            tasks, summary = stack.enter_context(
-                threads.gather(
-                    plan.logs, workers=workers, memory=memory, checkpoint=stored, progress=progress
-                )
-            )
-        else:
-            from headstart.fleet.engines import ray
-            from headstart.fleet.engines.cluster import connect
-
-            machines = stack.enter_context(connect(cluster, workers))
-            tasks, summary = ray.gather(
-                machines, plan.logs, memory=memory, checkpoint=stored, progress=progress
-            )
-        tasks.on_pass = on_pass
-        fitted = fit_tasks(plan, tasks, summary)._replace(seconds=time.perf_counter() - start)
-        if target is not None:
-            target.write(fitted.bandit())
-        if place is not None:
-            remove_checkpoint(place, logs.storage)
+        if checkpoint is not None:
+            remove_checkpoint(checkpoint, logs.storage)
     return fitted
 
 
@@ -173,17 +157,14 @@ def refuse_remote(what: str, cluster: str | None, checkpoint: PathLike | None) -
             )
 
 
-def check_place(checkpoint: PathLike) -> str:
-    """A folder's path or URL, refused by name if it is neither."""
-    return os.fspath(checkpoint) if is_url(str(checkpoint)) else str(checked_path(checkpoint))
-
-
-def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted:
-    """Fit the evidence of all tasks, wherever it is."""
-    logs, count = plan.logs, len(tasks)
-    if not count:
+def fit_tasks(
+    plan: Plan, tasks: TaskPartitions, summary: ReadSummary, on_pass: Callable[[], None] | None
+) -> Fitted:
+    """Fit the evidence of all tasks, wherever it is; ``on_pass`` is called after every pass."""
+    logs, tasks.on_pass = plan.logs, on_pass
+    if not len(tasks):
         raise summary.nothing(logs.columns)
-    plan.check_room(count, logs.width)
+    plan.check_room(len(tasks), logs.width)
     given = pool(tasks)
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
     refused = refuse_scales(summary, given)
@@ -202,14 +183,8 @@ def fit_tasks(plan: Plan, tasks: TaskPartitions, summary: ReadSummary) -> Fitted
         raise refused from None
     if not all(np.isfinite(part).all() for part in (prior.mean, prior.root, prior.noise)):
         raise refused
-    return Fitted.of(
-        plan,
-        fit,
-        summary,
-        given,
-        notes,
-        lambda: list(map(tasks.partition, range(len(tasks.sizes)))),
-    )
+    evidence = functools.partial(map, tasks.partition, range(len(tasks.sizes)))
+    return Fitted.of(plan, fit, summary, given, notes, evidence)
 
 
 def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:

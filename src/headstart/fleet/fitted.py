@@ -1,28 +1,36 @@
-"""What a fit of logs has learned, and the bandit that starts from it."""
+"""What a fit of logs has learned, the bandit that starts from it, and where that is written."""
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.offline.fitting import fitted_features
 from headstart.bandit.reports.report import Report
-from headstart.errors import InputError
+from headstart.errors import FileError, InputError
 from headstart.features.conversion import Features
 from headstart.features.schema.schema import Schema
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows
+from headstart.fleet.reading.stores import Folder, is_url
 from headstart.fleet.summing.shards import Partition
 from headstart.fleet.summing.summary import ReadSummary
-from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import Evidence, packed_size
 from headstart.rules import Rule
+from headstart.storage import atomic, tensor_file
+from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import PooledFit
+from headstart.transfer.standardize import Units
 
-__all__ = ["Fitted", "Plan"]
+__all__ = ["Fitted", "Plan", "Target"]
 
 
 class Plan(NamedTuple):
@@ -117,7 +125,7 @@ class Fitted(NamedTuple):
         summary: ReadSummary,
         given: Evidence,
         column_notes: Iterable[str],
-        evidence: Callable[[], list[Partition]],
+        evidence: Callable[[], Iterable[Partition]],
     ) -> Fitted:
         """The result of a plan.
 
@@ -139,7 +147,7 @@ class Fitted(NamedTuple):
             noise=plan.noise,
             state=fit.state,
             pooled=fit.pooled,
-            units=None if fit.units is None else Units(*fit.units),
+            units=fit.units,
             intercept=logs.intercept,
             tasks=tasks,
             rows=summary.rows,
@@ -147,7 +155,7 @@ class Fitted(NamedTuple):
             weightless=summary.weightless,
             feature_names=logs.feature_names,
             seconds=0.0,
-            evidence=evidence() if plan.keep_bytes else None,
+            evidence=list(evidence()) if plan.keep_bytes else None,
             notes=(*notes, *logs.survey().copies, *column_notes),
             reward=plan.reward,
             schema=logs.columns.schema,
@@ -165,25 +173,20 @@ class Fitted(NamedTuple):
         Tasks that were kept are in it, closed: they go on from their own evidence, and what they
         have shown is taken out of the prior that they get.
         """
-        given, shift, scale = self.pooled.dim - self.intercept, None, None
-        if self.units is not None:
-            shift, scale = (
-                tuple(part[:given].tolist()) for part in (self.units.shift, self.units.scale)
-            )
-        kept = None
+        tasks, items = None, None if self.items is None else self.items.copy()
         if self.evidence is not None:
-            kept = [(ids.to_pylist(), rows) for ids, rows in self.evidence]
-        items = None if self.items is None else self.items.copy()
-        if items is not None and kept is None:
+            tasks = [(ids.to_pylist(), rows) for ids, rows in self.evidence]
+        elif items is not None:
             items.tasks.clear()
+        given = Features(self.pooled.dim - self.intercept, self.feature_names, self.intercept)
         return Bandit.from_fit(
             BaseFit(self.state, float(self.tasks), self.pooled),
-            Features(given, self.feature_names, self.intercept, shift, scale),
+            fitted_features(given, self.units),
             self.transfer,
             rule,
             "auto" if self.noise is None else self.noise,
             seed,
-            tasks=kept,
+            tasks=tasks,
             reward=self.reward,
             schema=self.schema,
             items=items,
@@ -215,3 +218,73 @@ class Fitted(NamedTuple):
             "note": report.note,
             "notes": list(self.notes),
         }
+
+
+LONGEST = 1 << 26  # bytes of a header
+
+
+class Target:
+    """A file to write, refused before anything is read if it cannot be written.
+
+    It may be a new file, or one that headstart wrote; never a log.
+
+    Parameters
+    ----------
+    out
+        A path or a URL.
+    logs
+        The logs that are read; their options of the file system are used for a URL, too.
+    """
+
+    def __init__(self, out: PathLike, logs: Logs) -> None:
+        path, self.out, self.remote = checked_path(out), os.fspath(out), is_url(os.fspath(out))
+        place, _, self.name = self.out.rpartition("/")
+        self.folder = Folder(place if self.remote else path.parent, logs.storage)
+        if self.remote:
+            is_log = self.out in (file.path for file in logs.files)
+        else:
+            check_writable(path)
+            local = [file.path for file in logs.files if not is_url(file.path)]
+            is_log, self.name = path.exists() and any(map(path.samefile, local)), path.name
+        if is_log or not self.name:
+            raise FileError(f"out must be a file to write, and not a log; got {self.out!r}")
+        exists = self.name in self.folder.names() if self.remote else path.exists()
+        if exists and not is_replaceable(self.folder, self.name):
+            raise FileError(
+                f"out must be a new file, or one that headstart wrote; {self.out!r} is something "
+                f"else: give another name, or remove it first"
+            )
+
+    def write(self, bandit: Bandit) -> None:
+        """Write a bandit, all of it or nothing."""
+        if not self.remote:
+            bandit.save(self.out)
+            return
+        with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
+            path = Path(temporary) / self.name
+            bandit.save(path)
+            self.folder.write(self.name, path)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path where no file can be written."""
+    if path.is_dir():
+        raise FileError(f"out must be a file to write; {str(path)!r} is a folder")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise FileError(
+            f"out cannot be written: {str(path.parent)!r} is no folder that can be written to"
+        )
+    atomic.check_replaceable(path)
+
+
+def is_replaceable(folder: Folder, name: str) -> bool:
+    """Whether a file is empty or one of headstart's, by how it begins."""
+    try:
+        start = folder.read(name, 8)
+        length = int.from_bytes(start, "little")
+        if not start or length > LONGEST:
+            return not start
+        header = json.loads(folder.read(name, 8 + length)[8:])
+        return bool(header["__metadata__"]["format"] == tensor_file.FORMAT)
+    except (FileError, OSError, *atomic.DECODING_ERRORS):
+        return False

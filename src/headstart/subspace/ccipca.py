@@ -11,12 +11,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, Record
-from headstart.subspace.base import (
-    PCA,
-    Components,
-    check_update,
-    with_fixed_signs,
-)
+from headstart.subspace.base import PCA, Components, check_update, with_fixed_signs
 from headstart.subspace.exact import Moments, sorted_eigh
 
 __all__ = ["CCIPCA"]

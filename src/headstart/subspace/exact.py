@@ -12,12 +12,7 @@ from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar
 from headstart.records import Array, Record
 from headstart.small_matrices import eigh
-from headstart.subspace.base import (
-    PCA,
-    Components,
-    check_update,
-    with_fixed_signs,
-)
+from headstart.subspace.base import PCA, Components, check_update, with_fixed_signs
 
 __all__ = ["ExactPCA", "Moments"]
 

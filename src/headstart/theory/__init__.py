@@ -14,80 +14,13 @@ noise R-sub-Gaussian; W = ‖P̂⊥(θ* − θ̄)‖; B_k = λ₁P̂⊥ + λ₂P
 of LinUCB and LinTS (λ = λ₂), with p = 0 that of B-OFUL (λ = λ₁).
 """
 
-from headstart.theory.confidence import (
-    bias_radius,
-    bias_term,
-    confidence_radius,
-    elliptical_bound,
-    information_bound,
-    noise_radius,
-    radius_with_bias,
-)
-from headstart.theory.learning import (
-    bernstein_covariance_error,
-    covariance_error,
-    gram_eigenvalue,
-    learned_residual,
-    mean_error,
-    plane_error,
-    projection_error,
-    ridge_error,
-)
-from headstart.theory.regret import (
-    estimation_ridge,
-    inner_regularisation,
-    outer_regularisation,
-    regularisation,
-    ucb_regret_bound,
-    ucb_regret_rate,
-)
-from headstart.theory.tasks import (
-    Variances,
-    perfect_projection_ratio,
-    sample_variances,
-    task_variances,
-)
-from headstart.theory.thompson import (
-    anti_concentration,
-    draw_radius,
-    printed_anti_concentration,
-    thompson_radius,
-    thompson_regret_bound,
-    thompson_regret_rate,
-    thompson_scale,
-)
+from headstart.theory import confidence, learning, regret, tasks, thompson
+from headstart.theory.confidence import *
+from headstart.theory.learning import *
+from headstart.theory.regret import *
+from headstart.theory.tasks import *
+from headstart.theory.thompson import *
 
-__all__ = [
-    "Variances",
-    "anti_concentration",
-    "bernstein_covariance_error",
-    "bias_radius",
-    "bias_term",
-    "confidence_radius",
-    "covariance_error",
-    "draw_radius",
-    "elliptical_bound",
-    "estimation_ridge",
-    "gram_eigenvalue",
-    "information_bound",
-    "inner_regularisation",
-    "learned_residual",
-    "mean_error",
-    "noise_radius",
-    "outer_regularisation",
-    "perfect_projection_ratio",
-    "plane_error",
-    "printed_anti_concentration",
-    "projection_error",
-    "radius_with_bias",
-    "regularisation",
-    "ridge_error",
-    "sample_variances",
-    "task_variances",
-    "thompson_radius",
-    "thompson_regret_bound",
-    "thompson_regret_rate",
-    "thompson_scale",
-    "ucb_regret_bound",
-    "ucb_regret_rate",
-]
+__all__ = sorted(
+    name for part in (confidence, learning, regret, tasks, thompson) for name in part.__all__
+)

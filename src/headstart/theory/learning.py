@@ -19,13 +19,7 @@ __all__ = [
 
 
 def gram_eigenvalue(
-    rounds: float,
-    *,
-    dim: int,
-    spread: float,
-    delta: float,
-    lam: float = 0.0,
-    printed: bool = False,
+    rounds: float, *, dim: int, spread: float, delta: float, lam: float = 0.0, printed: bool = False
 ) -> float:
     """A lower bound on λ_min(A_n), A_n = λI + Σ x xᵀ, with probability 1 − δ.
 

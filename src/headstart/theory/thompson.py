@@ -245,13 +245,7 @@ def thompson_regret_bound(
     inner_and_outer(dim, rank)
     sizes: dict[str, Any] = {"dim": dim, "rank": rank, "lam1": lam1, "lam2": lam2}
     radius = thompson_radius(
-        horizon,
-        delta=delta,
-        bound=bound,
-        residual=residual,
-        noise=noise,
-        printed=printed,
-        **sizes,
+        horizon, delta=delta, bound=bound, residual=residual, noise=noise, printed=printed, **sizes
     )
     if scale is None:
         scale = thompson_scale(horizon, delta=delta, dim=dim, noise=1.0 if printed else noise)

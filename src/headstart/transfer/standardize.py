@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from headstart.kernels.forms import Kernel
 from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
@@ -85,17 +86,8 @@ class Units(NamedTuple):
 
     def packed(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Packed evidence in these units, a row for each task; the rows are changed in place."""
-        dim = len(self.shift)
-        i, j = upper_triangle(dim)
-        triangle, moment = rows[:, : len(i)], rows[:, len(i) : len(i) + dim]
-        if self.constant is not None:
-            products = triangle[:, self.constant_places()]
-            own_products = products[:, [self.constant]]
-            triangle -= products[:, i] * self.shift[j] + products[:, j] * self.shift[i]
-            triangle += own_products * (self.shift[i] * self.shift[j])
-            moment -= moment[:, [self.constant]] * self.shift
-        triangle /= self.scale[i] * self.scale[j]
-        moment /= self.scale
+        change = STANDARDIZE_ROWS.form(len(rows))
+        change(rows, self.constant_places(), self.constant or 0, self.shift, self.scale)
         return rows
 
     def constant_places(self) -> npt.NDArray[np.int64]:
@@ -121,3 +113,37 @@ class Units(NamedTuple):
         if isinstance(prior, MixturePrior):
             return MixturePrior(changed, prior.log_weights)
         return changed
+
+
+def standardize_rows(
+    packed: npt.NDArray[np.float64],
+    across: npt.NDArray[np.int64],
+    constant: int,
+    shift: Array,
+    scale: Array,
+) -> None:
+    """Change the units of packed evidence, in place.
+
+    Parameters
+    ----------
+    packed
+        A row for each task.
+    across
+        Where the products of each feature with the constant one are.
+    constant
+        Which feature is constant; any if the shift is 0.
+    shift, scale
+        What is subtracted from each feature, times the constant one, and what it is divided by.
+    """
+    i, j = upper_triangle(len(shift))
+    triangle, moment = packed[:, : len(i)], packed[:, len(i) : len(i) + len(shift)]
+    if shift.any():
+        products = triangle[:, across]
+        triangle -= products[:, i] * shift[j] + products[:, j] * shift[i]
+        triangle += products[:, [constant]] * (shift[i] * shift[j])
+        moment -= moment[:, [constant]] * shift
+    triangle /= scale[i] * scale[j]
+    moment /= scale
+
+
+STANDARDIZE_ROWS = Kernel(standardize_rows, "headstart.kernels.tables")

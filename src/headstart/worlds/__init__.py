@@ -11,13 +11,4 @@ from headstart.worlds.logged import Logged
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = [
-    "Clicks",
-    "Episode",
-    "Logged",
-    "MovieLens",
-    "Population",
-    "Synthetic",
-    "Truth",
-    "World",
-]
+__all__ = ["Clicks", "Episode", "Logged", "MovieLens", "Population", "Synthetic", "Truth", "World"]

@@ -84,7 +84,7 @@ class ClicksPopulation(Population):
         # No truth for oracles, which know linear rewards: θ is that of log-odds.
         self.covariance = (frame * self.spreads**2) @ frame.T
         variance = world.offset**2 + float((self.spreads**2).sum()) + world.level**2
-        self.intercept = level_for(world.base_rate, float(np.sqrt(variance)))
+        self.intercept = intercept_for(world.base_rate, float(np.sqrt(variance)))
 
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task."""
@@ -99,10 +99,10 @@ class ClicksPopulation(Population):
         return Episode(contexts, values, rewards, theta)
 
 
-def level_for(rate: float, deviation: float) -> float:
+def intercept_for(rate: float, deviation: float) -> float:
     """The b with E σ(b + e) = rate for e ~ N(0, deviation²), by bisection.
 
-    >>> round(level_for(0.5, 2.0) + 1.0, 6), round(level_for(0.05, 0.0), 3)
+    >>> round(intercept_for(0.5, 2.0) + 1.0, 6), round(intercept_for(0.05, 0.0), 3)
     (1.0, -2.944)
     """
     low, high = -60.0, 60.0

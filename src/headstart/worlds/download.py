@@ -201,11 +201,8 @@ def md5_of(path: Path) -> str:
 @functools.lru_cache(maxsize=64)
 def compute_md5(path: Path, changed: int, size: int) -> str:
     """The md5 of a file that was last changed then and has that size."""
-    hasher = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            hasher.update(chunk)
-    return hasher.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def show_terms(cache: str | os.PathLike[str] | None) -> None:
@@ -230,7 +227,7 @@ def download_release(
     cause: Exception | None = None
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with web.exclusive(cache / f"{release.archive}.lock"):
+        with web.file_lock(cache / f"{release.archive}.lock"):
             if place := find_files(cache, release):  # another process was first
                 return place
             begun = part.exists()

@@ -98,8 +98,7 @@ class Logged(World):
             raise InputError(f"{what} must not have the reward among them; got {self.reward!r}")
         checks.integer("arms", self.arms, 1)
         checks.integer("min_rounds", self.min_rounds, 1)
-        if not isinstance(self.intercept, bool):
-            raise checks.refuse("intercept", "True or False", self.intercept)
+        checks.flag("intercept", self.intercept)
         if self.noise is not None:
             checks.positive("noise", self.noise)
 

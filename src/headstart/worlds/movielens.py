@@ -97,8 +97,7 @@ class MovieLens(World):
             checks.integer("max_ratings", self.max_ratings, self.min_ratings)
         checks.positive("noise", self.noise)
         for name in ("intercept", "verify"):
-            if not isinstance(getattr(self, name), bool):
-                raise checks.refuse(name, "True or False", getattr(self, name))
+            checks.flag(name, getattr(self, name))
         if self.data is not None and not isinstance(self.data, (str, os.PathLike)):
             raise checks.refuse("data", "a folder", self.data)
         if self.candidates == "rated" and self.min_ratings < self.arms:

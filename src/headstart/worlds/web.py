@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
-__all__ = ["Progress", "describe_failure", "download", "exclusive", "progress_bar"]
+__all__ = ["Progress", "describe_failure", "download", "file_lock", "progress_bar"]
 
 CHUNK_BYTES = 1 << 16
 TIMEOUT = 30.0  # seconds without a byte
@@ -73,7 +73,7 @@ def describe_failure(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock between processes; ``path`` is the lock file."""
     with path.open("w") as file:
         # Windows has no such lock: two first runs at once corrupt their download, which the

@@ -90,8 +90,8 @@ def make_choice(
     arm, index, forced = pick
     task, number, epoch = place
     row = decision.table[arm].copy()
-    row.setflags(write=False)
-    context = state.reader.features.context_of(row, contexts[arm])
+    row.setflags(False)  # read-only; the keyword (write=) would take longer than the call
+    context = state.reader.features.context_of(row, contexts, arm)
     score, label = state.ledger.rewards.score(index), decision.label(arm)
     draft: Any = DRAFT(
         arm, score, task, number, bool(forced), context, state.origin, decision, epoch, label

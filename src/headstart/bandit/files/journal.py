@@ -1,7 +1,8 @@
 """A journal: every reward as one line, so that those learned after the last save are not lost.
 
-A line is a JSON object with a choice's token and its reward. A crash may truncate the last line. It
-is then reported when the journal is read, and the next line starts on a new line.
+A line is a JSON object with a choice's token and its reward, or with rounds that a task has
+observed (:meth:`headstart.Task.observe`). A crash may truncate the last line. It is then reported
+when the journal is read, and the next line starts on a new line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from headstart.storage import atomic
 
 __all__ = ["Journal", "Replayed", "replay_lines"]
 
+#: The fields of a line of either kind.
+REWARD_FIELDS = {"token", "reward"}
+ROUNDS_FIELDS = {"task", "epoch", "number", "contexts", "rewards", "weights", "labels", "seal"}
+
 
 class Replayed(NamedTuple):
     """What came of the lines of a journal.
@@ -28,15 +33,15 @@ class Replayed(NamedTuple):
     Attributes
     ----------
     learned
-        How many rewards were learned from now.
+        How many lines were learned from now.
     known
         How many had been learned from before, or are older than is remembered.
     refused
-        The numbers of the lines, counted from 1, whose token belongs to another bandit or to a task
-        that was deleted, or whose reward is none; with the reason.
+        The numbers of the lines, counted from 1, that belong to another bandit or to a task that
+        was deleted, or whose reward is none; with the reason.
     damaged
-        The numbers of the lines that are no JSON objects with a token and a reward: a crash may
-        have truncated one.
+        The numbers of the lines that are neither JSON objects with a token and a reward nor with
+        rounds: a crash may have truncated one.
     """
 
     learned: int
@@ -74,6 +79,9 @@ class Journal:
     (1, 1)
     >>> folder.cleanup()
 
+    Rounds that were not choices are noted and learned from by one call,
+    ``task.observe(contexts, rewards, journal=journal)``.
+
     Notes
     -----
     Several threads may share one, and several processes may append to one file (on a local file
@@ -99,7 +107,11 @@ class Journal:
         token = choice.token if isinstance(choice, Choice) else choice
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
-        text = json.dumps({"token": token, "reward": check_reward(reward)})
+        self.append_entry({"token": token, "reward": check_reward(reward)})
+
+    def append_entry(self, entry: dict[str, Any]) -> None:
+        """Append a line."""
+        text = json.dumps(entry)
         line = f"\n{text}\n".encode() if self._truncated else f"{text}\n".encode()
         with append_errors(self.path):
             self._truncated = True  # unless it is written as a whole
@@ -132,33 +144,27 @@ def append_errors(path: Path) -> Iterator[None]:
 
 
 def replay_lines(
-    journal: Journal | atomic.PathLike, replay: Callable[[str, Any], bool]
+    journal: Journal | atomic.PathLike, replay: Callable[[dict[str, Any]], bool]
 ) -> Replayed:
     """What came of the lines of a journal; ``replay`` says whether a line was learned from now."""
     counts = {True: 0, False: 0}
     refused: dict[int, str] = {}
     damaged: list[int] = []
-    for line in read_lines(journal):
-        if line.token is None:
-            damaged.append(line.number)
+    for number, entry in read_lines(journal):
+        if entry is None:
+            damaged.append(number)
             continue
         try:
-            counts[replay(line.token, line.reward)] += 1
+            counts[replay(entry)] += 1
         except (ChoiceError, InputError, TaskError) as error:
-            refused[line.number] = str(error)
+            refused[number] = str(error)
     return Replayed(counts[True], counts[False], refused, damaged)
 
 
-class Line(NamedTuple):
-    """A line of a journal; without a token if it is damaged."""
-
-    number: int
-    token: str | None
-    reward: Any
-
-
-def read_lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
-    """The lines of a journal, one after another."""
+def read_lines(
+    journal: Journal | atomic.PathLike,
+) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The lines of a journal with their numbers; ``None`` for a line that is damaged."""
     path = journal.path if isinstance(journal, Journal) else atomic.checked_path(journal)
     with (
         atomic.explain_read_errors(path, "a journal"),
@@ -166,23 +172,20 @@ def read_lines(journal: Journal | atomic.PathLike) -> Iterator[Line]:
     ):
         for number, text in enumerate(file, 1):
             if text.strip():
-                yield parse_line(number, text)
+                yield number, parse_line(text)
 
 
-def parse_line(number: int, text: bytes) -> Line:
-    """The content of a line.
+def parse_line(text: bytes) -> dict[str, Any] | None:
+    """The content of a line; ``None`` if it is damaged.
 
-    >>> (
-    ...     parse_line(1, b'{"token": "x", "reward": 1.0}').reward,
-    ...     parse_line(2, b'{"token": "x", "re').token,
-    ... )
+    >>> parse_line(b'{"token": "x", "reward": 1.0}')["reward"], parse_line(b'{"token": "x", "re')
     (1.0, None)
     """
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError):
-        return Line(number, None, None)
-    if not isinstance(entry, dict) or set(entry) != {"token", "reward"}:
-        return Line(number, None, None)
-    token = entry["token"]
-    return Line(number, token if isinstance(token, str) else None, entry["reward"])
+        return None
+    if not isinstance(entry, dict) or set(entry) not in (REWARD_FIELDS, ROUNDS_FIELDS):
+        return None
+    is_text = isinstance(entry["token" if "token" in entry else "seal"], str)
+    return entry if is_text else None

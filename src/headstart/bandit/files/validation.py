@@ -23,7 +23,7 @@ from headstart.bandit.ledger.entries import (
 )
 from headstart.bandit.ledger.prior_state import BaseFit
 from headstart.errors import InputError
-from headstart.features.conversion import Features
+from headstart.features.conversion import MAX_VALUE, Features
 from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief, BasePrior
@@ -260,7 +260,9 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         prior = transfer.prior(state)
         if dim <= MAX_TRIAL_DIM:
-            task = Evidence.of(np.eye(dim), prior.mean + prior.noise)
+            # Contexts so small that rewards are no larger than those that are accepted.
+            size = 1.0 / np.maximum(np.abs(prior.mean) / MAX_VALUE, 1.0)
+            task = Evidence.of(np.diag(size), size * prior.mean + prior.noise)
             task = task.replace(forced=task if transfer.keeps_forced else None)
             folded = transfer.fold(state, task)
             transfer.prior(folded)

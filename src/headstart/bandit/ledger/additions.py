@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.ledger import Ledger
+from headstart.errors import FileError
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 
@@ -21,13 +22,17 @@ def add_evidence(
     count: int,
     rows: Any,
     more_steps: Sequence[Step] = (),
+    place: tuple[int, int] | None = None,
+    note: Callable[[], None] | None = None,
 ) -> None:
     """Add evidence of ``count`` rewards to a task: all of it, or nothing.
 
     A running task that has no belief takes one, as when it chooses, so that it counts among the
     running tasks. ``rows`` are the contexts as the model sees them, which may tell units of
     features; ``None`` if they are not known. ``more_steps`` are part of the change. With decay, the
-    earlier evidence counts less by ``count`` rewards.
+    earlier evidence counts less by ``count`` rewards. ``place`` is the epoch and the number of the
+    choice that it counts as, which is then learned from. ``note`` is called first, and more than
+    once if it is interrupted; nothing is added if it raises a ``FileError``.
     """
     entry, closed = ledger.entries[name], name in ledger.prior_state.closed
     if entry.cached is None and not closed:
@@ -46,12 +51,34 @@ def add_evidence(
         belief = updated_belief(ledger, before, total, rewards)
         cached = before._replace(evidence=total, pending=(), belief=belief)
     packed = total.pack() if cached is None else None
-    windows = entry.window_start, entry.learned_bits, entry.next_number, entry.other_windows, None
+    windows: tuple[Any, ...] = entry.windows
+    if place is not None:
+        windows = entry.windows_after(*place, ledger.choice_window)
     update = entry, packed, cached, rewards, windows, ledger.entries.reward_count + count
     steps = ledger.prior_state.steps_to_change(name) if closed else []
-    ledger.changes.commit((ledger.entries.put_round, update), *steps, *more_steps)
+    steps = [(ledger.entries.put_round, update), *steps, *more_steps]
+    failures: list[FileError] = []
+    if note is not None:
+        steps = [(execute_if_noted, note, steps, failures)]
+    ledger.changes.commit(*steps)
+    if failures:
+        raise failures[0]
     if cached is not None and passes_refresh_time(rewards - count, rewards):
         ledger.refresh_if_grown(name, cached)
+
+
+def execute_if_noted(
+    note: Callable[[], None], steps: Sequence[Step], failures: list[FileError]
+) -> None:
+    """Note a change and execute its steps, unless it cannot be noted."""
+    if not failures:
+        try:
+            note()
+        except FileError as error:
+            failures.append(error)
+            return
+        for function, *arguments in steps:
+            function(*arguments)
 
 
 def passes_refresh_time(before: int, after: int) -> bool:

@@ -138,6 +138,12 @@ class TaskEntry:
         others = [other for other in self.other_windows if other.epoch != window.epoch]
         return tuple(sorted([*others, window])[-MAX_EPOCHS:])
 
+    @property
+    def windows(self) -> tuple[Any, ...]:
+        """The arguments of :meth:`set_windows` that change nothing."""
+        start, bits, following = self.window_start, self.learned_bits, self.next_number
+        return start, bits, following, self.other_windows, self.epoch
+
     def windows_after(self, epoch: int, number: int, size: int) -> tuple[Any, ...]:
         """The arguments of :meth:`set_windows` after a choice was learned from."""
         start, bits, following = self.window_start, self.learned_bits, self.next_number
@@ -165,11 +171,12 @@ class TaskEntry:
         self.window_start, self.learned_bits, self.next_number = start, bits, next_number
         self.other_windows, self.epoch = others, epoch
 
-    def count_choice(self, epoch: int, size: int) -> bool:
-        """Count a choice, if it is of this epoch and the window has room; else ``False``."""
-        if epoch != self.epoch or self.next_number - self.window_start >= size:
+    def count_choices(self, count: int, epoch: int, size: int) -> bool:
+        """Count choices, if they are of this epoch and the window has room; else ``False``."""
+        following = self.next_number + count
+        if epoch != self.epoch or following - self.window_start > size:
             return False
-        self.next_number += 1
+        self.next_number = following
         return True
 
     def set_task(self, packed: Array | None, cached: CachedTask | None, reward_count: int) -> None:

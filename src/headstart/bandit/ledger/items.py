@@ -306,14 +306,17 @@ class ItemLedger:
         weights: Array,
         labels: Sequence[Any],
         table: Array,
+        *,
+        write: bool = True,
     ) -> None:
         """Learn from logged rounds, in their order, and write what was known before each.
 
-        Rounds of weight 0 are left out. Only for a copy that nobody uses yet: what is interrupted
-        is left half done.
+        Without ``write``, rows are taken as they are. Rounds of weight 0 are left out. Only for a
+        copy that nobody uses yet: what is interrupted is left half done.
         """
         for at, (name, label, row) in enumerate(zip(names, labels, table, strict=True)):
-            self.write(name, [label], row[None])
+            if write:
+                self.write(name, [label], row[None])
             if not weights[at] > 0:
                 continue
             self.add_offer(name, [label])

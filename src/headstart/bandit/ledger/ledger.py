@@ -29,8 +29,7 @@ MAX_FAILURES = 3  # of a batch of rewards, before the rest of it is dropped
 MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its usual size
 NUMBERS = Numbers()
 
-
-#: A task, the epoch and the number of a choice, its context as the model sees it, its reward, and
+#: A task, the epoch and the number of a choice, its context as the model sees it, its reward,
 #: whether it was forced, and the key of its item where items are known by their ids.
 RewardedChoice = tuple[str, int, int, Array, float, bool, str | None]
 #: A belief to choose from, whether its task alone tells the noise, and what the contexts on offer
@@ -244,8 +243,7 @@ class Ledger:
     ) -> None:
         """Count a choice, cache the belief it was made from, and reopen its task if it was closed.
 
-        Of a closed task of a frozen bandit, the choice is only counted. ``count`` choices may be
-        made from one belief.
+        Of a closed task of a frozen bandit, the choice is only counted, or ``count`` choices are.
         """
         belief, alone, offer = prepared_choice
         entry, closed = self.entries[name], name in self.prior_state.closed
@@ -255,10 +253,16 @@ class Ledger:
             if closed:
                 self.reopen(name)
             self.cache_belief(name, belief, alone, stream_key)
-        for _ in range(count):
-            if not entry.count_choice(self.entries.epoch, self.choice_window):
+        self.count_choices(entry, count)
+
+    def count_choices(self, entry: TaskEntry, count: int) -> int:
+        """Count choices of a task; returns the number of the first."""
+        first = entry.next_number
+        if not entry.count_choices(count, self.entries.epoch, self.choice_window):
+            for _ in range(count):
                 windows = entry.windows_after_choice(self.entries.epoch, self.choice_window)
                 self.changes.commit((entry.set_windows, *windows))
+        return first
 
     def count_offer(self, name: str, labels: Any, allowed: Any, *, is_frozen: bool) -> None:
         """Note which items were on offer to a task."""
@@ -392,5 +396,5 @@ def is_refresh_time(choice_count: int) -> bool:
     >>> [count for count in range(600) if is_refresh_time(count)]
     [8, 32, 128, 512]
     """
-    wide = choice_count >= 8 and choice_count.bit_length() % 2 == 0
-    return wide and is_power_of_two(choice_count)
+    is_wide = is_power_of_two(choice_count) and choice_count >= 8
+    return is_wide and choice_count.bit_length() % 2 == 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
 from headstart.bandit.files.journal import Journal, Replayed, replay_lines
-from headstart.bandit.offline.observation import add_task_evidence
+from headstart.bandit.offline.observation import add_task_evidence, replay_entry
 from headstart.bandit.queries import BanditQueries
 from headstart.model.evidence import Evidence
 
@@ -35,6 +36,10 @@ class BanditFromData(BanditQueries):
         -------
         bool
             ``False`` if the bandit is frozen and nothing was learned, else ``True``.
+
+        Notes
+        -----
+        A journal does not record it: save the bandit afterwards.
         """
         return add_task_evidence(self._state, checks.task_name(id), evidence)
 
@@ -87,9 +92,9 @@ class BanditFromData(BanditQueries):
         return self
 
     def replay(self, journal: Journal | PathLike) -> Replayed:
-        """Learn from the rewards in a journal that were not learned from yet.
+        """Learn from the rewards and rounds in a journal that were not learned from yet.
 
-        After a crash, load the last file and replay the journal. Rewards that are in the file are
+        After a crash, load the last file and replay the journal. Those that are in the file are
         skipped, so a journal may reach back further than the file, and may be replayed more than
         once. Tasks that were made after the file was saved are made again.
 
@@ -102,4 +107,4 @@ class BanditFromData(BanditQueries):
         -------
         Replayed
         """
-        return replay_lines(journal, self._state.replay)
+        return replay_lines(journal, functools.partial(replay_entry, self._state))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import hmac
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headstart import checks
+from headstart.bandit.choices.choice import keyed_digest
+from headstart.bandit.files.journal import Journal
 from headstart.bandit.ledger.additions import add_evidence
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE
+from headstart.features.schema.encoder import EncodedRows
+from headstart.features.schema.rows import item_key
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, find_fault
 from headstart.records import Array
@@ -26,6 +32,7 @@ __all__ = [
     "observe_rounds",
     "read_rewards",
     "read_weights",
+    "replay_entry",
     "weighted_sums",
 ]
 
@@ -33,39 +40,118 @@ MAX_SUM = MAX_VALUE**2  # of the entries of evidence
 MAX_ROUNDS = 2**53  # of evidence: beyond, a number cannot count one more
 
 
-def observe_rounds(state: BanditState, name: str, contexts: Any, rewards: Any, weight: Any) -> bool:
-    """Learn from rounds of a task that were logged elsewhere."""
+def observe_rounds(
+    state: BanditState,
+    name: str,
+    contexts: Any,
+    rewards: Any,
+    weight: Any,
+    journal: Any = None,
+    place: tuple[int, int] | None = None,
+) -> bool:
+    """Learn from rounds of a task that were logged elsewhere.
+
+    With a ``journal`` they are noted first, as a choice of the task would be. ``place`` is the
+    epoch and the number of that choice, when they are replayed.
+    """
+    if journal is not None and not isinstance(journal, Journal):
+        raise checks.refuse("journal", "a Journal", journal)
     with state.lock:
         ledger = state.ledger
-        ledger.entry(name)
+        entry = ledger.entry(name)
         items = None if ledger.items is None else ledger.items.copy()
 
-        def learn_items(labels: Sequence[Any], table: Array) -> None:
+        def learn_items(labels: Any, table: Array, *, write: bool = True) -> None:
             assert items is not None
             count = len(table)
             numbers = ledger.rewards.read_many(read_rewards(rewards, count))
-            items.learn_rows([name] * count, numbers, read_weights(weight, count), labels, table)
+            row_weights = read_weights(weight, count)
+            items.learn_rows([name] * count, numbers, row_weights, labels, table, write=write)
 
         writer = None if items is None else learn_items
         offer = state.reader.read(contexts, writer, distinct=False)
+        if items is not None and isinstance(contexts, EncodedRows):
+            learn_items(offer.labels, offer.contexts, write=False)
         rows = offer.rows
-        values = ledger.rewards.read_many(read_rewards(rewards, len(rows)))
-        weights = read_weights(weight, len(rows))
+        values = read_rewards(rewards, len(rows))
+        row_weights = read_weights(weight, len(rows))
+        numbers, weights = ledger.rewards.read_many(values), row_weights
         if ledger.decay < 1.0:
             weights = weights * decay_weights(weights, ledger.decay)
         if ledger.rewards.needs_belief:
             belief = ledger.belief_for(name, rows)
-            evidence, count = linearized_sums(ledger.rewards, belief, rows, values, weights)
+            evidence, count = linearized_sums(ledger.rewards, belief, rows, numbers, weights)
         else:
-            evidence, count = weighted_sums(rows, values, weights)
+            evidence, count = weighted_sums(rows, numbers, weights)
         if state.is_frozen:
             return False
         if count:
+            note = None
+            if journal is not None:
+                place = ledger.entries.epoch, ledger.count_choices(entry, 1)
+                labels = None if items is None else offer.labels
+                rounds = offer.contexts, values, row_weights
+                line = rounds_entry(state.origin, name, place, *rounds, labels)
+                note = functools.partial(journal.append_entry, line)
             steps = [] if items is None else [(setattr, ledger, "items", items)]
-            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps)
+            add_evidence(ledger, name, evidence, count, rows[weights > 0], steps, place, note)
         if state.reader.accept(offer, is_frozen=False):
             ledger.set_usual_sizes(state.reader.usual_sizes)
         return True
+
+
+def rounds_entry(
+    origin: bytes,
+    name: str,
+    place: tuple[int, int],
+    contexts: Array,
+    rewards: Array,
+    weights: Array,
+    labels: Any,
+) -> dict[str, Any]:
+    """The line of a journal that notes rounds, sealed with the bandit's identity."""
+    entry = {
+        "task": name,
+        "epoch": place[0],
+        "number": place[1],
+        "contexts": contexts.tolist(),
+        "rewards": rewards.tolist(),
+        "weights": weights.tolist(),
+        "labels": None if labels is None else [item_key(label) for label in labels],
+    }
+    return entry | {"seal": seal_of(entry, origin)}
+
+
+def seal_of(entry: dict[str, Any], origin: bytes) -> str:
+    """The keyed digest of a line without its seal."""
+    return keyed_digest(json.dumps(entry).encode(), origin).hex()
+
+
+def replay_entry(state: BanditState, entry: dict[str, Any]) -> bool:
+    """Learn from a line of a journal, unless that was done before."""
+    if "token" in entry:
+        return state.replay(entry["token"], entry["reward"])
+    with state.lock:
+        rest = {field: value for field, value in entry.items() if field != "seal"}
+        if not hmac.compare_digest(seal_of(rest, state.origin).encode(), entry["seal"].encode()):
+            raise InputError("the rounds are damaged, or belong to another bandit than this one")
+        name = checks.task_name(entry["task"])
+        epoch = checks.integer("epoch", entry["epoch"], 0, 2**64 - 1)
+        place = epoch, checks.integer("number", entry["number"], 0, 2**61)
+        contexts = checks.finite_array("contexts", entry["contexts"], "rows of numbers", ndim=2)
+        is_new = name not in state.ledger.entries
+        if state.was_replayed(name, *place):
+            return False
+        offer: Any = contexts
+        if state.reader.encoder is not None:
+            offer = EncodedRows(contexts, entry["labels"], entry["labels"] is not None)
+        rounds = offer, entry["rewards"], entry["weights"]
+        try:
+            return observe_rounds(state, name, *rounds, place=place)
+        except InputError:
+            if is_new:
+                state.ledger.entries.pop(name, None)
+            raise
 
 
 def add_task_evidence(state: BanditState, name: str, evidence: Any) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from headstart.errors import visible
-from headstart.fleet.summing.summary import ADVICE
+from headstart.fleet.summing.summary import ADVICE, Outlier
+from headstart.lab.figures.elements.text import join_words
 from headstart.transfer.standardize import STEADY
 
 if TYPE_CHECKING:
@@ -32,104 +33,93 @@ class Finding(NamedTuple):
 
 def find_problems(profile: Profile, logs: Logs) -> list[Finding]:
     """Everything there is to fix, the worst first."""
-    found = [*about_rows(profile, logs), *about_features(profile), *about_rounds(profile, logs)]
-    return sorted(found, key=lambda finding: finding.level != "stop")
+    stops = [Finding("stop", text) for text in reasons_to_stop(profile, logs)]
+    return stops + [Finding("fix", text) for text in things_to_fix(profile, logs)]
 
 
-def about_rows(profile: Profile, logs: Logs) -> Iterator[Finding]:
-    """Bad rows, too few of them, rewards."""
-    if profile.bad:
-        text = (
-            f"{profile.bad.count:,} of {profile.bad.count + profile.rows + profile.weightless:,} "
-            f"rows cannot be used (see above)"
-        )
-        flag = logs.flag
-        if logs.columns.chosen is None and 2 * profile.missing.get("reward", 0) > profile.bad.count:
-            text += (
-                f"; if those without a reward are arms that were not shown, name the column that "
-                f"says which was (--chosen {flag or 'COLUMN'})"
-            )
-        if profile.too_large:
-            text += (
-                f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "
-                f"hold, so divide by a constant"
-            )
-        if logs.on_bad_rows == "error":
-            yield Finding("stop", f"{text}: repair them, or leave them out with --on-bad-rows skip")
-        else:
-            yield Finding("fix", f"{text}: they are left out; find out why they are there")
-    for text in profile.repeated:
-        yield Finding("fix", text)
-    if profile.shown < FEW_ROWS * profile.items:
-        yield Finding(
-            "fix",
-            f"{profile.items:,} items have {profile.shown:,} rows: ids that hardly recur tell "
-            f"little. Is the id column the right one?",
-        )
+def reasons_to_stop(profile: Profile, logs: Logs) -> Iterator[str]:
+    """Why nothing can be learned before something is repaired."""
+    if profile.bad and logs.on_bad_rows == "error":
+        how = "repair them, or leave them out with --on-bad-rows skip"
+        yield f"{describe_bad_rows(profile, logs)}: {how}"
     if not profile.rows:
-        yield Finding("stop", "there is no row that can be used")
-        return
+        yield "there is no row that can be used"
+    elif not profile.shown:
+        yield "no row was chosen, so that no reward was seen: is --chosen right?"
     if not profile.shown:
-        yield Finding("stop", "no row was chosen, so that no reward was seen: is --chosen right?")
         return
     if profile.tasks < 2:
-        yield Finding("stop", "there is one task only: what tasks share cannot be learned from one")
+        yield "there is one task only: what tasks share cannot be learned from one"
     least, greatest, _, _ = profile.rewards
     if least == greatest:
-        yield Finding("stop", f"every reward is {least:g}: there is nothing to learn")
+        yield f"every reward is {least:g}: there is nothing to learn"
+    if (profile.lowest == profile.highest).all() and not profile.items:
+        what = "0 everywhere" if not profile.lowest.any() else "constant"
+        yield f"every feature is {what}: there is nothing to learn from"
+    for outlier in profile.outliers:
+        if outlier.hides_others:
+            text = describe_outlier(profile, outlier)
+            yield f"{text}: all other rows are lost in rounding. Repair or remove such rows"
+
+
+def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
+    """What can be learned from, and should still be looked at."""
+    if profile.bad and logs.on_bad_rows != "error":
+        text = describe_bad_rows(profile, logs)
+        yield f"{text}: they are left out; find out why they are there"
+    yield from profile.repeated
+    if profile.shown < FEW_ROWS * profile.items:
+        yield (
+            f"{profile.items:,} items have {profile.shown:,} rows: ids that hardly recur tell "
+            f"little. Is the id column the right one?"
+        )
     if profile.shown > 2 and profile.heaviest > 0.5:
         share = 100.0 * profile.heaviest
-        yield Finding(
-            "fix", f"one row has {share:.3g} % of all weight, more than all others together"
-        )
-    if profile.single > profile.tasks / 2:
-        yield Finding(
-            "fix",
+        yield f"one row has {share:.3g} % of all weight, more than all others together"
+    if profile.shown and profile.single > profile.tasks / 2:
+        yield (
             f"{profile.single:,} of {profile.tasks:,} tasks have one row only: they say little "
-            f"about what tasks share; is the task column the right one?",
+            f"about what tasks share; is the task column the right one?"
         )
-
-
-def about_features(profile: Profile) -> Iterator[Finding]:
-    """Features that do not vary, and values far out of a column's range."""
-    if not profile.shown:
-        return
-    steady = profile.lowest == profile.highest
-    if steady.all() and not profile.items:
-        what = "0 everywhere" if not profile.lowest.any() else "constant"
-        yield Finding("stop", f"every feature is {what}: there is nothing to learn from")
     for outlier in profile.outliers:
-        place = [*(f"feature {name}" for name in profile.features), "reward"].index(outlier.name)
-        where = f" (task {label(profile.extremes[place])})" if profile.extremes[place] else ""
-        # What the sums say of the largest value is an estimate; here it is known.
-        reach = (
-            max(abs(profile.lowest[place]), abs(profile.highest[place]))
-            if place < len(profile.features)
-            else max(map(abs, profile.rewards[:2]))
-        )
-        text = label(str(outlier._replace(reach=float(reach)))) + where
-        if outlier.hides_others:
-            yield Finding(
-                "stop", f"{text}: all other rows are lost in rounding. Repair or remove such rows"
-            )
-        else:
-            yield Finding(
-                "fix",
-                f"{text}: {ADVICE}",
-            )
-    for place in np.flatnonzero(hardly_varies(profile)).tolist():
-        yield Finding(
-            "fix",
+        if not outlier.hides_others:
+            yield f"{describe_outlier(profile, outlier)}: {ADVICE}"
+    # Sums of squares do not show what varies so little beside its mean.
+    little = profile.deviations**2 <= STEADY * profile.means**2
+    for place in np.flatnonzero(little & (profile.lowest < profile.highest)).tolist():
+        yield (
             f"{label(profile.features[place])} varies by less than a millionth of its mean "
             f"({profile.means[place]:.6g} ± {profile.deviations[place]:.2g}): fit takes it for "
-            f"constant. Subtract a constant from it first",
+            f"constant. Subtract a constant from it first"
         )
+    yield from rounds_to_fix(profile, logs)
 
 
-def hardly_varies(profile: Profile) -> Any:
-    """Features that vary, but so little beside their means that sums of squares do not show it."""
-    moving = profile.lowest < profile.highest
-    return moving & (profile.deviations**2 <= STEADY * profile.means**2)
+def describe_bad_rows(profile: Profile, logs: Logs) -> str:
+    """How many rows cannot be used, and what they may be."""
+    bad = profile.bad.count
+    text = f"{bad:,} of {bad + profile.rows + profile.weightless:,} rows cannot be used (see above)"
+    if logs.columns.chosen is None and 2 * profile.missing.get("reward", 0) > bad:
+        text += (
+            f"; if those without a reward are arms that were not shown, name the column that "
+            f"says which was (--chosen {logs.flag or 'COLUMN'})"
+        )
+    if profile.too_large:
+        text += (
+            f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "
+            f"hold, so divide by a constant"
+        )
+    return text
+
+
+def describe_outlier(profile: Profile, outlier: Outlier) -> str:
+    """A column with values far out, the largest of them, and its task."""
+    place = [*(f"feature {name}" for name in profile.features), "reward"].index(outlier.name)
+    where = f" (task {label(profile.extremes[place])})" if profile.extremes[place] else ""
+    # What the sums say of the largest value is an estimate; here it is known.
+    lowest, highest = [*profile.lowest, profile.rewards[0]], [*profile.highest, profile.rewards[1]]
+    reach = float(max(abs(lowest[place]), abs(highest[place])))
+    return label(str(outlier._replace(reach=reach))) + where
 
 
 def notes_on_features(profile: Profile, logs: Logs) -> Iterator[str]:
@@ -195,44 +185,38 @@ def relation(one: Dependence, profile: Profile) -> str:
     )
 
 
-def about_rounds(profile: Profile, logs: Logs) -> Iterator[Finding]:
+def rounds_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
     """Rounds that appear twice, arms that were chosen, propensities."""
     counts, columns = profile.rounds, logs.columns
     if counts is None:
         if columns.chosen is not None:
-            yield Finding(
-                "fix",
+            yield (
                 "there is a chosen column and no round column: name it, so that the arms that were "
-                "on offer together can be told",
+                "on offer together can be told"
             )
         return
     part = "" if counts.share == 1 else f" (of 1 in {round(1 / counts.share)} that was looked at)"
     if columns.chosen is None:
         if counts.repeated:
-            yield Finding(
-                "fix",
+            yield (
                 f"{quantity(counts.repeated, 'round')}{part} with more than one row: are rows "
                 f"logged twice? If they are arms that were on offer together, say with --chosen "
-                f"which one was shown",
+                f"which one was shown"
             )
         return
     if counts.unchosen:
-        yield Finding("fix", f"{quantity(counts.unchosen, 'round')}{part} without a chosen arm")
+        yield f"{quantity(counts.unchosen, 'round')}{part} without a chosen arm"
     if counts.overchosen:
-        yield Finding(
-            "fix", f"{quantity(counts.overchosen, 'round')}{part} with more than one chosen arm"
-        )
+        yield f"{quantity(counts.overchosen, 'round')}{part} with more than one chosen arm"
     if counts.rounds and counts.arms < 1 + 1e-9:
-        yield Finding(
-            "fix",
+        yield (
             "every round has one arm: only the arm that was shown was logged, which is not enough "
-            "to tell what another policy would have earned",
+            "to tell what another policy would have earned"
         )
     if columns.propensity is not None and counts.off:
-        yield Finding(
-            "fix",
+        yield (
             f"the propensities of {counts.off:,} of {counts.summed:,} rounds{part} do not add up "
-            f"to 1: is an arm not logged, or are they scores?",
+            f"to 1: is an arm not logged, or are they scores?"
         )
 
 
@@ -257,25 +241,17 @@ def join_names(names: list[str]) -> str:
     >>> join_names(["a", "b", "c", "d", "e", "f", "g"])
     'a, b, c, d, e and 2 more'
     """
-    shown = [label(name) for name in names[: NAMED + 1]]
-    if len(names) <= NAMED:
-        return ", ".join(shown[:-1]) + (" and " if len(names) > 1 else "") + shown[-1]
-    return f"{', '.join(shown[:NAMED])} and {len(names) - NAMED} more"
+    shown, rest = [label(name) for name in names[:NAMED]], len(names) - NAMED
+    return join_words([*shown, f"{rest} more"] if rest > 0 else shown)
 
 
 def formula(one: Dependence, profile: Profile) -> str:
     """A linear combination as people write it: 1 + 2·x1 − x2."""
-    pieces = (
-        [] if one.constant == 0 else [f"{'−' if one.constant < 0 else '+'} {digits(one.constant)}"]
-    )
-    for place, factor in one.terms[:NAMED]:
-        size = "" if digits(factor) == "1" else f"{digits(factor)}·"
-        sign = "−" if factor < 0 else "+"
-        pieces.append(f"{sign} {size}{label(profile.features[place])}")
+    terms = [(label(profile.features[place]), factor) for place, factor in one.terms[:NAMED]]
+    pieces = []
+    for name, factor in ([("", one.constant)] if one.constant else []) + terms:
+        size, sign = f"{abs(factor):.4g}", "−" if factor < 0 else "+"
+        product = name if name and size == "1" else f"{size}·{name}" if name else size
+        pieces.append(f"{sign} {product}")
     text = " ".join(pieces).removeprefix("+ ")
     return text + (" + …" if len(one.terms) > NAMED else "")
-
-
-def digits(value: float) -> str:
-    """The size of a coefficient."""
-    return f"{abs(value):.4g}"

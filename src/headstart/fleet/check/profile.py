@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +11,16 @@ import numpy.typing as npt
 from headstart.errors import visible
 from headstart.fleet.check.collinear import Dependence
 from headstart.fleet.check.findings import Finding, quantity
-from headstart.fleet.reading.rows import BadRows
+from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
 
 __all__ = ["Profile", "RoundCounts"]
 
 WIDEST = 30  # characters of the longest bar
+
+#: Attributes that have the same name in a summary.
+AS_THEY_ARE = ["files", "rows", "tasks", "task_share", "items", "missing", "non_finite"]
+AS_THEY_ARE += ["too_large", "constant", "rank", "rounds", "repeated", "notes", "findings"]
 
 
 class RoundCounts(NamedTuple):
@@ -143,41 +146,19 @@ class Profile:
 
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for JSON."""
-        least, greatest, mean, deviation = (number(value) for value in self.rewards)
-        return {
+        columns = self.features, self.means, self.deviations, self.lowest, self.highest
+        reward = dict(zip(("least", "greatest", "mean", "deviation"), self.rewards, strict=True))
+        summary = {
             "usable": self.usable,
-            "files": self.files,
-            "rows": self.rows,
-            "tasks": self.tasks,
+            **{name: getattr(self, name) for name in AS_THEY_ARE},
             "rows_of_evidence": self.shown,
-            "bad_rows": {
-                "count": self.bad.count,
-                "reasons": self.bad.reasons,
-                "examples": [example._asdict() for example in self.bad.examples],
-            },
+            "bad_rows": self.bad,
             "weightless_rows": self.weightless,
-            "missing": self.missing,
-            "non_finite": self.non_finite,
-            "too_large": self.too_large,
-            "reward": {
-                "least": least,
-                "greatest": greatest,
-                "mean": mean,
-                "deviation": deviation,
-                "binary": self.binary,
-            },
+            "reward": {**reward, "binary": self.binary},
             "features": [
-                {
-                    "name": name,
-                    "mean": number(self.means[place]),
-                    "deviation": number(self.deviations[place]),
-                    "lowest": number(self.lowest[place]),
-                    "highest": number(self.highest[place]),
-                }
-                for place, name in enumerate(self.features)
+                dict(zip(("name", "mean", "deviation", "lowest", "highest"), each, strict=True))
+                for each in zip(*columns, strict=True)
             ],
-            "constant": list(self.constant),
-            "rank": self.rank,
             "collinear": [
                 {
                     "feature": self.features[one.feature],
@@ -188,19 +169,14 @@ class Profile:
                 for one in self.dependences
             ],
             "far_out": [
-                {"column": outlier.name, "value": number(outlier.reach), "usual": outlier.size}
+                {"column": outlier.name, "value": outlier.reach, "usual": outlier.size}
                 for outlier in self.outliers
             ],
             "rounds_per_task": [
                 {"from": low, "to": high, "tasks": tasks} for low, high, tasks in self.histogram
             ],
-            "task_share": self.task_share,
-            "items": self.items,
-            "rounds": None if self.rounds is None else self.rounds._asdict(),
-            "repeated": list(self.repeated),
-            "notes": list(self.notes),
-            "findings": [finding._asdict() for finding in self.findings],
         }
+        return plain(summary)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         about = "" if self.task_share == 1 else "about "
@@ -256,11 +232,6 @@ class Profile:
 MARKS = {"stop": "✗", "fix": "!"}
 
 
-def number(value: float) -> float | None:
-    """A number for JSON, which knows no NaN."""
-    return float(value) if math.isfinite(value) else None
-
-
 def bars(histogram: tuple[tuple[int, int, int], ...]) -> list[str]:
     """A histogram as lines of text.
 
@@ -274,9 +245,7 @@ def bars(histogram: tuple[tuple[int, int, int], ...]) -> list[str]:
     width = max(map(len, labels), default=0)
     lines = []
     for label, (_, _, tasks) in zip(labels, histogram, strict=True):
-        eighths = round(8 * WIDEST * tasks / most)
-        if tasks and not eighths:
-            eighths = 1
+        eighths = max(round(8 * WIDEST * tasks / most), int(tasks > 0))
         bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
         lines.append(f"  {label:>{width}}  {bar:<{WIDEST}} {tasks:,}")
     return lines

@@ -17,19 +17,18 @@ from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
 from headstart.fleet.check.findings import find_problems, notes_on_features
 from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.threads import job_runner
+from headstart.fleet.engines.threads import job_runner, report_parts
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.repeats import repeated_rows
 from headstart.fleet.reading.rows import BadRows, Rows
-from headstart.fleet.summing.summary import Outlier, ReadSummary, find_outliers
+from headstart.fleet.summing.summary import Outlier, ReadSummary, find_outliers, typical
 
 __all__ = ["Scan", "check"]
 
 Floats = npt.NDArray[np.float64]
 
-#: Called with the bytes read so far, and the bytes there are.
+#: Called with the rows (or, where files do not tell their number, bytes) read so far, and in all.
 Progress = Callable[[float, float], None]
 
 BLOCK = 1 << 16  # rows whose products are added up at a time
@@ -55,19 +54,17 @@ def check(
     cluster, workers
         As for :func:`~headstart.fleet.fit`: a Ray cluster, or this machine, and how many cores.
     progress
-        Called with the bytes read so far, and the bytes there are.
+        Called with the rows (or, where files do not tell their number, bytes) read so far, and
+        those there are.
     """
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
-    parts = logs.parts()
+    parts, scan = logs.parts(), Scan(logs.dim)
     lenient = logs.replace(on_bad_rows="skip", share=logs.survey().share)
-    scan, done = Scan(logs.dim), 0
+    report = None if progress is None else lambda _, done, total: progress(done, total)
     with job_runner(cluster, workers) as map_jobs:
-        for part, found in zip(parts, map_jobs(scan_part, parts, lenient), strict=True):
-            scan.merge(found)
-            done += part.bytes
-            if progress is not None:
-                progress(done, sum(part.bytes for part in parts))
+        for own in report_parts(parts, map_jobs(scan_part, parts, lenient), report):
+            scan.merge(own)
     profile = make_profile(scan, logs)
     return dataclasses.replace(
         profile,
@@ -81,9 +78,8 @@ def scan_part(part: Part, logs: Logs) -> Scan:
     scan = Scan(logs.dim)
     for rows in logs.read(part, transposed=False):
         scan.add(rows)
-    scan.tasks.combine()  # so that less is sent
-    scan.rounds.combine()
-    scan.items.combine()
+    for counts in (scan.tasks, scan.rounds, scan.items):
+        counts.combine()  # so that less is sent
     return scan
 
 
@@ -198,9 +194,9 @@ class Scan:
 
     def outliers(self, names: tuple[str, ...]) -> list[Outlier]:
         """Columns that a few rows make up."""
-        if self.summary.sampled.rows is None:
+        if self.summary.sampled is None:
             return []
-        centre, size = self.summary.sampled.typical()
+        centre, size = typical(self.summary.sampled)
         count, away = self.moments.count, centre - self.moments.mean
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.diag(self.moments.scatter) + count * away**2
@@ -263,11 +259,8 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         task_share=share,
         items=scan.items.total,
         rounds=scan.round_counts() if logs.columns.round is not None else None,
-        repeated=(
-            *logs.survey().copies,
-            *repeated_rows(scan.summary.fingerprints, logs.survey().share),
-        ),
-        notes=(*logs.survey().notes, *scan.summary.ids.notes()),
+        repeated=(*logs.survey().copies, *scan.summary.repeats(logs.survey().share)),
+        notes=(*logs.survey().notes, *scan.summary.id_notes()),
     )
 
 

@@ -13,6 +13,7 @@ import functools
 import itertools
 import logging
 import os
+import re
 import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.summing.tasks import one_blas_thread
 
-__all__ = ["Cluster", "WorkerDied", "connect"]
+__all__ = ["Cluster", "WorkerDied", "connect", "in_order"]
 
 Result = TypeVar("Result")
 
@@ -73,7 +74,8 @@ def connect(cluster: str, workers: int | None = None) -> Iterator[Cluster]:
             ray.init("local", num_cpus=workers or os.cpu_count(), include_dashboard=False, **quiet)
         else:
             try:
-                check_listening(address)
+                # Ray itself would try for minutes where nobody listens.
+                socket.create_connection(endpoint(address), timeout=10).close()
                 ray.init(address=address, **quiet)
             except (OSError, OverflowError, RuntimeError, ValueError) as error:
                 raise InputError(
@@ -94,12 +96,9 @@ def address_of(cluster: str) -> str | None:
     (None, 'ray://head:10001', '10.0.0.1:6379')
     """
     want = "'ray', 'ray://host:port' or 'host:port'"
-    if not isinstance(cluster, str):
-        raise checks.refuse("cluster", want, cluster)
     if cluster == "ray":
         return None
-    host, _, port = cluster.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
+    if not isinstance(cluster, str) or not re.fullmatch("(ray://)?.+:[0-9]+", cluster):
         raise checks.refuse("cluster", want, cluster)
     return cluster
 
@@ -108,12 +107,6 @@ def endpoint(address: str) -> tuple[str, int]:
     """Host and port of an address."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     return host.strip("[]"), int(port)
-
-
-def check_listening(address: str) -> None:
-    """Raise ``OSError`` if nobody listens at an address; Ray itself would try for minutes."""
-    with socket.create_connection(endpoint(address), timeout=10):
-        pass
 
 
 def check_same_cluster(ray: Any, address: str | None) -> None:
@@ -233,17 +226,15 @@ class Cluster:
             if ready:
                 return list(ready)
             waiting += SILENCE
-            total, free = (
-                int(found.get("CPU", 0))
-                for found in (self.ray.cluster_resources(), self.ray.available_resources())
-            )
+            total = int(self.ray.cluster_resources().get("CPU", 0))
+            free = int(self.ray.available_resources().get("CPU", 0))
             log.warning(
                 f"No task has finished for {waiting:.0f} s; {len(references)} run or wait. The "
                 f"cluster has {total} CPUs, of which {free} are free."
             )
 
     def fetch(self, reference: Any) -> Any:
-        """The result of a task; errors of this library as if they had happened here."""
+        """The result of a task; a message says if that takes long."""
         self.wait([reference])
         return self.fetch_all([reference])[0]
 
@@ -269,9 +260,9 @@ class Cluster:
             ) from error
 
     def completed(
-        self, submit: Callable[[Any], Any], jobs: Iterable[Any]
-    ) -> Iterator[tuple[Any, Any]]:
-        """Every job with the reference ``submit(job)`` when its task has ended, in any order.
+        self, submit: Callable[[Any], Sequence[Any]], jobs: Iterable[Any]
+    ) -> Iterator[tuple[Any, Sequence[Any]]]:
+        """Every job with the references ``submit(job)`` when its task has ended, in any order.
 
         Few are submitted ahead, because they cannot be called back: where a task is cancelled just
         as it begins, Ray (2.60) may abort this process.
@@ -279,11 +270,12 @@ class Cluster:
         rest, waiting = iter(jobs), dict[Any, Any]()
         while True:
             for job in itertools.islice(rest, max(self.window - len(waiting), 0)):
-                waiting[submit(job)] = job
+                references = submit(job)
+                waiting[references[-1]] = job, references
             if not waiting:
                 return
-            for reference in self.wait(list(waiting)):
-                yield waiting.pop(reference), reference
+            for last in self.wait(list(waiting)):
+                yield waiting.pop(last)
 
     @property
     def window(self) -> int:
@@ -300,9 +292,8 @@ class Cluster:
         wants the rest, no more jobs are begun.
         """
         task, there = self.task(function), [self.ray.put(each) for each in shared]
-        for (index, _), reference in self.completed(
-            lambda job: task(job[1], *there), enumerate(jobs)
-        ):
+        submitted = self.completed(lambda job: [task(job[1], *there)], enumerate(jobs))
+        for (index, _), (reference,) in submitted:
             yield index, self.fetch(reference)
 
     def map(
@@ -313,13 +304,21 @@ class Cluster:
         Jobs are taken from their iterator as results are: only a few ahead are computed.
         """
         task, there = self.task(function), [self.ray.put(each) for each in shared]
-        pending = collections.deque[Any]()
-        for job in jobs:
-            pending.append(task(job, *there))
-            while len(pending) >= self.window:
-                yield self.fetch(pending.popleft())
-        while pending:
-            yield self.fetch(pending.popleft())
+        pending = (task(job, *there) for job in jobs)
+        return in_order(pending, lambda: self.window - 1, self.fetch)
+
+
+def in_order(
+    pending: Iterable[Any], ahead: Callable[[], int], finish: Callable[[Any], Result]
+) -> Iterator[Result]:
+    """The results of jobs that begin as they are taken, of which so many are ahead of the next."""
+    begun = collections.deque[Any]()
+    for job in pending:
+        begun.append(job)
+        while len(begun) > ahead():
+            yield finish(begun.popleft())
+    while begun:
+        yield finish(begun.popleft())
 
 
 def run_task(versions: dict[str, str], function: Callable[..., Result], *arguments: Any) -> Result:

@@ -25,11 +25,11 @@ from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
 from headstart.fleet.engines.threads import Progress, amounts
 from headstart.fleet.reading.arrays import as_array
-from headstart.fleet.reading.hashing import partition_range
+from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.stores import Folder
-from headstart.fleet.summing.accumulator import Accumulator, HashedRows, ReadPlan, unread_blocks
+from headstart.fleet.summing.accumulator import Accumulator, hash_rows, plan_reading, unread_blocks
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary
@@ -126,8 +126,7 @@ def count_partitions(total: int, memory: int, slots: int) -> int:
     >>> count_partitions(10 << 30, 2 << 30, slots=2), count_partitions(1 << 20, 2 << 30, slots=6)
     (8, 8)
     """
-    least = max(-(-total // memory), slots, 2)
-    return 1 << (least - 1).bit_length()
+    return power_of_two(max(total / memory, slots, 2))
 
 
 def group_parts(logs: Logs, parts: Sequence[Part], slots: int) -> list[list[Part]]:
@@ -158,19 +157,16 @@ def read_groups(
     ``logs`` is a reference. Where a group kills its worker every time, its parts are read one by
     one, so that the error names the one that does.
     """
-    task, shards = cluster.task(read_parts, returns=partitions + 1), dict[Any, list[Any]]()
+    task, deadly = cluster.task(read_parts, returns=partitions + 1), list[Part]()
 
     def submit(parts: list[Part]) -> Any:
         target = None
         if checkpoint is not None:
             begun = {part.key: checkpoint.positions.get(part.key) for part in parts}
             target = checkpoint.folder, secrets.token_hex(8), begun
-        *references, outcome = task(parts, partitions, memory, logs, target)
-        shards[outcome] = references
-        return outcome
+        return task(parts, partitions, memory, logs, target)
 
-    deadly: list[Part] = []
-    for parts, outcome in cluster.completed(submit, groups):
+    for parts, (*shards, outcome) in cluster.completed(submit, groups):
         try:
             summary, runs = cluster.fetch(outcome)
         except WorkerDied as error:
@@ -183,7 +179,7 @@ def read_groups(
             continue
         if checkpoint is not None:
             checkpoint.write_entry(runs, summary, {})
-        yield shards.pop(outcome), summary
+        yield shards, summary
     if deadly:
         single = [[part] for part in deadly]
         yield from read_groups(cluster, logs, single, partitions, memory, checkpoint)
@@ -221,14 +217,14 @@ def read_parts(
             runs.append(Path(temporary) / f"run-{token}-{len(runs)}.arrow")
             write_run(runs[-1], shards)
 
-        plan, summary = ReadPlan.of(logs.width, memory), ReadSummary()
-        sums = Accumulator(logs.width, plan.memory, partitions, spill)
+        (_, size, left), summary = plan_reading(logs.width, memory), ReadSummary()
+        sums = Accumulator(logs.width, left, partitions, spill)
         for part in parts:
-            for _, rows in unread_blocks(logs, part, plan.rows, begun.get(part.key)):
+            for _, rows in unread_blocks(logs, part, size, begun.get(part.key)):
                 if not summary.rows and is_scattered(logs, parts, rows):
                     sums.capacity = min(sums.capacity, SCATTERED_TASKS)
                 summary.count(rows)
-                sums.add(HashedRows.of(rows))
+                sums.add(*hash_rows(rows))
             summary.parts.append(part.key)
         sums.spill_rows()
         rest: Iterator[pa.RecordBatch] = iter(())
@@ -279,20 +275,14 @@ def merge_all(
     if not shards:
         return []
     size = cluster.fetch(cluster.task(merged_bytes)(dim, *shards[0]))
-    pieces = 1 << (max(-(-size // (memory // 2)), 1) - 1).bit_length()
+    pieces = power_of_two(size / (memory // 2))
     task = cluster.task(merge_shards, returns=2 * pieces)
-    found = dict[Any, list[Any]]()
-
-    def submit(partition: int) -> Any:
-        references = task(dim, partition, len(shards), pieces, *shards[partition])
-        found[references[-1]] = references
-        return references[-1]
-
     merged: dict[int, list[tuple[Any, int]]] = {}
-    for partition, reference in cluster.completed(submit, range(len(shards))):
-        references = found.pop(reference)
-        sizes = cluster.fetch_all(references[1::2])
-        sized = zip(references[::2], sizes, strict=True)
+    for partition, references in cluster.completed(
+        lambda partition: task(dim, partition, len(shards), pieces, *shards[partition]),
+        range(len(shards)),
+    ):
+        sized = zip(references[::2], cluster.fetch_all(references[1::2]), strict=True)
         merged[partition] = [(piece, size) for piece, size in sized if size]
     return [piece for partition in range(len(shards)) for piece in merged[partition]]
 
@@ -353,7 +343,7 @@ class RayPartitions(TaskPartitions):
             task(call, self.dim, self.merged[number][0], limit)
             for number, limit in self.limits(first).items()
         ]
-        results = [self.cluster.fetch(reference) for reference in pending]
+        results = list(map(self.cluster.fetch, pending))
         if self.on_pass is not None:
             self.on_pass()
         return results
@@ -366,8 +356,8 @@ class RayPartitions(TaskPartitions):
             if low < high:
                 pending.append(task(reference, low, high))
             before += size
-        found = [self.cluster.fetch(reference) for reference in pending]
-        rows = np.concatenate([np.zeros((0, packed_size(self.dim))), *found])
+        parts = [np.zeros((0, packed_size(self.dim))), *map(self.cluster.fetch, pending)]
+        rows = np.concatenate(parts)
         return rows if self.units is None else self.units.packed(rows)
 
     def read_partition(self, number: int) -> Partition:

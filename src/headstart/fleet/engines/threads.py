@@ -8,7 +8,6 @@ or on a Ray cluster (:func:`job_runner`).
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import hashlib
 import os
@@ -19,34 +18,36 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headstart import checks
 from headstart.errors import FileError
+from headstart.fleet.engines.cluster import connect, in_order
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint as checkpoints
 from headstart.fleet.summing.accumulator import (
     Accumulator,
-    HashedRows,
-    ReadPlan,
-    RowBuffer,
+    hash_rows,
     partition_count,
+    plan_reading,
     unread_blocks,
 )
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
-from headstart.fleet.summing.grams import TABLES
+from headstart.fleet.summing.grams import TABLES, RowBuffer
 from headstart.fleet.summing.shards import write_run
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.fleet.summing.tasks import (
     DiskTasks,
     LocalTasks,
     MemoryTasks,
-    PartitionFile,
     one_blas_thread,
+    write_partition,
 )
 from headstart.kernels import forms
 
-__all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here"]
+__all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here", "report_parts"]
+
+Result = TypeVar("Result")
 
 #: Called with what is being done, how much of it is done and how much there is in all.
 Progress = Callable[[str, float, float], None]
@@ -107,13 +108,13 @@ class Reading:
         self.logs, self.folder, self.checkpoint = logs, folder, checkpoint
         self.before = ReadSummary() if checkpoint is None else checkpoint.summary
         self.workers, self.limit = workers, memory // (4 * workers)
-        self.plan = plan = ReadPlan.of(logs.width, memory, workers)
+        self.readers, self.block, left = plan_reading(logs.width, memory, workers)
         rows = sum(part.rows or part.bytes // (4 * logs.dim + 8) for part in parts)
         if rows >= forms.WORTH:
             forms.load_in_background(TABLES)
         self.partitions = partition_count(rows, logs.width, self.limit)
         self.runs: list[Path] = []  # what was spilled
-        self.sums = Accumulator(logs.width, plan.memory, self.partitions, self.spill, workers)
+        self.sums = Accumulator(logs.width, left, self.partitions, self.spill, workers)
         self.lock = self.sums.lock  # for all that follows
         self.summary = ReadSummary()
         self.positions: dict[str, Position] = {}
@@ -139,14 +140,9 @@ class Reading:
 
     def run(self) -> None:
         """Let every thread read parts until there are none, or one fails."""
-
-        def work() -> None:
-            while not self.stop.is_set() and (part := self.next_part()) is not None:
-                self.read(part)
-
         self.advance(0.0)
-        with ThreadPoolExecutor(self.plan.readers) as pool:
-            futures = [pool.submit(work) for _ in range(self.plan.readers)]
+        with ThreadPoolExecutor(self.readers) as pool:
+            futures = [pool.submit(self.read_parts) for _ in range(self.readers)]
             try:
                 for future in as_completed(futures):
                     future.result()
@@ -157,23 +153,27 @@ class Reading:
                     self.save()
                 raise
 
-    def next_part(self) -> Part | None:
-        """A part that nobody has begun."""
-        with self.lock:
-            return next(self.left, None)
+    def read_parts(self) -> None:
+        """Read parts that nobody has begun."""
+        while not self.stop.is_set():
+            with self.lock:
+                part = next(self.left, None)
+            if part is None:
+                return
+            self.read(part)
 
     def read(self, part: Part) -> None:
         """Add the blocks of a part, those that were not added before an interruption."""
         before = None if self.checkpoint is None else self.checkpoint.positions.get(part.key)
-        blocks = unread_blocks(self.logs, part, self.plan.rows, before)
+        blocks = unread_blocks(self.logs, part, self.block, before)
         for position, rows in blocks:
             if self.stop.is_set():
                 return
-            summary, block = ReadSummary(), HashedRows.of(rows)
+            summary, hashed = ReadSummary(), hash_rows(rows)
             summary.count(rows)
             with self.lock:
                 self.sound = False
-                self.sums.add(block)
+                self.sums.add(*hashed)
                 self.summary.add(summary)
                 self.positions[part.key] = position
                 self.sound = True
@@ -198,12 +198,8 @@ class Reading:
         time at most.
         """
         with self.lock:
-            begin = time.monotonic()
-            if (
-                self.checkpoint is not None
-                and self.sound
-                and (self.summary.parts or self.positions)
-            ):
+            begin, anything = time.monotonic(), self.summary.parts or self.positions
+            if self.checkpoint is not None and self.sound and anything:
                 self.sums.spill_rows()
                 table = [self.write(self.sums.snapshot())] if len(self.sums.index) else []
                 self.checkpoint.save([*self.runs, *table], self.summary, self.positions)
@@ -231,18 +227,17 @@ class Reading:
         self.summary.add(self.before)
         return tasks
 
-    def sum_partitions(self, runs: Sequence[Path]) -> list[PartitionFile]:
+    def sum_partitions(self, runs: Sequence[Path]) -> list[Path]:
         """Sum up the partitions of runs, each into a file; those finished before are kept."""
         names = " ".join(sorted(run.name for run in runs)).encode()
         token = f"{hashlib.blake2b(names, digest_size=8).hexdigest()}-{self.partitions}"
         dim = self.logs.width
 
-        def sum_partition(number: int) -> PartitionFile:
+        def sum_partition(number: int) -> Path:
             path = self.folder / f"partition-{token}-{number:04d}.arrow"
-            count, limit = self.partitions, self.limit
-            return PartitionFile.find(path) or PartitionFile.write(
-                path, runs, dim, number, count, limit
-            )
+            if not path.exists():
+                write_partition(path, runs, dim, number, self.partitions, self.limit)
+            return path
 
         with ThreadPoolExecutor(self.workers) as pool:
             files = list(pool.map(sum_partition, range(self.partitions)))
@@ -257,6 +252,18 @@ def amounts(parts: Sequence[Part]) -> dict[str, float]:
     if all(part.rows is not None for part in parts):
         return {part.key: float(part.rows or 0) for part in parts}
     return {part.key: float(part.bytes) for part in parts}
+
+
+def report_parts(
+    parts: Sequence[Part], results: Iterable[Result], progress: Progress | None
+) -> Iterator[Result]:
+    """The results of parts, in their order; ``progress`` is called after each was used."""
+    sizes, done = amounts(parts), 0.0
+    for part, result in zip(parts, results, strict=True):
+        yield result
+        done += sizes[part.key]
+        if progress is not None:
+            progress("reading", done, sum(sizes.values()))
 
 
 #: ``map_jobs(function, jobs, *shared)`` gives ``function(job, *shared)`` of every job, in the order
@@ -282,33 +289,22 @@ def job_runner(cluster: str | None = None, workers: int | None = None) -> Iterat
     [0, 1, 4, 9]
     """
     workers = None if workers is None else checks.integer("workers", workers, 1)
-    if cluster is None:
-        cores = workers or os.cpu_count() or 1
-        with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
-            yield lambda *jobs: map_in_threads(pool, cores, *jobs)
+    if cluster is not None:
+        with connect(cluster, workers) as there:
+            yield there.map
         return
-    from headstart.fleet.engines.cluster import connect
+    cores = workers or os.cpu_count() or 1
+    with one_blas_thread(), ThreadPoolExecutor(cores) as pool:
 
-    with connect(cluster, workers) as there:
-        yield there.map
+        def map_jobs(
+            function: Callable[..., Any], jobs: Iterable[Any], *shared: Any
+        ) -> Iterator[Any]:
+            """Jobs in threads: most of the work holds no lock of Python's."""
+            futures = (pool.submit(function, job, *shared) for job in jobs)
+            return in_order(futures, lambda: cores, Future.result)
 
-
-def map_in_threads(
-    pool: ThreadPoolExecutor,
-    ahead: int,
-    function: Callable[..., Any],
-    jobs: Iterable[Any],
-    *shared: Any,
-) -> Iterator[Any]:
-    """Jobs in threads: most of the work holds no lock of Python's."""
-    running: collections.deque[Future[Any]] = collections.deque()
-    try:
-        for job in jobs:
-            running.append(pool.submit(function, job, *shared))
-            if len(running) > ahead:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
-    finally:
-        for future in running:
-            future.cancel()
+        try:
+            yield map_jobs
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

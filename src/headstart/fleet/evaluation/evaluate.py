@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import inspect
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from headstart import checks
-from headstart.bandit.reports.gain import Gain, expected_gain
-from headstart.bandit.rewards import RewardModel, reward_model
-from headstart.features.schema.encoder import Encoder
-from headstart.fleet.click_fit import check_clicks
+from headstart.bandit.rewards import reward_model
+from headstart.errors import InputError
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
-from headstart.fleet.evaluation.clicks import (
-    fit_click_models,
-    forecast_clicks,
-    learn_clicks,
-    tasks_with_rows,
-)
-from headstart.fleet.evaluation.forecasts import Forecast, forecast
-from headstart.fleet.evaluation.items import with_items
+from headstart.fleet.evaluation.forecasts import Forecast
+from headstart.fleet.evaluation.judging import Setup, SplitResult, judge
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Draws, Measures, measure
-from headstart.fleet.evaluation.models import fit_models, learn_prior
-from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
 from headstart.fleet.evaluation.verdict import Basis, decide
+from headstart.fleet.options import Origin
 from headstart.fleet.reading.logs import Logs
+from headstart.fleet.row_fit import check_clicks
 from headstart.fleet.summing.summary import column_notes
-from headstart.fleet.summing.tasks import Units
 from headstart.model.evidence import Evidence
-from headstart.model.mixture import MixturePrior
-from headstart.model.prior import Prior
 from headstart.rules import UCB, Rule, Uniform
 from headstart.transfer import EmpiricalBayes, Transfer
 
@@ -137,19 +126,22 @@ def evaluate(
     plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
         rows, advance = logs.replace(intercept=intercept), part(progress, 0.0, 0.5)
-        sample, parted = read_sample(rows, plan, future, splits, map_jobs, advance)
+        sample, parted = read_sample(
+            rows, plan, future, splits, map_jobs, lambda _, done, total: advance(done / total)
+        )
         if is_binary and sample.rows is not None:
             check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
         notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
         advance, results = part(progress, 0.5, 0.9), list[Any]()
-        shared = dataclasses.replace(sample, arms=None), transfer, standardize
-        how = functools.partial(judge_clicks, seed=seed) if is_binary else judge
-        if encoder is not None:
-            how = functools.partial(judge_items, how=how, encoder=encoder, model=model)
-        for result in map_jobs(how, [None, *parted], *shared):
-            results.append(result)
-            advance(len(results) / (1 + len(parted)))
+        shared = dataclasses.replace(sample, arms=None)
+        setup = Setup(transfer, standardize, seed, model, encoder)
+        try:
+            for result in map_jobs(judge, [None, *parted], shared, setup):
+                results.append(result)
+                advance(len(results) / (1 + len(parted)))
+        except np.linalg.LinAlgError as error:
+            raise refuse_sizes(sample) from error
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, first, seed, future)
         values, advice = list[offpolicy.Value](), NO_VALUES
@@ -158,6 +150,8 @@ def evaluate(
             values, advice = estimate_values(
                 logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, advance
             )
+    parameters = inspect.signature(evaluate).parameters
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
     split = parted[0]
     basis = basis_of(sample, len(split.past), len(places))
     models, units = judged[0].models, judged[0].units
@@ -193,8 +187,18 @@ def evaluate(
             "standardized": standardize,
         },
         notes=(*notes, *sample.notes()),
-        origin=Origin.of(logs, options),
+        origin=Origin.of(logs, options, defaults),
         seconds=time.monotonic() - begun,
+    )
+
+
+def refuse_sizes(sample: Sample) -> InputError:
+    """The error where numbers differ so much in size that models cannot be fitted to them."""
+    weights, squares = sample.evidence[:, -2], sample.evidence[:, -1]
+    return InputError(
+        f"logs must hold numbers that can be computed with together; these differ too much in "
+        f"size: the rows of a task weigh from {weights.min():.3g} to {weights.max():.3g}, and "
+        f"their weighted squared rewards are from {squares.min():.3g} to {squares.max():.3g}"
     )
 
 
@@ -202,91 +206,6 @@ NO_VALUES = (
     "Off-policy values are withheld: they are those of linear models of features that every row "
     "has. Evaluate without --reward-model binary, and without identity in the schema, to get them."
 )
-
-
-class SplitResult(NamedTuple):
-    """The models of one split, and how they predicted its future.
-
-    Models and forecasts are of features in ``units``, if they were standardized.
-    """
-
-    models: dict[str, Prior | MixturePrior]
-    forecasts: dict[str, Forecast]
-    units: Units | None
-    past_rows: float
-
-
-def judge(
-    split: Split | None, sample: Sample, transfer: Transfer, standardize: bool
-) -> SplitResult | Gain:
-    """Fit all models to the past of a split, and let them predict its future.
-
-    Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
-    has it.
-    """
-    dim, intercept = sample.dim, sample.intercept
-    past = sample.evidence.copy() if split is None else sample.early[split.past]
-    units = None
-    if standardize:
-        units = Units.of(Evidence.unpack(past.sum(0), dim), intercept)
-        past = units.packed(past)
-    if split is None:
-        total, tasks = Evidence.unpack(past.sum(0), dim), len(past)
-        prior = learn_prior(transfer, past, dim).as_gaussian()
-        rounds = float(total.rounds)
-        return expected_gain(prior, total.gram / max(rounds, 1.0), rounds / tasks, tasks, intercept)
-    models, rows = fit_models(past, dim, intercept, transfer), float(past[:, -2].sum())
-    return predict_future(sample, split, models, units, rows, forecast)
-
-
-def judge_clicks(
-    split: Split | None, sample: Sample, transfer: Transfer, standardize: bool, seed: int
-) -> SplitResult | Gain:
-    """The same for rewards of 0 and 1."""
-    places = np.arange(len(sample.keys)) if split is None else split.past
-    sums = sample.evidence if split is None else sample.early[split.past]
-    given = Evidence.unpack(sums.sum(0), sample.dim)
-    tasks = tasks_with_rows(sample, places, early=split is not None)
-    fit = learn_clicks(transfer, tasks, given, sample.intercept is not None, standardize)
-    rounds = float(given.rounds)
-    if split is None:
-        prior, gram = transfer.prior(fit.state).as_gaussian(), fit.pooled.gram / max(rounds, 1.0)
-        return expected_gain(prior, gram, rounds / len(tasks), len(tasks), sample.intercept)
-    models = fit_click_models(fit, transfer, tasks, sample.intercept)
-    units = None if fit.units is None else Units(*fit.units)
-    predict = functools.partial(forecast_clicks, seed=seed)
-    return predict_future(sample, split, models, units, rounds, predict)
-
-
-def predict_future(
-    sample: Sample,
-    split: Split,
-    models: dict[str, Prior | MixturePrior],
-    units: Units | None,
-    past_rows: float,
-    predict: Callable[..., Forecast],
-) -> SplitResult:
-    """Let models, of features in these units, predict the future of a split."""
-    episodes = sample.episodes.take(split.future)
-    if units is not None:
-        episodes = episodes._replace(features=units.contexts(episodes.features))
-    forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
-    return SplitResult(models, forecasts, units, past_rows)
-
-
-def judge_items(
-    split: Split | None,
-    sample: Sample,
-    transfer: Transfer,
-    standardize: bool,
-    *,
-    how: Callable[..., SplitResult | Gain],
-    encoder: Encoder,
-    model: RewardModel,
-) -> SplitResult | Gain:
-    """The same where items are known by their ids: first their columns, then as usual."""
-    found = with_items(split, sample, encoder, model, transfer, standardize)
-    return how(split, found, transfer, standardize)
 
 
 def measure_splits(

@@ -20,7 +20,9 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 
-__all__ = ["Episodes", "Forecast", "Offers", "Policy", "follow", "forecast", "replay"]
+__all__ = ["AnyPrior", "Episodes", "Forecast", "Offers", "Policy", "follow", "forecast", "replay"]
+
+AnyPrior = Prior | MixturePrior
 
 CHUNK = 256  # tasks side by side: as many as fit the processor's cache
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
@@ -66,10 +68,7 @@ Learn = Callable[[Any, Array, Array, Array], Any]
 
 
 def forecast(
-    prior: Prior | MixturePrior,
-    episodes: Episodes,
-    score: Score | None = None,
-    learn: Learn | None = None,
+    prior: AnyPrior, episodes: Episodes, score: Score | None = None, learn: Learn | None = None
 ) -> Forecast:
     """Predict and learn, round after round, from a prior.
 
@@ -119,7 +118,7 @@ def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
     return belief.update(x * scale[:, None], r * scale)
 
 
-def start_beliefs(prior: Prior | MixturePrior, tasks: int) -> Any:
+def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
     """The belief before any reward, for so many tasks side by side."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
     wide = Prior(
@@ -159,8 +158,6 @@ def score_rewards(
 
 
 Whole = npt.NDArray[np.int64]
-
-CHUNK = 256  # tasks side by side
 
 
 class Offers(NamedTuple):
@@ -220,7 +217,7 @@ class Policy:
     """Where each task starts, and how to choose."""
 
     name: str
-    prior: Prior | MixturePrior
+    prior: AnyPrior
     rule: Rule
 
 
@@ -235,7 +232,7 @@ class Step(NamedTuple):
 
 
 def follow(
-    policy: Policy, offers: Offers, model: Prior | MixturePrior, rng: np.random.Generator
+    policy: Policy, offers: Offers, model: AnyPrior, rng: np.random.Generator
 ) -> tuple[Array, Array, Array]:
     """Go along the logs and learn all that was logged.
 

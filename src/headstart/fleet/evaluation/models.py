@@ -15,20 +15,24 @@ whichever makes the past likelier.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
-from headstart.errors import InputError
+from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, upper_triangle
-from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
 
-__all__ = ["alone", "fit_models", "learn_prior", "pooled", "random_intercept"]
+__all__ = ["Refit", "alone", "fit_models", "learn_prior", "random_intercept"]
+
+Refit = Callable[[Array], Prior]  # of packed evidence
 
 STEPS = 60  # of scoring, at most
 CLOSE = 1e-5  # relative change at which it stops
@@ -37,27 +41,38 @@ LEAST = 1e-6  # the least R², as a share of the mean square reward
 
 
 def fit_models(
-    past: Array, dim: int, intercept: int | None, transfer: Transfer
-) -> dict[str, Prior | MixturePrior]:
-    """All models, by name, fitted to the packed evidence of past tasks."""
-    try:
-        models: dict[str, Prior | MixturePrior] = {LEARNED: learn_prior(transfer, past, dim)}
-        models[POOLED] = pooled(past, dim, intercept)
-        if intercept is not None:
-            models[OFFSET] = random_intercept(past, dim, intercept)
-            models[AVERAGE] = alone(past, dim, intercept, around_average=True)
-        models[ALONE] = alone(past, dim, intercept)
-    except np.linalg.LinAlgError as error:
-        weights, squares = past[:, -2], past[:, -1]
-        raise InputError(
-            f"logs must hold numbers that can be computed with together; these differ too much in "
-            f"size: the rows of a task weigh from {weights.min():.3g} to {weights.max():.3g}, and "
-            f"their weighted squared rewards are from {squares.min():.3g} to {squares.max():.3g}"
-        ) from error
+    learned: AnyPrior,
+    fitted: Callable[[Refit, bool], tuple[Prior, Array]],
+    dim: int,
+    intercept: int | None,
+    known_noise: float | None = None,
+) -> dict[str, AnyPrior]:
+    """All models, by name.
+
+    Parameters
+    ----------
+    learned
+        The learned prior.
+    fitted
+        ``fitted(refit, as_one)`` is the model that ``refit`` makes of the packed evidence of past
+        tasks, or of all of them as one, and that evidence.
+    dim, intercept
+        How many features there are, and which is constant, if one is.
+    known_noise
+        R, if it is known.
+    """
+    single = functools.partial(alone, dim=dim, intercept=intercept, known_noise=known_noise)
+    start, packed = fitted(single, True)
+    models = {LEARNED: learned, POOLED: posterior(start, packed[0])}
+    if intercept is not None:
+        mixed = functools.partial(random_intercept, dim=dim, intercept=intercept)
+        models[OFFSET] = fitted(functools.partial(mixed, known_noise=known_noise), False)[0]
+        models[AVERAGE] = fitted(functools.partial(single, around_average=True), False)[0]
+    models[ALONE] = fitted(single, False)[0]
     return models
 
 
-def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePrior:
+def learn_prior(transfer: Transfer, past: Array, dim: int) -> AnyPrior:
     """The prior that a transfer learns from the packed evidence of past tasks.
 
     As ``headstart fit`` learns it: all together if they are few, in passes over partitions
@@ -65,7 +80,7 @@ def learn_prior(transfer: Transfer, past: Array, dim: int) -> Prior | MixturePri
     """
     table, ids = np.asarray(past, dtype=np.float64), pa.nulls(len(past), pa.large_string())
     tasks = MemoryTasks(dim, table, np.arange(len(past)), ids)
-    prior: Prior | MixturePrior = transfer.prior(transfer.refit_partitions(tasks))
+    prior: AnyPrior = transfer.prior(transfer.refit_partitions(tasks))
     return prior
 
 
@@ -112,19 +127,15 @@ def alone(
     return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
-def pooled(past: Array, dim: int, intercept: int | None) -> Prior:
-    """The posterior of a θ that all tasks have in common: one regression over all past rows.
-
-    It is regularised as tasks alone are, as if all rows were those of a single task.
+def posterior(start: Prior, packed: Array) -> Prior:
+    """The prior of new tasks where all have one θ: its posterior, from the rows of all past tasks.
 
     >>> contexts = np.random.default_rng(0).standard_normal((50, 20, 2))
-    >>> past = Evidence.of(contexts, contexts @ [4.0, -1.0]).pack()
-    >>> pooled(past, 2, intercept=None).mean.round(2)
+    >>> total = Evidence.of(contexts, contexts @ [4.0, -1.0]).pack().sum(0)
+    >>> posterior(alone(total[None], 2, intercept=None), total).mean.round(2)
     array([ 4., -1.])
     """
-    total = past.sum(0)
-    start = alone(total[None], dim, intercept)
-    belief = Belief.of(start, Evidence.unpack(total, dim))
+    belief = Belief.of(start, Evidence.unpack(packed, len(start.mean)))
     return Prior(belief.mean, belief.root, noise=start.noise)
 
 

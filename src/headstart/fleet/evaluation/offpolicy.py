@@ -33,12 +33,10 @@ import numpy as np
 
 from headstart import checks
 from headstart.fleet.engines.threads import MapJobs, map_here
-from headstart.fleet.evaluation.forecasts import Offers, Policy, Whole, follow, replay
+from headstart.fleet.evaluation.forecasts import AnyPrior, Offers, Policy, Whole, follow, replay
 from headstart.fleet.evaluation.measures import Draws, Estimate
 from headstart.fleet.reading.columns import Columns
-from headstart.lab.figures.elements.text import number
-from headstart.model.mixture import MixturePrior
-from headstart.model.prior import Prior
+from headstart.lab.figures.elements.text import join_words, number
 from headstart.records import Array
 
 __all__ = ["Followed", "Policy", "Terms", "Value", "estimate", "follow_terms", "replay_terms"]
@@ -150,7 +148,7 @@ def replay_terms(
 def estimate(
     offers: Offers,
     policies: Sequence[Policy],
-    model: Prior | MixturePrior,
+    model: AnyPrior,
     draws: Draws,
     *,
     seed: int = 0,
@@ -201,11 +199,7 @@ def estimate(
 
 
 def policy_terms(
-    job: tuple[int, Policy],
-    offers: Offers,
-    model: Prior | MixturePrior,
-    seed: int,
-    clip: float | None,
+    job: tuple[int, Policy], offers: Offers, model: AnyPrior, seed: int, clip: float | None
 ) -> dict[str, Terms]:
     """The terms of one policy by every estimator."""
     place, policy = job
@@ -235,8 +229,7 @@ def missing(columns: Columns) -> str:
     lacking = [text for role, text in wanted.items() if getattr(columns, role) is None]
     if not lacking:
         return ""
-    listed = ", ".join(lacking[:-1]) + (" and " if len(lacking) > 1 else "") + lacking[-1]
-    return f"To estimate what a policy would earn, the log must also hold {listed}."
+    return f"To estimate what a policy would earn, the log must also hold {join_words(lacking)}."
 
 
 def reason_to_withhold(offers: Offers) -> str:

@@ -24,7 +24,7 @@ from headstart.fleet.evaluation.verdict import RELEVANT
 from headstart.fleet.reading.hashing import count_by_doubling
 from headstart.lab.figures.elements.base import DOUBLE, Figure
 from headstart.lab.figures.elements.interval_rows import IntervalPoint, bar_figure, interval_figure
-from headstart.lab.figures.elements.panels import Mark, Panel, panel_figure, summary_table
+from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import Style
 from headstart.lab.figures.elements.text import count, number
 
@@ -157,7 +157,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             "interval",
             "predictive interval (%)",
             "covered − promised (% points)",
-            marks=(Mark("", y=0.0),),
+            notes=(Note("", y=0.0),),
             known=STYLES,
             heading="coverage (0: as promised)",
         ),
@@ -166,7 +166,7 @@ def calibration(evaluation: Evaluation) -> Figure:
             "place",
             "place in the predicted distribution",
             "rewards in this tenth (%)",
-            marks=(Mark("", y=100.0 / BINS),),
+            notes=(Note("", y=100.0 / BINS),),
             known=STYLES,
             heading=f"where rewards fall ({100 // BINS} %: as predicted)",
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from headstart.bandit.reports.gain import Gain
 from headstart.errors import visible
+from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import (
     ALONE,
     AVERAGE,
@@ -21,12 +21,10 @@ from headstart.fleet.evaluation.measures import (
     Measures,
 )
 from headstart.fleet.evaluation.offpolicy import NAMES, Value
-from headstart.fleet.evaluation.provenance import Origin
 from headstart.fleet.evaluation.verdict import Verdict
-from headstart.fleet.reading.rows import BadRows
+from headstart.fleet.options import Origin
+from headstart.fleet.reading.rows import BadRows, plain
 from headstart.lab.figures.elements.text import format_interval
-from headstart.model.mixture import MixturePrior
-from headstart.model.prior import Prior
 
 if TYPE_CHECKING:
     import polars as pl
@@ -94,7 +92,7 @@ class Evaluation:
     first: int
     rounds: npt.NDArray[np.int64]
     bad: BadRows
-    priors: dict[str, Prior | MixturePrior]
+    priors: dict[str, AnyPrior]
     settings: dict[str, Any]
     notes: tuple[str, ...]
     origin: Origin
@@ -103,22 +101,20 @@ class Evaluation:
     @property
     def table(self) -> list[dict[str, str]]:
         """One row per model, for people."""
-        shown = []
         pooled, alone = self.gain.pooled, self.gain.alone
         regret = {LEARNED: self.gain.learned, POOLED: pooled, OFFSET: pooled, AVERAGE: alone}
         regret[ALONE] = alone
-        for name in self.priors:
-            covered = self.measures.coverage[name][0.95].value
-            shown.append(
-                {
-                    "model": name,
-                    "squared error": format_estimate(self.measures.errors[name]),
-                    "log-likelihood": format_estimate(self.measures.scores[name]),
-                    "in 95 %": f"{covered:.1%}".replace("%", " %"),
-                    "regret": f"{100.0 * regret[name]:.1f} %",
-                }
-            )
-        return shown
+        measures = self.measures
+        return [
+            {
+                "model": name,
+                "squared error": format_estimate(measures.errors[name]),
+                "log-likelihood": format_estimate(measures.scores[name]),
+                "in 95 %": f"{100.0 * measures.coverage[name][0.95].value:.1f} %",
+                "regret": f"{100.0 * regret[name]:.1f} %",
+            }
+            for name in self.priors
+        ]
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -185,10 +181,10 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for programs."""
         measures = self.measures
-        return {
+        summary = {
             "verdict": self.verdict.kind,
             "sentence": self.verdict.sentence,
-            "findings": [finding._asdict() for finding in self.verdict.findings],
+            "findings": self.verdict.findings,
             "gain": self.gain.summary(),
             "splits": self.splits,
             "past_tasks": self.past,
@@ -200,12 +196,10 @@ class Evaluation:
             "bad_rows": self.bad.count,
             "models": {
                 name: {
-                    "squared_error": as_json(measures.errors[name]),
-                    "log_likelihood": as_json(measures.scores[name]),
-                    "squared_error_by_position": [as_json(e) for e in measures.by_position[name]],
-                    "coverage": {
-                        str(level): as_json(e) for level, e in measures.coverage[name].items()
-                    },
+                    "squared_error": measures.errors[name],
+                    "log_likelihood": measures.scores[name],
+                    "squared_error_by_position": measures.by_position[name],
+                    "coverage": measures.coverage[name],
                 }
                 for name in self.priors
             },
@@ -213,19 +207,18 @@ class Evaluation:
                 {
                     "model": one,
                     "against": other,
-                    "squared_error_saved": as_json(measures.savings[one, other]),
-                    "nats_per_reward": as_json(gain),
+                    "squared_error_saved": measures.savings[one, other],
+                    "nats_per_reward": gain,
                 }
                 for (one, other), gain in measures.gains.items()
             ],
-            "off_policy": [
-                value._asdict() | {"value": as_json(value.value)} for value in self.values
-            ],
+            "off_policy": self.values,
             "off_policy_needs": self.advice,
-            "notes": list(self.notes),
+            "notes": self.notes,
             "settings": self.settings,
             "seconds": round(self.seconds, 1),
         }
+        return plain(summary)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         lines = [*align_columns(self.table), "", self.verdict.sentence, "", self.basis]
@@ -267,10 +260,3 @@ def format_estimate(estimate: Estimate) -> str:
     """An estimate for a table: intervals of means are about symmetric."""
     half = (estimate.high - estimate.low) / 2.0
     return format_interval(estimate.value, estimate.value - half, estimate.value + half)
-
-
-def as_json(estimate: Estimate) -> dict[str, float | None]:
-    """An estimate for JSON, which knows no infinity."""
-    return {
-        name: part if math.isfinite(part) else None for name, part in estimate._asdict().items()
-    }

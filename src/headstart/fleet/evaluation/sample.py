@@ -14,7 +14,7 @@ from headstart.fleet.reading.hashing import Hashes, KeyedSums
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.summing.grams import ADD_ROWS
-from headstart.fleet.summing.summary import RowSample
+from headstart.fleet.summing.summary import thin
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
@@ -130,13 +130,11 @@ class Sample:
             )
         return notes
 
-    def sampled_rows(self) -> RowSample:
+    def sampled_rows(self) -> Floats | None:
         """Some of the rows, to tell what is usual."""
         here = self.episodes.weights > 0
         features, rewards = self.episodes.features[here], self.episodes.rewards[here]
-        found = RowSample()
-        found.add(RowSample(np.column_stack([features, rewards]).astype(np.float64)))
-        return found
+        return thin(np.column_stack([features, rewards]).astype(np.float64))
 
     def offers(self, future: Places) -> Offers | None:
         """The rounds of some tasks of which exactly one arm was shown, with all arms on offer.
@@ -182,9 +180,10 @@ class SampleBuilder:
         self.plan, self.dim = plan, logs.width
         self.intercept = logs.dim if logs.intercept else None
         self.whole = logs_all_arms(logs)
-        self.keys = np.zeros(0, np.uint64)
-        zeros, none = np.zeros((0, packed_size(self.dim))), np.zeros(0)
-        self.evidence, self.early, self.lowest, self.highest = zeros, zeros, none, none
+        self.keys, zeros = np.zeros(0, np.uint64), np.zeros((0, packed_size(self.dim)))
+        self.sums = {"lowest": np.zeros(0), "highest": np.zeros(0), "evidence": zeros}
+        if plan.cut is not None:
+            self.sums["early"] = zeros
         self.waiting: list[Columns] = []
         self.kept: list[Columns] = []
         self.arms_limit = ALL
@@ -201,8 +200,8 @@ class SampleBuilder:
             return
         rows, self.waiting = concat_rows(self.waiting), []
         rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
-        shown = take_rows(rows, np.argsort(rows["key"], kind="stable"))
-        shown = take_rows(shown, shown["chosen"])
+        order = np.argsort(rows["key"], kind="stable")
+        shown = take_rows(rows, order[rows["chosen"][order]])
         self.set_tasks(np.union1d(self.keys, shown["key"]), limit)
         self.add_up(shown)
         self.keep_first_rounds(rows, limit)
@@ -215,17 +214,10 @@ class SampleBuilder:
         self.keys = keys
         if len(places) == len(old) == len(keys):
             return
-        for name, empty in (
-            ("evidence", 0.0),
-            ("early", 0.0),
-            ("lowest", np.inf),
-            ("highest", -np.inf),
-        ):
-            before = getattr(self, name)
-            after = np.full((len(keys), *before.shape[1:]), empty)
-            if name != "early" or self.plan.cut is not None:
-                after[places] = before[old]
-                setattr(self, name, after)
+        for name, before in self.sums.items():
+            empty = {"lowest": np.inf, "highest": -np.inf}.get(name, 0.0)
+            self.sums[name] = np.full((len(keys), *before.shape[1:]), empty)
+            self.sums[name][places] = before[old]
 
     def add_up(self, rows: Columns) -> None:
         """Add rows, in the order of their tasks, to the tasks' sums."""
@@ -233,15 +225,15 @@ class SampleBuilder:
             return
         starts = np.flatnonzero(np.append(True, rows["key"][1:] != rows["key"][:-1]))
         places = np.searchsorted(self.keys, rows["key"][starts])
-        reward, weight = rows["reward"], rows["weight"]
-        self.lowest[places] = np.minimum(self.lowest[places], np.minimum.reduceat(reward, starts))
-        self.highest[places] = np.maximum(self.highest[places], np.maximum.reduceat(reward, starts))
-        order, edges = np.arange(len(reward)), np.append(starts, len(reward))
-        add, features = ADD_ROWS.form(len(reward)), rows["features"]
-        add(order, edges, places, features, self.dim, reward, weight, self.evidence)
+        reward, weight, features = rows["reward"], rows["weight"], rows["features"]
+        for name, end in (("lowest", np.minimum), ("highest", np.maximum)):
+            own = end.reduceat(reward, starts)
+            self.sums[name][places] = end(self.sums[name][places], own)
+        add, edges = ADD_ROWS.form(len(reward)), np.append(starts, len(reward))
+        spans = np.arange(len(reward)), edges, places, features, self.dim, reward
+        add(*spans, weight, self.sums["evidence"])
         if self.plan.cut is not None:
-            known = weight * (rows["when"] < self.plan.cut)
-            add(order, edges, places, features, self.dim, reward, known, self.early)
+            add(*spans, weight * (rows["when"] < self.plan.cut), self.sums["early"])
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
@@ -252,7 +244,12 @@ class SampleBuilder:
         keep = (rank < self.plan.first) & (chosen | head)
         if self.plan.all_rows:
             keep |= chosen
-            check_row_bytes(int(keep.sum()) * 8 * self.dim)
+            if int(keep.sum()) * 8 * self.dim > ROW_BYTES:
+                raise InputError(
+                    f"all rows of the tasks looked at are kept in memory with binary rewards, and "
+                    f"take more than {ROW_BYTES >> 30} GiB: look at fewer tasks (most_tasks, "
+                    f"--most-tasks)"
+                )
         if self.whole:
             arms = (rank < self.plan.horizon) & (key <= np.uint64(self.arms_limit - 1))
             if self.plan.offered is not None:
@@ -273,31 +270,24 @@ class SampleBuilder:
         self.set_tasks(self.keys, limit)
         (rows,) = self.kept
         inside = np.isin(rows["key"], self.keys)
-        arms = None
+        arms, shown = None, take_rows(rows, inside & rows["chosen"])
         if self.whole:
-            arms = take_rows(
-                rows,
-                inside
-                & (self.ranks < self.plan.horizon)
-                & (rows["key"] <= np.uint64(self.arms_limit - 1)),
-            )
+            inside &= self.ranks < self.plan.horizon
+            arms = take_rows(rows, inside & (rows["key"] <= np.uint64(self.arms_limit - 1)))
         return Sample(
-            self.keys,
-            self.dim,
-            self.intercept,
-            self.evidence,
-            self.evidence if self.plan.cut is None else self.early,
-            self.lowest,
-            self.highest,
-            self.episodes(take_rows(rows, inside & rows["chosen"])),
-            arms,
-            tasks.columns[0],
-            tasks.total,
-            tasks.share == 1.0,
-            bad,
-            self.plan.cut,
-            self.arms_limit,
-            take_rows(rows, inside & rows["chosen"]) if self.plan.all_rows else None,
+            keys=self.keys,
+            dim=self.dim,
+            intercept=self.intercept,
+            **{"early": self.sums["evidence"], **self.sums},
+            episodes=self.episodes(shown),
+            arms=arms,
+            rounds=tasks.columns[0],
+            tasks=tasks.total,
+            exact=tasks.share == 1.0,
+            bad=bad,
+            cut=self.plan.cut,
+            arms_limit=self.arms_limit,
+            rows=shown if self.plan.all_rows else None,
         )
 
     def episodes(self, rows: Columns) -> Episodes:
@@ -314,15 +304,6 @@ class SampleBuilder:
         rewards[task, place] = rows["reward"][use]
         weights[task, place] = rows["weight"][use]
         return Episodes(features, rewards, weights, lengths)
-
-
-def check_row_bytes(size: int) -> None:
-    """Refuse more rows than are kept in memory."""
-    if size > ROW_BYTES:
-        raise InputError(
-            f"all rows of the tasks looked at are kept in memory with binary rewards, and take "
-            f"more than {ROW_BYTES >> 30} GiB: look at fewer tasks (most_tasks, --most-tasks)"
-        )
 
 
 def concat_rows(blocks: list[Columns]) -> Columns:

@@ -11,14 +11,13 @@ that is takes a read of its own, of the columns of tasks and times alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.engines.threads import MapJobs
+from headstart.fleet.engines.threads import MapJobs, Progress, report_parts
 from headstart.fleet.evaluation.sample import (
     ALL,
     Columns,
@@ -44,7 +43,7 @@ def read_sample(
     future: float,
     splits: int | None,
     map_jobs: MapJobs,
-    progress: Callable[[float], None],
+    progress: Progress | None,
 ) -> tuple[Sample, list[Split]]:
     """What is looked at of a log, and its splits into past and future tasks."""
     if logs.columns.timestamp is None:
@@ -65,30 +64,19 @@ def read_sample(
     return sample, [Split(np.flatnonzero(past), np.flatnonzero(ahead))]
 
 
-class PartRows(NamedTuple):
-    """What one part of a log gives: rows of tasks that may be in the sample, and counts of all."""
-
-    bad: BadRows
-    tasks: KeyedSums
-    blocks: list[Columns]
-
-
-def draw_sample(
-    logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Callable[[float], None]
-) -> Sample:
+def draw_sample(logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Progress | None) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
     parts, tasks, bad = logs.parts(), task_counts(plan), BadRows()
     builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
     jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
-    for done, found in enumerate(map_jobs(read_part, jobs, logs, plan), 1):
-        bad = bad + found.bad
-        tasks.merge(found.tasks)
-        smallest = np.union1d(smallest, found.tasks.keys[: plan.max_tasks + 1])
-        smallest = smallest[: plan.max_tasks + 1]
+    results = map_jobs(read_part, jobs, logs, plan)
+    for bad_rows, counts, blocks in report_parts(parts, results, progress):
+        bad += bad_rows
+        tasks.merge(counts)
+        smallest = np.union1d(smallest, counts.keys[: plan.max_tasks + 1])[: plan.max_tasks + 1]
         limit = limit_of(smallest, plan.max_tasks)
-        for block in found.blocks:
+        for block in blocks:
             builder.add(block, limit)
-        progress(done / len(parts))
     if not len(smallest):
         raise InputError("logs must hold rows with rewards; these have none")
     return builder.sample(tasks, bad, limit)
@@ -126,13 +114,18 @@ def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
     return keys
 
 
-def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
-    """The rows of a part whose tasks have hashes below a limit, and are among the first here."""
+def read_part(
+    job: tuple[int, Part, int], logs: Logs, plan: Plan
+) -> tuple[BadRows, KeyedSums, list[Columns]]:
+    """The bad rows of a part, counts by task, and the rows of tasks that may be in the sample.
+
+    Their hashes are below a limit, and among the first here.
+    """
     number, part, limit = job
     tasks, bad, order = task_counts(plan), BadRows(), number << 40
     whole, blocks = logs_all_arms(logs), []
     for rows in logs.read(part, transposed=False):
-        bad = bad + rows.bad
+        bad += rows.bad
         keys = count_tasks(rows, tasks, plan.seed)
         limit = min(limit, limit_of(tasks.keys, plan.max_tasks))
         use = (keys <= np.uint64(limit - 1))[rows.codes]
@@ -140,7 +133,7 @@ def read_part(job: tuple[int, Part, int], logs: Logs, plan: Plan) -> PartRows:
             use &= rows.chosen
         blocks.append(columns_of(rows, np.flatnonzero(use), keys, order, whole))
         order += rows.count
-    return PartRows(bad, tasks, blocks)
+    return bad, tasks, blocks
 
 
 #: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
@@ -165,12 +158,11 @@ def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split
     """
     ahead = check_split(tasks, future)
     splits = splits or max(FEWEST, min(MOST, ENOUGH // max(tasks, 1)))
-    found = []
-    for turn in range(splits):
-        chosen = np.zeros(tasks, dtype=bool)
-        chosen[(round(turn / splits * tasks) + np.arange(ahead)) % tasks] = True
-        found.append(Split(np.flatnonzero(~chosen), np.flatnonzero(chosen)))
-    return found
+    starts = [round(turn / splits * tasks) for turn in range(splits)]
+    moving = [np.sort((start + np.arange(ahead)) % tasks) for start in starts]
+    return [
+        Split(np.delete(np.arange(tasks), future_tasks), future_tasks) for future_tasks in moving
+    ]
 
 
 def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int]:

@@ -228,15 +228,6 @@ def format_saving(saved: Estimate) -> str:
     return f"{value} % [{low}, {high}]"
 
 
-def comparison_words(saved: Estimate) -> tuple[str, str]:
-    """How a model does beside another, and the word that goes before the other.
-
-    >>> comparison_words(Estimate(0.01, -0.01, 0.03)), comparison_words(Estimate(0.48, 0.4, 0.57))
-    (('as well', 'as'), ('better', 'than'))
-    """
-    return ("better", "than") if clearly_better(saved) else ("as well", "as")
-
-
 def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain, first: int) -> str:
     """The verdict in plain words."""
     single = models["independence"]
@@ -251,7 +242,7 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
         )
     if kind != "unknown":
         found = savings[models[kind], LEARNED]
-        well, than = comparison_words(found)
+        well, than = ("better", "than") if clearly_better(found) else ("as well", "as")
         beyond = " beyond their average reward" if single == AVERAGE else ""
         what = {
             "pooling": f"Tasks are all alike: one pooled model predicts a new task's {rewards} "

@@ -65,7 +65,6 @@ def as_arrow(values: npt.NDArray[Any]) -> pa.Array:
 # Rows that are transposed at a time, so that they stay in the cache. No power of two: the columns
 # of a strip would all fall on the same few lines of the cache.
 STRIP = 16_000
-PLAIN_STRIP = 4096  # the best without Numba
 
 
 class FeatureColumns:
@@ -98,12 +97,6 @@ class FeatureColumns:
         """
         many, dim = len(out), self.shape[1]
         transpose = TRANSPOSE_STRIP.form(many, wait=False)
-        if transpose is transpose_strip:
-            for at in range(0, many, PLAIN_STRIP):
-                strip = out[at : at + PLAIN_STRIP]
-                for place, values in enumerate(self.columns):
-                    strip[:, place] = values[start + at : start + at + len(strip)]
-            return
         # Very many columns: shorter strips, so that one still fits into the cache.
         width = max(256, min(STRIP, many, STRIP * 30 // dim))
         room = np.empty((dim, width), dtype=self.dtype)

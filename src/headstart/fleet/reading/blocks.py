@@ -20,8 +20,7 @@ from headstart.fleet.reading.arrays import FeatureColumns, as_array, fill_missin
 from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.fields import encode_fields, read_items
-from headstart.fleet.reading.hashing import hash_ids
-from headstart.fleet.reading.repeats import fingerprints
+from headstart.fleet.reading.hashing import Hashes, hash_ids, mix_bits
 from headstart.fleet.reading.rows import Rows, drop_unused_ids
 from headstart.fleet.reading.types import is_text, is_time
 
@@ -32,14 +31,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NEVER = -(2**63)
 
 
-def to_rows(
-    block: Block,
-    resolved: Resolved,
-    width: int,
-    transposed: bool = True,
-    share: float = 1.0,
-    lenient: bool = False,
-) -> Rows:
+def to_rows(block: Block, resolved: Resolved, width: int, share: float, lenient: bool) -> Rows:
     """Check a block and turn it into arrays; rows that cannot be used are left out and counted.
 
     Parameters
@@ -50,8 +42,6 @@ def to_rows(
         The columns of their file.
     width
         How many features there are.
-    transposed
-        Whether features are an array of rows. Otherwise they may stay columns.
     share
         Of which share of the rows fingerprints are taken.
     lenient
@@ -69,8 +59,6 @@ def to_rows(
             items = read_items(cells, encoder.schema.id)
     elif resolved.features:
         features = cells.features(width)
-    if transposed and isinstance(features, FeatureColumns):
-        features = features[:]
     times = Cells(block, resolved) if lenient else cells
     rows = Rows(
         codes,
@@ -85,16 +73,38 @@ def to_rows(
         spaced=spaced,
         items=items,
     )
-    kept = None if cells.mask is None else ~cells.mask
-    weightless = 0
+    unusable, weightless = cells.mask, 0
     if rows.weights is not None and not rows.weights.all():
         empty = rows.weights == 0
-        weightless = int((empty if kept is None else empty & kept).sum())
-        kept = ~empty if kept is None else kept & ~empty
-    rows = rows.map(writable) if kept is None else rows.take(kept)
-    return rows._replace(
-        bad=cells.bad, weightless=weightless, fingerprints=fingerprints(rows, share)
-    )
+        weightless = int((empty if unusable is None else empty & ~unusable).sum())
+        unusable = empty if unusable is None else empty | unusable
+    rows = rows.map(writable) if unusable is None else rows.take(~unusable)
+    marks = fingerprints(rows, share)
+    return rows._replace(bad=cells.bad, weightless=weightless, fingerprints=marks)
+
+
+def fingerprints(rows: Rows, share: float) -> Hashes | None:
+    """Numbers that tell rows that are logged twice; ``None`` without a round and a timestamp.
+
+    Where a round or a timestamp is logged, two rows of a task that agree in it, in the reward and
+    in every feature are most likely the same row. A fingerprint has 64 bits. Those of a share of
+    the rows are taken, which is chosen by the task and the time, so that all copies of a row are in
+    it or none.
+    """
+    when = [part for part in (rows.rounds, rows.timestamps) if part is not None]
+    if not when or not share:
+        return None
+    keys = hash_ids(rows.ids)[rows.codes]
+    for part in when:
+        keys = mix_bits(keys ^ mix_bits(part.view(np.uint64)))
+    use = np.flatnonzero(keys < np.uint64(min(share * 2.0**64, 2.0**64 - 2048)))
+    keys = keys[use]
+    features: Any = rows.features
+    columns = features.columns if isinstance(features, FeatureColumns) else features.T
+    for column in (rows.rewards, *columns):
+        bits = np.ascontiguousarray(column[use], dtype=np.float64).view(np.uint64)
+        keys = mix_bits(keys ^ mix_bits(bits + np.uint64(1)))
+    return keys
 
 
 def writable(array: Any) -> Any:
@@ -172,18 +182,13 @@ def read_times(cells: Cells, role: str) -> npt.NDArray[np.int64]:
         values = as_floats(array)
         good = np.isfinite(values) & (np.abs(values) <= 9e12)
         cells.reject(f"{role} is not finite", ~good & ~nulls(array), show_value(values))
-        return whole_numbers(np.round(np.where(good, values, 0.0) * 1e6))
+        return np.round(np.where(good, values, 0.0) * 1e6).astype(np.int64)
     if kinds.is_null(kind) or kinds.is_boolean(kind):
         return np.zeros(len(array), dtype=np.int64)
     if kinds.is_uint64(kind):
         large = pc.greater(array, pa.scalar(2**63 - 1, pa.uint64())).fill_null(False)
         cells.reject(f"{role} is too large", as_array(large), "above 2⁶³")
-    return whole_numbers(fill_missing(array))
-
-
-def whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Numbers as whole numbers of 64 bits; no copy where they are."""
-    return values.astype(np.int64, copy=False)
+    return fill_missing(array).astype(np.int64, copy=False)
 
 
 def parse_times(array: pa.Array, role: str, cells: Cells) -> pa.Array:
@@ -216,7 +221,7 @@ def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
         return read_times(cells, "round")
     cells.missing("round", array)
     if kinds.is_integer(kind) and not kinds.is_uint64(kind):
-        return whole_numbers(fill_missing(array))
+        return fill_missing(array).astype(np.int64, copy=False)
     if not kinds.is_dictionary(kind):
         array = array.dictionary_encode()
     texts = array.dictionary.cast(pa.string())
@@ -225,4 +230,5 @@ def read_rounds(cells: Cells) -> npt.NDArray[np.int64]:
     numbers = hash_ids(texts).view(np.int64)
     digits = pc.match_substring_regex(texts, "^(0|-?[1-9][0-9]{0,17})$")  # stand for themselves
     numbers[as_array(digits)] = as_array(texts.filter(digits).cast(pa.int64()))
-    return whole_numbers(np.append(numbers, 0)[fill_missing(array.indices)])
+    of_rows: npt.NDArray[np.int64] = np.append(numbers, 0)[fill_missing(array.indices)]
+    return of_rows

@@ -99,18 +99,22 @@ class Cells:
             column = column.unify_dictionaries()
         return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
+    def reject_invalid(self, role: str, name: str, want: str) -> Mask:
+        """Set rows aside whose cells are not what their column must be; which these are."""
+        wrong, invalid = np.zeros(self.block.table.num_rows, bool), self.block.invalid.get(name, {})
+        wrong[list(invalid)] = True
+        self.reject(f"{role} is not {want}", wrong, invalid.__getitem__)
+        return wrong
+
     def missing(
         self, role: str, array: pa.Array, needed: Mask | None = None, name: str = ""
     ) -> Mask:
         """Where a column has no value; rows that need one are set aside."""
         mask = nulls(array)
         absent = mask if needed is None else mask & needed
-        invalid = self.block.invalid.get(name or self.resolved.columns.roles[role], {})
-        if invalid:
-            wrong = np.zeros(len(array), dtype=bool)
-            wrong[list(invalid)] = True
-            self.reject(f"{role} is not {WANTED.get(role, 'a number')}", wrong, invalid.__getitem__)
-            absent = absent & ~wrong
+        name = name or self.resolved.columns.roles[role]
+        if name in self.block.invalid:
+            absent = absent & ~self.reject_invalid(role, name, WANTED.get(role, "a number"))
         self.reject(f"{role} is missing", absent, "null")
         return mask
 
@@ -185,41 +189,39 @@ class Cells:
         """Features from one column of lists, all of one width."""
         array = self.array(name)
         absent = self.missing(f"features {name}", array, name=name)
-        kind = np.float32 if fits_single(array.type.value_type) else np.float64
         lengths = fill_missing(pc.list_value_length(array))
         odd = (lengths != width) & ~absent
         self.reject(f"features {name} has not {width} numbers", odd, lambda i: f"{lengths[i]}")
         good = ~(odd | absent)
-        places = np.flatnonzero(good)
         cells = (array if good.all() else array.filter(as_arrow(good))).flatten()
+        kind = np.float32 if fits_single(array.type.value_type) else np.float64
         values = as_floats(cells, kind).reshape(-1, width)
-        if cells.null_count or not all_fit(values):
-            self.check_lists(name, values, nulls(cells).reshape(-1, width), places)
-        if len(values) == len(array):
-            return values
-        every = np.zeros((len(array), width), dtype=kind)
-        every[good] = values
-        return every
+        fits = not cells.null_count and all_fit(values)
+        if not good.all():
+            values = spread_rows(values, good)
+        if not fits:
+            gaps = spread_rows(nulls(cells).reshape(-1, width), good)
+            self.reject_numbers(f"features {name}", values, gaps)
+        return values
 
-    def check_lists(
-        self, name: str, values: Matrix, gaps: Mask, places: npt.NDArray[np.intp]
-    ) -> None:
+    def reject_numbers(self, what: str, values: Matrix, gaps: Mask) -> None:
         """Set rows aside with a cell missing, not finite or too large."""
         wild, large = misfits(values, gaps)
-        for reason, wrong in (
-            ("has a number missing", gaps),
-            ("is not finite", wild),
-            ("is too large", large),
-        ):
+        reasons = {"has a number missing": gaps, "is not finite": wild, "is too large": large}
+        for reason, wrong in reasons.items():
 
-            def offender(place: int, wrong: Mask = wrong) -> str:
-                row = int(np.searchsorted(places, place))
+            def offender(row: int, wrong: Mask = wrong) -> str:
                 column = int(np.argmax(wrong[row]))
                 return "null" if wrong is gaps else f"{values[row, column]} at {column}"
 
-            mask = np.zeros(self.block.table.num_rows, dtype=bool)
-            mask[places[wrong.any(axis=1)]] = True
-            self.reject(f"features {name} {reason}", mask, offender)
+            self.reject(f"{what} {reason}", np.asarray(wrong.any(axis=1)), offender)
+
+
+def spread_rows(values: npt.NDArray[Any], where: Mask) -> npt.NDArray[Any]:
+    """Rows at some places, and zeros elsewhere."""
+    every = np.zeros((len(where), *values.shape[1:]), values.dtype)
+    every[where] = values
+    return every
 
 
 def nulls(array: pa.Array) -> Mask:

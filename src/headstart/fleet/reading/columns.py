@@ -15,16 +15,10 @@ import pyarrow.types as kinds
 from headstart import checks
 from headstart.errors import InputError
 from headstart.features.schema.encoder import Encoder
+from headstart.features.schema.fields import Field
 from headstart.features.schema.schema import Schema
-from headstart.fleet.reading.types import (
-    check_fields,
-    check_kind,
-    field_columns,
-    is_list,
-    is_number,
-    is_text,
-    is_text_field,
-)
+from headstart.fleet.reading import types
+from headstart.fleet.reading.types import is_list, is_number, is_text
 from headstart.settings import Settings
 from headstart.worlds import tables
 
@@ -94,7 +88,7 @@ class Columns(Settings):
                 raise InputError(
                     "features must not be given together with a schema, which has them"
                 )
-            given = tuple(field_columns(self.schema))
+            given = tuple(self.fields)
         if isinstance(given, list):
             given = tuple(given)
             object.__setattr__(self, "features", given)
@@ -114,6 +108,21 @@ class Columns(Settings):
         """What encodes rows, where there is a schema."""
         return None if self.schema is None else Encoder(self.schema)
 
+    @functools.cached_property
+    def fields(self) -> dict[str, Field | None]:
+        """The columns that the schema needs, with their fields; the id alone has none."""
+        if self.schema is None:
+            return {}
+        fields: dict[str, Field | None] = {**self.schema.context, **self.schema.action}
+        if self.schema.identity:
+            fields.setdefault(self.schema.id, None)
+        return fields
+
+    @property
+    def text_fields(self) -> list[str]:
+        """The columns of the schema that are text, or whole numbers that stand for text."""
+        return [name for name, field in self.fields.items() if types.is_text_field(field)]
+
     @property
     def roles(self) -> dict[str, str]:
         """The single columns that are used, by what they are."""
@@ -128,97 +137,89 @@ class Columns(Settings):
         ``partitions`` are the values that the names of folders give (``day=2024-05-01``). They
         serve as columns that are named, and match no pattern.
         """
-        folders = self.partition_types(partitions or {}, schema.names, where)
-        names = [*schema.names, *folders]
-        roles = self.roles
+        partitions = partitions or {}
+        folders = self.partition_types(partitions, schema.names, where)
+        names, roles = [*schema.names, *folders], self.roles
         for role, name in roles.items():
             tables.find_column(role, name, names, where)
         features = self.find_features(names, where)
-        for name in dict.fromkeys([*roles.values(), *features]):
+        used = dict.fromkeys([*roles.values(), *features])
+        for name in used:
             if names.count(name) > 1:
                 raise InputError(f"{where} has {names.count(name)} columns called {name!r}")
-        types = {
-            name: folders.get(name) or schema.field(name).type
-            for name in {*roles.values(), *features}
-        }
+        kinds_of = {name: folders.get(name) or schema.field(name).type for name in used}
         for role, name in roles.items():
-            check_kind(role, name, types[name], where)
-        values = {name: (partitions or {})[name] for name in folders}
+            types.check_kind(role, name, kinds_of[name], where)
+        values = {name: partitions[name] for name in folders}
         if self.schema is not None:
-            check_fields(self.schema, types, where)
-            return Resolved(self, tuple(features), False, None, types, values)
-        listed = [name for name in features if is_list(types[name])]
+            for name, field in self.fields.items():
+                types.check_field(name, field, kinds_of[name], where)
+            if self.schema.identity:
+                types.check_field(self.schema.id, None, kinds_of[self.schema.id], where)
+            return Resolved(self, tuple(features), False, None, kinds_of, values)
+        listed = [name for name in features if is_list(kinds_of[name])]
         if listed and len(features) > 1:
             raise InputError(
                 f"features must be one column of lists, or several of numbers; in {where}, "
                 f"{listed[0]!r} has lists and there are {len(features)} columns"
             )
         for name in features:
-            kind = types[name].value_type if listed else types[name]
-            if not is_number(kind):
+            kind = kinds_of[name]
+            if not is_number(kind.value_type if listed else kind):
                 raise InputError(
-                    f"features must be numbers; column {name!r} of {where} has type {types[name]}"
+                    f"features must be numbers; column {name!r} of {where} has type {kind}"
                 )
         width = None
-        if listed and kinds.is_fixed_size_list(types[features[0]]):
-            width = types[features[0]].list_size
-        return Resolved(self, tuple(features), bool(listed), width, types, values)
+        if listed and kinds.is_fixed_size_list(kinds_of[features[0]]):
+            width = kinds_of[features[0]].list_size
+        return Resolved(self, tuple(features), bool(listed), width, kinds_of, values)
 
     def partition_types(
         self, partitions: Mapping[str, str], names: list[str], where: str
     ) -> dict[str, pa.DataType]:
         """The folders' values that are used, and their types: text, or numbers where need be."""
-        listed = self.features.split(",") if isinstance(self.features, str) else self.features
-        text = {self.task, self.round, self.timestamp}
-        if self.schema is not None:
-            fields = field_columns(self.schema)
-            listed = tuple(fields)
-            text |= {name for name, field in fields.items() if is_text_field(field)}
-        types: dict[str, pa.DataType] = {}
-        for name in {*self.roles.values(), *(entry.strip() for entry in listed or ())}:
-            if name in partitions and name not in names:
-                types[name] = pa.string() if name in text else pa.float64()
-                if name not in text:
-                    try:
-                        float(partitions[name])
-                    except ValueError:
-                        raise InputError(
-                            f"{name} must be a number; the folder of {where} is called "
-                            f"{name}={partitions[name]}"
-                        ) from None
-        return types
+        named = self.features.split(",") if isinstance(self.features, str) else self.features or ()
+        text = {self.task, self.round, self.timestamp, *self.text_fields}
+        found: dict[str, pa.DataType] = {}
+        for name in {*self.roles.values(), *self.fields, *(entry.strip() for entry in named)}:
+            if name not in partitions or name in names:
+                continue
+            found[name] = pa.string() if name in text else pa.float64()
+            try:
+                _ = name in text or float(partitions[name])
+            except ValueError:
+                raise InputError(
+                    f"{name} must be a number; the folder of {where} is called "
+                    f"{name}={partitions[name]}"
+                ) from None
+        return found
 
     def find_features(self, names: list[str], where: str) -> list[str]:
-        """The feature columns: patterns in natural order, names in the order given."""
-        if self.schema is not None:
-            return self.find_fields(self.schema, names, where)
-        assert self.features is not None
-        wanted = self.features
-        if isinstance(wanted, str) and wanted not in names:
-            wanted = tuple(entry.strip() for entry in wanted.split(",") if entry.strip())
-        entries = (wanted,) if isinstance(wanted, str) else wanted
+        """The feature columns: fields, patterns in natural order, names in the order given."""
+        roles = {name: role for role, name in self.roles.items() if role != "timestamp"}
+        for name, field in self.fields.items():
+            what = "the schema's id (identity=True)" if field is None else f"schema: {field.kind}"
+            tables.find_column(what, name, names, where)
+            if name in roles:
+                raise InputError(f"schema must not have the {roles[name]} as a field; got {name!r}")
+        entries = self.features or ()
+        if isinstance(entries, str):
+            split = tuple(entry.strip() for entry in entries.split(",") if entry.strip())
+            entries = (entries,) if entries in names else split
         reserved = list(self.roles.values())
-        found: dict[str, None] = {}
+        found: dict[str, None] = dict.fromkeys(self.fields)
         for entry in entries:
             if entries.count(entry) > 1:
                 raise InputError(f"features must name every column once; got {entry!r} twice")
             check_pattern(entry, names, reserved, where)
             matches = tables.find_columns("features", entry, names, reserved, where)
             found |= dict.fromkeys(sorted(matches, key=natural))
-        for role, name in self.roles.items():
-            if name in found and role != "timestamp":
-                raise InputError(f"features must not have the {role} among them; got {name!r}")
-        return list(found)
-
-    def find_fields(self, schema: Schema, names: list[str], where: str) -> list[str]:
-        """The columns of a schema's fields, and of the ids of items."""
-        roles = {name: role for role, name in self.roles.items() if role != "timestamp"}
-        for name, field in field_columns(schema).items():
-            what = "the schema's id (identity=True)" if field is None else f"schema: {field.kind}"
-            tables.find_column(what, name, names, where)
+        for name in found:
             if name in roles:
-                raise InputError(f"schema must not have the {roles[name]} as a field; got {name!r}")
-        return list(field_columns(schema))
+                raise InputError(
+                    f"features must not have the {roles[name]} among them; got {name!r}"
+                )
+        return list(found)
 
 
 def check_pattern(entry: str, names: list[str], reserved: list[str], where: str) -> None:
@@ -269,10 +270,8 @@ class Resolved(NamedTuple):
     @property
     def coded(self) -> list[str]:
         """The columns of text with few different values, read as codes where a file has them."""
-        named = [self.columns.task]
-        if self.columns.schema is not None:
-            named += field_columns(self.columns.schema)
-        return [name for name in named if name in self.used and is_text(self.types[name])]
+        named, used = (self.columns.task, *self.columns.fields), self.used
+        return [name for name in named if name in used and is_text(self.types[name])]
 
     def kind(self, role: str) -> pa.DataType:
         """The type of a single column, by what it is."""

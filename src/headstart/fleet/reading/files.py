@@ -9,7 +9,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from pyarrow import fs
 from headstart import checks
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 from headstart.fleet.reading import stores
-from headstart.fleet.reading.stores import WANT, is_url
+from headstart.fleet.reading.stores import WANT, Storage, is_url
 
 __all__ = ["FORMATS", "File", "find_files", "is_url", "open_file", "partitions_of"]
 
@@ -87,9 +87,9 @@ def is_log(path: str, given: str | None) -> bool:
 def find_files(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     given: str | None,
-    storage: Mapping[str, Any],
-) -> list[File]:
-    """All files that are meant, in the order of their names within each entry."""
+    storage: Storage,
+) -> tuple[list[File], list[str]]:
+    """All files that are meant, in the order of their names within each entry; notes on links."""
     entries = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(entries, (list, tuple)) or not entries:
         raise checks.refuse("paths", WANT, paths)
@@ -102,7 +102,7 @@ def find_files(
             path = fs.FileSystem.from_uri(path)[1] if "*" not in path else path[len("file://") :]
         files = find_urls(path, given, storage) if is_url(path) else find_local(path, given)
         found |= {file.path: file for file in sorted(files)}
-    return list(found.values())
+    return drop_links(list(found.values()))
 
 
 def find_local(path: str, given: str | None) -> list[File]:
@@ -119,7 +119,7 @@ def find_local(path: str, given: str | None) -> list[File]:
     return [File(name, (stat := os.stat(name)).st_size, str(stat.st_mtime_ns)) for name in names]
 
 
-def find_urls(url: str, given: str | None, storage: Mapping[str, Any]) -> list[File]:
+def find_urls(url: str, given: str | None, storage: Storage) -> list[File]:
     """Files at a URL."""
     system, path = stores.file_system(url, storage)
     with stores.store_errors(url, storage):
@@ -168,31 +168,39 @@ def drop_hidden(
     raise MissingFileError(f"paths must be {WANT}; the folder {shown!r} {lacks}")
 
 
-def drop_links(files: Sequence[File]) -> tuple[list[File], list[str]]:
+def drop_links(files: list[File]) -> tuple[list[File], list[str]]:
     """Every file once, and a note where paths lead to the same file on this machine."""
-    first: dict[tuple[Any, ...], File] = {}
-    pairs = [
-        (file.path, known.path)
-        for file in files
-        if (known := first.setdefault(identity(file.path), file)) is not file
-    ]
+    distinct, pairs = first_of_each(files, map(identity, files))
     if not pairs:
-        return list(files), []
+        return files, []
     count = "1 file is" if len(pairs) == 1 else f"{len(pairs):,} files are"
     one, other = pairs[0]
     note = f"{count} there under several names ({one!r} is {other!r}): each is read once"
-    return list(first.values()), [note]
+    return distinct, [note]
 
 
-def identity(path: str) -> tuple[Any, ...]:
+def first_of_each(
+    files: Sequence[File], keys: Iterable[Any]
+) -> tuple[list[File], list[tuple[str, str]]]:
+    """The first file with each key, and the paths of every other beside that of the first."""
+    first: dict[Any, File] = {}
+    pairs = [
+        (file.path, known.path)
+        for file, key in zip(files, keys, strict=True)
+        if (known := first.setdefault(key, file)) is not file
+    ]
+    return list(first.values()), pairs
+
+
+def identity(file: File) -> tuple[Any, ...]:
     """What tells a file from every other, whatever links lead to it."""
-    if is_url(path):
-        return (path,)
-    stat = os.stat(path)
-    return (stat.st_dev, stat.st_ino) if stat.st_ino else (os.path.realpath(path),)
+    if is_url(file.path):
+        return (file.path,)
+    stat = os.stat(file.path)
+    return (stat.st_dev, stat.st_ino) if stat.st_ino else (os.path.realpath(file.path),)
 
 
-def find_copies(files: Sequence[File], storage: Mapping[str, Any]) -> list[str]:
+def find_copies(files: Sequence[File], storage: Storage) -> list[str]:
     """A sentence where files have the same content; their rows count as often as they are there.
 
     Files of the same size are compared at 16 places, up to a megabyte in all; behind URLs, where
@@ -201,29 +209,24 @@ def find_copies(files: Sequence[File], storage: Mapping[str, Any]) -> list[str]:
     sizes = collections.Counter(file.size for file in files)
     alike = [file for file in files if file.size and sizes[file.size] > 1]
     with ThreadPoolExecutor(16) as pool:
-        digests = list(pool.map(lambda file: digest(file, storage), alike))
-    first: dict[tuple[int, bytes], File] = {}
-    pairs = [
-        (file.path, known.path)
-        for file, content in zip(alike, digests, strict=True)
-        if (known := first.setdefault((file.size, content), file)) is not file
-    ]
+        digests = pool.map(lambda file: (file.size, digest(file, storage)), alike)
+        _, pairs = first_of_each(alike, digests)
     if not pairs:
         return []
     count = "1 file is a copy" if len(pairs) == 1 else f"{len(pairs):,} files are copies"
     return [f"{count} of others ({pairs[0][0]!r} of {pairs[0][1]!r}): their rows count twice"]
 
 
-def digest(file: File, storage: Mapping[str, Any]) -> bytes:
+def digest(file: File, storage: Storage) -> bytes:
     """A hash of some of a file's content, of all of it if it is small."""
-    found = hashlib.blake2b(digest_size=16)
+    content = hashlib.blake2b(digest_size=16)
     with file_errors(file.path, None), open_file(file.path, storage) as source:
         gaps = 1 if is_url(file.path) else SAMPLES - 1
         step = max((file.size - SAMPLE) // gaps, SAMPLE)
         for start in range(0, file.size, step):
             source.seek(start)
-            found.update(source.read(SAMPLE))
-    return found.digest()
+            content.update(source.read(SAMPLE))
+    return content.digest()
 
 
 def partitions_of(path: str) -> dict[str, str]:
@@ -238,18 +241,18 @@ def partitions_of(path: str) -> dict[str, str]:
     import pyarrow.dataset as ds  # only where need be: it takes a while to load
 
     hive = ds.HivePartitioning(pa.schema([(key, pa.string()) for key in keys]))
-    found = ds.get_partition_keys(hive.parse(path))
-    return {key: found[key] for key in keys if found.get(key) is not None}
+    values = ds.get_partition_keys(hive.parse(path))
+    return {key: values[key] for key in keys if values.get(key) is not None}
 
 
-def open_file(path: str, storage: Mapping[str, Any], *, mapped: bool = False) -> pa.NativeFile:
+def open_file(path: str, storage: Storage, *, mapped: bool = False) -> pa.NativeFile:
     """Open a file for reading at any place; ``mapped`` where it is best not read as a whole."""
     if is_url(path):
         return stores.open_url(path, storage)
     return pa.memory_map(path) if mapped else pa.OSFile(path)
 
 
-def check_unchanged(file: File, storage: Mapping[str, Any]) -> None:
+def check_unchanged(file: File, storage: Storage) -> None:
     """Refuse a file that is not the one that was looked at."""
     if is_url(file.path):
         same = stores.is_unchanged(file.path, storage, file.size, file.changed)

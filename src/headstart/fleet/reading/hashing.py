@@ -9,6 +9,7 @@ and which keys are kept does not depend on the order in which they come.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,15 @@ def partition_range(partition: int, count: int) -> tuple[int, int]:
     True
     """
     return 2**64 * partition // count, 2**64 * (partition + 1) // count
+
+
+def power_of_two(count: float) -> int:
+    """The least power of two that is not below a number, 1 or more.
+
+    >>> power_of_two(0.3), power_of_two(4), power_of_two(4.1)
+    (1, 4, 8)
+    """
+    return 1 << max(math.ceil(count) - 1, 0).bit_length()
 
 
 MAX_KEYS = 2_000_000

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,16 +15,11 @@ import pyarrow.compute as pc
 from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.reading import files
+from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.blocks import to_rows
 from headstart.fleet.reading.cells import Block
-from headstart.fleet.reading.columns import (
-    Columns,
-    Resolved,
-    find_flag,
-    natural,
-)
-from headstart.fleet.reading.formats import READERS
-from headstart.fleet.reading.repeats import MOST
+from headstart.fleet.reading.columns import Columns, Resolved, find_flag, natural
+from headstart.fleet.reading.formats import open_reader
 from headstart.fleet.reading.rows import BadRows, Rows
 from headstart.fleet.reading.types import is_number, is_text, time_unit
 
@@ -32,6 +27,7 @@ __all__ = ["Logs", "Part"]
 
 ROWS = 500_000  # about this many rows are a part
 BLOCK = 1 << 20  # at most this many rows are a block,
+MOST = 1 << 18  # fingerprints of a log, about
 SMALL = 1 << 17  # fewer than this if memory is scarce,
 BYTES = 256 * 2**20  # and about this many bytes of features
 
@@ -105,9 +101,7 @@ class Logs:
         self.on_bad_rows = checks.one_of("on_bad_rows", on_bad_rows, ("error", "skip"))
         self.format = None if format is None else checks.one_of("format", format, files.FORMATS)
         self.storage = dict(storage or {})
-        self.files, self.remarks = files.drop_links(
-            files.find_files(paths, self.format, self.storage)
-        )
+        self.files, self.remarks = files.find_files(paths, self.format, self.storage)
         self.flag: str | None = None  # a column that looks like the chosen one, and is not named
         self.surveyed: Survey | None = None
         self.intercept = False
@@ -161,23 +155,9 @@ class Logs:
         many = f"{len(self.files)} files" if len(self.files) > 1 else repr(self.files[0].path)
         return f"Logs({many}, {self.columns!r})"
 
-    @contextlib.contextmanager
-    def open_reader(self, path: str, frugal: bool = False) -> Iterator[Any]:
-        """The reader of a file; errors name the file.
-
-        A file that is mapped into memory is read faster, but all that was read of it counts as
-        memory in use, so it is not if that is to be little.
-        """
-        form, remote = files.format_of(path, self.format), files.is_url(path)
-        mapped = form in files.MAPPED and not frugal
-        with (
-            files.file_errors(path, form),
-            files.open_file(path, self.storage, mapped=mapped) as source,
-        ):
-            reader = READERS[form](source, path, self.columns, remote)
-            if reader.schema is not None:
-                _ = reader.schema.names  # refused here, if damage has left bytes that are no text
-            yield reader
+    def open_reader(self, path: str, frugal: bool = False) -> AbstractContextManager[Any]:
+        """The reader of a file."""
+        return open_reader(path, self.columns, self.format, self.storage, frugal)
 
     def resolve(self, reader: Any, path: str) -> Resolved:
         """Find the columns in one file and in the names of its folders."""
@@ -214,10 +194,8 @@ class Logs:
                         for common in pc.mode(lengths.drop_null()).to_pylist():
                             if common["mode"]:
                                 return int(common["mode"])
-        raise InputError(
-            f"features must be lists of numbers; no row of column {self.resolved.features[0]!r} "
-            f"has any"
-        )
+        name = self.resolved.features[0]
+        raise InputError(f"features must be lists of numbers; no row of column {name!r} has any")
 
     def survey(self) -> Survey:
         """Look at every file once: whether it fits the first, and which parts it has."""
@@ -319,14 +297,15 @@ class Logs:
         bad, seen = BadRows(), 0
         try:
             for block, resolved in self.blocks(part, rows):
-                found = to_rows(block, resolved, self.dim, transposed, self.share, self.lenient)
-                if self.intercept:
-                    found = found.with_constant()
+                usable = to_rows(block, resolved, self.dim, self.share, self.lenient)
+                usable = usable.with_constant() if self.intercept else usable
+                if transposed and isinstance(usable.features, FeatureColumns):
+                    usable = usable._replace(features=usable.features[:])
                 seen += block.table.num_rows + block.bad.count
                 # Once a row is bad, the rest of the part is only looked at: all reasons at once.
-                bad += found.bad
+                bad += usable.bad
                 if self.on_bad_rows == "skip" or not bad:
-                    yield from found.split(rows)
+                    yield from usable.split(rows)
         except HeadstartError:
             files.check_unchanged(file, self.storage)  # if it was changed, that is why
             raise

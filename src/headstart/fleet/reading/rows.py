@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,20 +16,9 @@ import pyarrow as pa
 from headstart.errors import visible
 from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
 
-__all__ = ["BadRows", "Example", "Rows"]
+__all__ = ["BadRows", "Example", "Rows", "plain"]
 
 EXAMPLES = 5  # of each reason; more are only counted
-
-PER_ROW = (
-    "rewards",
-    "features",
-    "weights",
-    "timestamps",
-    "rounds",
-    "chosen",
-    "propensities",
-    "items",
-)
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,14 +70,9 @@ class BadRows:
             return self
         if not self.reasons:
             return other
-        reasons = dict(self.reasons)
-        for reason, count in other.reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + count
-        return BadRows(
-            self.count + other.count,
-            dict(sorted(reasons.items())),
-            first_examples([*self.examples, *other.examples]),
-        )
+        reasons = Counter(self.reasons) + Counter(other.reasons)
+        examples = first_examples([*self.examples, *other.examples])
+        return BadRows(self.count + other.count, dict(sorted(reasons.items())), examples)
 
     def __str__(self) -> str:
         lines = []
@@ -101,15 +88,30 @@ class BadRows:
         return "\n".join(lines)
 
 
+def plain(value: Any) -> Any:
+    """A value as JSON has it: dicts, lists, text, and numbers, which are finite or ``None``.
+
+    >>> plain({"bad": BadRows(), "mean": np.array([1.5, np.nan])})
+    {'bad': {'count': 0, 'reasons': {}, 'examples': []}, 'mean': [1.5, None]}
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def first_examples(examples: Iterable[Example]) -> list[Example]:
     """The first few of each reason, by file and row: the same whatever order they came in."""
-    kept: list[Example] = []
-    counts: dict[str, int] = {}
-    for example in sorted(set(examples), key=lambda one: (one.reason, one.file, one.row, one.text)):
-        counts[example.reason] = counts.get(example.reason, 0) + 1
-        if counts[example.reason] <= EXAMPLES:
-            kept.append(example)
-    return kept
+    ordered = sorted(set(examples), key=lambda one: (one.reason, one.file, one.row, one.text))
+    groups = itertools.groupby(ordered, key=lambda one: one.reason)
+    return [example for _, group in groups for example in itertools.islice(group, EXAMPLES)]
 
 
 class Rows(NamedTuple):
@@ -138,17 +140,17 @@ class Rows(NamedTuple):
         Whether each row is the arm that was shown.
     propensities
         The probability with which each arm was chosen; NaN where an arm that was not has none.
+    items
+        The ids of items, as text, where the schema knows items by their ids.
     bad
         The rows that were left out because they cannot be used.
     weightless
         How many rows were left out because their weight is 0.
     fingerprints
         Numbers that stand for some of the rows, to find rows that are logged twice; ``None`` where
-        nothing tells rows of a task apart (:mod:`headstart.fleet.reading.repeats`).
+        nothing tells rows of a task apart (:mod:`headstart.fleet.reading.blocks`).
     spaced
         An id of the file that has white space around it, which was removed.
-    items
-        The ids of items, as text, where the schema knows items by their ids.
     """
 
     codes: npt.NDArray[np.int32]
@@ -160,11 +162,11 @@ class Rows(NamedTuple):
     rounds: npt.NDArray[np.int64] | None = None
     chosen: npt.NDArray[np.bool_] | None = None
     propensities: Floats | None = None
+    items: npt.NDArray[Any] | None = None
     bad: BadRows = BadRows()
     weightless: int = 0
     fingerprints: npt.NDArray[np.uint64] | None = None
     spaced: str = ""
-    items: npt.NDArray[Any] | None = None
 
     @property
     def count(self) -> int:  # type: ignore[override]  # a tuple's count is no use here
@@ -195,27 +197,28 @@ class Rows(NamedTuple):
 
     def map(self, function: Callable[[Any], Any]) -> Rows:
         """The same function of every array with an entry for each row, but for the codes."""
-        changed = {name: getattr(self, name) for name in PER_ROW}
-        return self._replace(
-            **{name: function(array) for name, array in changed.items() if array is not None}
-        )
+        arrays = self._asdict()
+        per_row = {name: arrays[name] for name in PER_ROW if arrays[name] is not None}
+        return self._replace(**{name: function(array) for name, array in per_row.items()})
 
     def with_constant(self) -> Rows:
         """The same rows with a feature after the others that is 1 everywhere."""
         features: Any = self.features
         if isinstance(features, FeatureColumns):
             ones = np.broadcast_to(features.dtype.type(1.0), self.count)
-            return self._replace(
-                features=FeatureColumns([*features.columns, ones], features.dtype.type)
-            )
-        ones = np.ones((self.count, 1), dtype=features.dtype)
-        return self._replace(features=np.hstack([features, ones]))
+            features = FeatureColumns([*features.columns, ones], features.dtype.type)
+        else:
+            features = np.hstack([features, np.ones((self.count, 1), dtype=features.dtype)])
+        return self._replace(features=features)
 
     def chosen_rows(self) -> Rows:
         """Only the rows that were chosen, which are the evidence; all where nothing says so."""
         if self.chosen is None or self.chosen.all():
             return self
         return self.take(self.chosen)
+
+
+PER_ROW = Rows._fields[2:10]  # from the rewards to the items
 
 
 def drop_unused_ids(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headstart.errors import InputError
 from headstart.fleet.reading import files
 from headstart.fleet.reading.columns import Columns
-from headstart.fleet.reading.formats import READERS
+from headstart.fleet.reading.formats import open_reader
 from headstart.fleet.reading.formats.columnar import evenly
 
 __all__ = ["sample_log"]
@@ -37,24 +37,22 @@ def sample_log(
     task, reward
         The names of these columns, if they are known: the separator of a CSV file is told by them.
     """
-    found, _ = files.drop_links(files.find_files(paths, format, storage or {}))
+    found, _ = files.find_files(paths, format, storage or {})
     chosen = [found[place] for place in evenly(len(found), FILES)]
     columns = Columns(task or "task", reward or "reward", "*")
     tables: list[tuple[int, dict[str, list[Any]]]] = []
     for file in chosen:
-        form = files.format_of(file.path, format)
-        with (
-            files.file_errors(file.path, form),
-            files.open_file(file.path, storage or {}) as source,
-        ):
-            reader = READERS[form](source, file.path, columns, files.is_url(file.path))
+        with open_reader(file.path, columns, format, storage or {}, frugal=True) as reader:
             if reader.schema is None:
                 continue
             table = reader.sample(-(-ROWS // len(chosen)))
         plain = table.to_pydict() if isinstance(table, pa.Table) else table
         count = max(map(len, plain.values()), default=0)
-        folders = {name: [folder_value(text)] * count for name, text in parts_of(file.path, plain)}
-        tables.append((count, plain | folders))
+        folders = {
+            name: [folder_value(text)] * count
+            for name, text in files.partitions_of(file.path).items()
+        }
+        tables.append((count, folders | plain))
     if not any(count for count, _ in tables):
         raise InputError(f"paths must have rows; {found[0].path!r} has none")
     every = dict.fromkeys(name for _, table in tables for name in table)
@@ -66,11 +64,6 @@ def sample_log(
         ]
         for name in every
     }
-
-
-def parts_of(path: str, table: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The columns that folders give and the file does not."""
-    return [(name, text) for name, text in files.partitions_of(path).items() if name not in table]
 
 
 def folder_value(text: str) -> Any:

@@ -24,41 +24,22 @@ from pyarrow import fs
 from headstart.errors import FileError, HeadstartError, InputError, MissingFileError
 from headstart.storage import atomic
 
-__all__ = ["Folder", "file_system", "open_url", "store_errors"]
+__all__ = ["Folder", "Storage", "file_system", "open_url", "store_errors"]
+
+Storage = Mapping[str, Any]  # options of a file system
 
 WANT = "a path, a glob, a folder or a URL, or several"
 
 #: PyArrow's file systems, and what they call the options of fsspec's.
-NATIVE = dict.fromkeys(("s3", "s3a"), "S3FileSystem") | dict.fromkeys(
-    ("gs", "gcs"), "GcsFileSystem"
-)
-OPTIONS = {
-    "S3FileSystem": {
-        "key": "access_key",
-        "secret": "secret_key",
-        "token": "session_token",
-        "anon": "anonymous",
-        "endpoint_url": "endpoint_override",
-        "region": "region",
-    },
-    "GcsFileSystem": {"anon": "anonymous", "endpoint_url": "endpoint_override"},
-}
+NATIVE = dict.fromkeys(["s3", "s3a"], "S3FileSystem")
+NATIVE |= dict.fromkeys(["gs", "gcs"], "GcsFileSystem")
+ANYWHERE = {"anon": "anonymous", "endpoint_url": "endpoint_override"}
+KEYS = {"key": "access_key", "secret": "secret_key", "token": "session_token", "region": "region"}
+OPTIONS = {"S3FileSystem": ANYWHERE | KEYS, "GcsFileSystem": ANYWHERE}
 
 #: What file systems call the time of a change, or a mark of the content.
-STAMPS = [
-    "ETag",
-    "etag",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "Last-Modified",
-    "modify",
-    "Content-MD5",
-    "Digest",
-    "sha",
-    "created",
-]
+STAMPS = ["ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "Last-Modified"]
+STAMPS += ["modify", "Content-MD5", "Digest", "sha", "created"]
 
 
 def is_url(path: str) -> bool:
@@ -70,14 +51,8 @@ def is_url(path: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", path) is not None
 
 
-def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
+def file_system(url: str, storage: Storage) -> tuple[Any, str]:
     """The file system of a URL, with the methods of fsspec's, and the path in it."""
-    try:
-        import fsspec
-    except ModuleNotFoundError:
-        raise InputError(
-            f"paths has a URL, which needs fsspec: pip install 'headstart[fleet]'; got {url!r}"
-        ) from None
     scheme, _, path = url.partition("://")
     native = NATIVE.get(scheme.lower())
     if native is not None and set(storage) <= set(OPTIONS[native]):
@@ -88,15 +63,13 @@ def file_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
                 options = json.dumps(dict(storage), sort_keys=True)
                 return native_system(scheme.lower(), native, bucket, options), path.rstrip("/")
     try:
+        import fsspec
+
         return fsspec.core.url_to_fs(url, **storage)  # type: ignore[no-any-return]
-    except ImportError as error:
-        raise InputError(
-            f"paths has a URL that needs another package ({error}); got {url!r}"
-        ) from None
     except Exception as error:  # whatever the package for it may raise
-        raise InputError(
-            f"paths has a URL that cannot be opened: {url!r} ({explain(error, storage)})"
-        ) from error
+        fault = "needs another package" if isinstance(error, ImportError) else "cannot be opened"
+        text = explain(error, storage)
+        raise InputError(f"paths has a URL that {fault} ({text}); got {url!r}") from error
 
 
 @functools.lru_cache(64)
@@ -112,9 +85,8 @@ def native_system(scheme: str, kind: str, bucket: str, storage: str) -> Any:
 
         def find(self, path: str, maxdepth: int | None = None, **options: Any) -> Any:
             """The files below a folder."""
-            deep, folder = maxdepth != 1, path.strip("/")
-            selector = fs.FileSelector(folder, allow_not_found=True, recursive=deep)
-            infos = [self._make_entry(info) for info in self.fs.get_file_info(selector)]
+            selector = fs.FileSelector(path.strip("/"), True, recursive=maxdepth != 1)
+            infos = map(self._make_entry, self.fs.get_file_info(selector))
             every = options.get("withdirs")
             files = {info["name"]: info for info in infos if every or info["type"] == "file"}
             return files if options.get("detail") else sorted(files)
@@ -157,7 +129,7 @@ def plain(stamp: Any) -> str:
     return str(stamp.timestamp() if isinstance(stamp, datetime.datetime) else stamp)
 
 
-def is_unchanged(url: str, storage: Mapping[str, Any], size: int, changed: str) -> bool:
+def is_unchanged(url: str, storage: Storage, size: int, changed: str) -> bool:
     """Whether a file behind a URL still has a version, as far as its file system tells."""
     system, path = file_system(url, storage)
     with store_errors(url, storage):
@@ -179,9 +151,8 @@ def check_bucket(system: Any, path: str, url: str) -> None:
         text = f"{error} {error.__cause__}"
         words = ("bucket does not exist", "NoSuchBucket", "HeadBucket")
         if is_native(system) or any(word in text for word in words):
-            raise MissingFileError(
-                f"paths must be {WANT}; the bucket of {url!r} does not exist"
-            ) from error
+            missing = f"paths must be {WANT}; the bucket of {url!r} does not exist"
+            raise MissingFileError(missing) from error
     except Exception:  # there may be no buckets at all
         return
 
@@ -191,36 +162,32 @@ def is_native(system: Any) -> bool:
     return isinstance(getattr(system, "fs", None), fs.FileSystem)
 
 
-def open_url(url: str, storage: Mapping[str, Any]) -> pa.NativeFile:
+def open_url(url: str, storage: Storage) -> pa.NativeFile:
     """A file behind a URL, for reading at any place."""
     system, path = file_system(url, storage)
-    try:
-        with store_errors(url, storage):
-            if is_native(system):
-                return system.fs.open_input_file(path)
-            return pa.PythonFile(StoreFile(system.open(path, "rb"), url, storage), mode="r")
-    except FileError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise MissingFileError(f"{url!r} is gone") from error
-        raise
+    with store_errors(url, storage):
+        if is_native(system):
+            return system.fs.open_input_file(path)
+        return pa.PythonFile(StoreFile(system.open(path, "rb"), url, storage), mode="r")
 
 
 @contextlib.contextmanager
-def store_errors(url: str, storage: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Say what could not be reached, and why: packages for URLs raise errors of all kinds."""
+def store_errors(place: str, storage: Storage | None = None) -> Iterator[None]:
+    """Say what could not be used, and why: packages for URLs raise errors of all kinds."""
     try:
         yield
     except HeadstartError:
         raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{place!r} is gone") from error
     except Exception as error:
-        raise unreachable(url, error, storage) from error
+        raise unreachable(place, error, storage) from error
 
 
-def unreachable(
-    url: str, error: BaseException, storage: Mapping[str, Any] | None = None
-) -> FileError:
-    """The error for a URL that could not be reached."""
-    return FileError(f"{url!r} could not be reached ({explain(error, storage)})")
+def unreachable(place: str, error: BaseException, storage: Storage | None = None) -> FileError:
+    """The error for a URL that could not be reached, or a path that could not be used."""
+    verb = "reached" if is_url(place) else "used"
+    return FileError(f"{place!r} could not be {verb} ({explain(error, storage)})")
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -228,7 +195,7 @@ def is_unreachable(error: BaseException) -> bool:
     return re.search("AWS Error|google::cloud|Azure", str(error)) is not None
 
 
-def explain(error: BaseException, storage: Mapping[str, Any] | None) -> str:
+def explain(error: BaseException, storage: Storage | None) -> str:
     """The cause of a file system's error, and what to do where that can be told."""
     text = reason(error)
     if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError") or (
@@ -238,29 +205,26 @@ def explain(error: BaseException, storage: Mapping[str, Any] | None) -> str:
     if isinstance(error, TypeError) and "keyword argument" in text and storage:
         return f"{text}: are these its options? {', '.join(storage)} (--storage)"
     if "range requests" in text or "seek streaming" in text or "Got more bytes" in text:
-        return (
-            "the server gives files only as a whole: download it, or put simplecache:: before the "
-            "URL"
-        )
+        return "the server gives only whole files: download it, or put simplecache:: before the URL"
     return text
 
 
 class StoreFile:
     """A file of fsspec's, whose errors say what could not be reached."""
 
-    def __init__(self, file: Any, url: str, storage: Mapping[str, Any]) -> None:
-        self.file, self.url, self.storage = file, url, storage
+    def __init__(self, file: Any, url: str, storage: Storage) -> None:
+        self.file, self.errors = file, functools.partial(store_errors, url, storage)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.file, name)
         if not callable(attribute):
             return attribute
 
-        def watched(*arguments: Any) -> Any:
-            with store_errors(self.url, self.storage):
+        def call_with_errors(*arguments: Any) -> Any:
+            with self.errors():
                 return attribute(*arguments)
 
-        return watched
+        return call_with_errors
 
 
 def reason(error: BaseException) -> str:
@@ -294,9 +258,8 @@ class Folder:
     ['note'] b'all or nothing'
     """
 
-    def __init__(
-        self, place: str | os.PathLike[str], storage: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, place: str | os.PathLike[str], storage: Storage | None = None) -> None:
+        atomic.checked_path(place)
         place = os.fspath(place)
         self.remote = is_url(place)
         self.place = place.rstrip("/") if self.remote else os.path.abspath(place)
@@ -314,18 +277,9 @@ class Folder:
             return system.fs, path
         return fs.PyFileSystem(fs.FSSpecHandler(system)), path
 
-    @contextlib.contextmanager
-    def errors(self, name: str = "") -> Iterator[None]:
+    def errors(self, name: str = "") -> contextlib.AbstractContextManager[None]:
         """Say which file could not be read or written, and why."""
-        whole = f"{self.place}/{name}" if name else self.place
-        if self.remote:
-            with store_errors(whole, self.storage):
-                yield
-            return
-        try:
-            yield
-        except OSError as error:
-            raise FileError(f"{whole!r} cannot be used ({reason(error)})") from error
+        return store_errors(f"{self.place}/{name}".rstrip("/"), self.storage)
 
     def create(self) -> None:
         """Make the folder, if it is not there; object stores need none."""
@@ -341,8 +295,8 @@ class Folder:
         """The files in the folder, sorted; none where there is no folder."""
         system, path = self.system()
         with self.errors():
-            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+            infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
 
     def open(self, name: str) -> pa.NativeFile:
         """A file, to be read at any place in it."""

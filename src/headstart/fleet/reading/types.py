@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from headstart.errors import InputError
 from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Field, Vector
-from headstart.features.schema.schema import Schema
 
-__all__ = [
-    "check_fields",
-    "check_kind",
-    "field_columns",
-    "is_list",
-    "is_number",
-    "is_text",
-    "is_time",
-]
-
-NUMBERS = ("reward", "weight", "propensity")
+__all__ = ["check_field", "check_kind", "is_list", "is_number", "is_text", "is_time"]
 
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether cells of this type are numbers (or all missing)."""
-    return bool(
-        kinds.is_integer(kind)
-        or kinds.is_floating(kind)
-        or kinds.is_boolean(kind)
-        or kinds.is_decimal(kind)
-        or kinds.is_null(kind)
-    )
+    tests = kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal, kinds.is_null
+    return any(test(kind) for test in tests)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -46,38 +28,48 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
 
 
-def check_kind(role: str, name: str, kind: pa.DataType, where: str) -> None:
-    """Refuse a column whose type cannot be what it is said to be."""
-    plain = kind.value_type if kinds.is_dictionary(kind) else kind
-    got = f"column {name!r} of {where} has type {kind}"
-    if role == "task":
-        if kinds.is_floating(plain) or kinds.is_decimal(plain):
-            raise InputError(
-                f"task must be text or whole numbers, not fractions (is 7.0 the task 7?); {got}: "
-                f"write the ids as whole numbers, in pandas with .astype('Int64'), or as text"
-            )
-        if not (is_text(plain) or kinds.is_integer(plain) or kinds.is_null(plain)):
-            raise InputError(f"task must be text or whole numbers; {got}: write the ids as text")
-    elif role in NUMBERS:
-        if not is_number(kind):
-            raise InputError(f"{role} must be numbers; {got}")
-    elif role == "chosen":
-        if not is_number(kind):
-            raise InputError(f"chosen must be true and false, or 1 and 0; {got}")
-    elif role == "round":
-        if not (is_text(plain) or is_number(plain) or is_time(plain)):
-            raise InputError(f"round must be text, numbers or times; {got}")
-    elif role == "timestamp":
-        if kinds.is_time(kind):
-            raise InputError(f"timestamp must have a day, not only a time of day; {got}")
-        known = is_number(kind) or is_time(kind) or is_text(kind)
-        if kinds.is_boolean(kind) or not known:
-            raise InputError(f"timestamp must be times, dates or numbers; {got}")
-
-
 def is_time(kind: pa.DataType) -> bool:
     """Whether cells of this type are points in time, or spans of it."""
     return bool(kinds.is_timestamp(kind) or kinds.is_date(kind) or kinds.is_duration(kind))
+
+
+def is_id(kind: pa.DataType) -> bool:
+    """Whether cells of this type can be ids."""
+    return is_text(kind) or bool(kinds.is_integer(kind) or kinds.is_null(kind))
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values that codes stand for; a type that is not coded is its own."""
+    return kind.value_type if kinds.is_dictionary(kind) else kind
+
+
+#: What the cells of a role must be, where they need not be numbers.
+ROLE_TYPES = {
+    "task": "be text or whole numbers",
+    "chosen": "be true and false, or 1 and 0",
+    "round": "be text, numbers or times",
+    "timestamp": "be times, dates or numbers",
+}
+
+
+def check_kind(role: str, name: str, kind: pa.DataType, where: str) -> None:
+    """Refuse a column whose type cannot be what it is said to be."""
+    plain, want, hint, fits = value_type(kind), ROLE_TYPES.get(role, "be numbers"), "", False
+    if role == "task":
+        fits, hint = is_id(plain), ": write the ids as text"
+        if kinds.is_floating(plain) or kinds.is_decimal(plain):
+            want += ", not fractions (is 7.0 the task 7?)"
+            hint = ": write the ids as whole numbers, in pandas with .astype('Int64'), or as text"
+    elif role == "round":
+        fits = is_text(plain) or is_number(plain) or is_time(plain)
+    elif role == "timestamp" and kinds.is_time(kind):
+        want = "have a day, not only a time of day"
+    elif role == "timestamp":
+        fits = (is_number(kind) or is_time(kind) or is_text(kind)) and not kinds.is_boolean(kind)
+    else:
+        fits = is_number(kind)
+    if not fits:
+        raise InputError(f"{role} must {want}; column {name!r} of {where} has type {kind}{hint}")
 
 
 def time_unit(kind: pa.DataType) -> str:
@@ -91,14 +83,6 @@ def time_unit(kind: pa.DataType) -> str:
     return "spans of time" if kinds.is_duration(kind) else "times"
 
 
-def field_columns(schema: Schema) -> dict[str, Field | None]:
-    """The columns that a schema needs, with their fields; the id alone has none."""
-    columns: dict[str, Field | None] = {**schema.context, **schema.action}
-    if schema.identity:
-        columns.setdefault(schema.id, None)
-    return columns
-
-
 def is_text_field(field: Field | None) -> bool:
     """Whether values of a field are text, where a file does not say what they are."""
     if field is None:
@@ -106,29 +90,21 @@ def is_text_field(field: Field | None) -> bool:
     return isinstance(field, Category) and not isinstance((*field.values, "")[0], int)
 
 
-def check_fields(schema: Schema, types: Mapping[str, pa.DataType], where: str) -> None:
-    """Refuse columns that cannot hold the fields of a schema."""
-    for name, field in field_columns(schema).items():
-        if field is not None:
-            check_field(name, field, types[name], where)
-    if schema.identity:
-        check_id(schema.id, types[schema.id], where)
-
-
-def check_field(name: str, field: Field, kind: pa.DataType, where: str) -> None:
-    """Refuse a column whose type no value of the field can have."""
-    plain = kind.value_type if kinds.is_dictionary(kind) else kind
-    if kinds.is_null(plain):
-        return
-    hint = ""
-    if isinstance(field, Vector):
+def check_field(name: str, field: Field | None, kind: pa.DataType, where: str) -> None:
+    """Refuse a column whose type no value of the field can have; ``None`` stands for item ids."""
+    what = "the id" if field is None else f"{field.kind} {name!r}"
+    plain, hint = value_type(kind), ""
+    texts, numbers = is_text(plain), is_number(plain)
+    if field is None:
+        want, fits = "text or whole numbers (identity=True)", is_id(plain)
+    elif isinstance(field, Vector):
         want = f"lists of {field.length} numbers"
         fits = is_list(plain) and is_number(plain.value_type)
         if fits and kinds.is_fixed_size_list(plain):
             fits = plain.list_size == field.length
         hint = ": a vector needs a column of lists (Parquet, Arrow or JSON lines)"
     elif isinstance(field, Category):
-        texts, numbers = is_text(plain), is_number(plain) and not kinds.is_decimal(plain)
+        numbers = numbers and not kinds.is_decimal(plain)
         if field.buckets is not None:
             want, fits = "text or whole numbers", texts or numbers
         elif isinstance(field.values[0], str):
@@ -138,22 +114,9 @@ def check_field(name: str, field: Field, kind: pa.DataType, where: str) -> None:
             want, fits = "whole numbers, as the listed values are", numbers
             hint = ": list the values as text"
     else:
-        boolean = field.kind == "boolean"
-        want = "true and false, or 1 and 0" if boolean else "numbers"
-        fits = is_number(plain)
-        hint = ": make it a category" if is_text(plain) else ""
-    if not fits:
+        want = "true and false, or 1 and 0" if field.kind == "boolean" else "numbers"
+        fits, hint = numbers, ": make it a category" if texts else ""
+    if not (fits or kinds.is_null(plain)):
         raise InputError(
-            f"schema: {field.kind} {name!r} must be {want}; column {name!r} of {where} has type "
-            f"{kind}{hint}"
-        )
-
-
-def check_id(name: str, kind: pa.DataType, where: str) -> None:
-    """Refuse a column that cannot hold the ids of items."""
-    plain = kind.value_type if kinds.is_dictionary(kind) else kind
-    if not (is_text(plain) or kinds.is_integer(plain) or kinds.is_null(plain)):
-        raise InputError(
-            f"schema: the id must be text or whole numbers (identity=True); column {name!r} of "
-            f"{where} has type {kind}"
+            f"schema: {what} must be {want}; column {name!r} of {where} has type {kind}{hint}"
         )

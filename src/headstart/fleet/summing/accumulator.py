@@ -13,43 +13,119 @@ import itertools
 import mmap
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headstart.fleet.reading.arrays import FeatureColumns, as_arrow
-from headstart.fleet.reading.hashing import Hashes, hash_ids, id_texts, partition_numbers
+from headstart.fleet.reading.arrays import as_array, as_arrow
+from headstart.fleet.reading.hashing import (
+    Hashes,
+    hash_ids,
+    id_texts,
+    partition_numbers,
+    power_of_two,
+)
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing.grams import Packed, Whole, add_by_threads
-from headstart.fleet.summing.shards import row_shards, sum_shard
-from headstart.fleet.summing.task_index import INDEX_BYTES, TaskIndex
+from headstart.fleet.summing.grams import Packed, RowBuffer, Whole, fill
+from headstart.fleet.summing.shards import order_of_tasks, row_shards, sum_shard
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "HashedRows", "ReadPlan", "RowBuffer", "partition_count", "unread_blocks"]
+__all__ = ["Accumulator", "TaskIndex", "hash_rows", "partition_count", "plan_reading"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
 MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
 COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
-LINE = 64  # bytes of memory that a processor reads together
 LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
 
 
-class HashedRows(NamedTuple):
-    """Rows that count as evidence, with the hashes of their tasks' ids, which are text."""
+def hash_rows(rows: Rows) -> tuple[Rows, Hashes]:
+    """Of all rows, those that were chosen, where that was logged, with the hashes of their ids.
 
-    rows: Rows
-    hashes: Hashes
+    Ids are text afterwards.
+    """
+    rows = rows.chosen_rows()
+    ids = id_texts(rows.ids)
+    return rows._replace(ids=ids), hash_ids(ids)
 
-    @classmethod
-    def of(cls, rows: Rows) -> HashedRows:
-        """Of all rows, those that were chosen, where that was logged."""
-        rows = rows.chosen_rows()
-        ids = id_texts(rows.ids)
-        return cls(rows._replace(ids=ids), hash_ids(ids))
+
+INDEX_BYTES = 64  # for each task, about: hash, number and a short id, and as much while it grows
+
+
+class TaskIndex:
+    """The number of every task: a sorted array of hashes, and the ids in the order of numbers.
+
+    Examples
+    --------
+    >>> from headstart.fleet.reading.hashing import hash_ids
+    >>> index = TaskIndex()
+    >>> ids = pa.array(["ann", "bob"], pa.large_string())
+    >>> index.numbers(ids, hash_ids(ids)).tolist()
+    [0, 1]
+    >>> ids = pa.array(["cid", "bob", "dan"], pa.large_string())
+    >>> index.numbers(ids, hash_ids(ids), room=3).tolist()
+    [2, 1, -1]
+    """
+
+    def __init__(self) -> None:
+        self.ids = pa.nulls(0, pa.large_string())  # by number
+        self.hashes: Hashes = np.zeros(0, np.uint64)  # by number
+        self.sorted: Hashes = np.zeros(0, np.uint64)
+        self.places: Whole = np.zeros(0, np.int64)  # the numbers of the sorted hashes
+        self.collisions: dict[str, int] = {}  # tasks with the hash of another
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def numbers(self, ids: pa.LargeStringArray, hashes: Hashes, room: int = 1 << 62) -> Whole:
+        """The numbers of tasks, each of which is named once.
+
+        New ones get the next number while there are fewer than ``room``, and −1 after that.
+        """
+        numbers = np.full(len(ids), -1, np.int64)
+        known = np.zeros(len(ids), dtype=bool)
+        if len(self.sorted):
+            at = np.minimum(np.searchsorted(self.sorted, hashes), len(self.sorted) - 1)
+            known = self.sorted[at] == hashes
+            numbers[known] = self.places[at[known]]
+        other = np.zeros(len(ids), dtype=bool)  # its hash is another's
+        if known.any():
+            mine = ids if known.all() else ids.filter(as_arrow(known))
+            theirs = self.ids.take(as_arrow(numbers[known]))
+            if not mine.equals(theirs):
+                other[known] = as_array(pc.not_equal(mine, theirs))
+        fresh = np.flatnonzero(~known)
+        first = np.unique(hashes[fresh], return_index=True)[1]
+        if len(first) < len(fresh):
+            other[np.delete(fresh, first)] = True
+            fresh = fresh[np.sort(first)]
+        fresh = fresh[: max(room - len(self), 0)]
+        if len(fresh):
+            numbers[fresh] = self.append(ids.take(as_arrow(fresh)), hashes[fresh])
+            order = np.argsort(hashes[fresh])
+            at = np.searchsorted(self.sorted, hashes[fresh][order])
+            self.sorted = np.insert(self.sorted, at, hashes[fresh][order])
+            self.places = np.insert(self.places, at, numbers[fresh][order])
+        for place in np.flatnonzero(other):
+            name = ids[int(place)].as_py()
+            if name not in self.collisions and len(self) < room:
+                one = slice(int(place), int(place) + 1)
+                self.collisions[name] = int(self.append(ids[one], hashes[one])[0])
+            numbers[place] = self.collisions.get(name, -1)
+        return numbers
+
+    def append(self, ids: pa.LargeStringArray, hashes: Hashes) -> Whole:
+        """Number new tasks."""
+        start = len(self)
+        self.ids = pa.concat_arrays([self.ids, ids])
+        self.hashes = np.concatenate([self.hashes, hashes])
+        return np.arange(start, len(self))
+
+    def order(self) -> Whole:
+        """The numbers in the order of tasks: by hash, then by id."""
+        return order_of_tasks(self.hashes, self.ids) if self.collisions else self.places
 
 
 class Accumulator:
@@ -84,9 +160,8 @@ class Accumulator:
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
         self.waiting = RowBuffer(room, dim)
 
-    def add(self, block: HashedRows) -> None:
-        """Add rows."""
-        rows, hashes = block
+    def add(self, rows: Rows, hashes: Hashes) -> None:
+        """Add rows of :func:`hash_rows`."""
         with self.lock:
             numbers = self.index.numbers(rows.ids, hashes, self.capacity)
             known = numbers >= 0
@@ -106,7 +181,9 @@ class Accumulator:
     def flush(self) -> None:
         """Add the buffered rows to the table."""
         if self.buffer.count:
-            self.buffer.add_to(self.table[: len(self.index)], self.buffer.places, self.threads)
+            self.buffer.add_to(
+                self.table[: len(self.index)], self.buffer.columns()[0], self.threads
+            )
         self.buffer.count = 0
 
     def spill_rows(self) -> None:
@@ -114,18 +191,19 @@ class Accumulator:
         buffer, tasks = self.waiting, self.others
         if not buffer.count:
             return
-        counts = np.bincount(buffer.places, minlength=len(tasks))
-        heavy = counts * buffer.features[0].nbytes > 8 * self.width
+        places, features, rewards, weights = buffer.columns()
+        counts = np.bincount(places, minlength=len(tasks))
+        heavy = counts * features[0].nbytes > 8 * self.width
         if heavy.any():
             sums = np.zeros((int(heavy.sum()), self.width))
-            place = np.where(heavy, np.cumsum(heavy) - 1, -1)
-            buffer.add_to(sums, place[buffer.places], self.threads)
+            row_of = np.where(heavy, np.cumsum(heavy) - 1, -1)
+            buffer.add_to(sums, row_of[places], self.threads)
             order = tasks.order()
             order = order[heavy[order]]
-            self.spill(self.sum_shards(tasks, order, sums, place[order]))
+            self.spill(self.sum_shards(tasks, order, sums, row_of[order]))
         if not heavy.all():
-            codes = np.where(heavy[buffer.places], -1, buffer.places)
-            columns = buffer.rewards, buffer.weights, buffer.features[:, : self.dim]
+            codes = np.where(heavy[places], -1, places)
+            columns = rewards, weights, features[:, : self.dim]
             self.spill(row_shards(tasks.hashes, tasks.ids, codes, *columns, self.partitions))
         buffer.count = 0
         self.others = TaskIndex()
@@ -167,34 +245,22 @@ def empty_table(rows: int, width: int) -> Packed:
     return np.frombuffer(memory, np.float64, rows * width).reshape(rows, width)
 
 
-class ReadPlan(NamedTuple):
-    """How memory is divided between those who read and the sums.
+def plan_reading(dim: int, memory: int, workers: int = 1) -> tuple[int, int, int]:
+    """How memory is divided between the threads that read and the sums.
 
-    Attributes
-    ----------
-    readers
-        How many threads read at a time.
-    rows
-        How many rows they read at a time.
-    memory
-        How many bytes are left for the sums.
+    A quarter of the memory is for reading. Where it is too little for all threads, some only add
+    up. An eighth is for sums in any case.
+
+    Returns
+    -------
+    int, int, int
+        How many threads read at a time, how many rows they read at a time, and how many bytes are
+        left for the sums.
     """
-
-    readers: int
-    rows: int
-    memory: int
-
-    @classmethod
-    def of(cls, dim: int, memory: int, workers: int = 1) -> ReadPlan:
-        """Of so many features, in so many bytes, for so many threads.
-
-        A quarter of the memory is for reading. Where it is too little for all threads, some only
-        add up. An eighth is for sums in any case.
-        """
-        need = COLUMN_BYTES * (dim + 2)
-        readers = int(np.clip(memory // 4 // need, 1, workers))
-        left = max(memory - readers * need - LOOPS_BYTES, memory // 8)
-        return cls(readers, max(1024, left // 8 // readers // (4 * dim)), left)
+    need = COLUMN_BYTES * (dim + 2)
+    readers = int(np.clip(memory // 4 // need, 1, workers))
+    left = max(memory - readers * need - LOOPS_BYTES, memory // 8)
+    return readers, max(1024, left // 8 // readers // (4 * dim)), left
 
 
 def partition_count(rows: int, dim: int, limit: int) -> int:
@@ -205,8 +271,7 @@ def partition_count(rows: int, dim: int, limit: int) -> int:
     >>> partition_count(10**6, 30, 1 << 20), partition_count(10, 30, 1 << 20)
     (512, 16)
     """
-    need = rows * (8 * dim + 40) / limit
-    return int(np.clip(2 ** np.ceil(np.log2(max(need, 1.0))), 16, 4096))
+    return int(np.clip(power_of_two(rows * (8 * dim + 40) / limit), 16, 4096))
 
 
 def unread_blocks(
@@ -220,103 +285,3 @@ def unread_blocks(
     for number, block in enumerate(logs.read(part, transposed=False, rows=rows), 1):
         if number > before:
             yield (rows, number), block
-
-
-class RowBuffer:
-    """Rows that wait to be added up: the more a task has at once, the less each takes.
-
-    The memory is used again and again.
-
-    Parameters
-    ----------
-    memory
-        How many bytes it may take.
-    dim
-        The number of features.
-    """
-
-    def __init__(self, memory: int, dim: int) -> None:
-        self.memory, self.dim, self.count, self.weighted = memory, dim, 0, False
-        self._features: npt.NDArray[Any] = np.zeros((0, dim))  # allocated with the first rows
-
-    def allocate(self, dtype: np.dtype[Any]) -> None:
-        """Make room for features of a type."""
-        # Every row begins with a line of memory, so that it lies in as few of them as possible.
-        many = LINE // dtype.itemsize
-        width = -(-self.dim // many) * many
-        room = max(self.memory // (dtype.itemsize * width + 20), 1)
-        values = np.zeros(room * width + many, dtype)
-        start = -values.ctypes.data % LINE // dtype.itemsize
-        self._features = values[start : start + room * width].reshape(room, width)
-        self._places = np.empty(room, np.int32)
-        self._rewards, self._weights = np.empty(room), np.empty(room)
-
-    @property
-    def full(self) -> bool:
-        """Whether there is no room."""
-        return self.count == len(self._features)
-
-    @property
-    def places(self) -> npt.NDArray[np.int32]:
-        """The numbers of the rows' tasks."""
-        return self._places[: self.count]
-
-    @property
-    def features(self) -> npt.NDArray[Any]:
-        """The features; there may be more columns, which mean nothing."""
-        return self._features[: self.count]
-
-    @property
-    def rewards(self) -> Packed:
-        """The rewards."""
-        return self._rewards[: self.count]
-
-    @property
-    def weights(self) -> Packed:
-        """The weights; empty where no row has one."""
-        return self._weights[: self.count if self.weighted else 0]
-
-    def take(self, rows: Rows, numbers: Whole, start: int) -> int:
-        """Copy rows from a place on, as many as there is room for; gives how many.
-
-        ``numbers`` are those of the tasks in ``rows.ids``. Features of two types are never buffered
-        together.
-        """
-        same = len(self._features) > 0 and self._features.dtype == rows.features.dtype
-        if not self.count:
-            self.weighted = False
-            if not same:
-                self.allocate(rows.features.dtype)
-        elif not same:
-            return 0
-        many = min(rows.count - start, len(self._features) - self.count)
-        here, there = slice(start, start + many), slice(self.count, self.count + many)
-        self._places[there] = numbers[rows.codes[here]]
-        if isinstance(rows.features, FeatureColumns):
-            rows.features.transpose_into(start, self._features[there])
-        else:
-            self._features[there, : self.dim] = rows.features[here]
-        self._rewards[there] = rows.rewards[here]
-        if rows.weights is not None or self.weighted:
-            if not self.weighted:
-                self._weights[: self.count] = 1.0
-                self.weighted = True
-            self._weights[there] = 1.0 if rows.weights is None else rows.weights[here]
-        self.count += many
-        return many
-
-    def add_to(self, sums: Packed, codes: npt.NDArray[Any], threads: int) -> None:
-        """Add the rows to the sums that their codes say."""
-        columns = self.features, self.dim, self.rewards, self.weights
-        add_by_threads(codes, *columns, sums, threads)
-
-
-def fill(
-    buffer: RowBuffer, rows: Rows, numbers: Callable[[], Whole], flush: Callable[[], None]
-) -> None:
-    """Copy rows into a buffer, which is flushed when it is full."""
-    start = 0
-    while start < rows.count:
-        start += buffer.take(rows, numbers(), start)
-        if start < rows.count or buffer.full:
-            flush()

@@ -19,7 +19,7 @@ from typing import Any
 
 from headstart.errors import FileError, InputError
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.stores import Folder
+from headstart.fleet.reading.stores import Folder, Storage
 from headstart.fleet.summing.summary import ReadSummary
 from headstart.storage import atomic
 from headstart.storage.atomic import PathLike
@@ -30,9 +30,8 @@ INTERVAL = 60.0  # seconds between checkpoints, at least
 SHARE = 0.05  # of the time that writing them may take
 LOCK = "lock"
 ENTRY = re.compile(r"entry-[0-9a-f]+\.json")
-OURS = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.json|\.draft)?")
+OURS = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.draft)?")
 
-Storage = Mapping[str, Any] | None
 Position = tuple[int, int]  # how many rows a block has, and how many blocks were read
 
 
@@ -73,7 +72,7 @@ class Checkpoint:
         for entry in read_entries(self.folder):
             self.check(entry, known, there)
             self.runs += entry["runs"]
-            self.summary.add(ReadSummary.from_json(entry["summary"]))
+            self.summary.add(entry["summary"])
             for key, position in entry["positions"].items():
                 self.positions[key] = max(tuple(position), self.positions.get(key, (0, 0)))
         self.named = set(self.runs)  # runs that entries name
@@ -86,7 +85,7 @@ class Checkpoint:
         for name, value in self.settings.items():
             if (before := entry["settings"].get(name)) != value:
                 raise InputError(f"{failed}: {name} was {before!r} and is {value!r} now; {again}")
-        for key in (*entry["summary"]["parts"], *entry["positions"]):
+        for key in (*entry["summary"].parts, *entry["positions"]):
             if key not in known:
                 raise InputError(
                     f"{failed}: file {key.rsplit('|', 3)[0]!r} was changed, moved or removed; "
@@ -148,12 +147,13 @@ def read_entries(folder: Folder) -> Iterator[dict[str, Any]]:
         if ENTRY.fullmatch(name):
             with atomic.explain_read_errors(Path(folder.place, name), "the entry of a checkpoint"):
                 entry = json.loads(folder.read(name))
-                _ = entry["settings"], entry["runs"], entry["positions"], entry["summary"]["parts"]
+                entry["summary"] = ReadSummary.from_json(entry["summary"])
+                _ = entry["settings"], entry["runs"], entry["positions"]
             yield entry
 
 
 @contextlib.contextmanager
-def lock_folder(place: PathLike, storage: Storage = None) -> Iterator[None]:
+def lock_folder(place: PathLike, storage: Storage | None = None) -> Iterator[None]:
     """Hold a folder, which is made if need be, for one fit at a time; others are refused.
 
     Behind URLs, nothing is locked.
@@ -179,7 +179,7 @@ def lock_folder(place: PathLike, storage: Storage = None) -> Iterator[None]:
         yield
 
 
-def remove_checkpoint(place: PathLike, storage: Storage = None) -> None:
+def remove_checkpoint(place: PathLike, storage: Storage | None = None) -> None:
     """Remove a checkpoint, and the folder if nothing else is in it."""
     folder = Folder(place, storage)
     names = sorted(folder.names(), key=lambda name: not ENTRY.fullmatch(name))  # entries first
@@ -191,14 +191,14 @@ def remove_checkpoint(place: PathLike, storage: Storage = None) -> None:
             Path(folder.place).rmdir()
 
 
-def checkpointed_rows(place: PathLike, storage: Storage = None) -> int:
+def checkpointed_rows(place: PathLike, storage: Storage | None = None) -> int:
     """How many rows an interrupted fit has read; 0 where there is nothing to resume from."""
-    with contextlib.suppress(FileError, LookupError, TypeError, ValueError):
-        return sum(int(entry["summary"]["rows"]) for entry in read_entries(Folder(place, storage)))
+    with contextlib.suppress(FileError):
+        return sum(int(entry["summary"].rows) for entry in read_entries(Folder(place, storage)))
     return 0
 
 
-def remove_unused(place: PathLike, storage: Storage = None) -> None:
+def remove_unused(place: PathLike, storage: Storage | None = None) -> None:
     """Remove a folder from which nothing can be resumed: no entries, and no fit that uses it."""
     folder = Folder(place, storage)
     if folder.exists() and not any(map(ENTRY.fullmatch, folder.names())):

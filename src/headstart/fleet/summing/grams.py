@@ -7,21 +7,25 @@ Z = [X r], its rows and rewards side by side, all of them but the count are in Z
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from headstart.fleet.reading.arrays import FeatureColumns
+from headstart.fleet.reading.rows import Rows
 from headstart.kernels.forms import Kernel
-from headstart.model.evidence import packed_size, upper_triangle
+from headstart.model.evidence import upper_triangle
 
-__all__ = ["ADD_ROWS", "GROUP_ROWS", "TABLES", "Packed", "Whole", "add_by_threads", "sum_rows"]
+__all__ = ["ADD_ROWS", "GROUP_ROWS", "TABLES", "Packed", "RowBuffer", "Whole", "add_by_threads"]
 
 Packed = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
 TABLES = "headstart.kernels.tables"
+LINE = 64  # bytes of memory that a processor reads together
 PIECES = 4  # for each thread, so that none waits long for the last
 
 
@@ -124,20 +128,91 @@ def add_by_threads(
         sums[task] += own
 
 
-def sum_rows(
-    codes: npt.NDArray[Any],
-    tasks: int,
-    features: npt.NDArray[Any],
-    rewards: Packed,
-    weights: Packed | None = None,
-) -> Packed:
-    """The packed sums of tasks, from rows at hand; rows with a negative code are left out.
+class RowBuffer:
+    """Rows that wait to be added up: the more a task has at once, the less each takes.
 
-    >>> sum_rows(np.array([1, 1]), 2, np.array([[1.0], [2.0]]), np.array([3.0, 4.0])).tolist()
-    [[0.0, 0.0, 0.0, 0.0], [5.0, 11.0, 2.0, 25.0]]
+    The memory is used again and again.
+
+    Parameters
+    ----------
+    memory
+        How many bytes it may take.
+    dim
+        The number of features.
     """
-    dim = features.shape[1]
-    sums = np.zeros((tasks, packed_size(dim)))
-    weights = np.empty(0) if weights is None else weights
-    add_by_threads(codes, features, dim, rewards, weights, sums)
-    return sums
+
+    def __init__(self, memory: int, dim: int) -> None:
+        self.memory, self.dim, self.count, self.weighted = memory, dim, 0, False
+        self._features: npt.NDArray[Any] = np.zeros((0, dim))  # allocated with the first rows
+
+    def allocate(self, dtype: np.dtype[Any]) -> None:
+        """Make room for features of a type."""
+        # Every row begins with a line of memory, so that it lies in as few of them as possible.
+        many = LINE // dtype.itemsize
+        width = -(-self.dim // many) * many
+        room = max(self.memory // (dtype.itemsize * width + 20), 1)
+        values = np.zeros(room * width + many, dtype)
+        start = -values.ctypes.data % LINE // dtype.itemsize
+        self._features = values[start : start + room * width].reshape(room, width)
+        self._places = np.empty(room, np.int32)
+        self._rewards, self._weights = np.empty(room), np.empty(room)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room."""
+        return self.count == len(self._features)
+
+    def columns(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any], Packed, Packed]:
+        """The numbers of the rows' tasks, features, rewards and weights.
+
+        Features may have more columns, which mean nothing. There are no weights where no row has
+        one.
+        """
+        here, weighted = slice(self.count), slice(self.count if self.weighted else 0)
+        arrays = self._places[here], self._features[here], self._rewards[here]
+        return *arrays, self._weights[weighted]
+
+    def take(self, rows: Rows, numbers: Whole, start: int) -> int:
+        """Copy rows from a place on, as many as there is room for; gives how many.
+
+        ``numbers`` are those of the tasks in ``rows.ids``. Features of two types are never buffered
+        together.
+        """
+        same = len(self._features) > 0 and self._features.dtype == rows.features.dtype
+        if not self.count:
+            self.weighted = False
+            if not same:
+                self.allocate(rows.features.dtype)
+        elif not same:
+            return 0
+        many = min(rows.count - start, len(self._features) - self.count)
+        here, there = slice(start, start + many), slice(self.count, self.count + many)
+        self._places[there] = numbers[rows.codes[here]]
+        if isinstance(rows.features, FeatureColumns):
+            rows.features.transpose_into(start, self._features[there])
+        else:
+            self._features[there, : self.dim] = rows.features[here]
+        self._rewards[there] = rows.rewards[here]
+        if rows.weights is not None or self.weighted:
+            if not self.weighted:
+                self._weights[: self.count] = 1.0
+                self.weighted = True
+            self._weights[there] = 1.0 if rows.weights is None else rows.weights[here]
+        self.count += many
+        return many
+
+    def add_to(self, sums: Packed, codes: npt.NDArray[Any], threads: int) -> None:
+        """Add the rows to the sums that their codes say."""
+        _, features, rewards, weights = self.columns()
+        add_by_threads(codes, features, self.dim, rewards, weights, sums, threads)
+
+
+def fill(
+    buffer: RowBuffer, rows: Rows, numbers: Callable[[], Whole], flush: Callable[[], None]
+) -> None:
+    """Copy rows into a buffer, which is flushed when it is full."""
+    start = 0
+    while start < rows.count:
+        start += buffer.take(rows, numbers(), start)
+        if start < rows.count or buffer.full:
+            flush()

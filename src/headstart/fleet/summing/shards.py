@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headstart.errors import FileError
 from headstart.fleet.reading.arrays import as_array, as_arrow
 from headstart.fleet.reading.hashing import Hashes, partition_numbers, partition_range
 from headstart.fleet.summing.grams import ADD_ROWS, GROUP_ROWS, Packed, Whole
-from headstart.fleet.summing.task_index import order_of_tasks
 from headstart.model.evidence import packed_size
 from headstart.storage import atomic
 
@@ -85,8 +83,8 @@ def select_hashes(shard: pa.RecordBatch, low: int, high: int) -> pa.RecordBatch:
     return shard if inside.all() else shard.filter(as_arrow(inside))
 
 
-def write_run(path: Path, shards: Iterable[pa.RecordBatch]) -> None:
-    """Write a run; the file is there when all of it is written."""
+def write_run(path: Path, shards: Iterable[pa.RecordBatch], lasting: bool = False) -> None:
+    """Write a run; the file is there when all of it is written, and on disk if ``lasting``."""
     draft = path.with_name(path.name + ".draft")
     try:
         with atomic.explain_write_errors(path):
@@ -97,6 +95,9 @@ def write_run(path: Path, shards: Iterable[pa.RecordBatch]) -> None:
                     if writer is None:
                         writer = stack.enter_context(pa.ipc.new_file(sink, shard.schema))
                     writer.write_batch(shard)
+            if lasting:
+                with draft.open("rb") as file:
+                    os.fsync(file.fileno())
             os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
@@ -116,14 +117,15 @@ def read_run(path: Path, low: int = 0, high: int = 2**64) -> Iterator[pa.RecordB
 
 
 @contextlib.contextmanager
-def run_reader(path: Path) -> Iterator[Any]:
+def run_reader(path: Path, open: Callable[[str], Any] = pa.OSFile) -> Iterator[Any]:
     """A run that is open for reading; errors name the file."""
-    try:
-        with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
-            yield reader
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileError(f"path {str(path)!r} cannot be read ({reason})") from error
+    want = "a run of sums or rows"
+    with (
+        atomic.explain_read_errors(path, want),
+        open(str(path)) as source,
+        pa.ipc.open_file(source) as reader,
+    ):
+        yield reader
 
 
 CHUNK_BYTES = 1 << 22
@@ -204,21 +206,24 @@ def group_by_task(entries: pa.Table) -> tuple[Whole, Whole, pa.LargeStringArray]
     return order, np.append(heads, len(order)), names.take(as_arrow(heads))
 
 
+def order_of_tasks(hashes: Hashes, ids: pa.LargeStringArray) -> Whole:
+    """Places in the order of the hash, and of the id where hashes are the same."""
+    ranks: npt.NDArray[np.uint64] = as_array(pc.rank(ids, tiebreaker="dense"))
+    return np.lexsort((ranks, hashes))
+
+
 def gather_rows(shards: Sequence[pa.RecordBatch], dim: int) -> tuple[Packed, Packed, Packed]:
     """The features, rewards and weights of shards of rows; no weights where no shard has any."""
     if not shards:
         return np.zeros((0, dim)), np.zeros(0), np.zeros(0)
     features = np.concatenate([matrix_of(shard, "features") for shard in shards])
     rewards = np.concatenate([as_array(shard.column("reward")) for shard in shards])
-    if not any("weight" in shard.schema.names for shard in shards):
-        return features, rewards, np.zeros(0)
+    weighted = ["weight" in shard.schema.names for shard in shards]
     weights = [
-        as_array(shard.column("weight"))
-        if "weight" in shard.schema.names
-        else np.ones(shard.num_rows)
-        for shard in shards
+        as_array(shard.column("weight")) if own else np.ones(shard.num_rows)
+        for shard, own in zip(shards, weighted, strict=True)
     ]
-    return features, rewards, np.concatenate(weights)
+    return features, rewards, np.concatenate(weights) if any(weighted) else np.zeros(0)
 
 
 def merge_runs(

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headstart.errors import InputError
-from headstart.fleet.reading.arrays import FeatureColumns
 from headstart.fleet.reading.columns import Columns
-from headstart.fleet.reading.repeats import IdForms, repeated_rows
-from headstart.fleet.reading.rows import BadRows, Example, Rows
+from headstart.fleet.reading.rows import BadRows, Example, Rows, plain
 from headstart.model.evidence import Evidence
 from headstart.transfer.standardize import STEADY
 
-__all__ = ["Outlier", "ReadSummary", "RowSample", "column_notes", "find_outliers"]
+__all__ = ["Outlier", "ReadSummary", "column_notes", "find_outliers", "thin", "typical"]
 
 
 Array = npt.NDArray[np.float64]
@@ -37,60 +37,35 @@ BLOCK = 32  # rows of a block that are looked at
 ADVICE = "a few rows outweigh all others. Repair them, or clip the column or take its logarithm"
 
 
-class RowSample:
-    """A few rows of a log, evenly spread: features, and the reward last."""
+def thin(*parts: Array | None) -> Array | None:
+    """Some of the rows of all parts: every second, again and again, until they are few."""
+    given = [part for part in parts if part is not None]
+    if not given:
+        return None
+    rows = np.concatenate(given)
+    most = int(np.clip(NUMBERS // rows.shape[1], 16, MOST))
+    while len(rows) > most:
+        rows = rows[::2]
+    return rows
 
-    def __init__(self, rows: Array | None = None) -> None:
-        self.rows = rows
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RowSample):
-            return NotImplemented
-        if self.rows is None or other.rows is None:
-            return self.rows is other.rows
-        return np.array_equal(self.rows, other.rows)
+def sample_block(rows: Rows) -> Array:
+    """A few rows of a block, evenly spread: features, and the reward last."""
+    use = np.arange(rows.count) if rows.chosen is None else np.flatnonzero(rows.chosen)
+    use = use[:: max(1, -(-len(use) // BLOCK))]
+    return np.column_stack([rows.features[use], rows.rewards[use]]).astype(np.float64)
 
-    def add_block(self, rows: Rows) -> None:
-        """At some rows of a block."""
-        use = np.arange(rows.count) if rows.chosen is None else np.flatnonzero(rows.chosen)
-        use = use[:: max(1, -(-len(use) // BLOCK))]
-        if not len(use):
-            return
-        features = rows.features
-        if isinstance(features, FeatureColumns):
-            columns = [column[use] for column in features.columns]
-        else:
-            columns = list(features[use].T)
-        self.add(RowSample(np.column_stack([*columns, rows.rewards[use]]).astype(np.float64)))
 
-    def add(self, other: RowSample) -> None:
-        """Another's rows too; of too many, every second."""
-        if other.rows is None:
-            return
-        rows = other.rows if self.rows is None else np.concatenate([self.rows, other.rows])
-        most = int(np.clip(NUMBERS // rows.shape[1], 16, MOST))
-        while len(rows) > most:
-            rows = rows[::2]
-        self.rows = rows
+def typical(rows: Array, centred: bool = True) -> tuple[Array, Array]:
+    """The median and the size of each column; a size of NaN where all rows are the same.
 
-    def typical(self, centred: bool = True) -> tuple[Array, Array]:
-        """The median and the size of each column; a size of NaN where all sampled are the same.
-
-        >>> sampled = RowSample(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
-        >>> sampled.typical()
-        (array([2.5, 0. ]), array([ 1., nan]))
-        """
-        assert self.rows is not None
-        centre = np.median(self.rows, 0) if centred else np.zeros(self.rows.shape[1])
-        away = np.abs(self.rows - centre)
-        sizes = [np.median(part[part > 0]) if (part > 0).any() else np.nan for part in away.T]
-        return centre, np.array(sizes)
-
-    @property
-    def varies(self) -> npt.NDArray[np.bool_]:
-        """Which columns are not the same in all sampled rows."""
-        assert self.rows is not None
-        return np.asarray(self.rows.min(0) < self.rows.max(0))
+    >>> typical(np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0], [1e9, 0.0]]))
+    (array([2.5, 0. ]), array([ 1., nan]))
+    """
+    centre = np.median(rows, 0) if centred else np.zeros(rows.shape[1])
+    away = np.abs(rows - centre)
+    sizes = [np.median(part[part > 0]) if (part > 0).any() else np.nan for part in away.T]
+    return centre, np.array(sizes)
 
 
 class Outlier(NamedTuple):
@@ -117,19 +92,19 @@ def find_outliers(
     names: Sequence[str], centre: Array, size: Array, squares: Array, count: float
 ) -> list[Outlier]:
     """The columns that few rows make up, from Σ (x − c)² of all rows."""
-    found = []
+    outliers = []
     for name, middle, usual, square in zip(names, centre, size, squares, strict=True):
         rounding = 1e-12 * count * middle * middle
         if not usual > 0 or not square > rounding:
             continue
         times = float(np.sqrt((square - rounding) / max(count, 1.0)) / usual)
         if times > NOTABLE:
-            found.append(Outlier(name, times, float(np.sqrt(square)), float(usual)))
-    return found
+            outliers.append(Outlier(name, times, float(np.sqrt(square)), float(usual)))
+    return outliers
 
 
 def column_notes(
-    names: Sequence[str], intercept: bool, every: Evidence, sampled: RowSample
+    names: Sequence[str], intercept: bool, every: Evidence, sampled: Array | None
 ) -> list[str]:
     """Notes on columns that a few rows make up or that hardly vary; refused where all is lost.
 
@@ -144,30 +119,30 @@ def column_notes(
     sampled
         Some of them.
     """
-    if sampled.rows is None:
+    if sampled is None:
         return []
     dim, count = len(names), float(every.rounds)
-    kept = [*range(dim), sampled.rows.shape[1] - 1]  # the features and the reward
-    centre, size = (part[kept] for part in sampled.typical(centred=intercept))
+    sampled = sampled[:, [*range(dim), -1]]  # the features and the reward
+    centre, size = typical(sampled, centred=intercept)
     squares = np.append(np.diag(every.gram)[:dim], every.squares)
     sums = np.zeros(dim + 1)
     if intercept:
         sums = np.append(every.gram[dim, :dim], every.moment[dim])
     squares = squares - 2.0 * centre * sums + count * centre**2
     columns = [*(f"feature {name}" for name in names), "reward"]
-    found = find_outliers(columns, centre, size, squares, count)
-    lost = [outlier for outlier in found if outlier.hides_others]
+    outliers = find_outliers(columns, centre, size, squares, count)
+    lost = [outlier for outlier in outliers if outlier.hides_others]
     if lost:
         more = f" (and {len(lost) - 1} more like it)" if len(lost) > 1 else ""
         raise InputError(
             f"logs must not have values so far out that all others are lost in rounding; "
             f"{lost[0]}{more}: find the rows with headstart check, and repair or remove them"
         )
-    notes = [f"{outlier}: {ADVICE}" for outlier in found]
+    notes = [f"{outlier}: {ADVICE}" for outlier in outliers]
     if intercept:
         mean = sums[:dim] / count
         around = np.diag(every.gram)[:dim] / count - mean**2
-        flat = (around <= STEADY * mean**2) & sampled.varies[:dim]
+        flat = (around <= STEADY * mean**2) & (np.ptp(sampled[:, :dim], axis=0) > 0)
         notes += [
             f"feature {name} varies by less than a millionth of its mean ({mean[at]:.6g}), and "
             f"counts as constant: subtract a constant from it first"
@@ -197,8 +172,9 @@ class ReadSummary:
         A few of the rows, to tell what is usual.
     heaviest
         The largest weight; 0 where rows have none.
-    ids
-        How ids are written.
+    whole_id, fraction_id, spaced_id
+        Ids of the log: a whole number, such a number with ``.0``, and one with white space around
+        it.
     fingerprints
         Of some rows, where a round or a timestamp is logged.
     """
@@ -210,46 +186,86 @@ class ReadSummary:
     unchosen: int = 0
     least: float = math.inf
     greatest: float = -math.inf
-    sampled: RowSample = dataclasses.field(default_factory=RowSample)
+    sampled: Array | None = None
     heaviest: float = 0.0
-    ids: IdForms = dataclasses.field(default_factory=IdForms)
+    whole_id: str = ""
+    fraction_id: str = ""
+    spaced_id: str = ""
     fingerprints: list[Any] = dataclasses.field(default_factory=list)
 
     def add(self, other: ReadSummary) -> None:
         """Count another's too."""
-        self.rows += other.rows
-        self.bad = self.bad + other.bad
-        self.weightless += other.weightless
-        self.parts += other.parts
-        self.unchosen += other.unchosen
-        self.least = min(self.least, other.least)
-        self.greatest = max(self.greatest, other.greatest)
-        self.sampled.add(other.sampled)
+        for name in ("rows", "bad", "weightless", "parts", "unchosen", "fingerprints"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
         self.heaviest = max(self.heaviest, other.heaviest)
-        self.ids.merge(other.ids)
-        self.fingerprints += other.fingerprints
+        self.sampled = thin(self.sampled, other.sampled)
+        for name in ("whole_id", "fraction_id", "spaced_id"):
+            setattr(self, name, getattr(self, name) or getattr(other, name))
 
     def count(self, rows: Rows) -> None:
         """Count a block."""
-        rewards = rows.rewards if rows.chosen is None else rows.rewards[rows.chosen]
+        chosen = slice(None) if rows.chosen is None else rows.chosen
+        rewards = rows.rewards[chosen]
         self.rows += len(rewards)
         self.unchosen += rows.count - len(rewards)
-        self.bad = self.bad + rows.bad
+        self.bad += rows.bad
         self.weightless += rows.weightless
-        self.ids.add(rows.ids, rows.spaced)
+        self.look_at_ids(rows.ids, rows.spaced)
         if rows.fingerprints is not None:
             self.fingerprints.append(rows.fingerprints)
         if len(rewards):
             self.least = min(self.least, float(rewards.min()))
             self.greatest = max(self.greatest, float(rewards.max()))
-            self.sampled.add_block(rows)
+            self.sampled = thin(self.sampled, sample_block(rows))
             if rows.weights is not None:
-                heavy = rows.weights if rows.chosen is None else rows.weights[rows.chosen]
-                self.heaviest = max(self.heaviest, float(heavy.max()))
+                self.heaviest = max(self.heaviest, float(rows.weights[chosen].max()))
+
+    def look_at_ids(self, ids: pa.Array, spaced: str) -> None:
+        """Look at the ids of a block: at all for ``.0``, at the first for whole numbers."""
+        self.spaced_id = self.spaced_id or spaced
+        if not self.whole_id:
+            self.whole_id = first_match(ids[:1000].cast(pa.string()), r"^-?[0-9]+$")
+        if not self.fraction_id and not pa.types.is_integer(ids.type):
+            self.fraction_id = first_match(ids.filter(pc.ends_with(ids, ".0")), r"^-?[0-9]+\.0$")
+
+    def id_notes(self) -> list[str]:
+        """Which ids are easily taken for others."""
+        notes = []
+        if self.whole_id and self.fraction_id:
+            notes.append(
+                f"task ids such as {self.fraction_id!r} are there beside whole numbers such as "
+                f"{self.whole_id!r}: ids are compared as text, so 7.0 and 7 are different tasks"
+            )
+        if self.spaced_id:
+            notes.append(
+                f"white space around task ids is removed, as in {self.spaced_id!r}: it is not part "
+                f"of an id"
+            )
+        return notes
+
+    def repeats(self, share: float) -> list[str]:
+        """A sentence where rows are logged more than once; fingerprints are those of a share.
+
+        >>> ReadSummary(fingerprints=[np.array([1, 2, 3]), np.array([2])]).repeats(1.0)[0][:42]
+        '1 row is there again with the same task, t'
+        """
+        keys = np.concatenate([np.zeros(0, np.uint64), *self.fingerprints])
+        copies = len(keys) - len(np.unique(keys))
+        if not copies:
+            return []
+        if share < 1:
+            count = f"about {copies / share:,.0f} rows are"
+        else:
+            count = "1 row is" if copies == 1 else f"{copies:,} rows are"
+        return [
+            f"{count} there again with the same task, time or round, reward and features, and "
+            f"count again: are rows logged twice?"
+        ]
 
     def notes(self, tasks: int, weight: float = math.inf, share: float = 1.0) -> list[str]:
         """What is odd about so many tasks of this weight in all, from which little is learned."""
-        notes = [*self.ids.notes(), *repeated_rows(self.fingerprints, share)]
+        notes = [*self.id_notes(), *self.repeats(share)]
         if tasks == 1:
             notes.append("there is one task only: what tasks share cannot be learned from one")
         if self.least == self.greatest:
@@ -272,22 +288,24 @@ class ReadSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For the entry of a checkpoint."""
-        return vars(self) | {
-            "bad": dataclasses.asdict(self.bad),
-            "sampled": None if self.sampled.rows is None else self.sampled.rows.tolist(),
-            "ids": vars(self.ids),
-            "fingerprints": [keys.astype("<u8").tobytes().hex() for keys in self.fingerprints],
-        }
+        ends = {"least": self.least, "greatest": self.greatest}  # which may be infinite
+        entry: dict[str, Any] = plain(vars(self)) | ends
+        return entry
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ReadSummary:
         """And back."""
-        examples = [Example(*example) for example in entry["bad"]["examples"]]
-        rows, keys = entry["sampled"], map(bytes.fromhex, entry["fingerprints"])
-        changed: dict[str, Any] = {
-            "bad": BadRows(**entry["bad"] | {"examples": examples}),
-            "sampled": RowSample(None if rows is None else np.array(rows, dtype=np.float64)),
-            "ids": IdForms(**entry["ids"]),
-            "fingerprints": [np.frombuffer(each, "<u8").astype(np.uint64) for each in keys],
+        bad, sampled = entry["bad"], entry["sampled"]
+        examples = [Example(**example) for example in bad["examples"]]
+        arrays = {
+            "bad": BadRows(bad["count"], bad["reasons"], examples),
+            "sampled": None if sampled is None else np.array(sampled, dtype=np.float64),
+            "fingerprints": [np.array(keys, np.uint64) for keys in entry["fingerprints"]],
         }
-        return cls(**entry | changed)
+        return cls(**entry | arrays)
+
+
+def first_match(texts: pa.Array, pattern: str) -> str:
+    """The first text that matches a pattern, or nothing."""
+    matches = texts.filter(pc.match_substring_regex(texts, pattern))
+    return matches[0].as_py() if len(matches) else ""

@@ -9,7 +9,6 @@ A pass is a function of some tasks at a time. It may have a compiled form beside
 from __future__ import annotations
 
 import contextlib
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.hashing import hash_ids, partition_range
-from headstart.fleet.reading.stores import Folder
 from headstart.fleet.summing.grams import TABLES, Packed, Whole
 from headstart.fleet.summing.shards import (
     Partition,
@@ -34,16 +31,15 @@ from headstart.fleet.summing.shards import (
     write_run,
 )
 from headstart.kernels import forms
-from headstart.kernels.forms import Kernel
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
-from headstart.transfer import standardize
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import Totals
 from headstart.transfer.partitions import Partitions
+from headstart.transfer.standardize import Units
 
-__all__ = ["Call", "DiskTasks", "LocalTasks", "MemoryTasks", "TaskPartitions", "Units"]
+__all__ = ["Call", "DiskTasks", "LocalTasks", "MemoryTasks", "TaskPartitions"]
 
 Result = TypeVar("Result")
 
@@ -61,9 +57,9 @@ class TaskPartitions(Partitions):
         self.units: Units | None = None
         self.on_pass: Callable[[], None] | None = None
 
-    def in_units(self, units: standardize.Units) -> Self:
+    def in_units(self, units: Units) -> Self:
         """The same object: from here on, features are in these units."""
-        self.units = Units(*units)
+        self.units = units
         return self
 
     @abstractmethod
@@ -148,48 +144,28 @@ class MemoryTasks(LocalTasks):
         return Partition(self.ids.take(as_arrow(places)), table[places])
 
 
-class PartitionFile(NamedTuple):
-    """A file of the finished tasks of one partition: a run of chunks.
+def write_partition(
+    path: Path, runs: Sequence[Path], dim: int, partition: int, count: int, limit: int
+) -> None:
+    """Sum up one partition of ``count`` from runs, in ``limit`` bytes of memory, about.
 
-    ``sizes`` says how many tasks each chunk has; it is in a JSON file beside it.
+    The file is a run of chunks, and is empty where there are no tasks.
     """
-
-    path: Path
-    sizes: list[int]
-
-    @classmethod
-    def write(
-        cls, path: Path, runs: Sequence[Path], dim: int, partition: int, count: int, limit: int
-    ) -> PartitionFile:
-        """Sum up one partition of ``count`` from runs, in ``limit`` bytes of memory, about."""
-        sizes: list[int] = []
-
-        def chunks() -> Iterator[Any]:
-            for ids, rows in merge_runs(runs, dim, *partition_range(partition, count), limit):
-                sizes.append(len(rows))
-                yield sum_shard(hash_ids(ids), ids, rows)
-
-        write_run(path, chunks())
-        folder = Folder(path.parent)
-        folder.write(path.name, path)  # on disk before the note says that it is there
-        folder.write(f"{path.stem}.json", json.dumps(sizes).encode())
-        return cls(path, sizes)
-
-    @classmethod
-    def find(cls, path: Path) -> PartitionFile | None:
-        """A file that was written before, if it is there."""
-        note = path.with_suffix(".json")
-        if not note.exists() or not path.exists():
-            return None
-        return cls(path, json.loads(note.read_bytes()))
+    chunks = merge_runs(runs, dim, *partition_range(partition, count), limit)
+    write_run(path, (sum_shard(hash_ids(ids), ids, rows) for ids, rows in chunks), lasting=True)
 
 
 class DiskTasks(LocalTasks):
-    """Tasks whose sums are in files, of which a chunk is read at a time."""
+    """Tasks whose sums are in files of :func:`write_partition`: a chunk is read at a time."""
 
-    def __init__(self, dim: int, files: Sequence[PartitionFile]) -> None:
-        self.places = [(file.path, at) for file in files for at in range(len(file.sizes))]
-        super().__init__(dim, [size for file in files for size in file.sizes])
+    def __init__(self, dim: int, files: Sequence[Path]) -> None:
+        sizes, self.places = [], list[tuple[Path, int]]()
+        for path in (path for path in files if path.stat().st_size):
+            with run_reader(path, pa.memory_map) as reader:  # of which only the sizes are read
+                for at in range(reader.num_record_batches):
+                    self.places.append((path, at))
+                    sizes.append(reader.get_batch(at).num_rows)
+        super().__init__(dim, sizes)
 
     def read(self, number: int) -> pa.RecordBatch:
         """One chunk."""
@@ -279,36 +255,3 @@ def one_blas_thread() -> Iterator[None]:
         return
     with threadpool_limits(1, "blas"):
         yield
-
-
-def standardize_rows(
-    packed: Packed, across: npt.NDArray[np.int64], constant: int, shift: Array, scale: Array
-) -> None:
-    """Change the units of packed evidence, in place.
-
-    Parameters
-    ----------
-    packed
-        A row for each task.
-    across
-        Where the products of each feature with the constant one are.
-    constant
-        Which feature is constant; any if the shift is 0.
-    shift, scale
-        What is subtracted from each feature, times the constant one, and what it is divided by.
-    """
-    standardize.Units(shift, scale, constant).packed(packed)
-
-
-STANDARDIZE_ROWS = Kernel(standardize_rows, TABLES)
-
-
-class Units(standardize.Units):
-    """Where every feature begins, and its unit."""
-
-    def packed(self, rows: Packed) -> Packed:
-        """Packed evidence in these units, a row for each task; the rows are changed in place."""
-        constant = 0 if self.constant is None else self.constant
-        change = STANDARDIZE_ROWS.form(len(rows))
-        change(rows, self.constant_places(), constant, self.shift, self.scale)
-        return rows

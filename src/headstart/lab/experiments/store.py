@@ -57,31 +57,31 @@ def fingerprint(value: Any) -> str:
     False
     """
     hashed = hashlib.blake2b(digest_size=10)
-    feed(hashed, value)
+    update_hash(hashed, value)
     return hashed.hexdigest()
 
 
-def feed(hashed: Any, value: Any) -> None:
+def update_hash(hashed: Any, value: Any) -> None:
     """Add a value and its parts to a hash, each with its type, so that none collide."""
     hashed.update(f"<{type(value).__module__}.{type(value).__qualname__}>".encode())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             hashed.update(field.name.encode())
-            feed(hashed, getattr(value, field.name))
+            update_hash(hashed, getattr(value, field.name))
     elif isinstance(value, np.ndarray):
         hashed.update(f"{value.dtype} {value.shape}".encode())
         hashed.update(repr(value.tolist()).encode() if value.dtype == object else value.tobytes())
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            feed(hashed, key)
-            feed(hashed, item)
+            update_hash(hashed, key)
+            update_hash(hashed, item)
     elif isinstance(value, (tuple, list)):
         for item in value:
-            feed(hashed, item)
+            update_hash(hashed, item)
     elif hasattr(value, "columns") and hasattr(value, "to_numpy"):
         for name in value.columns:
             hashed.update(str(name).encode())
-            feed(hashed, np.asarray(value[name].to_numpy()))
+            update_hash(hashed, np.asarray(value[name].to_numpy()))
     elif callable(value):
         code = getattr(value, "__code__", None)
         hashed.update(f"{value.__module__}.{value.__qualname__}".encode())
@@ -147,10 +147,10 @@ class Store:
     def last_key(self) -> str:
         """The key of the plan that was run last, from the manifest."""
         try:
-            noted = json.loads((self.folder / "manifest.json").read_text())
+            manifest = json.loads((self.folder / "manifest.json").read_text())
         except (OSError, ValueError):
             return ""
-        return str(noted.get("key", "")) if isinstance(noted, dict) else ""
+        return str(manifest.get("key", "")) if isinstance(manifest, dict) else ""
 
     def find(self, job: Plan) -> dict[str, Trace] | None:
         """The result of a finished job, or ``None``."""

@@ -5,7 +5,6 @@ Every function takes tidy Polars tables and gives a :class:`Figure`: ``draw()`` 
 Plotly and Polars are imported when they are needed, not before.
 """
 
-from headstart.lab.figures.bound import with_bound
 from headstart.lab.figures.coverage import coverage
 from headstart.lab.figures.elements.base import Figure
 from headstart.lab.figures.elements.styles import Style, assign_styles
@@ -15,6 +14,7 @@ from headstart.lab.figures.regret import (
     mean_transfer_regret,
     per_task_regret,
     transfer_regret,
+    with_bound,
 )
 from headstart.lab.figures.scatter import scatter
 from headstart.lab.figures.spectrum import spectrum

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from headstart.lab.figures.elements.base import Figure
@@ -43,21 +44,16 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
     table = mean_over_seeds(shares, key[:-1], "share")
     table = table.with_columns(pl.col("low", "high").clip(0.0, 1.0))
     worlds, stages = (list(shares[column].unique(maintain_order=True)) for column in key[:2])
-    levels = sorted(table["level"].unique())
     styles = dict(zip(stages, STYLES, strict=False))
     cells = {row[:3]: row[3:6] for row in table.iter_rows()}
-    panels = [
-        panel_of(
-            level,
-            [
-                IntervalPoint(world, stage, *cells[world, stage, level])
-                for world in worlds
-                for stage in stages
-                if (world, stage, level) in cells
-            ],
-        )
-        for level in levels
-    ]
+    panels = []
+    for level in sorted(table["level"].unique()):
+        places = [place for place in itertools.product(worlds, stages) if (*place, level) in cells]
+        points = [IntervalPoint(*place, *cells[(*place, level)]) for place in places]
+        # The axis goes a little beyond all intervals.
+        ends = [level, *(number for point in points for number in point.numbers)]
+        limits = max(0.0, min(ends) - 0.03), min(1.0, max(ends) + 0.03)
+        panels.append(IntervalPanel(points, f"nominal {level:.0%}", level, limits=limits))
     summary = pl.DataFrame(
         [
             {"world": same[0].row, "rewards so far": same[0].series}
@@ -78,18 +74,3 @@ def coverage(shares: pl.DataFrame, what: str, name: str = "coverage") -> Figure:
         rows.draw,
         rows.explore,
     )
-
-
-def panel_of(level: float, points: list[IntervalPoint]) -> IntervalPanel:
-    """The points of one nominal level; the axis goes a little beyond all intervals."""
-    ends = [
-        level,
-        *(
-            end
-            for point in points
-            for end in (point.value, point.low, point.high)
-            if end is not None
-        ),
-    ]
-    limits = max(0.0, min(ends) - 0.03), min(1.0, max(ends) + 0.03)
-    return IntervalPanel(points, f"nominal {level:.0%}", level, limits=limits)

@@ -1,19 +1,30 @@
-"""Regret against rounds, against tasks, and in total."""
+"""Regret against rounds and against tasks, and the theorem's bound beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headstart import checks
 from headstart.lab.figures.elements.base import SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
 from headstart.lab.figures.elements.panels import Panel, panel_figure
-from headstart.lab.figures.elements.text import count
+from headstart.lab.figures.elements.styles import assign_styles
+from headstart.lab.figures.elements.text import count, number
+from headstart.records import Array
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["cumulative_regret", "mean_transfer_regret", "per_task_regret", "transfer_regret"]
+__all__ = [
+    "cumulative_regret",
+    "mean_transfer_regret",
+    "per_task_regret",
+    "transfer_regret",
+    "with_bound",
+]
 
 COLUMNS = ("seed", "policy", "task", "round", "regret")
 KEY = COLUMNS[:-1]
@@ -35,7 +46,7 @@ def transfer_regret(regret: pl.DataFrame, name: str = "transfer_regret") -> Figu
     title = "expected transfer regret (reward)"
     panel = Panel(table, "round", "round in the task", title, zero=True)
     what = f"Regret in a task so far, averaged over {count(tasks, 'task')}"
-    return curves(name, "Expected transfer regret against rounds", what, panel)
+    return curve_figure(name, "Expected transfer regret against rounds", what, panel)
 
 
 def mean_transfer_regret(regret: pl.DataFrame) -> pl.DataFrame:
@@ -57,7 +68,7 @@ def cumulative_regret(regret: pl.DataFrame, name: str = "cumulative_regret") -> 
     table = mean_over_seeds(each, ["policy", "task"], "regret")
     panel = Panel(table, "task", "tasks finished", "cumulative regret (reward)", zero=True)
     what = f"Regret summed over all tasks so far, each of {rounds_of(regret)}"
-    return curves(name, "Cumulative regret against tasks", what, panel)
+    return curve_figure(name, "Cumulative regret against tasks", what, panel)
 
 
 def per_task_regret(
@@ -85,7 +96,7 @@ def per_task_regret(
     what = f"Regret of a task of {rounds_of(regret)}, as the mean of the last {window} tasks"
     if window == 1:
         what = f"Regret of each task of {rounds_of(regret)}"
-    return curves(name, "Regret of each task", what, panel)
+    return curve_figure(name, "Regret of each task", what, panel)
 
 
 def whole_tasks(regret: pl.DataFrame) -> pl.DataFrame:
@@ -103,8 +114,71 @@ def rounds_of(regret: pl.DataFrame) -> str:
     return count(int(last), "round")
 
 
-def curves(name: str, title: str, what: str, panel: Panel) -> Figure:
+def curve_figure(name: str, title: str, what: str, panel: Panel) -> Figure:
     """A figure of one panel of regret."""
     seeds, bands = describe_seeds(panel.table)
     shown = f"bands are 95 % intervals over seeds. {PAIRED}" if bands else "no intervals."
     return panel_figure(name, title, f"{what}: mean over {seeds}, {shown}", [panel], (SINGLE, 3.0))
+
+
+def with_bound(
+    curve: pl.DataFrame,
+    bounds: Mapping[str, Sequence[float] | Array],
+    policy: str = "P-LinUCB",
+    name: str = "bound",
+) -> Figure:
+    """The theorem's bound beside the measured curve, on a log axis, and how loose it is.
+
+    Parameters
+    ----------
+    curve
+        Columns round, mean, low, high and seeds: one policy's rows of
+        :func:`mean_transfer_regret`.
+    bounds
+        Each bound's values at the same rounds, by name.
+    policy
+        Whose curve it is.
+    name
+        The stem of its files.
+    """
+    import polars as pl
+
+    check_table(curve, "curve", ("round", "mean", "low", "high", "seeds"), ("round",))
+    curve = curve.sort("round")
+    seeds = count(int(curve["seeds"].item(-1)), "seed")
+    numbers = pl.col("mean", "low", "high").cast(pl.Float64)
+    parts = [curve.select(pl.lit("measured").alias("line"), pl.col("round"), numbers)]
+    # The curve keeps its policy's style; bounds have colours of their own and are never solid.
+    shown, loose = {"measured": f"{policy}, measured"}, []
+    known = {shown["measured"]: assign_styles([policy])[policy]}
+    spare = assign_styles(bounds)
+    for place, (label, values) in enumerate(bounds.items()):
+        array = checks.finite_array(f"bounds[{label!r}]", values, "a vector", ndim=1)
+        if len(array) != len(curve):
+            raise checks.refuse(f"bounds[{label!r}]", f"{len(curve)} numbers", np.asarray(values))
+        nothing = pl.lit(None, dtype=pl.Float64)
+        means = pl.Series("mean", array.astype(np.float64))
+        parts.append(
+            curve.select(line=pl.lit(label), round="round", mean=means, low=nothing, high=nothing)
+        )
+        factor = number(float(array[-1]) / float(curve["mean"].item(-1)))
+        shown[label] = f"{label} ({factor} × at the end)"
+        known[shown[label]] = spare[label]._replace(line=("--", ":", "-.")[place % 3])
+        loose.append(f"{label} {factor}")
+    table = pl.concat(parts)
+    named = table.select(pl.col("line").replace_strict(shown).alias("policy"), pl.exclude("line"))
+    title = "transfer regret (reward)"
+    panel = Panel(named, "round", "round in the task", title, log=True, known=known)
+    last = curve["round"].item(-1)
+    after = f"Bound ÷ measured regret after {count(int(last), 'round')}"
+    how = f" {after}: {'; '.join(loose)}." if loose else ""
+    return panel_figure(
+        name,
+        "The bound beside the measured regret",
+        f"Expected transfer regret of {policy}, mean over {seeds} with a band of 95 % intervals, "
+        f"and what the theory promises.{how}",
+        [panel],
+        (SINGLE, 2.4 + 0.15 * len(known)),
+        1,
+        table=table,
+    )

@@ -21,7 +21,7 @@ from headstart.lab.figures.elements.base import (
     plotly_layout,
     plotly_log_axis,
 )
-from headstart.lab.figures.elements.panels import Mark, draw_mark, explore_mark
+from headstart.lab.figures.elements.panels import Note, draw_note, explore_note
 from headstart.lab.figures.elements.styles import KNOWN_STYLES
 from headstart.lab.figures.elements.text import (
     count,
@@ -46,11 +46,11 @@ ROUNDING = 1e-12
 
 
 class Scene(NamedTuple):
-    """The rows to draw, the number of directions, the marked line, and the sentence above."""
+    """The rows to draw, the number of directions, the note, and the sentence above."""
 
     points: pl.DataFrame
     dim: int
-    mark: Mark | None
+    note: Note | None
     sentence: str
 
     @property
@@ -66,7 +66,7 @@ class Scene(NamedTuple):
     @property
     def left(self) -> bool:
         """Whether the line's label stands on its left, where there is more room."""
-        return self.mark is not None and (self.mark.x or 0.0) > 0.6 * self.dim
+        return self.note is not None and (self.note.x or 0.0) > 0.6 * self.dim
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -79,7 +79,7 @@ class Scene(NamedTuple):
         if self.bars:
             low, high = max(float(least.min()), 0.1 * low), min(float(most.max()), 10.0 * high)
         reach = max(high / low, 2.0)
-        return low * reach**-0.06, high * reach ** (0.06 if self.mark is None else 0.18)
+        return low * reach**-0.06, high * reach ** (0.06 if self.note is None else 0.18)
 
     @property
     def y_ticks(self) -> list[float]:
@@ -117,8 +117,8 @@ def spectrum(report: Report, name: str = "spectrum") -> Figure:
     table = pl.DataFrame(columns, schema_overrides={"low": pl.Float64, "high": pl.Float64})
     points = table.filter(pl.col("variance") > ROUNDING * values[0])
     rank = report.effective_rank
-    mark = None if rank is None else Mark(f"effective rank {rank:.1f}", x=rank)
-    scene = Scene(points, len(values), mark, sentence(report))
+    note = None if rank is None else Note(f"effective rank {rank:.1f}", x=rank)
+    scene = Scene(points, len(values), note, sentence(report))
     widest = pl.DataFrame(
         [
             {
@@ -208,8 +208,8 @@ def draw(scene: Scene) -> Drawing:
         label=scene.label,
         zorder=3,
     )
-    if scene.mark is not None:
-        draw_mark(scene.mark, axes, 1.0, left=scene.left)
+    if scene.note is not None:
+        draw_note(scene.note, axes, 1.0, left=scene.left)
     axes.set_xlim(0.5, scene.dim + 0.5)
     axes.set_ylim(*scene.limits)
     axes.set_xticks(x_ticks(scene.dim))
@@ -276,8 +276,8 @@ def explore(scene: Scene) -> Any:
             hovertemplate="direction %{x}: %{text}<extra></extra>",
         )
     )
-    if scene.mark is not None:
-        explore_mark(figure, scene.mark, 1, log=True, left=scene.left)
+    if scene.note is not None:
+        explore_note(figure, scene.note, 1, log=True, left=scene.left)
     figure.update_xaxes(
         title=axis_title(X_TITLE),
         range=[0.5, scene.dim + 0.5],

@@ -8,7 +8,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.lab.figures.elements.base import DOUBLE, SINGLE, Figure
 from headstart.lab.figures.elements.intervals import check_table, describe_seeds, mean_over_seeds
-from headstart.lab.figures.elements.panels import Mark, Panel, panel_figure, summary_table
+from headstart.lab.figures.elements.panels import Note, Panel, panel_figure, summary_table
 from headstart.lab.figures.elements.styles import assign_styles
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
     check_table(totals, "totals", ("policy", "q", "seed", "total"), ("policy", "q", "seed"))
     table = mean_over_seeds(totals, ["policy", "q"], "total")
     styles = assign_styles(table["policy"].to_list())
-    marks, best = [], []
+    notes, best = [], []
     for policy, style in styles.items():
         line = table.filter(pl.col("policy") == policy)
         least = line.row(int(line["mean"].arg_min() or 0), named=True)
@@ -48,15 +48,15 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         if len(plain):
             level = plain["mean"].item()
             label = PLAIN.get(policy, policy)
-            marks.append(Mark(f"{label} (q = 0)", y=level, colour=style.colour))
+            notes.append(Note(f"{label} (q = 0)", y=level, colour=style.colour))
             ratio = f", {least['mean'] / level:.2f} × that at q = 0"
-        marks.append(Mark(f"least: q = {least['q']}", least["q"], least["mean"], style.colour))
+        notes.append(Note(f"least: q = {least['q']}", least["q"], least["mean"], style.colour))
         best.append(
             f"{policy}'s mean is least at q = {least['q']}{ratio} "
             f"(and in {wins.sum()} of {len(wins)} seeds one by one)"
         )
     if true is not None:
-        marks.append(Mark("true q", x=true))
+        notes.append(Note("true q", x=true))
     seeds, bands = describe_seeds(table)
     shown = "bands are 95 % intervals over seeds" if bands else "no intervals"
     panel = Panel(
@@ -64,7 +64,7 @@ def rank_sweep(totals: pl.DataFrame, true: int | None = None, name: str = "rank_
         "q",
         "q = rank P̂⊥, directions projected away",
         "total regret (reward)",
-        marks=tuple(marks),
+        notes=tuple(notes),
     )
     return panel_figure(
         name,
@@ -101,7 +101,7 @@ def subspace_error(
     window
         The number of tasks to average over.
     codimension
-        If given, q: a line marks 1/(2q), what E[W] squared misses even with a perfect subspace.
+        If given, q: a line at 1/(2q), what E[W] squared misses even with a perfect subspace.
     name
         The stem of its files.
     """
@@ -112,15 +112,15 @@ def subspace_error(
     second = rolling_mean(probes.filter(pl.col("name") == "W2"), variance, 1.0, window)
     squared = relative_error(squared, pl.col("mean", "low", "high") ** 2)
     second = relative_error(second, pl.col("mean", "low", "high"))
-    marks: tuple[Mark, ...] = ()
+    notes: tuple[Note, ...] = ()
     if codimension is not None:
         checks.integer("codimension", codimension, 1)
         label = f"1/(2q) = {1 / (2 * codimension):.2g}: a perfect subspace"
-        marks = (Mark(label, y=1 / (2 * codimension)),)
+        notes = (Note(label, y=1 / (2 * codimension)),)
     panels = [
-        Panel(part, "task", "task number", "relative error", log=True, heading=heading, marks=lines)
+        Panel(part, "task", "task number", "relative error", log=True, heading=heading, notes=lines)
         for part, heading, lines in (
-            (squared, "|E[W]² / Var − 1|", marks),
+            (squared, "|E[W]² / Var − 1|", notes),
             (second, "|E[W²] / Var − 1|", ()),
         )
     ]

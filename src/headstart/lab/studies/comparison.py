@@ -18,7 +18,7 @@ from headstart.lab.experiments.execution import Execution
 from headstart.lab.experiments.experiment import run
 from headstart.lab.experiments.plan import Plan
 from headstart.lab.experiments.store import versions
-from headstart.lab.policies import NamedPolicy, parse, policy, split_options
+from headstart.lab.policies import policy, split_options
 from headstart.lab.report import Section, write_report
 from headstart.lab.studies.outcome import Outcome, ratios
 from headstart.lab.studies.runner import even_checkpoints
@@ -35,9 +35,10 @@ WORLDS: dict[str, Callable[..., World]] = {
     "logged": Logged,
 }
 
+#: The name of a world or of an algorithm, and options.
+Described = tuple[str, dict[str, Any]]
+
 SIZES = {"seeds": 8, "first_seed": 0, "tasks": 100, "rounds": 250}
-
-
 DEFAULT_POLICIES = ("empirical_bayes", "linucb", "bias_oful", "projected_linucb")
 
 
@@ -71,16 +72,17 @@ def compare(
     """
     sizes_given = {"seeds": seeds, "first_seed": first_seed, "tasks": tasks, "rounds": rounds}
     given = {name: value for name, value in sizes_given.items() if value is not None}
-    options = {} if schema is None else {"schema": os.fspath(schema)}
     if plan is None:
-        sizes = {**SIZES, **given}
-        name, described = split_options("world", world)
-        place = make_world(name, described | options)
-        chosen = tuple(parse(text) for text in policies)
-        text = toml(sizes, (name, described | options), policies)
+        tables = [split_options("policy", text) for text in policies]
+        sizes, (name, options), text = dict(SIZES), split_options("world", world), ""
     else:
-        sizes, place, chosen, text = read_plan(Path(plan), options)
+        sizes, (name, options), tables, text = read_plan(Path(plan))
+    options |= {} if schema is None else {"schema": os.fspath(schema)}
+    place = make_world(name, options)
+    chosen = tuple(policy(algorithm, **settings) for algorithm, settings in tables)
+    if given or schema is not None or not text:
         sizes |= given
+        text = toml(sizes, (name, options), tables)
     first = sizes["first_seed"]
     full = Plan(
         place,
@@ -92,7 +94,7 @@ def compare(
     )
     folder = Path(out)
     results = run(full, folder, execution)
-    (folder / PLAN).write_text(text)
+    (folder / PLAN).write_text(text, encoding="utf-8")
     baseline = chosen[0].name
     drawn = [
         figures.transfer_regret(results.regret),
@@ -116,10 +118,8 @@ def compare(
     return Outcome(f"{title}: total regret ÷ {baseline}'s", path, table)
 
 
-def read_plan(
-    path: Path, more: dict[str, Any]
-) -> tuple[dict[str, int], World, tuple[NamedPolicy, ...], str]:
-    """Sizes, world and policies of a TOML file; ``more`` are further options of the world."""
+def read_plan(path: Path) -> tuple[dict[str, int], Described, list[Described], str]:
+    """Sizes, world and policies of a TOML file, and its text."""
     try:
         text = path.read_text(encoding="utf-8")
         given = tomllib.loads(text)
@@ -132,19 +132,15 @@ def read_plan(
     place = given.get("world", {"name": "synthetic"})
     if not isinstance(place, dict):
         raise InputError(f"plan {str(path)!r} must have a [world] table; got {place!r}")
-    place = place | more
     rows = given.get("policy", [])
     if not rows or not all(isinstance(row, dict) and "name" in row for row in rows):
         raise InputError(f"plan {str(path)!r} must have [[policy]] tables, each with a name")
-    chosen = []
-    for row in rows:
-        options = {key: value for key, value in row.items() if key != "name"}
-        chosen.append(policy(row["name"], **options))
+    policies = [(row.pop("name"), row) for row in rows]
     sizes = {
         name: checks.integer(name, given.get(name, usual), 0 if name == "first_seed" else 1)
         for name, usual in SIZES.items()
     }
-    return sizes, make_world(place.pop("name", "synthetic"), place), tuple(chosen), text
+    return sizes, (place.pop("name", "synthetic"), place), policies, text
 
 
 def make_world(name: str, options: dict[str, Any]) -> World:
@@ -153,26 +149,21 @@ def make_world(name: str, options: dict[str, Any]) -> World:
     known = inspect.signature(make).parameters
     for key in options:
         checks.one_of(f"option of {name}", key, tuple(known))
-    missing = [
-        key
-        for key, parameter in known.items()
-        if parameter.default is inspect.Parameter.empty and key not in options
-    ]
+    required = [key for key, value in known.items() if value.default is value.empty]
+    missing = [key for key in required if key not in options]
     if missing:
         raise InputError(f"world {name!r} needs the options {', '.join(missing)}")
     return make(**options)
 
 
-def toml(sizes: dict[str, int], world: tuple[str, dict[str, Any]], policies: Sequence[str]) -> str:
-    """The plan of a command line as a file, to be run again."""
-
-    def table(name: str, options: dict[str, Any]) -> list[str]:
-        return [f"{key} = {json.dumps(value)}" for key, value in {"name": name, **options}.items()]
-
+def toml(sizes: dict[str, int], world: Described, policies: Sequence[Described]) -> str:
+    """A plan as a file, to be run again."""
     lines = [f"{name} = {value}" for name, value in sizes.items()]
-    lines += ["", "[world]", *table(*world)]
-    for text in policies:
-        lines += ["", "[[policy]]", *table(*split_options("policy", text))]
+    tables = [("[world]", world), *(("[[policy]]", each) for each in policies)]
+    for title, (name, options) in tables:
+        lines += ["", title]
+        for key, value in {"name": name, **options}.items():
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}")
     return "\n".join(lines) + "\n"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -17,24 +17,13 @@ from headstart.lab.report import Claim, Section
 __all__ = ["Findings", "Outcome", "Ratios", "our_claim", "ratios", "regret_section"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Findings:
-    """Sections, claims and tables that studies add to a report."""
+class Findings(NamedTuple):
+    """What a study adds to a report: sections and claims; and its main table with a title."""
 
-    sections: list[Section] = dataclasses.field(default_factory=list)
-    claims: list[Claim] = dataclasses.field(default_factory=list)
-    totals: dict[str, pl.DataFrame] = dataclasses.field(default_factory=dict)
-
-    def add(
-        self,
-        sections: Sequence[Section] = (),
-        claims: Sequence[Claim] = (),
-        totals: Mapping[str, pl.DataFrame] | None = None,
-    ) -> None:
-        """Add to them."""
-        self.sections.extend(sections)
-        self.claims.extend(claims)
-        self.totals.update(totals or {})
+    sections: Sequence[Section]
+    claims: Sequence[Claim]
+    title: str
+    table: pl.DataFrame
 
 
 @dataclasses.dataclass(frozen=True)

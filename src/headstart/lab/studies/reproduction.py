@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,11 @@ def reproduce(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     arguments = {"study": study, "quick": quick, "seeds": seeds, "tasks": tasks}
-    noted = {**arguments, "engine": execution.engine, "data": data and str(data)}
-    (folder / ARGUMENTS).write_text(json.dumps(noted, indent=2) + "\n")
+    arguments |= {"engine": execution.engine, "data": data and str(data)}
+    (folder / ARGUMENTS).write_text(json.dumps(arguments, indent=2) + "\n")
     files = None if data is None else Path(data)
     runner = Runner(folder, scale, not quick, files, execution)
-    return write(runner, collect(runner, study), noted)
+    return write(runner, list(collect(runner, study)), arguments)
 
 
 def remove_results(folder: Path) -> None:
@@ -97,35 +98,32 @@ def remove_results(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def collect(runner: Runner, study: str) -> Findings:
-    """Run a study, or all of them."""
+def collect(runner: Runner, study: str) -> Iterator[Findings]:
+    """Run a study, or all of them one after another."""
     wanted = {study} if study != "all" else set(STUDIES)
-    findings = Findings()
     if wanted & {"synthetic", "subspace"}:
         tuned, tuning = synthetic.play_all(runner)
     if "synthetic" in wanted:
         printed, as_printed = synthetic.play_printed(runner)
-        findings.add(
+        yield Findings(
             [*synthetic.comparison(runner, tuned, tuning), synthetic.bounds(tuned), *as_printed],
             claims.synthetic_claims(tuned, printed),
-            {"synthetic": ratios(tuned), "synthetic, as printed": ratios(printed)},
+            "synthetic: total regret ÷ LinUCB's",
+            ratios(tuned),
         )
     if "ranks" in wanted:
         swept, sections = synthetic.rank_sweep(runner)
-        findings.add(sections, claims.rank_claims(swept), {"ranks": mean_by_rank(swept)})
+        means = swept.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("policy", "q")
+        yield Findings(sections, claims.rank_claims(swept), "ranks: mean total regret", means)
     if "subspace" in wanted:
-        findings.add(
-            [synthetic.subspace(tuned)],
-            claims.subspace_claims(tuned),
-            {"subspace": ratios(tuned, "B-OFUL")},
-        )
+        title, table = "subspace: total regret ÷ B-OFUL's", ratios(tuned, "B-OFUL")
+        yield Findings([synthetic.subspace(tuned)], claims.subspace_claims(tuned), title, table)
     if "movielens" in wanted:
         groups, sections = movielens.comparison(runner)
         settled = claims.movielens_claims(groups, movielens.singular_share(runner))
-        totals = {f"MovieLens, {name}": ratios(result) for name, result in groups.items()}
-        findings.add(sections, settled, totals)
-    if study == "all":
-        findings.add(claims=claims.more_claims(runner))
+        settled += claims.more_claims(runner) if study == "all" else []
+        title, table = "MovieLens, men: total regret ÷ LinUCB's", ratios(groups["men"])
+        yield Findings(sections, settled, title, table)
     if "beyond" in wanted:
         sections, ours, table = extensions.synthetic_worlds(runner)
         if study == "all" or runner.data is not None:
@@ -133,49 +131,40 @@ def collect(runner: Runner, study: str) -> Findings:
             sections, ours = [*sections, *more], [*ours, *others]
         text = "What headstart's own algorithms are held to, by the same kind of measurement."
         held = Section("Beyond the paper: what holds", text, claims=ours)
-        findings.add([*sections, held], totals={f"beyond the paper, {DEFAULT}": table})
-    return findings
+        title = f"beyond the paper, {DEFAULT}: total regret ÷ the baseline's"
+        yield Findings([*sections, held], [], title, table)
 
 
-def mean_by_rank(swept: pl.DataFrame) -> pl.DataFrame:
-    """Mean total regret by rank of the projection."""
-    return swept.group_by("policy", "q").agg(total=pl.col("total").mean()).sort("policy", "q")
-
-
-def write(runner: Runner, findings: Findings, arguments: dict[str, Any]) -> Outcome:
-    """Write figures and report."""
-    for section in findings.sections:
+def write(runner: Runner, findings: Sequence[Findings], arguments: dict[str, Any]) -> Outcome:
+    """Write figures and report; the first study's table is the main one."""
+    sections = [section for study in findings for section in study.sections]
+    settled = [claim for study in findings for claim in study.claims]
+    for section in sections:
         for figure in section.figures:
             figure.save(runner.folder / "figures")
     scale = runner.scale
     if arguments["study"] == "beyond":  # whose main table has more seeds than the paper's figures
         scale = dataclasses.replace(scale, seeds=len(extensions.main_seeds(runner)))
-    opening = Section(
-        "The paper's claims",
-        "Every claim that an experiment can settle: what we measured, and whether it holds. "
-        "Intervals are 95 %, paired over seeds.",
-        claims=findings.claims,
-    )
+    if settled:
+        text = (
+            "Every claim that an experiment can settle: what we measured, and whether it holds. "
+            "Intervals are 95 %, paired over seeds."
+        )
+        sections.insert(0, Section("The paper's claims", text, claims=settled))
+    tuned = f"{scale.held_out_seeds[0]}–{scale.held_out_seeds[-1]}" if runner.tune else "none"
     manifest = {
         "command": command(arguments),
         "size": f"{scale.seeds} seeds × {scale.tasks} tasks × {scale.rounds} rounds",
         "reported seeds": f"{scale.reported_seeds[0]}–{scale.reported_seeds[-1]}",
-        "tuning seeds": f"{scale.held_out_seeds[0]}–{scale.held_out_seeds[-1]}"
-        if runner.tune
-        else "none",
+        "tuning seeds": tuned,
         "world": repr(synthetic.WORLD),
         **versions(),
     }
     intro = f"{scale.seeds} seeds, {scale.tasks} tasks, {scale.rounds} rounds."
     if not runner.tune:
         intro = "A quick look, with fewer seeds and tasks than the paper's: " + intro
-    sections = [opening, *findings.sections] if findings.claims else findings.sections
     path = write_report(runner.folder / "report.html", TITLE, sections, manifest, intro)
-    name, table = next(iter(findings.totals.items()))
-    what = "mean total regret"
-    if "ratio" in table.columns or "world" in table.columns:
-        what = f"total regret ÷ {'LinUCB' if 'ratio' in table.columns else 'the baseline'}'s"
-    return Outcome(f"{name}: {what}, {scale.seeds} seeds", path, table, findings.claims)
+    return Outcome(f"{findings[0].title}, {scale.seeds} seeds", path, findings[0].table, settled)
 
 
 def command(arguments: dict[str, Any]) -> str:

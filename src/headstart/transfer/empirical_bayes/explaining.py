@@ -41,7 +41,7 @@ def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Explanation
         eigenvalues=values,
         lower=values * np.exp(-half),
         upper=values * np.exp(half),
-        effective_rank=total**2 / float((values**2).sum()) if total > 0 else None,
+        effective_rank=float(1.0 / ((values / total) ** 2).sum()) if total > 0 else None,
         support=float(state.support),
         note="; ".join(notes),
         **low_rank_findings(state),

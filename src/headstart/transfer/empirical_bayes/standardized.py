@@ -187,6 +187,5 @@ def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:
         total = float(np.exp(np.minimum(array, 1.0)).sum())
         if not array.size or not abs(total - 1.0) <= 1e-6:
             raise InputError(f"state.{name} must have weights that add up to 1; got others")
-    if name.endswith((".noise_variance", ".freedom")):
-        for number in array.flat:
-            checks.positive(f"state.{name}", float(number))
+    if name.endswith((".noise_variance", ".freedom")) and not (array > 0).all():
+        raise InputError(f"state.{name} must be above 0; got less")

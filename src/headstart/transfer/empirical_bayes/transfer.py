@@ -33,7 +33,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
 )
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.joint_fit import fit_together
-from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit
+from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.refits.updating import update_if_due
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
@@ -218,7 +218,8 @@ class EmpiricalBayes(StandardizedTransfer):
             tasks = tasks.put(task, place)
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if again and len(tasks) > FEW_TASKS:
-            state = self.leave_out(state, local, sign=-1.0)
+            joined = sound_step(lambda before: self.leave_out(before, local, sign=-1.0), state)
+            state = self.update_fit(state) if joined is None else joined
         return update_if_due(self, state)
 
     def reserve(self, state: EmpiricalBayesState, finished: int) -> EmpiricalBayesState:
@@ -332,9 +333,10 @@ class EmpiricalBayes(StandardizedTransfer):
         steps = 8 if evidence.dim <= WIDE_DIM else 1
         if len(tasks) <= FEW_TASKS:
             return self.update_fit(state, steps)
-        without = self.leave_out(state, state.units.convert_tasks(task))
+        local = state.units.convert_tasks(task)
+        without = sound_step(lambda before: self.leave_out(before, local), state)
         # Further than one step can tell: from the beginning.
-        if state.fit.differs_from(without.fit, REFIT_SHIFT):
+        if without is None or state.fit.differs_from(without.fit, REFIT_SHIFT):
             unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
             anew = self.update_fit(state.replace(ready=unready), steps)
             return anew.replace(ensemble=rescore_ensemble(self, anew)) if self.low_rank else anew

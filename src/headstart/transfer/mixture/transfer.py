@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,8 @@ from headstart.transfer.empirical_bayes.refits.passes import (
     past_from_totals,
     step_from_totals,
 )
+from headstart.transfer.empirical_bayes.refits.safe_update import largest_size, warn_of_overflow
+from headstart.transfer.empirical_bayes.scoring import MAX_LIKELIHOOD
 from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.strength import (
     SCORE_DECAY,
@@ -32,6 +35,7 @@ from headstart.transfer.empirical_bayes.strength import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units
 from headstart.transfer.mixture.groups import STRENGTHS, GroupFit, group_totals
+from headstart.transfer.mixture.safe_groups import first_guess, first_sound_fit
 from headstart.transfer.partitions import Partitions
 
 __all__ = ["Mixture"]
@@ -180,16 +184,30 @@ class Mixture(StandardizedTransfer):
         # A fresh start needs the evidence of all tasks.
         restarts = doubled and bool(np.all(state.fits[0].past.count == 0))
         steps = 6 if len(tasks) <= FEW_TASKS else 2
+        guess, largest = Fit.initial(tasks, state.known_noise)[0], float(largest_size(state))
         fits: list[GroupFit] = []
+        overflows = False
         for place, fit in enumerate(state.fits):
-            how = state.known_noise, state.strength(place)
-            if not state.fitted_count:
-                fit = fit.replace(fit=Fit.initial(tasks, state.known_noise)[0].repeat(fit.groups))
-            best = fit.improve(tasks, *how, steps, self.constant)
+            improve = functools.partial(
+                GroupFit.improve,
+                tasks=tasks,
+                known_noise=state.known_noise,
+                strength=state.strength(place),
+                constant=self.constant,
+            )
+            anew = fit.replace(fit=guess.repeat(fit.groups))
+            starts = [fit, anew] if state.fitted_count else [anew]
+            best = first_sound_fit(functools.partial(improve, steps=steps), starts, largest)
+            overflows |= best is None
+            best = first_guess(fit, guess) if best is None else best
             if place and restarts and len(tasks) >= 2 * fit.groups:
-                fresh = fit.restart(fits[0].fit, tasks).improve(tasks, *how, 12, self.constant)
-                best = max(best, fresh, key=lambda one: one.likelihood(tasks))
+                start = fit.restart(fits[0].fit, tasks)
+                fresh = first_sound_fit(functools.partial(improve, steps=12), [start], largest)
+                if fresh is not None:
+                    best = max(best, fresh, key=lambda one: one.likelihood(tasks))
             fits.append(best)
+        if overflows:
+            warn_of_overflow()
         return state.replace(
             tasks=state.tasks.replace(residual=tasks.residual, freedom=tasks.freedom),
             fits=tuple(fits),
@@ -251,6 +269,13 @@ def score_task(state: MixtureState, task: Tasks, weight: float) -> MixtureState:
     """Score every fit's prediction, at every strength, of a task that is new to it."""
     if not state.fitted_count or not task.rounds.any():
         return state
-    latest = np.stack([fit.predict(task) for fit in state.fits])
+    try:
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            latest = np.stack([fit.predict(task) for fit in state.fits])
+    except np.linalg.LinAlgError:
+        return state
+    # A task whose rewards are so far out of range that squares of them overflow says nothing.
+    if not (np.abs(latest) < MAX_LIKELIHOOD).all():
+        return state
     new = SCORE_DECAY**weight * state.scores + weight * clip_scores(latest, latest.max())
     return state.replace(scores=new - new.max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from typing import Any
@@ -15,8 +16,8 @@ from headstart.errors import InputError
 from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Boolean, Field
 from headstart.fleet.reading.columns import Columns, Resolved
-from headstart.fleet.reading.formats.lines import Broken, LineFile
-from headstart.fleet.reading.types import field_columns, is_number, is_text_field
+from headstart.fleet.reading.formats.lines import Broken, Invalid, LineFile, convert_cells
+from headstart.fleet.reading.types import is_text_field
 
 __all__ = ["CsvFile"]
 
@@ -33,21 +34,16 @@ class CsvFile(LineFile):
     def find_schema(self, columns: Columns) -> pa.Schema:
         """The types as which columns are read, told from the first rows."""
         self.names, self.mark, self.header_end = read_header(self.text, self.path, columns)
-        text = self.text[self.header_end :]
         try:
-            head, _ = self.parse(text, arrow_csv.ConvertOptions())
-            texts, _ = self.parse(text, text_options(self.names))
+            texts, _ = self.parse(self.text[self.header_end :], text_options(self.names))
         except pa.ArrowInvalid:  # nothing can be told: numbers, until the rows are read
-            head = texts = pa.table([pa.nulls(0)] * len(self.names), self.names)
+            texts = pa.table([pa.nulls(0, pa.string())] * len(self.names), self.names)
         roles = {name: role for role, name in columns.roles.items()}
-        fields = {} if columns.schema is None else field_columns(columns.schema)
+        fields = {name: field for name, field in columns.fields.items() if name not in roles}
+        roles |= {name: "task" for name, field in fields.items() if field is None}
+        pairs = zip(self.names, texts.columns, strict=True)
         return pa.schema(
-            [
-                (name, field_type(fields[name], guess.type, cells))
-                if name in fields and name not in roles
-                else (name, column_type(roles.get(name), guess.type, cells))
-                for name, guess, cells in zip(self.names, head.columns, texts.columns, strict=True)
-            ]
+            [(name, column_type(roles.get(name), fields.get(name), cells)) for name, cells in pairs]
         )
 
     def sample(self, rows: int) -> pa.Table:
@@ -56,9 +52,7 @@ class CsvFile(LineFile):
         arrays = [natural_type(column) for column in table.slice(0, rows).columns]
         return pa.table(arrays, names=self.names)
 
-    def convert(
-        self, text: bytes, resolved: Resolved
-    ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
+    def convert(self, text: bytes, resolved: Resolved) -> tuple[pa.Table, Invalid, Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         used = resolved.used
         types = {name: resolved.types[name] for name in used}
@@ -82,7 +76,7 @@ class CsvFile(LineFile):
         invalid = {}
         for index, name in enumerate(used):
             if not kinds.is_string(types[name]):
-                values, wrong = convert_cells(types[name], table.column(index))
+                values, wrong = convert_texts(types[name], table.column(index))
                 table = table.set_column(index, name, values)
                 if wrong:
                     invalid[name] = wrong
@@ -178,26 +172,31 @@ def read_header(text: bytes, path: str, columns: Columns) -> tuple[list[str], st
     return split[mark], mark, end
 
 
-def column_type(role: str | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
-    """What a column is read as, told from its first cells and from what Arrow takes them for."""
+def column_type(role: str | None, field: Field | None, cells: pa.ChunkedArray) -> pa.DataType:
+    """What the column of a role or a field is read as, told from its first cells."""
     if role == "task":
         # 7.0 for 7 is refused, with a hint
         return pa.float64() if are_whole_fractions(cells) else pa.string()
     if role == "round":
         return pa.string()
-    if role == "chosen":
+    if role == "chosen" or isinstance(field, Boolean):
         return pa.bool_()
     if role == "timestamp":
         for kind in (pa.int64(), pa.float64()):
-            values, wrong = convert_cells(kind, cells)
+            values, wrong = convert_texts(kind, cells)
             if not wrong and values.null_count < len(values):
                 return kind
         return pa.string()
-    if kinds.is_boolean(guess):
-        return guess
-    if is_number(guess) or convert_cells(pa.float64(), cells)[0].is_valid().true_count:
-        return pa.float64()
-    return pa.bool_() if not convert_cells(pa.bool_(), cells)[1] else pa.string()
+    if isinstance(field, Category):
+        if is_text_field(field):
+            # Frames write whole numbers as 7.0 where some are missing: 7 is what is served.
+            numbers = field.buckets is not None and are_whole_fractions(cells)
+            return pa.float64() if numbers else pa.string()
+        return pa.float64() if convert_texts(pa.int64(), cells)[1] else pa.int64()
+    values, wrong = convert_texts(pa.float64(), cells)
+    if wrong and not convert_texts(pa.bool_(), cells)[1]:
+        return pa.bool_()
+    return pa.float64() if not wrong or values.null_count < len(values) else pa.string()
 
 
 def are_whole_fractions(cells: pa.ChunkedArray) -> bool:
@@ -206,40 +205,26 @@ def are_whole_fractions(cells: pa.ChunkedArray) -> bool:
     return bool(texts) and all(re.fullmatch(r"-?[0-9]+\.0+", cell.strip()) for cell in texts)
 
 
-def field_type(field: Field | None, guess: pa.DataType, cells: pa.ChunkedArray) -> pa.DataType:
-    """What the column of a schema's field is read as; ``None`` stands for the ids of items."""
-    if field is None:
-        return column_type("task", guess, cells)
-    if isinstance(field, Boolean):
-        return pa.bool_()
-    if isinstance(field, Category):
-        if is_text_field(field):
-            # Frames write whole numbers as 7.0 where some are missing: 7 is what is served.
-            numbers = field.buckets is not None and are_whole_fractions(cells)
-            return pa.float64() if numbers else pa.string()
-        return pa.int64() if kinds.is_integer(guess) else pa.float64()
-    return column_type(None, guess, cells)
-
-
 def empty_as_missing(table: pa.Table, columns: Columns) -> pa.Table:
     """A table in which categories and ids that are empty are missing, as frames read them."""
-    for name in () if columns.schema is None else field_columns(columns.schema):
-        index = table.column_names.index(name) if name in table.column_names else -1
-        if index >= 0 and kinds.is_string(table.column(index).type):
-            cells = table.column(index)
-            gone = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells)
-            table = table.set_column(index, name, gone)
+    for index, name in enumerate(table.column_names):
+        if name in columns.fields and kinds.is_string(table.column(index).type):
+            table = table.set_column(index, name, without_empty(table.column(index)))
     return table
+
+
+def without_empty(texts: Any) -> Any:
+    """Text, missing where it is empty."""
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def natural_type(column: pa.ChunkedArray) -> pa.Array:
     """Cells as whole numbers, numbers or booleans if all of them are; else as text."""
     for kind in (pa.int64(), pa.float64(), pa.bool_()):
-        values, wrong = convert_cells(kind, column)
+        values, wrong = convert_texts(kind, column)
         if not wrong:
             return values
-    texts = pa.chunked_array(column, pa.string()).combine_chunks()
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    return without_empty(pa.chunked_array(column, pa.string()).combine_chunks())
 
 
 def text_options(names: list[str]) -> arrow_csv.ConvertOptions:
@@ -249,27 +234,18 @@ def text_options(names: list[str]) -> arrow_csv.ConvertOptions:
     )
 
 
-def convert_cells(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def convert_texts(kind: pa.DataType, column: pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Cells of text as another type: missing where they cannot be, and what those held."""
     texts = pc.utf8_trim_whitespace(pa.chunked_array(column, pa.string()).combine_chunks())
     empty = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(NOTHING)))
     texts = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
     if not kinds.is_boolean(kind):
-        try:
+        with contextlib.suppress(pa.ArrowInvalid):
             return texts.cast(kind), {}
-        except pa.ArrowInvalid:
-            pass
-    cells = texts.to_pylist()
-    values = [None if cell is None else convert_cell(kind, cell) for cell in cells]
-    wrong = {
-        place: repr(cell)[:60]
-        for place, (cell, value) in enumerate(zip(cells, values, strict=True))
-        if value is None and cell is not None
-    }
-    return pa.array(values, kind), wrong
+    return convert_cells(kind, texts.to_pylist(), parse_cell)
 
 
-def convert_cell(kind: pa.DataType, text: str) -> float | None:
+def parse_cell(kind: pa.DataType, text: str) -> float | None:
     """One cell as a number or a flag; ``None`` where it is none."""
     if kinds.is_boolean(kind):
         return True if text in TRUE else False if text in FALSE else None

@@ -1,4 +1,4 @@
-"""Files of lines, CSV and JSON: cut into ranges of bytes, and read in pieces of whole lines."""
+"""Files of lines: cut into ranges of bytes, and read in pieces of whole lines; JSON lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import collections
 import contextlib
 import io
 import itertools
-from collections.abc import Generator, Iterator
+import json
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.json as arrow_json
+import pyarrow.types as kinds
 
 from headstart.errors import InputError
 from headstart.fleet.reading.cells import Block
@@ -17,10 +21,12 @@ from headstart.fleet.reading.columns import Columns, Resolved
 from headstart.fleet.reading.files import compression_of
 from headstart.fleet.reading.formats.columnar import Span
 from headstart.fleet.reading.rows import BadRows, Example, first_examples
+from headstart.fleet.reading.types import is_list
 
-__all__ = ["RANGE", "Broken", "LineFile"]
+__all__ = ["RANGE", "Broken", "Invalid", "JsonFile", "LineFile"]
 
 Broken = dict[int, tuple[str, str]]  # lines that are no rows: by their number, why, what they hold
+Invalid = dict[str, dict[int, str]]  # cells of another type: by column and row, what they hold
 
 RANGE = 64 * 2**20  # bytes of a part, and of the longest line
 PIECE = 16 * 2**20  # bytes that are read at a time
@@ -51,9 +57,7 @@ class LineFile:
         edges = [size * number // max(count, 1) for number in range(count + 1)]
         return [(start, stop, None) for start, stop in itertools.pairwise(edges) if stop]
 
-    def convert(
-        self, text: bytes, resolved: Resolved
-    ) -> tuple[pa.Table, dict[str, dict[int, str]], Broken]:
+    def convert(self, text: bytes, resolved: Resolved) -> tuple[pa.Table, Invalid, Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         raise NotImplementedError
 
@@ -67,9 +71,8 @@ class LineFile:
             numbers, bad = None, BadRows()
             if broken:
                 examples = [Example(file, first + row, *why) for row, why in broken.items()]
-                reasons = collections.Counter(reason for reason, _ in broken.values())
-                counts = dict(sorted(reasons.items()))
-                bad = BadRows(len(broken), counts, first_examples(examples))
+                counts = collections.Counter(sorted(reason for reason, _ in broken.values()))
+                bad = BadRows(len(broken), dict(counts), first_examples(examples))
                 every = np.arange(table.num_rows + len(broken))
                 numbers = first + np.delete(every, list(broken))
             yield Block(table, file, first, numbers, invalid, bad)
@@ -82,24 +85,10 @@ class SharedStream:
     closed = False
 
     def __init__(self, source: pa.NativeFile) -> None:
-        self.source = source
-
-    def read(self, size: int) -> bytes:
-        """The next bytes."""
-        data: bytes = self.source.read(size)
-        return data
+        self.read = source.read
 
     def close(self) -> None:
         """Nothing: whoever lent it closes it."""
-
-
-def open_decompressed(source: pa.NativeFile, path: str) -> pa.NativeFile:
-    """A file's content from its beginning, uncompressed."""
-    source.seek(0)
-    packed = compression_of(path)
-    if packed is None:
-        return source
-    return pa.CompressedInputStream(pa.PythonFile(SharedStream(source), mode="r"), packed)
 
 
 def read_lines(
@@ -109,8 +98,11 @@ def read_lines(
 
     Where the file is compressed, all of its lines.
     """
-    packed, place = compression_of(path) is not None, 0
-    stream = io.BufferedReader(open_decompressed(source, path), BUFFER)
+    source.seek(0)
+    packed, place, content = compression_of(path), 0, source
+    if packed:
+        content = pa.CompressedInputStream(pa.PythonFile(SharedStream(source), mode="r"), packed)
+    stream = io.BufferedReader(content, BUFFER)
     try:
         if start and not packed:  # a line belongs to the range in which it begins
             stream.seek(start - 1)
@@ -135,3 +127,132 @@ def read_line(stream: io.BufferedReader, path: str) -> bytes:
             f"a line of {path!r} is longer than {RANGE:,} bytes: is it a file of lines?"
         )
     return line
+
+
+def convert_cells(
+    kind: pa.DataType, cells: list[Any], convert: Callable[[pa.DataType, Any], Any]
+) -> tuple[pa.Array, dict[int, str]]:
+    """Cells as another type: missing where ``convert`` gives ``None``, and what those held."""
+    values = [None if cell is None else convert(kind, cell) for cell in cells]
+    wrong = {
+        row: repr(cell)[:60]
+        for row, (cell, value) in enumerate(zip(cells, values, strict=True))
+        if value is None and cell is not None
+    }
+    return pa.array(values, kind), wrong
+
+
+class JsonFile(LineFile):
+    """A file of JSON lines: one object in each line."""
+
+    def find_schema(self, columns: Columns) -> pa.Schema:
+        """The types as which columns are read, told from the first lines."""
+        seen: dict[str, collections.Counter[type]] = {}
+        for entry in map(parse_object, self.text.splitlines()):
+            for name, value in (entry or {}).items():
+                seen.setdefault(name, collections.Counter()).update([type(value)])
+        if not seen:
+            raise pa.ArrowInvalid("no line of its beginning is a JSON object")
+        roles = dict.fromkeys(columns.text_fields, "task")
+        roles |= {name: role for role, name in columns.roles.items()}
+        return pa.schema(
+            [(name, json_type(roles.get(name), counts)) for name, counts in seen.items()]
+        )
+
+    def sample(self, rows: int) -> dict[str, list[Any]]:
+        """About so many of the first rows, all columns, as they are."""
+        lines = map(parse_object, self.text.splitlines()[:rows])
+        entries = [entry for entry in lines if entry is not None]
+        names = dict.fromkeys(name for entry in entries for name in entry)
+        return {name: [entry.get(name) for entry in entries] for name in names}
+
+    def convert(self, text: bytes, resolved: Resolved) -> tuple[pa.Table, Invalid, Broken]:
+        """Lines as a table, its cells that are of another type, and the lines that are no rows."""
+        types = pa.schema([(name, resolved.types[name]) for name in resolved.used])
+        if not text or text.isspace():
+            return types.empty_table(), {}, {}
+        try:
+            table = arrow_json.read_json(
+                pa.BufferReader(text),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+                arrow_json.ParseOptions(explicit_schema=types, unexpected_field_behavior="ignore"),
+            )
+            return table, {}, {}
+        except pa.ArrowInvalid:
+            pass
+        # Some line is not what it must be: line by line, which is slower, finds them all.
+        lines = [line for line in text.splitlines() if line.strip()]
+        entries = [parse_object(line) for line in lines]
+        broken = {
+            row: ("line is not a JSON object", repr(lines[row][:60].decode(errors="replace")))
+            for row, entry in enumerate(entries)
+            if entry is None
+        }
+        columns, invalid = resolved.columns, {}
+        texts, arrays = {columns.task, columns.round, *columns.text_fields}, []
+        for field in types:
+            kind = pa.string() if field.name in texts else field.type
+            given = [entry.get(field.name) for entry in entries if entry is not None]
+            values, wrong = convert_cells(kind, given, json_value)
+            arrays.append(values)
+            if wrong:
+                invalid[field.name] = wrong
+        return pa.table(arrays, names=types.names), invalid, broken
+
+
+def parse_object(line: bytes) -> dict[str, Any] | None:
+    """A line's object; ``None`` where it has none."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def json_type(role: str | None, counts: collections.Counter[type]) -> pa.DataType:
+    """What a column is read as, told from its first values."""
+    seen = set(counts) - {type(None)}
+    if role in ("task", "round"):
+        if seen <= {int}:
+            return pa.int64()
+        return pa.float64() if role == "task" and seen <= {int, float} else pa.string()
+    if role == "timestamp":
+        if 2 * counts[str] > counts.total() - counts[type(None)]:
+            return pa.string()
+        return pa.float64() if float in seen else pa.int64()
+    if seen == {bool} or (role == "chosen" and bool in seen):
+        return pa.bool_()
+    if list in seen:
+        return pa.list_(pa.float64())
+    if dict in seen:
+        return pa.struct([])
+    return pa.float64() if seen & {bool, int, float} or not seen else pa.string()
+
+
+def json_value(kind: pa.DataType, value: Any) -> Any:
+    """A JSON value as a type; ``None`` if it is none. Whole numbers may stand for text."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kinds.is_string(kind):
+        text = str(value) if whole else value
+        if not isinstance(text, str):
+            return None
+        return text if text.encode(errors="ignore").decode() == text else None  # half a character
+    if kinds.is_integer(kind):
+        return value if whole and abs(value) < 2**63 else None
+    if kinds.is_boolean(kind):
+        return bool(value) if value in (0, 1) else None
+    if is_list(kind):
+        if not isinstance(value, list):
+            return None
+        cells = [as_float(one) for one in value]
+        fits = all(cell is not None or one is None for cell, one in zip(cells, value, strict=True))
+        return cells if fits else None
+    return as_float(value)
+
+
+def as_float(value: Any) -> float | None:
+    """A JSON number as a float; ``None`` for anything else, and for one that is too large."""
+    try:
+        return float(value) if isinstance(value, (int, float)) else None
+    except OverflowError:
+        return None

@@ -92,38 +92,8 @@ def paper_style() -> AbstractContextManager[None]:
     """Matplotlib's settings for print, independent of the user's own."""
     from matplotlib import style as styles
 
-    ours = {
-        "axes.axisbelow": True,
-        "axes.edgecolor": "0.3",
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.labelsize": 8,
-        "axes.linewidth": 0.6,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlesize": 8,
-        "figure.constrained_layout.h_pad": 0.03,
-        "figure.constrained_layout.w_pad": 0.03,
-        "figure.dpi": 150,
-        "font.size": 8,
-        "grid.color": "0.9",
-        "grid.linewidth": 0.5,
-        "legend.fontsize": 7.5,
-        "legend.frameon": False,
-        "legend.handlelength": 2.6,
-        "lines.linewidth": 1.2,
-        "lines.markersize": 3.5,
-        "savefig.dpi": 300,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "headstart",
-        "xtick.labelsize": 7.5,
-        "xtick.major.width": 0.6,
-        "xtick.minor.width": 0.4,
-        "ytick.labelsize": 7.5,
-        "ytick.major.width": 0.6,
-        "ytick.minor.width": 0.4,
-    }
-    context: AbstractContextManager[None] = styles.context(["default", ours])
+    names = ["default", f"{__package__}.paper"]  # paper.mplstyle
+    context: AbstractContextManager[None] = styles.context(names)
     return context
 
 

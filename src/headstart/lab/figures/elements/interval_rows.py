@@ -42,6 +42,12 @@ class IntervalPoint(NamedTuple):
     def __str__(self) -> str:
         return self.note or format_interval(self.value, self.low, self.high)
 
+    @property
+    def numbers(self) -> list[float]:
+        """All numbers of the row that are known."""
+        known = (self.value, self.low, self.high, *(other for _, other in self.others))
+        return [number for number in known if number is not None]
+
 
 class IntervalPanel(NamedTuple):
     """Points over one horizontal axis, and what they are compared with.
@@ -111,7 +117,7 @@ class IntervalRows:
         """The lower end of the vertical axis."""
         return max(map(max, self.heights.values())) + 0.7
 
-    def placed(self, panel: IntervalPanel) -> Iterator[tuple[IntervalPoint, float]]:
+    def points_with_heights(self, panel: IntervalPanel) -> Iterator[tuple[IntervalPoint, float]]:
         """Every point with its height; on a log axis intervals end at a tenth of their number."""
         rest = {row: iter(heights) for row, heights in self.heights.items()}
         for point in panel.points:
@@ -121,12 +127,7 @@ class IntervalRows:
 
     def ticks(self, panel: IntervalPanel) -> list[float]:
         """Round numbers for a logarithmic axis."""
-        ends = [
-            end
-            for point, _ in self.placed(panel)
-            for end in (point.value, point.low, point.high, *(other for _, other in point.others))
-            if end is not None
-        ]
+        ends = [number for point, _ in self.points_with_heights(panel) for number in point.numbers]
         return base.log_ticks(min(ends), max(ends))
 
     def draw(self) -> Drawing:
@@ -143,7 +144,7 @@ class IntervalRows:
                 low, high = panel.centre - panel.margin, panel.centre + panel.margin
                 axes.axvspan(low, high, color="0.9", linewidth=0)
                 axes.axvline(panel.centre, color="0.5", linewidth=0.8)
-            for point, at in self.placed(panel):
+            for point, at in self.points_with_heights(panel):
                 colour, marker = self.styles[point.series].colour, self.styles[point.series].marker
                 others = [other for _, other in point.others]
                 if self.legend is None:
@@ -195,7 +196,7 @@ class IntervalRows:
         for column, panel in enumerate(self.panels, 1):
             where = {"row": 1, "col": column}
             for series, style in self.styles.items():
-                own = [each for each in self.placed(panel) if each[0].series == series]
+                own = [each for each in self.points_with_heights(panel) if each[0].series == series]
                 shared: dict[str, Any] = {
                     "name": escape_plotly(series),
                     "legendgroup": series,
@@ -298,12 +299,7 @@ def interval_figure(
 
 
 def bar_figure(
-    name: str,
-    title: str,
-    caption: str,
-    bars: Mapping[str, int],
-    axes: tuple[str, str],
-    colour: str,
+    name: str, title: str, caption: str, bars: Mapping[str, int], axes: tuple[str, str], colour: str
 ) -> Figure:
     """Bars for a distribution; ``axes`` names the horizontal and the vertical one."""
     import polars as pl

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["GREY", "Mark", "Panel", "draw_mark", "explore_mark", "panel_figure", "summary_table"]
+__all__ = ["GREY", "Note", "Panel", "draw_note", "explore_note", "panel_figure", "summary_table"]
 
 GREY = "#767676"
 
 
-class Mark(NamedTuple):
+class Note(NamedTuple):
     """An annotation: a point, a horizontal line (no ``x``) or a vertical one (no ``y``)."""
 
     label: str
@@ -55,7 +55,7 @@ class Panel:
         Whether both axes start at 0.
     heading
         A few words above the axes.
-    marks
+    notes
         What to point out.
     known
         Looks that differ from the usual.
@@ -68,7 +68,7 @@ class Panel:
     log: bool = False
     zero: bool = False
     heading: str = ""
-    marks: tuple[Mark, ...] = ()
+    notes: tuple[Note, ...] = ()
     known: dict[str, Style] = dataclasses.field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ class Panel:
     @property
     def floor(self) -> float:
         """The lowest value that a logarithmic axis shows: below all means and levels."""
-        levels = [*self.table["mean"].drop_nulls(), *(mark.y for mark in self.marks)]
+        levels = [*self.table["mean"].drop_nulls(), *(note.y for note in self.notes)]
         return 0.6 * min((level for level in levels if level is not None and level > 0), default=1)
 
     def lines(
@@ -233,8 +233,8 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
             markevery=(place * step // max(1, total), step),
             markeredgewidth=0,
         )
-    for mark in panel.marks:
-        draw_mark(mark, axes)
+    for note in panel.notes:
+        draw_note(note, axes)
     axes.margins(x=0.02)
     if panel.log:
         axes.set_ylim(bottom=floor)
@@ -248,31 +248,31 @@ def draw_panel(panel: Panel, axes: Axes, floor: float) -> dict[str, Any]:
     return handles
 
 
-def draw_mark(mark: Mark, axes: Axes, height: float = 0.9, left: bool = False) -> None:
+def draw_note(note: Note, axes: Axes, height: float = 0.9, left: bool = False) -> None:
     """A point with its label, or a thin line with its label at the end.
 
     The label of a vertical line is at this height, on its right or ``left``.
     """
-    label = escape_matplotlib(mark.label)
-    line: dict[str, Any] = {"color": mark.colour, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
+    label = escape_matplotlib(note.label)
+    line: dict[str, Any] = {"color": note.colour, "linewidth": 0.8, "linestyle": (0, (1, 1.5))}
     small: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": "0.25"}
-    if mark.x is None and mark.y is not None:
-        axes.axhline(mark.y, **line)
+    if note.x is None and note.y is not None:
+        axes.axhline(note.y, **line)
         where: Any = ("axes fraction", "data")
-        axes.annotate(label, (1, mark.y), xycoords=where, xytext=(0, 2), ha="right", **small)
-    elif mark.y is None and mark.x is not None:
-        axes.axvline(mark.x, **line)
+        axes.annotate(label, (1, note.y), xycoords=where, xytext=(0, 2), ha="right", **small)
+    elif note.y is None and note.x is not None:
+        axes.axvline(note.x, **line)
         where = ("data", "axes fraction")
         small |= {"ha": "right", "xytext": (-3, -1)} if left else {"xytext": (3, -1)}
         # Unless stated, below the labels of levels, which are often at the top.
-        axes.annotate(label, (mark.x, height), xycoords=where, va="top", **small)
-    elif mark.x is not None and mark.y is not None:
+        axes.annotate(label, (note.x, height), xycoords=where, va="top", **small)
+    elif note.x is not None and note.y is not None:
         ring: dict[str, Any] = {"markersize": 7, "fillstyle": "none", "markeredgewidth": 1.2}
-        axes.plot([mark.x], [mark.y], "o", color=mark.colour, **ring, zorder=5)
+        axes.plot([note.x], [note.y], "o", color=note.colour, **ring, zorder=5)
         small |= {"color": "0.15", "bbox": {"facecolor": "white", "linewidth": 0, "pad": 1}}
         # Beside the point: below it are the axis' own labels.
         axes.annotate(
-            label, (mark.x, mark.y), xytext=(7, -1), ha="left", va="center", zorder=6, **small
+            label, (note.x, note.y), xytext=(7, -1), ha="left", va="center", zorder=6, **small
         )
 
 
@@ -319,8 +319,8 @@ def explore_panels(panels: Sequence[Panel], same_y: bool) -> Any:
                 **shared,
             )
             listed.add(name)
-        for mark in panel.marks:
-            explore_mark(figure, mark, column, panel.log)
+        for note in panel.notes:
+            explore_note(figure, note, column, panel.log)
         vertical: dict[str, Any] = {"title": axis_title(panel.y_title), "zeroline": False}
         if panel.log:
             vertical |= {"type": "log", "exponentformat": "power", "dtick": 1}
@@ -356,30 +356,30 @@ def transparent(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.2)"
 
 
-def explore_mark(figure: Any, mark: Mark, column: int, log: bool, left: bool = False) -> None:
+def explore_note(figure: Any, note: Note, column: int, log: bool, left: bool = False) -> None:
     """A point or a thin line with its label."""
     where = {"row": 1, "col": column}
-    style = {"color": mark.colour, "width": 1, "dash": "dot"}
-    label: dict[str, Any] = {"text": escape_plotly(mark.label), "showarrow": False}
+    style = {"color": note.colour, "width": 1, "dash": "dot"}
+    label: dict[str, Any] = {"text": escape_plotly(note.label), "showarrow": False}
     label |= {"font": {"size": 11}, **where}
-    if mark.x is None and mark.y is not None:
-        figure.add_hline(mark.y, line=style, **where)
+    if note.x is None and note.y is not None:
+        figure.add_hline(note.y, line=style, **where)
         # Annotations, unlike everything else, want the logarithm on a logarithmic axis.
-        place = {"y": math.log10(mark.y) if log else mark.y, "yanchor": "bottom"}
+        place = {"y": math.log10(note.y) if log else note.y, "yanchor": "bottom"}
         figure.add_annotation(x=1, xanchor="right", **place, **label)
         figure.layout.annotations[-1].update(xref=f"x{column if column > 1 else ''} domain")
-    elif mark.y is None and mark.x is not None:
-        figure.add_vline(mark.x, line=style, **where)
+    elif note.y is None and note.x is not None:
+        figure.add_vline(note.x, line=style, **where)
         side = "right" if left else "left"
-        figure.add_annotation(x=mark.x, xanchor=side, y=1, yanchor="top", **label)
+        figure.add_annotation(x=note.x, xanchor=side, y=1, yanchor="top", **label)
         figure.layout.annotations[-1].update(yref=f"y{column if column > 1 else ''} domain")
     else:
         figure.add_scatter(
-            x=[mark.x],
-            y=[mark.y],
+            x=[note.x],
+            y=[note.y],
             mode="markers+text",
-            marker={"symbol": "circle-open", "size": 13, "color": mark.colour, "line_width": 2},
-            text=[escape_plotly(mark.label)],
+            marker={"symbol": "circle-open", "size": 13, "color": note.colour, "line_width": 2},
+            text=[escape_plotly(note.label)],
             textposition="bottom left",
             showlegend=False,
             hoverinfo="skip",

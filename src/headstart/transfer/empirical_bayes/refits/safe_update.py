@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from headstart.arrays import array_namespace, float_if_scalar, transpose
-from headstart.records import flatten, select
+from headstart.records import Array, flatten, select
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
-__all__ = ["sound_fit"]
+__all__ = [
+    "are_bounded",
+    "are_covariances",
+    "largest_size",
+    "sound_fit",
+    "sound_step",
+    "warn_of_overflow",
+]
 
 MAX_FITTED = 1e140  # a number of a fit beyond which its squares, or products with it, overflow
 MAX_ASYMMETRY = 1e-7  # of a covariance, as a share of its largest entry
@@ -37,15 +44,28 @@ def sound_fit(
     unready = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
     anew, sound_anew = attempt(update, state.replace(ready=unready))
     if anew is None or not sound_anew.all():
-        warnings.warn(
-            "the population of tasks overflows: their rewards or contexts span too many orders of "
-            "magnitude; new tasks start from the tasks' sizes alone",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warn_of_overflow()
         guess = first_guess(state.replace(ready=unready))
         anew = guess if anew is None else select(sound_anew, anew, guess)
     return anew if updated is None else select(sound, updated, anew)
+
+
+def sound_step(
+    step: Callable[[EmpiricalBayesState], EmpiricalBayesState], state: EmpiricalBayesState
+) -> EmpiricalBayesState | None:
+    """``step(state)``; ``None`` if that overflows for any batch element."""
+    after, sound = attempt(step, state)
+    return after if sound.all() else None
+
+
+def warn_of_overflow() -> None:
+    """Tell that the first guess of a population is used."""
+    warnings.warn(
+        "the population of tasks overflows: their rewards or contexts span too many orders of "
+        "magnitude; new tasks start from the tasks' sizes alone",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def attempt(
@@ -55,9 +75,9 @@ def attempt(
     try:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             updated = update(state)
+            return updated, is_sound(updated)
     except np.linalg.LinAlgError:
         return None, np.asarray(False)
-    return updated, is_sound(updated)
 
 
 def is_sound(state: EmpiricalBayesState) -> Any:
@@ -69,23 +89,38 @@ def is_sound(state: EmpiricalBayesState) -> Any:
     fit, low = state.fit, state.low_rank
     sound = np.ones(batch, dtype=bool) & np.isfinite(low.relevance).all(-1)
     # How irrelevant a column of loadings without any size is knows no bound.
-    bounded = flatten(low.replace(relevance=np.minimum(low.relevance, MAX_FITTED)))
-    for array in (state.candidates, *flatten(fit).values(), *bounded.values()):
-        size = np.abs(np.asarray(array, dtype=float))
-        sound &= (size <= MAX_FITTED).all(tuple(range(len(batch), size.ndim)))
+    low = low.replace(relevance=np.minimum(low.relevance, MAX_FITTED))
+    numbers = (state.candidates, *flatten(fit).values(), *flatten(low).values())
+    sound &= are_bounded(numbers, len(batch))
     # The error of the mean may be negative by rounding where a feature hardly varies beside its
     # mean; what the prior takes is the sum.
-    for matrix in (fit.covariance, fit.covariance + fit.error, low.covariance):
-        sound &= (np.diagonal(matrix, axis1=-2, axis2=-1) >= 0).all(-1)
-        gap, size = np.abs(matrix - transpose(matrix)), np.abs(matrix)
-        sound &= gap.max((-1, -2)) <= MAX_ASYMMETRY * size.max((-1, -2))
+    sound &= are_covariances((fit.covariance, fit.covariance + fit.error, low.covariance))
     if len(state.tasks):
         begun = (np.asarray(state.ready) > 0) & (np.asarray(state.past.count) == 0)
         sound &= ~begun | (fit.mean_square <= MAX_SIZE_RATIO * largest_size(state))
     return sound
 
 
-def largest_size(state: EmpiricalBayesState) -> Any:
+def are_bounded(arrays: Iterable[Any], batch_axes: int) -> Any:
+    """Whether numbers are finite and their squares do not overflow, per batch element."""
+    sound: Any = True
+    for array in arrays:
+        size = np.abs(np.asarray(array, dtype=float))
+        sound = sound & (size <= MAX_FITTED).all(tuple(range(batch_axes, size.ndim)))
+    return sound
+
+
+def are_covariances(matrices: Iterable[Array]) -> Any:
+    """Whether matrices are symmetric, with variances of 0 or more, per batch element."""
+    sound: Any = True
+    for matrix in matrices:
+        sound = sound & (np.diagonal(matrix, axis1=-2, axis2=-1) >= 0).all(-1)
+        gap, size = np.abs(matrix - transpose(matrix)), np.abs(matrix)
+        sound = sound & (gap.max((-1, -2)) <= MAX_ASYMMETRY * size.max((-1, -2)))
+    return sound
+
+
+def largest_size(state: Any) -> Any:
     """The largest of the tasks' mean squares of θ per dimension, Σr² d / tr Gram, in its units."""
     gram, (shift, inverse) = state.tasks.gram, state.units.with_axes(1)
     across = gram[..., -1]
@@ -102,6 +137,7 @@ def first_guess(state: EmpiricalBayesState) -> EmpiricalBayesState:
     fit, ready = begin_fit(state.fit, state.ready, tasks, state.known_noise)
     ones = np.ones_like(np.asarray(fit.noise_variance))
     fit = select(np.asarray(ready) > 0, fit, Fit.isotropic(np.zeros_like(fit.mean), ones, ones))
+    fit = fit.replace(covariance=np.minimum(fit.covariance, MAX_FITTED))
     number = state.candidates.shape[-3]
     none = float_if_scalar(np.zeros_like(np.asarray(state.ready)))
     return state.replace(

@@ -1,0 +1,234 @@
+"""The models of a split of tasks, and how they predict its future.
+
+Rewards of 0 and 1 have logistic models, of log-odds. Each is fitted in a few passes, in which the
+rewards of every task are expanded around its posterior under the model of the pass before, as
+``headstart fit --reward-model binary`` does.
+
+Where items are known by their ids, the rows of past tasks are learned from in the order of time,
+each with what was known of its item before it. The rows of future tasks have what all past tasks
+have shown, and what the task itself has met before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
+from headstart.bandit.offline.fitting import (
+    CLICK_PASSES,
+    OneTask,
+    expand_tasks,
+    fit_clicks,
+    sums_by_task,
+)
+from headstart.bandit.reports.gain import Gain, expected_gain
+from headstart.bandit.rewards import RewardModel
+from headstart.features.conversion import Features
+from headstart.features.items.table import COLUMN_NAMES, Totals
+from headstart.features.schema.encoder import Encoder
+from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
+from headstart.fleet.evaluation.models import MOST, Refit, fit_models, learn_prior
+from headstart.fleet.evaluation.sample import Columns, Sample, take_rows
+from headstart.fleet.evaluation.sampling import Split
+from headstart.fleet.row_fit import ItemRows, learn_items
+from headstart.model.evidence import Evidence, packed_size
+from headstart.model.logistic import expected_probability, linearize
+from headstart.model.prior import Prior
+from headstart.records import Array
+from headstart.transfer import Transfer
+from headstart.transfer.partitions import PartitionList
+from headstart.transfer.standardize import Units
+from headstart.transfer.task_order import PARTITION
+
+__all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
+
+LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
+
+
+class Setup(NamedTuple):
+    """How models are fitted, and of which rewards; with an ``encoder``, items by their ids."""
+
+    transfer: Transfer
+    standardize: bool
+    seed: int
+    model: RewardModel
+    encoder: Encoder | None
+
+
+class SplitResult(NamedTuple):
+    """The models of one split, and how they predicted its future.
+
+    Models and forecasts are of features in ``units``, if they were standardized.
+    """
+
+    models: dict[str, AnyPrior]
+    forecasts: dict[str, Forecast]
+    units: Units | None
+    past_rows: float
+
+
+def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
+    """Fit all models to the past of a split, and let them predict its future.
+
+    Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
+    has it.
+    """
+    transfer, is_binary = setup.transfer, setup.model.needs_belief
+    if setup.encoder is not None:
+        sample = with_items(split, sample, setup, setup.encoder)
+    dim, intercept, units = sample.dim, sample.intercept, None
+    past = sample.evidence.copy() if split is None else sample.early[split.past]
+    given, count = Evidence.unpack(past.sum(0), dim), len(past)
+    rounds = float(given.rounds)
+    if is_binary:
+        tasks = tasks_with_rows(sample, split)
+
+        def expand(prior: Prior, units: Units | None) -> PartitionList:
+            packed = expand_tasks(tasks, prior, units)
+            starts = range(0, len(packed), PARTITION)
+            return PartitionList([packed[start : start + PARTITION] for start in starts], dim)
+
+        fit = fit_clicks(transfer, expand, given, intercept is not None, setup.standardize)
+        units, learned = fit.units, transfer.prior(fit.state)
+        pooled, count = fit.pooled, len(tasks)
+    else:
+        if setup.standardize:
+            units = Units.of(given, intercept)
+            past = units.packed(past)
+        learned, pooled = learn_prior(transfer, past, dim), Evidence.unpack(past.sum(0), dim)
+    if split is None:
+        gram = pooled.gram / max(rounds, 1.0)
+        return expected_gain(learned.as_gaussian(), gram, rounds / count, count, intercept)
+    predict: Callable[..., Forecast] = forecast
+    if is_binary:
+        refit = functools.partial(refit_clicks, tasks=tasks, units=units, dim=dim)
+        models = fit_models(learned, refit, dim, intercept, known_noise=1.0)
+        predict = functools.partial(forecast_clicks, seed=setup.seed)
+    else:
+        models = fit_models(learned, functools.partial(refit_sums, past=past), dim, intercept)
+    episodes = sample.episodes.take(split.future)
+    if units is not None:
+        episodes = episodes._replace(features=units.contexts(episodes.features))
+    forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
+    return SplitResult(models, forecasts, units, rounds)
+
+
+def refit_sums(refit: Refit, as_one: bool, past: Array) -> tuple[Prior, Array]:
+    """A model of the packed evidence of tasks, or of all of them ``as_one``; and that evidence."""
+    packed = past.sum(0)[None] if as_one else past
+    return refit(packed), packed
+
+
+def refit_clicks(
+    refit: Refit, as_one: bool, tasks: Sequence[OneTask], units: Units | None, dim: int
+) -> tuple[Prior, Array]:
+    """The same for rewards of 0 and 1, in a few passes."""
+    some = tasks[:: max(1, -(-len(tasks) // MOST))]
+    if as_one:
+        _, *columns = zip(*tasks, strict=True)
+        some = [OneTask("", *map(np.concatenate, columns))]
+    prior = Prior.isotropic(dim)
+    for _ in range(CLICK_PASSES):
+        packed = expand_tasks(some, prior, units)
+        prior = refit(packed)
+    return prior, packed
+
+
+def tasks_with_rows(sample: Sample, split: Split | None) -> list[OneTask]:
+    """The past tasks of a split with all their rows before the cut; without a split, all tasks."""
+    rows = sample.rows
+    assert rows is not None
+    keys = sample.keys if split is None else sample.keys[split.past]
+    starts, stops = (np.searchsorted(rows["key"], keys, side) for side in ("left", "right"))
+    tasks = []
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        own = np.arange(start, stop)
+        if split is not None and sample.cut is not None:
+            own = own[rows["when"][own] < sample.cut]
+        if len(own):
+            features = rows["features"][own].astype(np.float64)
+            tasks.append(OneTask("", features, rows["reward"][own], rows["weight"][own]))
+    return tasks
+
+
+def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
+    """Predict the probability of a reward of 1, then learn the reward, round after round.
+
+    ``errors`` are (r − p)², ``scores`` log p of the reward that came. The place of a reward in its
+    predicted distribution is drawn between the two ends of its probability, the same share for all
+    models, so that places are uniform if probabilities are right.
+
+    >>> episodes = Episodes(np.ones((1, 1, 1)), np.array([[1.0]]), np.ones((1, 1)), [1])
+    >>> np.exp(forecast_clicks(Prior.gaussian([0.0], [[1e-9]]), episodes, 0).scores).round(3)
+    array([[0.5]])
+    """
+    shares = np.random.default_rng([seed, 0]).random(episodes.rewards.shape)
+
+    def score(belief: Any, x: Array, r: Array, at: tuple[slice, int]) -> tuple[Array, Array, Array]:
+        row = x[:, None, :]
+        chance = expected_probability(belief.predict(row)[:, 0], belief.width(row)[:, 0])
+        likely = np.maximum(np.where(r > 0, chance, 1.0 - chance), LEAST_CHANCE)
+        low = np.where(r > 0, 1.0 - chance, 0.0)
+        return (r - chance) ** 2, np.log(likely), low + shares[at] * likely
+
+    return forecast(
+        prior, episodes, score, lambda belief, *round: belief.update(*linearize(belief, *round))
+    )
+
+
+def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encoder) -> Sample:
+    """The sample of a split with the columns of items; without a split, all tasks are the past."""
+    rows, intercept = sample.rows, sample.intercept is not None
+    assert rows is not None
+    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
+    if split is not None and sample.cut is not None:
+        use &= rows["when"] < sample.cut
+    order = np.lexsort((rows["order"], rows["when"]))
+    order = order[use[order]]
+    past = take_rows(rows, order)
+    tasks = np.array([str(key) for key in past["key"].tolist()], dtype=object)
+    fields = past["features"][:, : encoder.width].astype(np.float64)
+    known = ItemRows(tasks, past["item"], fields, past["reward"], past["weight"], past["when"])
+    learned = learn_items(
+        encoder, known, setup.transfer, None, setup.model, intercept, setup.standardize
+    )
+    dim = learned.rows.contexts.shape[1]
+    features = np.zeros((len(rows["key"]), dim))
+    features[order] = learned.rows.contexts
+    evidence = np.zeros((len(sample.keys), packed_size(dim)))
+    names, packed = sums_by_task(learned.rows, 1.0)
+    evidence[np.searchsorted(sample.keys, np.array(list(map(int, names)), np.uint64))] = packed
+    episodes = np.zeros((*sample.episodes.rewards.shape, dim))
+    for place in [] if split is None else split.future.tolist():
+        first = int(np.searchsorted(rows["key"], sample.keys[place]))
+        own = take_rows(rows, np.arange(first, first + int(sample.episodes.lengths[place])))
+        episodes[place, : len(own["key"])] = future_rows(learned.items, own, encoder, intercept)
+    return dataclasses.replace(
+        sample,
+        dim=dim,
+        intercept=dim - 1 if intercept else None,
+        evidence=evidence,
+        early=evidence,
+        episodes=sample.episodes._replace(features=episodes),
+        rows={**rows, "features": features},
+    )
+
+
+def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bool) -> Array:
+    """The rows of one task that nobody has learned from, each with what the task has met before."""
+    fields = own["features"][:, : encoder.width].astype(np.float64)
+    table = np.hstack([fields, np.zeros((len(fields), len(COLUMN_NAMES)))])
+    name, task = "", TaskItems()
+    items.tasks[name] = task
+    for key, reward, row in zip(own["item"], own["reward"].tolist(), table, strict=True):
+        items.write(name, [key], row[None])
+        pair = task.pairs.get(key, Pair())
+        task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
+        task.set_state(task.totals.add(Totals(1.0, reward, reward**2)), None)
+    del items.tasks[name]
+    return Features(table.shape[1], intercept=intercept).transform(table)

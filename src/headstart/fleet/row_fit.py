@@ -1,0 +1,338 @@
+"""Fits that need the rows of logs and not only their sums: rewards of 0 and 1, items by their ids.
+
+*Rewards of 0 and 1.* The sums of a logistic model depend on the beliefs that rewards are expanded
+around, so one pass over the rows is not enough, as it is for a linear model. Rows are read once,
+and every block of a log becomes a run (:mod:`headstart.fleet.summing.shards`) in a temporary file.
+In every pass the tasks of a range of hashes are read, and expanded by several threads; ranges are
+as small as memory asks for.
+
+*Items by their ids.* Rows are kept in memory and learned from in their order: what is known of an
+item at a row is what the rows before it have shown, as in :meth:`headstart.Bandit.fit`. With a
+timestamp this is the order of time, whatever file a row is in; otherwise it is the order of files
+and rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headstart.bandit.ledger.items import ItemLedger, new_items
+from headstart.bandit.offline import fitting
+from headstart.bandit.offline.fitting import TaskRows, expand_tasks
+from headstart.bandit.offline.observation import weighted_sums
+from headstart.bandit.rewards import Binary, RewardModel, reward_model
+from headstart.errors import FileError, InputError
+from headstart.features.conversion import Features
+from headstart.features.items.table import COLUMN_NAMES
+from headstart.features.schema.encoder import Encoder
+from headstart.fleet.engines.threads import MapJobs, Progress, job_runner, report_parts
+from headstart.fleet.fitted import Fitted, Plan
+from headstart.fleet.reading.arrays import as_array
+from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range, power_of_two
+from headstart.fleet.reading.logs import BLOCK, Logs, Part
+from headstart.fleet.reading.rows import Rows
+from headstart.fleet.summing.shards import Partition, gather_rows, read_run, row_shards, write_run
+from headstart.fleet.summing.summary import ReadSummary, column_notes
+from headstart.model.evidence import Evidence, packed_size
+from headstart.model.prior import Prior
+from headstart.records import Array
+from headstart.transfer import Transfer
+from headstart.transfer.partitions import PartitionList
+from headstart.transfer.pooled_fit import PooledFit
+from headstart.transfer.standardize import Units
+from headstart.transfer.task_order import PARTITION, ordered_partitions
+
+__all__ = [
+    "ItemRows",
+    "LearnedItems",
+    "check_clicks",
+    "fit_click_logs",
+    "fit_item_logs",
+    "learn_items",
+]
+
+CLICK_COPIES = 6  # arrays of the size of the features that are made of rows that are read
+SHARDS = 64  # of a run
+ITEM_COPIES = 5  # arrays of the size of all features that there are at a time
+OVERHEAD = 1000  # bytes of what is kept of a row beside its features
+
+Texts = npt.NDArray[np.object_]
+
+
+def fit_click_logs(
+    plan: Plan, *, workers: int | None, memory: int, progress: Progress | None
+) -> Fitted:
+    """Learn a prior from logs whose rewards are 0 or 1, for ``Bandit(reward="binary")``.
+
+    The rewards of every task are expanded around its posterior in a few passes, by
+    :func:`headstart.bandit.offline.fitting.fit_clicks`, so that the order of rows does not matter.
+    """
+    logs, intercept = plan.logs, plan.logs.intercept
+    with (
+        tempfile.TemporaryDirectory(prefix="headstart-") as folder,
+        job_runner(None, workers) as map_jobs,
+    ):
+        room = memory // (workers or os.cpu_count() or 1)
+        rows = ClickRows(logs, Path(folder), room, map_jobs, progress)
+        summary, given = rows.store()
+        notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
+        fit = fitting.fit_clicks(plan.transfer, rows.expand, given, intercept, plan.standardize)
+        plan.check_room(len(fit.partitions), logs.width)
+        evidence = functools.partial(task_evidence, rows.ids, fit.partitions)
+        return Fitted.of(plan, fit, summary, given, notes, evidence)
+
+
+class ClickRows:
+    """The rows of logs in temporary files, and the evidence of their tasks in every pass.
+
+    Rows are divided into ``ranges`` of hashes of about equal numbers of tasks, a power of two, so
+    that the rows of one range take about ``room`` bytes. ``ids`` are those of the tasks, by
+    partition; the evidence of a pass is in a file beside the rows.
+    """
+
+    def __init__(
+        self, logs: Logs, folder: Path, room: int, map_jobs: MapJobs, progress: Progress | None
+    ) -> None:
+        self.logs, self.folder, self.room = logs, folder, room
+        self.map_jobs, self.progress = map_jobs, progress
+        self.runs: list[Path] = []
+        self.ids: list[list[str]] = []
+        self.ranges, self.passes = 1, 0
+
+    def store(self) -> tuple[ReadSummary, Evidence]:
+        """Read all rows once, and store them: what was read, and the sums of rows."""
+        parts, summary = self.logs.parts(), ReadSummary()
+        pooled = np.zeros(packed_size(self.logs.width))
+        stored = self.map_jobs(self.store_part, list(enumerate(parts)))
+        for runs, read, sums in report_parts(parts, stored, self.progress):
+            self.runs += runs
+            summary.add(read)
+            pooled += sums
+        if not self.runs:
+            raise summary.nothing(self.logs.columns)
+        needed = CLICK_COPIES * 8 * self.logs.width * summary.rows
+        self.ranges = power_of_two(needed / max(self.room, 1))
+        return summary, Evidence.unpack(pooled, self.logs.width)
+
+    def store_part(self, job: tuple[int, Part]) -> tuple[list[Path], ReadSummary, Array]:
+        """Store the rows of a part, given with its number, that are evidence, a block at a time.
+
+        Gives its runs, what was read, and the packed sums of contexts and rewards as they are.
+        """
+        (number, part), logs, runs = job, self.logs, list[Path]()
+        summary, pooled = ReadSummary(), np.zeros(packed_size(logs.width))
+        size = max(1024, min(BLOCK, self.room // (CLICK_COPIES * 8 * logs.width)))
+        for place, block in enumerate(logs.read(part, rows=size)):
+            summary.count(block)
+            rows = block.chosen_rows()
+            check_clicks(rows.rewards, logs)
+            if not rows.count:
+                continue
+            weights = np.ones(rows.count) if rows.weights is None else rows.weights
+            features, ids = np.asarray(rows.features), id_texts(rows.ids)
+            columns = rows.codes, rows.rewards, weights, features
+            runs.append(self.folder / f"{number}-{place}.arrow")
+            try:
+                write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
+            except FileError as error:
+                raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
+            pooled += weighted_sums(features.astype(np.float64), rows.rewards, weights)[0].pack()
+        summary.parts.append(part.key)
+        return runs, summary, pooled
+
+    def expand(self, prior: Prior, units: Units | None) -> PartitionList:
+        """The evidence of all tasks, in the order of the hashes of their ids."""
+        ids: list[str] = []
+        path, size = self.folder / f"pass-{self.passes}", packed_size(self.logs.width)
+        jobs = self.map_jobs(self.expand_range, range(self.ranges), prior, units)
+        with path.open("wb") as file:
+            for number, (names, packed) in enumerate(jobs, 1 + self.passes * self.ranges):
+                ids += names
+                packed.tofile(file)
+                if self.progress is not None:
+                    total = fitting.CLICK_PASSES * self.ranges
+                    self.progress("fitting", float(number), float(total))
+        with contextlib.suppress(OSError):  # that of the pass before is not needed any more
+            (self.folder / f"pass-{self.passes - 1}").unlink()
+        self.passes += 1
+        table: Any = np.memmap(path, np.float64, "r", shape=(len(ids), size))
+        pieces = [slice(start, start + PARTITION) for start in range(0, len(ids), PARTITION)]
+        self.ids = [ids[piece] for piece in pieces]
+        return PartitionList([table[piece] for piece in pieces], self.logs.width)
+
+    def expand_range(
+        self, number: int, prior: Prior, units: Units | None
+    ) -> tuple[list[str], Array]:
+        """The ids and the packed evidence of the tasks of a range of hashes."""
+        span, dim = partition_range(number, self.ranges), self.logs.width
+        shards = [shard for run in self.runs for shard in read_run(run, *span) if shard.num_rows]
+        if not shards:
+            return [], np.zeros((0, packed_size(dim)))
+        ids = pa.concat_arrays([shard.column("id") for shard in shards]).dictionary_encode()
+        owners = np.array(ids.dictionary.to_pylist(), dtype=object)[as_array(ids.indices)]
+        features, rewards, weights = gather_rows(shards, dim)
+        rows = TaskRows(owners, features.astype(np.float64), rewards, weights, ())
+        tasks = fitting.rows_by_task(rows, 1.0)
+        names = [task.name for task in tasks]
+        partitions, ordered = ordered_partitions(names, expand_tasks(tasks, prior, units), dim)
+        return [name for part in ordered for name in part], np.concatenate(partitions.parts)
+
+
+def task_evidence(ids: list[list[str]], partitions: Any) -> list[Partition]:
+    """The tasks' ids and evidence, as a fit keeps them."""
+    return [
+        Partition(pa.array(names, pa.large_string()), np.array(partitions.rows(at)))
+        for at, names in enumerate(ids)
+    ]
+
+
+def check_clicks(rewards: Array, logs: Logs) -> None:
+    """Refuse rewards other than 0 and 1."""
+    try:
+        Binary().read_many(rewards)
+    except InputError as error:
+        raise InputError(f"column {logs.columns.reward!r}: {error}") from None
+
+
+def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitted:
+    """Learn a prior and what is known of items from logs."""
+    logs, schema, encoder = plan.logs, plan.logs.columns.schema, plan.logs.columns.encoder
+    assert schema is not None
+    assert encoder is not None
+    logs = logs.replace(lenient=False)  # times are more than a help to find repeated rows
+    model = reward_model(plan.reward, False)
+    rows, summary = read_rows(logs, memory, model.needs_belief, progress)
+    if not len(rows.rewards):
+        raise summary.nothing(logs.columns)
+    rows = rows.in_time() if logs.columns.timestamp is not None else rows
+    learned = learn_items(
+        encoder, rows, plan.transfer, plan.noise, model, logs.intercept, plan.standardize
+    )
+    plan.check_room(len(learned.fit.partitions), learned.rows.contexts.shape[1])
+    if progress is not None:
+        progress("fitting", 1.0, 1.0)
+    fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
+    given = weighted_sums(fields, rows.rewards, rows.weights)[0]
+    notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
+    if logs.columns.timestamp is None:
+        notes.append(
+            "there is no timestamp: what was known of an item at a row follows from the order of "
+            "files and rows, which is taken for the order of time"
+        )
+    evidence = functools.partial(task_evidence, learned.ids, learned.fit.partitions)
+    fitted = Fitted.of(plan, learned.fit, summary, given, notes, evidence)
+    return fitted._replace(feature_names=encoder.feature_names, items=learned.items)
+
+
+class LearnedItems(NamedTuple):
+    """What rows have taught of items: the ledger, the rows with its columns, and their fit.
+
+    ``ids`` are those of the tasks, by partition of the fit.
+    """
+
+    items: ItemLedger
+    rows: TaskRows
+    fit: PooledFit
+    ids: list[list[str]]
+
+
+def learn_items(
+    encoder: Encoder,
+    rows: ItemRows,
+    transfer: Transfer,
+    noise: float | None,
+    model: RewardModel,
+    intercept: bool,
+    standardize: bool,
+) -> LearnedItems:
+    """Learn from rows in their order, as :meth:`headstart.Bandit.fit` does."""
+    features = Features(len(encoder.feature_names), encoder.feature_names, intercept)
+    items = new_items(encoder, features, model)
+    assert items is not None
+    table = np.hstack([rows.table, np.zeros((len(rows.table), len(COLUMN_NAMES)))])
+    items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
+    contexts = features.transform(table)
+    known = TaskRows(rows.tasks, contexts, rows.rewards, rows.weights, encoder.feature_names)
+    fit, ids = fitting.fit_task_rows(transfer, noise, model, known, 1.0, intercept, standardize)
+    evidence = {
+        name: packed
+        for at, names in enumerate(ids)
+        for name, packed in zip(names, fit.partitions.rows(at), strict=True)
+    }
+    fitting.close_items(
+        items,
+        fitting.fitted_features(features, fit.units),
+        transfer.prior(fit.state),
+        lambda name: Evidence.unpack(evidence[name], features.dim),
+    )
+    return LearnedItems(items, known, fit, ids)
+
+
+class ItemRows(NamedTuple):
+    """Rows in memory: tasks and items by their ids, the columns of fields, rewards and weights."""
+
+    tasks: Texts
+    items: Texts
+    table: Array
+    rewards: Array
+    weights: Array
+    times: npt.NDArray[np.int64]
+
+    def in_time(self) -> ItemRows:
+        """The rows in the order of time; of one time, in an order that no file decides."""
+        ranks = [np.unique(part, return_inverse=True)[1] for part in (self.items, self.tasks)]
+        order = np.lexsort((self.rewards, *ranks, self.times))
+        return ItemRows._make(part[order] for part in self)
+
+
+def read_rows(
+    logs: Logs, memory: int, is_binary: bool, progress: Progress | None
+) -> tuple[ItemRows, ReadSummary]:
+    """All rows of logs that are evidence, and what was read."""
+    summary, parts = ReadSummary(), logs.parts()
+    blocks: list[ItemRows] = []
+    cost = ITEM_COPIES * 8 * (logs.width + len(COLUMN_NAMES)) + OVERHEAD
+    check_memory(sum(part.rows or 0 for part in parts), cost, memory)
+    for part in report_parts(parts, parts, progress):
+        for block in logs.replace(intercept=False).read(part):
+            summary.count(block)
+            rows = block.chosen_rows()
+            if is_binary:
+                check_clicks(rows.rewards, logs)
+            blocks.append(item_rows(rows))
+            check_memory(summary.rows, cost, memory)
+        summary.parts.append(part.key)
+    if not blocks:
+        empty: Any = np.zeros(0)
+        return ItemRows(empty, empty, np.zeros((0, logs.dim)), empty, empty, empty), summary
+    return ItemRows._make(map(np.concatenate, zip(*blocks, strict=True))), summary
+
+
+def item_rows(rows: Rows) -> ItemRows:
+    """A block of rows, as they are kept."""
+    assert rows.items is not None
+    names = np.array(rows.names, dtype=object)
+    weights = np.ones(rows.count) if rows.weights is None else rows.weights
+    times = np.zeros(rows.count, np.int64) if rows.timestamps is None else rows.timestamps
+    return ItemRows(
+        names[rows.codes], rows.items, np.asarray(rows.features), rows.rewards, weights, times
+    )
+
+
+def check_memory(rows: int, cost: int, memory: int) -> None:
+    """Refuse rows that do not fit into memory."""
+    if rows * cost > memory:
+        raise InputError(
+            f"rows are kept in memory where the schema has identity=True: {rows:,} or more take "
+            f"about {rows * cost / 2**30:.1f} GiB, and {memory / 2**30:.1f} GiB are allowed; raise "
+            f"memory (--memory), fit some of the tasks, or set identity to false"
+        )
