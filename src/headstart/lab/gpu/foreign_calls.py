@@ -163,13 +163,14 @@ def call(target: str, key: str, shapes: Sequence[Sequence[int]], *arrays: Any) -
 def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) -> int | None:
     """What XLA calls; an error's address, or nothing."""
     frame = call.contents
-    interface = frame.interface.contents
     if frame.extension and frame.extension.contents.kind == METADATA:
         version = frame.extension.contents.metadata.contents.version
-        version.major, version.minor = interface.version.major, interface.version.minor
+        known = frame.interface.contents.version if frame.interface else FIRST_VERSION
+        version.major, version.minor = known.major, known.minor
         return None
     if frame.stage != EXECUTE:
         return None
+    interface = frame.interface.contents
     try:
         text = frame.attributes.items[0].contents
         query = StreamQuery(ctypes.sizeof(StreamQuery), None, frame.context, None)
@@ -190,3 +191,4 @@ def handle(run: Callable[[str, int, list[int]], None], on_gpu: bool, call: Any) 
 
 
 HANDLER = CFUNCTYPE(c_void_p, POINTER(Frame))
+FIRST_VERSION = Version(0, None, 0, 1)  # with these structures

@@ -32,8 +32,11 @@ class Launch(NamedTuple):
 
 
 def available_kernels() -> dict[str, Any]:
-    """The kernels by the names of the functions whose place they take; none without a GPU."""
-    if jax.default_backend() != "gpu":
+    """The kernels by the names of the functions whose place they take.
+
+    There are none without a GPU, nor for JAX before 0.5, which has no interface to call them by.
+    """
+    if jax.default_backend() != "gpu" or not hasattr(jax, "ffi"):
         return {}
     foreign_calls.register(TARGET, run, "CUDA")
     return KERNELS
