@@ -160,7 +160,7 @@ class ClickRows:
                 packed.tofile(file)
                 if self.progress is not None:
                     total = fitting.CLICK_PASSES * self.ranges
-                    self.progress("fitting", float(number), float(total))
+                    self.progress("fitting", float(min(number, total)), float(total))
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
         self.passes += 1
