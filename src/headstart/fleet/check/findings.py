@@ -104,6 +104,12 @@ def describe_bad_rows(profile: Profile, logs: Logs) -> str:
             f"; if those without a reward are arms that were not shown, name the column that "
             f"says which was (--chosen {logs.flag or 'COLUMN'})"
         )
+    if any(
+        reason.startswith("feature ") and "not a number" in reason for reason in profile.bad.reasons
+    ):
+        text += (
+            "; columns of text are features by a schema: leave out --features to have one proposed"
+        )
     if profile.too_large:
         text += (
             f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "
