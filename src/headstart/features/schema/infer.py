@@ -99,7 +99,7 @@ def propose(
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
     for argument, given in (("context", context), ("ignore", ignore)):
-        if isinstance(given, str) or not isinstance(given, Iterable):
+        if not checks.is_iterable(given):
             raise checks.refuse(argument, "a list of column names", given)
         names_of[argument] = list(given)
     names = [name for name in columns if name.strip()]
@@ -147,7 +147,7 @@ def read_columns(
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
         return {name: frame[name].tolist() for name in frame.dtype.names}, []
     if isinstance(frame, Mapping):
-        return {str(name): list(column) for name, column in frame.items()}, []
+        return {str(name): column_values(name, column) for name, column in frame.items()}, []
     if isinstance(frame, Sequence) and frame and all(isinstance(row, Mapping) for row in frame):
         names = dict.fromkeys(str(name) for row in frame for name in row)
         return {name: [row.get(name) for row in frame] for name in names}, []
@@ -156,6 +156,13 @@ def read_columns(
         "path of a log"
     )
     raise checks.refuse("frame", want, frame)
+
+
+def column_values(name: object, column: Any) -> list[Any]:
+    """The values of a column."""
+    if checks.is_iterable(column) and not isinstance(column, Mapping):
+        return list(column)
+    raise checks.refuse(f"column {checks.describe(name)}", "a list of values", column)
 
 
 def review_columns(

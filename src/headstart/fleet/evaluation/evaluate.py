@@ -13,7 +13,7 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
-from headstart.fleet.engines.threads import MapJobs, job_runner
+from headstart.fleet.engines.threads import MapJobs, job_runner, no_progress
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.judging import Setup, SplitResult, judge
@@ -100,7 +100,7 @@ def evaluate(
     progress
         Called with the work done and the work in all.
     """
-    options, begun = dict(locals()), time.monotonic()
+    options, begun, progress = dict(locals()), time.monotonic(), progress or no_progress
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer):
         raise checks.refuse("transfer", "a Transfer, such as headstart.EmpiricalBayes()", transfer)
@@ -140,7 +140,8 @@ def evaluate(
             )
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None)
-        setup = Setup(transfer, standardize, seed, model, encoder)
+        how = seed, first, future, rule, clip
+        setup = Setup(transfer, standardize, model, encoder, *how)
         try:
             for result in map_jobs(judge, [None, *parted], shared, setup):
                 results.append(result)
@@ -148,12 +149,12 @@ def evaluate(
         except np.linalg.LinAlgError as error:
             raise refuse_sizes(sample) from error
         gain, *judged = results
-        measures, places, weights = measure_splits(sample, parted, judged, first, seed, future)
+        measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), NO_VALUES
         if not is_binary and encoder is None:
-            advance = part(progress, 0.9, 1.0)
+            advice, advance = offpolicy.missing(logs.columns), part(progress, 0.9, 1.0)
             values, advice = estimate_values(
-                logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, advance
+                advice, sample, parted[0], judged[0], setup, map_jobs, advance
             )
     parameters = inspect.signature(evaluate).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items()}
@@ -214,12 +215,7 @@ NO_VALUES = (
 
 
 def measure_splits(
-    sample: Sample,
-    parted: list[Split],
-    judged: list[SplitResult],
-    first: int,
-    seed: int,
-    future: float,
+    sample: Sample, parted: list[Split], judged: list[SplitResult], setup: Setup
 ) -> tuple[Measures, Any, Any]:
     """Means over the forecasts of all splits; the tasks they are of, and the rewards' weights."""
     owners = np.concatenate([split.future for split in parted])
@@ -232,24 +228,21 @@ def measure_splits(
         for name in judged[0].models
     }
     # Splits share most of their past: means over them vary as if only the past had been drawn.
-    wider = 1.0 if len(parted) == 1 else (1.0 - future) ** -0.5
-    draws = Draws(len(places), seed, owners=owners, wider=wider)
-    return measure(forecasts, weights, first, draws), places, weights
+    wider = 1.0 if len(parted) == 1 else (1.0 - setup.future) ** -0.5
+    draws = Draws(len(places), setup.seed, owners=owners, wider=wider)
+    return measure(forecasts, weights, setup.first, draws), places, weights
 
 
 def estimate_values(
-    logs: Logs,
+    advice: str,
     sample: Sample,
     split: Split,
     result: SplitResult,
-    rule: Rule,
-    seed: int,
-    clip: float | None,
+    setup: Setup,
     map_jobs: MapJobs,
     progress: Callable[[float], None],
 ) -> tuple[list[offpolicy.Value], str]:
-    """What policies would earn on the future of a split; or nothing, and why."""
-    advice = offpolicy.missing(logs.columns)
+    """What policies would earn on the future of a split; or nothing, and ``advice`` or why."""
     offers = sample.offers(split.future)
     if offers is not None:
         advice = offpolicy.reason_to_withhold(offers)
@@ -262,22 +255,14 @@ def estimate_values(
         return [], advice
     if result.units is not None:
         offers = offers._replace(features=result.units.contexts(offers.features))
-    models = result.models
+    models, seed = result.models, setup.seed
     policies = [
-        *(offpolicy.Policy(name, models[name], rule) for name in (LEARNED, POOLED, ALONE)),
+        *(offpolicy.Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
         offpolicy.Policy("uniform", models[ALONE], Uniform()),
     ]
-    values = offpolicy.estimate(
-        offers,
-        policies,
-        models[LEARNED],
-        Draws(len(offers.tasks) - 1, seed),
-        seed=seed,
-        clip=clip,
-        map_jobs=map_jobs,
-        progress=progress,
-    )
-    return values, ""
+    draws, jobs = Draws(len(offers.tasks) - 1, seed), {"map_jobs": map_jobs, "progress": progress}
+    how: Any = {"seed": seed, "clip": setup.clip, **jobs}
+    return offpolicy.estimate(offers, policies, models[LEARNED], draws, **how), ""
 
 
 def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
@@ -294,11 +279,10 @@ def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
     return Basis(past, len(judged), min(above, below), usual, several, int(there.sum()), unusual)
 
 
-def part(progress: Progress | None, low: float, high: float) -> Callable[[float], None]:
+def part(progress: Progress, low: float, high: float) -> Callable[[float], None]:
     """Progress of a part of the work, from 0 to 1, as progress of the whole."""
 
     def advance(done: float) -> None:
-        if progress is not None:
-            progress(low + (high - low) * done, 1.0)
+        progress(low + (high - low) * done, 1.0)
 
     return advance

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,9 +63,7 @@ class Measures(NamedTuple):
     places: dict[str, list[Estimate]]
 
 
-def measure(
-    forecasts: Mapping[str, Forecast], weights: Array, first: int, draws: Draws
-) -> Measures:
+def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: Draws) -> Measures:
     """Compare forecasts of the first rewards of every task; ``weights`` say how often each counts.
 
     Shapes are ``(tasks, rounds)``.
@@ -94,16 +91,16 @@ def measure(
     sums, sizes = (
         np.stack([each[part].sum(1) for each in columns.values()], axis=1) for part in (0, 1)
     )
-    found = dict(zip(columns, draws.ratios(sums, sizes), strict=True))
+    ratios = dict(zip(columns, draws.ratios(sums, sizes), strict=True))
     rounds = range(weights.shape[1])
     return Measures(
-        {name: found["error", name] for name in forecasts},
-        {name: found["score", name] for name in forecasts},
-        {name: [found["position", name, place] for place in rounds] for name in forecasts},
-        {pair: found["gain", *pair] for pair in pairs},
-        {pair: share_saved(found["ratio", *pair]) for pair in pairs},
-        {name: {level: found["coverage", name, level] for level in LEVELS} for name in forecasts},
-        {name: [found["place", name, place] for place in range(BINS)] for name in forecasts},
+        {name: ratios["error", name] for name in forecasts},
+        {name: ratios["score", name] for name in forecasts},
+        {name: [ratios["position", name, place] for place in rounds] for name in forecasts},
+        {pair: ratios["gain", *pair] for pair in pairs},
+        {pair: share_saved(ratios["ratio", *pair]) for pair in pairs},
+        {name: {level: ratios["coverage", name, level] for level in LEVELS} for name in forecasts},
+        {name: [ratios["place", name, place] for place in range(BINS)] for name in forecasts},
     )
 
 
@@ -152,7 +149,7 @@ class Draws:
     Examples
     --------
     >>> draws = Draws(tasks=100, seed=0)
-    >>> mean = draws.ratio(np.arange(100.0), np.ones(100))
+    >>> (mean,) = draws.ratios(np.arange(100.0)[:, None], np.ones((100, 1)))
     >>> mean.value, round(mean.low), round(mean.high)
     (49.5, 44, 55)
     """
@@ -175,12 +172,11 @@ class Draws:
         total: Array = np.add.reduceat(values[order], starts)
         return total
 
-    def ratio(self, sums: Array, sizes: Array) -> Estimate:
-        """Σ sums / Σ sizes over tasks: a mean over rewards, whose number differs by task."""
-        return self.ratios(sums[:, None], sizes[:, None])[0]
-
     def ratios(self, sums: Array, sizes: Array) -> list[Estimate]:
-        """The same for every column; the draws are made anew, so many columns at once are best."""
+        """Σ sums / Σ sizes over tasks: means over rewards, whose number differs by task.
+
+        Every column is one. The draws are made anew, so many columns at once are best.
+        """
         columns = sums.shape[1]
         both = self.by_task(np.concatenate([sums, sizes], axis=1))
         size, rng = both[:, columns:].sum(0), np.random.default_rng([self.seed, 0x7A5C])

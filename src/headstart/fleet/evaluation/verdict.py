@@ -277,8 +277,8 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
         )
     if kind != "unknown":
-        found = savings[models[kind], LEARNED]
-        well, than = ("better", "than") if clearly_better(found) else ("as well", "as")
+        saved = savings[models[kind], LEARNED]
+        well, than = ("better", "than") if clearly_better(saved) else ("as well", "as")
         beyond = " beyond their average reward" if single == AVERAGE else ""
         what = {
             "pooling": f"Tasks are all alike: one pooled model predicts a new task's {rewards} "
@@ -289,7 +289,7 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             "independence": f"Tasks share nothing{beyond}: each learns {well} alone {than} from a "
             f"learned prior",
         }[kind]
-        return f"{what} ({format_saving(found)} {UNIT}; + is better)."
+        return f"{what} ({format_saving(saved)} {UNIT}; + is better)."
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
         f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "
@@ -297,15 +297,15 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
     )
 
 
-def more_tasks(found: Estimate) -> str:
+def more_tasks(saved: Estimate) -> str:
     """How many more tasks would tell a difference from 0, if it is as large as it seems.
 
     That is known to a factor of 2 or so at best, and rounded accordingly.
     """
-    half = (found.high - found.low) / 2.0
+    half = (saved.high - saved.low) / 2.0
     if not math.isfinite(half) or half <= 0.0:
         return ""
-    times = (half / max(abs(found.value), RELEVANT)) ** 2
+    times = (half / max(abs(saved.value), RELEVANT)) ** 2
     if times <= 1.0:
         return ""
     enough = next((many for many in (2, 5, 10, 20, 50, 100) if times <= many), None)

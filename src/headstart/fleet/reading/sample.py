@@ -39,8 +39,8 @@ def sample_log(
     task, reward
         The names of these columns, if they are known: the separator of a CSV file is told by them.
     """
-    found, _ = files.find_files(paths, format, storage or {})
-    chosen = [found[place] for place in evenly(len(found), FILES)]
+    every_file, _ = files.find_files(paths, format, storage or {})
+    chosen = [every_file[place] for place in evenly(len(every_file), FILES)]
     needed = Columns(task or "task", reward or "reward", "*")
     tables: list[tuple[int, dict[str, list[Any]]]] = []
     beginnings, marked = 0, dict[str, None]()
@@ -59,11 +59,11 @@ def sample_log(
         }
         tables.append((count, folders | plain))
     if not any(count for count, _ in tables):
-        raise InputError(f"paths must have rows; {found[0].path!r} has none")
+        raise InputError(f"paths must have rows; {every_file[0].path!r} has none")
     every = dict.fromkeys(name for _, table in tables for name in table)
     notes = []
-    if len(chosen) < len(found):
-        notes.append(f"the sample is from {len(chosen)} of {len(found):,} files")
+    if len(chosen) < len(every_file):
+        notes.append(f"the sample is from {len(chosen)} of {len(every_file):,} files")
     if beginnings:
         notes.append(
             "the sample is from the beginning of the file, which cannot be read elsewhere: values "

@@ -100,15 +100,15 @@ class CsvFile(LineFile):
         if not self.swallows(text, table.num_rows + len(broken)):
             return table, broken
         lines = [line for line in text.splitlines() if line]
-        kept, unclosed = [], {}
+        closed, unclosed = [], {}
         for number, line in enumerate(lines):
             try:
                 list(csv.reader([line.decode(errors="replace")], delimiter=self.mark, strict=True))
-                kept.append(number)
+                closed.append(number)
             except csv.Error:
                 unclosed[number] = OPEN_QUOTE, repr(line[:60].decode(errors="replace"))
-        table, broken = self.read(b"\n".join(lines[number] for number in kept), options)
-        return table, unclosed | {kept[row]: why for row, why in broken.items()}
+        table, broken = self.read(b"\n".join(lines[number] for number in closed), options)
+        return table, unclosed | {closed[row]: why for row, why in broken.items()}
 
     def swallows(self, text: bytes, rows: int) -> bool:
         """Whether lines that look like rows are inside quotes that begin in a line before them."""

@@ -41,9 +41,7 @@ class LineFile:
 
     marked: tuple[str, ...] = ()  # columns of numbers with cells that stand for a missing one
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.header_end = source, path, 0
         with contextlib.closing(read_lines(source, path, 0, SAMPLE, SAMPLE)) as lines:
             self.text = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
