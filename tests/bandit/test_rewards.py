@@ -293,6 +293,38 @@ class TestRows:
         np.testing.assert_allclose(gain.prior.mean, cost.prior.mean, rtol=1e-9)
 
 
+def rare_clicks(seed: int) -> dict[str, np.ndarray]:
+    """Tasks of very different lengths; one row in 200 is a click, as likely for every value."""
+    rng = np.random.default_rng(seed)
+    lengths = np.ceil(rng.pareto(0.8, 80) * 8).clip(1, 500).astype(int)
+    rows = lengths.sum()
+    return {
+        "user": np.repeat(np.arange(80), lengths),
+        "colour": rng.choice(list("abcdefgh"), rows, p=rng.dirichlet(np.ones(8))),
+        "shape": rng.choice(list("klmnop"), rows, p=rng.dirichlet(np.ones(6))),
+        "click": (rng.random(rows) < 0.005).astype(int),
+    }
+
+
+def test_a_fit_of_rare_clicks_on_categories_predicts_their_rate():
+    """One click in a short task, on a rare value, is no sign that tasks differ."""
+    frame = rare_clicks(0)
+    fields = {name: frame[name].tolist() for name in ("colour", "shape")}
+    schema = hs.Schema(
+        action={name: hs.category(*sorted(set(values))) for name, values in fields.items()}
+    )
+    bandit = hs.Bandit(schema, reward="binary", seed=0).fit(frame, task="user", reward="click")
+    actions = [dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True)]
+    distinct = {tuple(action.values()): action for action in actions}
+    found = bandit.task("new").predict(actions=list(distinct.values()), level=0.9)
+    chance = dict(zip(distinct, found.mean, strict=True))
+    rate = frame["click"].mean()
+    average = np.mean([chance[tuple(action.values())] for action in actions])
+    assert average == pytest.approx(rate, rel=0.15)
+    assert found.mean.max() < 8 * rate
+    assert found.upper.max() < 0.2
+
+
 @pytest.mark.parametrize("minimize", [False, True])
 def test_items_with_ids_are_known_by_their_clicks(minimize, tmp_path):
     """Columns of items and their vectors learn from clicks, and explanations are of log-odds."""

@@ -157,7 +157,7 @@ class ClickRows:
                 ids += names
                 packed.tofile(file)
                 total = fitting.CLICK_PASSES * self.ranges
-                self.progress("fitting", float(number), float(total))
+                self.progress("fitting", float(min(number, total)), float(total))
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
         self.passes += 1

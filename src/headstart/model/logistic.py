@@ -19,7 +19,8 @@ out too likely to be clicked on. So p̄ is the mean of σ(e) after the reward, t
 Up to there the expansion is right to a tenth: rare clicks are exp(s'/2) times as likely on average
 as at the mode, and 1 + s'/2 stands for that. Without a bound, or with the exact moments, rewards
 under a prior that is still too wide are taken for log-odds far from 0, and as wide a prior is
-learned from them. A fit expands the rounds of a task several times; its bound is ½ for that reason.
+learned from them. Fits, which look at all rounds of a task together, compute with the exact moments
+(:func:`posterior_evidence`).
 
 What a round adds depends on the belief at that time, so the order of rewards matters a little.
 Plain Newton steps towards η diverge where s is large: they are held in a bracket here. w is never
@@ -49,10 +50,12 @@ __all__ = [
 ]
 
 MIN_WEIGHT = 1e-6  # the least w
-MAX_SPREAD = 1.0  # the most s' that p̄ is computed with, round by round
-MAX_FIT_SPREAD = 0.5  # and in fits
+MAX_SPREAD = 1.0  # the most s' that p̄ is computed with
 TOLERANCE = 1e-9  # of η, relative to 1 + |η|
 MAX_STEPS = 200  # far more than are needed
+MEAN_STEPS = 20  # from the mode of a posterior to its mean
+MEAN_TOLERANCE = 1e-4  # of log-odds, in these steps
+MAX_MOVE = 2.0  # of the log-odds of a round, in one of these steps
 NODES = np.arange(-72, 73) / 8.0  # of the trapezoidal rule, in standard deviations
 WIDE_DEVIATION = 20.0  # from which on they are too far apart
 
@@ -158,7 +161,7 @@ def linearize(belief: BaseBelief, x: Array, r: Any, weight: Any = 1.0) -> tuple[
     modes = posterior_modes(signs * mean, variances)
     misses = sigmoid(-modes)
     bends = np.maximum(misses * (1.0 - misses), MIN_WEIGHT)
-    misses = mean_misses(misses, variances / (1.0 + bends * variances), MAX_SPREAD)
+    misses = mean_misses(misses, variances / (1.0 + bends * variances))
     roots = np.sqrt(weight * bends)
     return roots[..., None] * x, signs * roots * (modes + misses / bends)
 
@@ -166,9 +169,18 @@ def linearize(belief: BaseBelief, x: Array, r: Any, weight: Any = 1.0) -> tuple[
 def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: Array) -> Evidence:
     """The evidence of all rounds of a task, each expanded around the posterior of all of them.
 
-    The posterior's mode is found by Newton's method in coordinates in which the prior is N(0, I),
-    with steps that are halved until they climb. Unlike with :func:`linearize`, the order of the
-    rounds does not matter.
+    The posterior is the Gaussian q that is nearest to the exact one (the lowest KL(q ‖ exact)).
+    With e = xᵀθ of q, it is stationary where every round has ::
+
+        w = E σ'(e)        z = E e + (r − E σ(e))/w
+
+    Its mode is found first, by Newton's method in coordinates in which the prior is N(0, I), with
+    steps that are halved until they climb. Unlike with :func:`linearize`, the order of the rounds
+    does not matter.
+
+    A fit takes the rounds for observations of a linear model, whatever prior it tries. A click of
+    probability .004 would be one of e + 250, at any distance from e. So w is not below
+    :func:`least_bends` (.09 there); that leaves the mean of q as it is.
 
     Parameters
     ----------
@@ -198,8 +210,19 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
         while height(point + share * step) < start + 1e-4 * share * gain and share > 1e-9:
             share *= 0.5
         point = point + share * step
-    spreads = (inner * np.linalg.solve(curvature, inner.T).T).sum(-1)
-    misses = mean_misses(misses, spreads, MAX_FIT_SPREAD)
+    for _ in range(MEAN_STEPS):
+        spreads = (inner * np.linalg.solve(curvature, inner.T).T).sum(-1)
+        misses, latest = expected_miss_and_bend(signs * odds, np.sqrt(spreads))
+        slope = inner.T @ (weights * signs * misses) - point
+        bends = np.sqrt(bends * latest)  # whole steps would alternate
+        curvature = eye + (inner.T * (weights * bends)) @ inner
+        step = np.linalg.solve(curvature, slope)
+        moved = float(np.abs(inner @ step).max())
+        if moved <= MEAN_TOLERANCE:
+            break
+        step *= min(1.0, MAX_MOVE / moved)
+        point, odds = point + step, odds + inner @ step
+    bends = np.maximum(bends, least_bends(misses))
     roots = np.sqrt(bends)
     sums = Evidence.of(
         (np.sqrt(weights) * roots)[:, None] * contexts,
@@ -208,9 +231,34 @@ def posterior_evidence(prior: Prior, contexts: Array, rewards: Array, weights: A
     return sums.replace(rounds=float(weights.sum()))
 
 
-def mean_misses(misses: Any, spreads: Any, most: float) -> Any:
-    """p̄ of the rewards that did not come, from p at the mode and the variance s', at most so."""
-    spreads = np.minimum(spreads, most)
+def expected_miss_and_bend(mean: Array, deviation: Array) -> tuple[Array, Array]:
+    """E σ(−e) and E σ'(e), at least :data:`MIN_WEIGHT`, for e ~ N(mean, deviation²).
+
+    By the trapezoidal rule; the second by Stein's identity, s E σ'(e) = E (e − m) σ(e). Beyond a
+    deviation of 20 they are those of 20.
+    """
+    density = np.exp(-0.5 * NODES**2)
+    density /= density.sum()
+    near = np.clip(deviation, 1e-3, WIDE_DEVIATION)
+    chances = sigmoid(near[..., None] * NODES - mean[..., None])
+    bends = np.maximum(chances @ (density * NODES) / near, MIN_WEIGHT)
+    return chances @ density, bends
+
+
+def least_bends(misses: Array) -> Array:
+    """The curvature with which a reward's likelihood rises by no more than it can.
+
+    Where a reward of probability p came, the log-likelihood rises with slope q = 1 − p, by at most
+    −log p in all. A parabola of curvature w rises by q²/2w.
+    """
+    gain = -np.log1p(-np.minimum(misses, 1.0 - 1e-12))
+    least: Array = misses**2 / np.maximum(2.0 * gain, 1e-300)
+    return least
+
+
+def mean_misses(misses: Any, spreads: Any) -> Any:
+    """p̄ of the rewards that did not come, from p at the mode and the variance s'."""
+    spreads = np.minimum(spreads, MAX_SPREAD)
     return misses + 0.5 * spreads * misses * (1.0 - misses) * (1.0 - 2.0 * misses)
 
 

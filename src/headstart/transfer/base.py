@@ -56,7 +56,8 @@ class Transfer(Settings, ABC):
     forced rounds               :attr:`keeps_forced`: their evidence is kept apart
     unknown noise               :meth:`single_task_prior`, while only one task can tell it
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
-                                :meth:`carry_contexts` and :meth:`unscaled_features`
+                                :meth:`carry_contexts`, :meth:`unscaled_features` and
+                                :meth:`in_given_units`
     nothing to learn            :meth:`fixed`
     states read from files      :attr:`fixed_layout` and :meth:`check_state`
     reports and experiments     :meth:`explain` and :meth:`residual_projection`
@@ -210,6 +211,10 @@ class Transfer(Settings, ABC):
         A bandit with such a transfer has an intercept unless it is told otherwise.
         """
         return False
+
+    def in_given_units(self) -> Transfer:
+        """The same transfer, which takes features as they come."""
+        return self
 
     def with_constant(self, constant: bool) -> Transfer:
         """The same transfer, told whether the last feature is 1 in every context."""

@@ -27,6 +27,8 @@ __all__ = ["STEADY", "Units"]
 
 STEADY = 1e-12  # a variance that is no more of the mean square is rounding: the feature is constant
 
+INDICATOR_SCALE = 0.5  # the standard deviation of a feature that is 0 or 1 in half of the rows
+
 
 class Units(NamedTuple):
     """Where every feature begins, and its unit.
@@ -66,6 +68,20 @@ class Units(NamedTuple):
         if constant is not None:
             scale[constant] = 1.0
         return cls(shift, scale, constant)
+
+    def with_indicators(self, pooled: Evidence) -> Self:
+        """The same, with ½ for every feature that is 0 or 1 in all rows.
+
+        That is the standard deviation of one that is 1 in half of the rows. In its own, the
+        coefficient of a value that is in one row of ten thousand would be expected to be fifty
+        times as large as that of a common one.
+        """
+        if self.constant is None:
+            return self
+        square, total = np.diag(pooled.gram), pooled.gram[self.constant]
+        is_indicator = (np.abs(square - total) <= 1e-9 * square) & (square > 0)
+        is_indicator[self.constant] = False
+        return self._replace(scale=np.where(is_indicator, INDICATOR_SCALE, self.scale))
 
     @property
     def matrix(self) -> Array:

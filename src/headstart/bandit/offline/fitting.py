@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_rows"]
 
-CLICK_PASSES = 3  # over the rows of rewards of 0 and 1
+CLICK_PASSES = 4  # over the rows of rewards of 0 and 1
 
 
 class Columns(NamedTuple):
@@ -308,8 +308,14 @@ def fit_clicks(
 ) -> PooledFit:
     """Fit a transfer to rewards of 0 and 1, in a few passes over the rows.
 
-    Every pass expands the rewards of each task around its posterior under the prior of the pass
-    before; the first prior is N(0, I) in standardized features. The order of rows does not matter.
+    Every pass expands the rewards of each task around its posterior under a prior: first
+    :func:`first_click_prior`, then the average of the priors of the passes before, the latest of
+    which counts half. (A wide prior makes clicks look expected and a narrow one is learned from
+    them, and the reverse: without the average, passes alternate between the two.)
+
+    Passes are fitted in the same units, those of all rows. In units that count rows by how much
+    they tell of log-odds, a value that was never clicked on would get a smaller unit with every
+    pass. The order of rows does not matter.
 
     Parameters
     ----------
@@ -324,14 +330,37 @@ def fit_clicks(
         As for :func:`~headstart.transfer.pooled_fit.fit_standardized`.
     """
     dim = pooled.dim
-    units = Units.of(pooled, constant=dim - 1 if intercept else None)
-    prior = Prior.isotropic(dim) if standardize else Prior(np.zeros(dim), units.matrix.T)
-    used = units if standardize else None
-    for _ in range(CLICK_PASSES):
-        partitions = expand(prior, used)
+    units = Units.of(pooled, constant=dim - 1 if intercept else None).with_indicators(pooled)
+    prior, fixed = first_click_prior(pooled, intercept), transfer.in_given_units()
+    for number in range(CLICK_PASSES):
+        partitions = expand(prior, units)
+        state = fixed.refit_partitions(partitions, 1.0)
+        latest = fixed.prior(state).as_gaussian()
+        prior = average_priors(prior, latest) if number else latest
+    if not standardize:
+        prior = prior.replace(mean=units.matrix.T @ prior.mean, root=units.matrix.T @ prior.root)
+        partitions = expand(prior, None)
         state = transfer.refit_partitions(partitions, 1.0)
-        prior = transfer.prior(state).as_gaussian()
+    used = units if standardize else None
     return PooledFit(state, pool(partitions), used, partitions)
+
+
+def average_priors(first: Prior, second: Prior) -> Prior:
+    """The prior halfway between two, with noise 1."""
+    return Prior.gaussian(
+        0.5 * (first.mean + second.mean), 0.5 * (first.covariance + second.covariance)
+    )
+
+
+def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
+    """The prior of the first pass: the rate of all rows, and log-odds of a variance of about 2."""
+    dim = pooled.dim
+    variance, mean = np.full(dim, 1.0 / dim), np.zeros(dim)
+    if intercept:
+        variance[-1] = 1.0
+        rate = (pooled.moment[-1] + 0.5) / (pooled.rounds + 1.0)
+        mean[-1] = np.log(rate / (1.0 - rate))
+    return Prior(mean, np.diag(np.sqrt(variance)))
 
 
 def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Units | None) -> Array:

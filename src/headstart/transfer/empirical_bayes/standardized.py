@@ -84,6 +84,10 @@ class StandardizedTransfer(Transfer):
         """The same, told whether the last feature is the intercept."""
         return dataclasses.replace(self, constant=constant)
 
+    def in_given_units(self) -> StandardizedTransfer:
+        """The same with ``units="given"``."""
+        return dataclasses.replace(self, units="given")
+
     def units_of(self, tasks: Tasks, contexts: ContextMoments) -> Units:
         """The units to fit in."""
         if not self.unit_free:
