@@ -205,6 +205,11 @@ def read_rows(
     features = reader.features
     columns = Columns.of(frame)
     ids = columns.array("task", task)
+    if task == reward or weight in (task, reward):
+        raise InputError(
+            f"task, reward and weight must be different columns; got {task!r}, {reward!r} and "
+            f"{weight!r}"
+        )
     rewards = model.read_many(read_rewards(columns.array("reward", reward), len(ids)))
     others = {task, reward} | ({weight} if weight is not None else set())
     weights = None if weight is None else columns.array("weight", weight)
