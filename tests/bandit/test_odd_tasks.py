@@ -7,6 +7,8 @@ import pytest
 
 import headstart as hs
 from headstart.model.mixture import MixtureBelief
+from headstart.transfer.empirical_bayes import state as kept_state
+from headstart.transfer.mixture import transfer as mixture
 from headstart.transfer.partitions import PartitionList
 
 
@@ -189,6 +191,22 @@ class TestRewardsOfManyMagnitudes:
         bandit.save(tmp_path / "bandit")
         assert hs.load(tmp_path / "bandit").prior == bandit.prior
         assert bandit.report().rounds == 18
+
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    def test_so_is_what_is_left_of_older_tasks(self, kind, tmp_path, monkeypatch):
+        monkeypatch.setattr(kept_state, "MIN_KEPT_TASKS", 2)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 2)
+        monkeypatch.setattr(mixture, "KEPT_TASKS", 2)
+        rng = np.random.default_rng(2)
+        bandit = hs.Bandit(2, kind(units="given"), seed=0, intercept=False)
+        for number in range(7):
+            contexts = 1e-20 * rng.normal(size=(3, 2))
+            rewards = 1e59 * rng.normal(size=3) * 10.0 ** -rng.choice([0.0, 20.0, 59.0])
+            bandit.add_evidence(number, hs.Evidence.of(contexts, rewards))
+            bandit.task(number).close()
+        bandit.save(tmp_path / "bandit")
+        assert hs.load(tmp_path / "bandit").prior == bandit.prior
 
 
 class TestHugeContexts:

@@ -14,7 +14,7 @@ from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.engines.threads import map_here
 from headstart.fleet.evaluation import models, sample
-from headstart.fleet.evaluation.forecasts import Episodes, forecast
+from headstart.fleet.evaluation.forecasts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.measures import (
     ALONE,
     AVERAGE,
@@ -310,7 +310,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(200):
         sizes = rng.integers(1, 10, 60).astype(float)
         sums = sizes * (1.0 + rng.normal(size=60))
-        found = Draws(60, seed, 400).ratio(sums, sizes)
+        found = Draws(60, seed, 400).ratios(sums[:, None], sizes[:, None])[0]
         inside += found.low <= 1.0 <= found.high
     assert 0.9 <= inside / 200 <= 0.985
 
@@ -330,6 +330,25 @@ def test_measures_are_means_over_rewards(opened):
     assert measured.gains["other", "one"].value == pytest.approx(-gap)
     assert len(measured.by_position["one"]) == 4
     assert sum(share.value for share in measured.places["one"]) == pytest.approx(1.0)
+
+
+def test_no_interval_has_what_is_impossible():
+    """A dozen tasks, one of which a model misses by far: errors are positive, shares at most 1."""
+    rng = np.random.default_rng(0)
+    errors = rng.exponential(size=(2, 12, 3))
+    errors[0, 3, 1] = 1e5
+    forecasts = {
+        name: Forecast(each, np.zeros((12, 3)), np.full((12, 3), 0.5))
+        for name, each in zip(("one", "other"), errors, strict=True)
+    }
+    found = measure(forecasts, np.ones((12, 3)), 3, Draws(12, 0, wider=1.5))
+    for each in (*found.errors.values(), *found.by_position["one"], *found.by_position["other"]):
+        assert 0.0 < each.low < each.value < each.high
+    for pair in (("one", "other"), ("other", "one")):
+        assert found.savings[pair].low < found.savings[pair].value < found.savings[pair].high < 1.0
+    assert found.savings["one", "other"].low < -1e3
+    covered = found.coverage["one"][0.95]
+    assert covered == (1.0, 1.0, 1.0)
 
 
 def test_calibrated_forecasts_cover_what_they_promise():

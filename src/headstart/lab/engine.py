@@ -234,8 +234,7 @@ class EpisodeBatch:
         """The ``contexts``, ``values`` or ``rewards`` of the chosen arms."""
         seeds, rounds = arms.shape
         everything: Array = getattr(self, name)
-        chosen: Array = everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
-        return chosen
+        return everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
 
     def seed_evidence(self, seed: int, arms: Any) -> Evidence:
         """The evidence of the first choices of one seed."""

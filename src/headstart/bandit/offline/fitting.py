@@ -63,7 +63,10 @@ class Columns(NamedTuple):
             names = ", ".join(map(repr, self.columns))
             raise checks.refuse(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
-        values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+        try:
+            values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+        except (RecursionError, TypeError, ValueError):
+            raise checks.refuse(f"column {name!r}", "one value per row", column) from None
         if values.ndim != 1:
             raise InputError(f"column {name!r} must have one value per row; got {values.shape}")
         return values

@@ -6,7 +6,6 @@ that a task does not have is learned as x = 0, which changes nothing.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -67,8 +66,37 @@ Score = Callable[[Any, Array, Array, tuple[slice, int]], tuple[Array, Array, Arr
 Learn = Callable[[Any, Array, Array, Array], Any]
 
 
+def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
+    """The belief after a round; one that counts w times is one of √w times the size."""
+    scale = np.sqrt(weight)
+    return belief.update(x * scale[:, None], r * scale)
+
+
+def score_rewards(
+    belief: Belief | MixtureBelief, x: Array, r: Array, at: tuple[slice, int]
+) -> tuple[Array, Array, Array]:
+    """The squared error, the log density and the place of rewards in their distributions."""
+    from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
+
+    log_weights: Array
+    if isinstance(belief, Belief):  # a mixture of one
+        log_weights, means = np.zeros((len(x), 1)), (x * belief.mean).sum(-1)[:, None]
+        width, noise = belief.width(x[:, None, :]), np.asarray(belief.noise)[..., None]
+    else:
+        log_weights, means = belief.log_weights, (x[:, None, :] * belief.parts.mean).sum(-1)
+        width, noise = belief.parts.width(x[:, None, None, :])[..., 0], belief.parts.noise
+    variance, weights = np.square(noise) * (1.0 + width**2), np.exp(log_weights)
+    error = (r[:, None] - means) / np.sqrt(variance)
+    densities = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
+    return (
+        (r - (weights * means).sum(-1)) ** 2,
+        logsumexp(log_weights + densities, axis=-1),
+        (weights * ndtr(error)).sum(-1),
+    )
+
+
 def forecast(
-    prior: AnyPrior, episodes: Episodes, score: Score | None = None, learn: Learn | None = None
+    prior: AnyPrior, episodes: Episodes, score: Score = score_rewards, learn: Learn = learn_rewards
 ) -> Forecast:
     """Predict and learn, round after round, from a prior.
 
@@ -93,7 +121,6 @@ def forecast(
     >>> forecast(Prior.gaussian([2.0], [[1e-12]]), episodes).errors.round(6)
     array([[0., 1.]])
     """
-    score, learn = score or score_rewards, learn or learn_rewards
     tasks, rounds = episodes.rewards.shape
     result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
     for start in range(0, tasks, CHUNK):
@@ -112,12 +139,6 @@ def forecast(
     return result
 
 
-def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
-    """The belief after a round; one that counts w times is one of √w times the size."""
-    scale = np.sqrt(weight)
-    return belief.update(x * scale[:, None], r * scale)
-
-
 def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
     """The belief before any reward, for so many tasks side by side."""
     parts = prior.parts if isinstance(prior, MixturePrior) else prior
@@ -130,31 +151,6 @@ def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
         weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
         return MixturePrior(wide, weights).belief()
     return Belief.start(wide)
-
-
-def score_rewards(
-    belief: Belief | MixtureBelief, x: Array, r: Array, at: tuple[slice, int]
-) -> tuple[Array, Array, Array]:
-    """The squared error, the log density and the place of rewards in their distributions."""
-    from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
-
-    if isinstance(belief, Belief):
-        mean = (x * belief.mean).sum(-1)
-        variance = belief.noise**2 * (1.0 + belief.width(x[:, None, :])[:, 0] ** 2)
-        error = (r - mean) / np.sqrt(variance)
-        return (r - mean) ** 2, -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI), ndtr(error)
-    parts = belief.parts
-    means = (x[:, None, :] * parts.mean).sum(-1)
-    wide = parts.width(x[:, None, None, :])[..., 0]
-    variance = np.asarray(parts.noise) ** 2 * (1.0 + wide**2)
-    error = (r[:, None] - means) / np.sqrt(variance)
-    scores = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
-    weights = belief.weights
-    return (
-        (r - (weights * means).sum(-1)) ** 2,
-        logsumexp(belief.log_weights + scores, axis=-1),
-        (weights * ndtr(error)).sum(-1),
-    )
 
 
 Whole = npt.NDArray[np.int64]
@@ -212,8 +208,7 @@ class Offers(NamedTuple):
         return np.repeat(np.arange(len(self.tasks) - 1), np.diff(self.tasks))
 
 
-@dataclasses.dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Where each task starts, and how to choose."""
 
     name: str
@@ -278,7 +273,7 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
     Whole
         The numbers of the rounds that were kept.
     """
-    kept = np.zeros(len(offers.rewards), dtype=bool)
+    agreed = np.zeros(len(offers.rewards), dtype=bool)
     for tasks in task_chunks(offers):
         belief = start_beliefs(policy.prior, len(tasks))
         for step in logged_steps(offers, tasks):
@@ -288,9 +283,9 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
                 chance = least / offers.propensities[step.rounds]
                 agree &= rng.random(len(agree)) < chance
             x = step.contexts[np.arange(len(tasks)), picked]
-            kept[step.rounds[agree]] = True
+            agreed[step.rounds[agree]] = True
             belief = update_some(belief, x, offers.rewards[step.rounds], agree)
-    return np.flatnonzero(kept)
+    return np.flatnonzero(agreed)
 
 
 def task_chunks(offers: Offers) -> Iterator[Whole]:
