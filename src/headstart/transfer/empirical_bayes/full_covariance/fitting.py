@@ -111,7 +111,7 @@ def scoring_step(
     gone = past.first - xp.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
     total = total + matvec(inverse, gone)
-    own, shift = mean_step(fit, root, known, total, constant)
+    own, shift = mean_step(fit, root, known, total)
     mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
     for k, z, weight in chunks:
@@ -213,32 +213,24 @@ def typical_square(fit: Fit, tasks: Tasks) -> Array:
     return energy
 
 
-def mean_step(
-    fit: Fit, root: Array, known: Array, total: Array, constant: bool = False
-) -> tuple[Array, Array]:
-    """(Σ K + F T⁻¹ F)⁻¹ and the step of the mean, whitened.
+def mean_step(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array, Array]:
+    """(Σ K + F²/τ²)⁻¹ and the step of the mean, whitened.
 
-    Generalised least squares, then shrunk by as much as it is uncertain: T has τ² on its diagonal.
-    (A direction that no task has shown has no say in how large the mean is.) The intercept, if the
-    last feature is ``constant``, says nothing of how large the other coefficients are, nor they of
-    the intercept: it has a τ² of its own.
+    Generalised least squares, then shrunk by as much as it is uncertain. (A direction that no task
+    has shown has no say in how large the mean is.)
     """
     xp = array_namespace(root)
     dim = root.shape[-1]
     raw = spd_inverse(known + 0.1 * xp.eye(dim))
+    seen = xp.maximum(trace(raw @ known), 1.0)
     centre = fit.mean + matvec(root @ raw, total)
-    doubts = xp.diagonal(root @ raw @ known @ raw @ root, axis1=-2, axis2=-1)
-    is_slope = np.arange(dim) < dim - constant if dim > 1 else np.ones(1, dtype=bool)
-    seen = xp.maximum(trace(raw @ known) - 1.0 * constant, 1.0)
-    doubt = (doubts * is_slope).sum(-1) / seen
-    square = (centre**2 * is_slope).sum(-1) / seen
+    doubt = trace(root @ raw @ known @ raw @ root) / seen
+    square = (centre**2).sum(-1) / seen
     tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
     spread = root @ root
-    least = xp.maximum(1e-30 * trace(spread), 1e-300)
-    taus = xp.where(is_slope, tau[..., None], centre**2)
-    taus = xp.maximum(taus, least[..., None])
-    own = spd_inverse(known + root @ (root / taus[..., :, None]))
-    return own, matvec(own, total - matvec(root, fit.mean / taus))
+    tau = xp.maximum(tau, xp.maximum(1e-30 * trace(spread), 1e-300))[..., None]
+    own = spd_inverse(known + spread / tau[..., None])
+    return own, matvec(own, total - matvec(root, fit.mean) / tau)
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:
