@@ -1,5 +1,6 @@
 """``headstart check`` proposes a schema for a log, with the reasons, and writes it."""
 
+import gzip
 import json
 
 import numpy as np
@@ -117,6 +118,52 @@ def test_what_cannot_be_proposed_is_refused(headstart, frame, tmp_path, words, m
     shown = headstart("check", tmp_path / "log.csv", *WORDS, *words)
     assert shown.code == 2
     assert message in shown.err
+
+
+@pytest.fixture(scope="module")
+def untidy():
+    """As real files are: an index without a name, '.' for missing numbers, the reward twice."""
+    rng = np.random.default_rng(0)
+    count = 20_000
+    brand, click = rng.choice(["x", "y", "z"], count), rng.integers(0, 2, count)
+    return pl.DataFrame(
+        {
+            "": np.arange(count),
+            "user": np.sort(rng.integers(0, 50, count)),
+            "click": click,
+            "bought": np.where(click == 1, "yes", "no"),
+            "price": np.where(rng.random(count) < 0.02, ".", rng.integers(1, 900, count)),
+            "grade": np.where(rng.random(count) < 0.02, "9+", rng.integers(1, 99, count)),
+            "brand": brand,
+            "maker": np.char.add("maker of ", brand),
+            "month": np.arange(count) * 12 // count + 1,
+        }
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_what_is_untidy_is_mended_or_told(headstart, untidy, tmp_path, suffix):
+    path = tmp_path / f"log.{suffix}"
+    text = untidy.write_csv().encode()
+    path.write_bytes(gzip.compress(text) if suffix == "csv.gz" else text)
+    schema = hs.Schema.infer(path, task="user", reward="click")
+    found = {each.name: each for each in schema.review.columns}
+    assert found["(column 1)"].role == found["bought"].role == "ignored"
+    assert "one to one with the reward" in found["bought"].notes
+    assert found["price"].field == hs.number()
+    assert found["grade"].notes.startswith("numbers, except '9+' in ")
+    assert found["maker"].notes == "the same as brand"
+    assert len(schema.review.notes) == (1 if suffix == "csv" else 2)
+    shown = headstart("check", path, *WORDS, "--write-schema", tmp_path / "schema.json")
+    assert "Note: cells '.', '-' and '?' are missing numbers in price." in shown.out
+    table = shown.out.split("the schema proposed")[1].split("Schema(")[0]
+    assert max(map(len, table.splitlines())) < 160
+    assert "are combinations of others" in shown.out
+    assert (found["month"].summary == "1 to 12") == (suffix == "csv")
+    if suffix == "csv.gz":
+        assert "the sample is from the beginning of the file" in shown.out
+    assert schema.ignore == ("bought",)
+    assert hs.Schema.from_file(tmp_path / "schema.json") == schema
 
 
 def test_a_path_without_rows_is_refused(tmp_path):

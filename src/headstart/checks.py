@@ -219,6 +219,30 @@ def has_masked(value: object, depth: int = 0) -> bool:
     return False
 
 
+def is_iterable(value: object) -> bool:
+    """Whether a value has entries: it is no text, and no array without axes.
+
+    >>> is_iterable([1]), is_iterable("ab"), is_iterable(np.array(1.0))
+    (True, False, False)
+    """
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
+def is_hashable(value: object) -> bool:
+    """Whether a value can be looked up in a dict."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
 def task_name(id: object) -> str:
     """A task id as text: 1 to 1,000 characters."""
     want = "text of 1 to 1000 characters, or a whole number"

@@ -118,6 +118,10 @@ def test_with_a_half_life_later_rows_of_a_task_count_more():
     assert bandit.task("a").evidence.moment[0] == pytest.approx(6.0 + 0.0 + 0.25)
 
 
+def nested(depth):
+    return (nested(depth - 1),) if depth else ()
+
+
 GOOD = {"t": ["a", "a", "b"], "x": [1.0, 2.0, 3.0], "r": [1.0, 0.0, 2.0]}
 BAD = {
     "no frame": (3, {}, "frame must be a pandas or Polars frame, or a dict of columns"),
@@ -143,6 +147,9 @@ BAD = {
     "fraction as task": (GOOD | {"t": [1.5, 1.0, 2.0]}, {}, "task: id must be text"),
     "negative weight": (GOOD | {"w": [1.0, -1.0, 1.0]}, {"weight": "w"}, "weight must be"),
     "no weight": (GOOD | {"w": [0.0] * 3}, {"weight": "w"}, "above 0 in at least one row"),
+    "huge weight": (GOOD | {"w": [1.0, 1e20, 1.0]}, {"weight": "w"}, "add up to 2.53 rounds"),
+    "deep": (GOOD | {"r": [nested(99)] * 3}, {}, "column 'r' must be one value per row"),
+    "sets as tasks": (GOOD | {"t": [{1}, {2}, {3}]}, {}, "task: id must be text"),
     "two axes": (GOOD | {"t": np.ones((3, 1))}, {}, "column 't' must have one value per row"),
 }
 

@@ -194,7 +194,9 @@ BAD = {
     "two weights too few": ((X, R, [1.0]), "weight must be a number, or 2 of them, 0 or more"),
     "negative weight": ((X, R, [1.0, -1.0]), "weight must be .* 0 or more; got -1"),
     "infinite weight": ((X, R, np.inf), "weight must be finite"),
-    "huge weight": ((1e59 * X, R, 1e30), "weight must leave weighted rounds below"),
+    "huge weight": ((1e59 * X, R, 1e15), "weight must leave weighted rounds below"),
+    "more weight than can be counted": ((X, R, 1e30), "weight must add up to 2.53 rounds"),
+    "more weight than there is": ((X, R, 1e308), "weight must add up to 2.53 rounds"),
     "text as weight": ((X, R, "2"), "weight must be a number"),
 }
 

@@ -7,6 +7,9 @@ import pytest
 
 import headstart as hs
 from headstart.model.mixture import MixtureBelief
+from headstart.transfer.empirical_bayes import state as kept_state
+from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.mixture import transfer as mixture
 from headstart.transfer.partitions import PartitionList
 
 
@@ -189,6 +192,35 @@ class TestRewardsOfManyMagnitudes:
         bandit.save(tmp_path / "bandit")
         assert hs.load(tmp_path / "bandit").prior == bandit.prior
         assert bandit.report().rounds == 18
+
+    def test_a_fit_of_many_tasks_falls_back_to_the_first_of_them(self, monkeypatch):
+        monkeypatch.setattr(passes, "FIRST_FIT_TASKS", 20)
+        rng = np.random.default_rng(32)
+        scale = np.where(rng.random(60) < 0.05, 1e36, 1.0)[:, None]
+        contexts = rng.normal(size=(60, 6, 2))
+        rewards = (contexts @ rng.normal(size=(60, 2, 1)))[..., 0] + 0.1 * rng.normal(size=(60, 6))
+        rows = hs.Evidence.of(contexts, scale * rewards).pack()
+        transfer = hs.Mixture(groups=2)
+        with pytest.warns(RuntimeWarning, match="that of the first 20 tasks"):
+            state = transfer.refit_partitions(PartitionList([rows], dim=2))
+        assert state.task_count == 60
+        assert np.isfinite(transfer.prior(state).as_gaussian().root).all()
+
+    @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+    @pytest.mark.parametrize("kind", [hs.EmpiricalBayes, hs.Mixture])
+    def test_so_is_what_is_left_of_older_tasks(self, kind, tmp_path, monkeypatch):
+        monkeypatch.setattr(kept_state, "MIN_KEPT_TASKS", 2)
+        monkeypatch.setattr(kept_state, "MAX_KEPT_TASKS", 2)
+        monkeypatch.setattr(mixture, "KEPT_TASKS", 2)
+        rng = np.random.default_rng(2)
+        bandit = hs.Bandit(2, kind(units="given"), seed=0, intercept=False)
+        for number in range(7):
+            contexts = 1e-20 * rng.normal(size=(3, 2))
+            rewards = 1e59 * rng.normal(size=3) * 10.0 ** -rng.choice([0.0, 20.0, 59.0])
+            bandit.add_evidence(number, hs.Evidence.of(contexts, rewards))
+            bandit.task(number).close()
+        bandit.save(tmp_path / "bandit")
+        assert hs.load(tmp_path / "bandit").prior == bandit.prior
 
 
 class TestHugeContexts:

@@ -56,7 +56,8 @@ def test_rank_variance_and_noise_of_a_shared_plane(shared_plane):
     truth = np.linalg.eigvalsh(np.cov(thetas.T, bias=True))[::-1][:RANK]
     np.testing.assert_allclose(report.eigenvalues[:RANK], truth, rtol=0.1)
     assert report.eigenvalues[RANK] < 0.05 * report.eigenvalues[RANK - 1]
-    assert report.lower is report.upper is report.effective_rank is report.support is None
+    assert report.lower is report.upper is report.support is None
+    assert report.effective_rank == pytest.approx(RANK, abs=0.3)
 
 
 class TestOfTheDefault:
@@ -114,6 +115,7 @@ class TestOfTheDefault:
     def test_before_any_task_has_finished_it_says_so(self):
         report = hs.Bandit(DIM, seed=0).report()
         assert report.eigenvalues is report.lower is report.support is None
+        assert report.effective_rank is None
         assert "no task has finished yet" in str(report)
         for word in ("eigenvalues", "intervals", "effective", "evidence"):
             assert word not in str(report)
@@ -131,6 +133,44 @@ class TestOfTheDefault:
         assert (report.closed_tasks, report.open_tasks, report.rounds) == (20, 10, 1200)
         assert report.noise == bandit.prior.noise
         assert report.gain != before.gain
+
+
+def test_the_effective_rank_does_not_depend_on_how_features_are_written():
+    """Flags of a category, all of them or all but one, and columns that never vary."""
+    rng = np.random.default_rng(0)
+    task, group = np.repeat(np.arange(60), 30), rng.integers(0, 3, 1800)
+    slope, level = rng.standard_normal((60, 3)), rng.standard_normal(60)
+    rewards = slope[task, group] + level[task] + 0.3 * rng.standard_normal(1800)
+    flags = np.eye(3)[group]
+    ranks = []
+    for x in (flags, flags[:, :2], np.hstack([flags, np.zeros((1800, 6))])):
+        frame = {"task": task, "reward": rewards} | {f"x{at}": x[:, at] for at in range(x.shape[1])}
+        bandit = hs.Bandit(x.shape[1], seed=0).fit(frame, task="task", reward="reward")
+        ranks.append(bandit.report().effective_rank)
+    assert 1.5 < ranks[0] < 3.0
+    np.testing.assert_allclose(ranks, ranks[0], rtol=0.1)
+
+
+def test_the_gain_is_in_the_middle_of_its_interval():
+    """With little data most populations that may be true gain less than the estimate."""
+    prior = hs.Prior.gaussian([0.2, 0.1, 0.0], np.diag([0.03, 0.015, 0.003]))
+    gain = expected_gain(prior, np.eye(3), rounds=30, tasks=5)
+    assert gain.low + 0.1 < gain.saved < gain.high - 0.1
+
+
+def test_rounding_does_not_change_the_gain():
+    """A flag and its complement: which of the two is the larger entry is rounding."""
+    rng = np.random.default_rng(0)
+    flag = rng.integers(0, 2, 400)
+    x = np.column_stack([flag, 1 - flag, rng.standard_normal(400), np.ones(400)])
+    root = np.diag([0.5, 0.5, 0.3, 0.2])
+    prior = hs.Prior(np.array([0.3, -0.3, 0.5, 1.0]), root, noise=1.0)
+    gains = []
+    for seed in range(6):
+        jitter = 1e-14 * np.random.default_rng(seed).standard_normal((4, 4))
+        gram = x.T @ x / 400 + jitter + jitter.T
+        gains.append(expected_gain(prior, gram, 20, 50, intercept=3).saved)
+    np.testing.assert_allclose(gains, gains[0], atol=1e-9)
 
 
 def test_the_more_tasks_the_surer_the_gain(shared_plane):

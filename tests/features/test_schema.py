@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import time
 
 import hypothesis.strategies as st
 import numpy as np
@@ -336,6 +338,8 @@ def test_a_schema_is_inferred_with_a_review():
     [
         (3, {}, "frame"),
         ({"a": []}, {}, "row"),
+        ({"a": 3.0, "b": [1]}, {}, "column 'a' must be a list"),
+        ({"a": "text"}, {}, "column 'a' must be a list"),
         (pandas.DataFrame({"id": [], "a": []}), {}, "row"),
         ({"a": [1, 2], "b": [1]}, {}, "one length"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "distinct"),
@@ -347,3 +351,99 @@ def test_a_schema_is_inferred_with_a_review():
 def test_a_table_that_tells_nothing_is_refused(frame, settings, words):
     with pytest.raises(hs.InputError, match=words):
         hs.Schema.infer(frame, **settings)
+
+
+def nested(depth=100_000):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class TestHostileSchemas:
+    """What cannot be meant is refused by name, in any file and in any row."""
+
+    SCHEMA = hs.Schema(
+        context={"shop": hs.category(buckets=3)},
+        action={"kind": hs.category("a", "b"), "price": hs.number(), "place": hs.vector(2)},
+        crosses=(),
+    )
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"action": {"price": {"type": []}}},
+            {"action": {"price": {"type": {}}}},
+            {"action": {"price": {"type": "category", "values": [[1], {}]}}},
+            {"action": {"price": {"type": "category", "values": [10**1200, 1]}}},
+            {"action": {"price": {"type": "category", "values": ["\ud800"]}}},
+            {"action": {"\ud800": {"type": "number"}}},
+            {"action": {"price": {"type": "vector", "length": 2**70}}},
+            {"crosses": [[["price"], "kind"]]},
+            {"crosses": [[{}, None]]},
+            {"ignore": [[1]]},
+            {1: 2, "other": 3},
+        ],
+    )
+    def test_parts_that_cannot_be(self, change):
+        with pytest.raises(
+            hs.InputError, match=r"schema|category|crosses|name|vector|length|ignore"
+        ):
+            hs.Schema.from_dict(self.SCHEMA.to_dict() | change)
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, "\0", b"\xff"])
+    def test_text_that_is_no_schema(self, text):
+        with pytest.raises(hs.InputError, match="schema"):
+            hs.Schema.from_json(text)
+
+    @pytest.mark.parametrize("path", ["a\0b", "a\ud800", b"a", 3, None])
+    def test_paths_that_cannot_be(self, path):
+        with pytest.raises(hs.InputError, match="path"):
+            hs.Schema.from_file(path)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFO here")
+    def test_files_that_are_no_files_are_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "fifo")
+        for path in (tmp_path / "fifo", tmp_path, tmp_path / "nothing"):
+            with pytest.raises(hs.FileError, match="schema"):
+                hs.Schema.from_file(path)
+
+    @pytest.mark.parametrize(
+        "value",
+        [nested(), {1}, 10**5000, float("inf"), b"a", (1, (2,))],
+        ids=range(6),
+    )
+    def test_values_that_cannot_be(self, value):
+        task = hs.Bandit(self.SCHEMA, seed=0).task("a")
+        row = {"kind": "a", "price": 1.0, "place": [1.0, 2.0]}
+        for wrong in ({"price": value}, {"place": value}, {"id": value}):
+            with pytest.raises(hs.InputError, match=r"price|place|id"):
+                task.choose([row | wrong], context={"shop": "x"})
+        for context in (value, {"shop": value}):
+            with pytest.raises(hs.InputError, match="context"):
+                task.choose([row], context=context)
+        for actions in ([value], value):
+            with pytest.raises(hs.InputError, match="action"):
+                task.choose(actions, context={"shop": "x"})
+
+    def test_arrays_without_axes_are_no_lists(self):
+        price = {"price": hs.number()}
+        for settings_of in (
+            {"ignore": np.array(1.0)},
+            {"crosses": np.array(1.0)},
+            {"crosses": [np.ma.masked]},
+        ):
+            with pytest.raises(hs.InputError, match=r"ignore|crosses"):
+                hs.Schema(action=price, **settings_of)
+        task = hs.Bandit(hs.Schema(action=price), seed=0).task("a")
+        rows = [{"id": 1, "price": 1.0}, {"id": 2, "price": 2.0}]
+        for exclude in (np.ma.masked, np.array(1), [([1],)]):
+            with pytest.raises(hs.InputError, match="exclude"):
+                task.choose(rows, exclude)
+
+    def test_thousands_of_fields_take_no_time(self):
+        action = {f"x{number}": {"type": "number"} for number in range(20_000)}
+        start = time.perf_counter()
+        schema = hs.Schema.from_dict({"headstart_schema": 1, "action": action})
+        assert schema.width == 40_000
+        assert time.perf_counter() - start < 4.0

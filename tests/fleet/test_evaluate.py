@@ -1,5 +1,6 @@
 """Does it help on my data? Splits, forecasts, what they are measured by, and the command."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -14,7 +15,7 @@ from headstart.errors import InputError
 from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.engines.threads import map_here
 from headstart.fleet.evaluation import models, sample
-from headstart.fleet.evaluation.forecasts import Episodes, forecast
+from headstart.fleet.evaluation.forecasts import Episodes, Forecast, forecast
 from headstart.fleet.evaluation.measures import (
     ALONE,
     AVERAGE,
@@ -270,21 +271,42 @@ def test_rounds_without_one_chosen_arm_are_left_out(opened):
 # Forecasts and measures.
 
 
-def test_forecasts_are_made_before_learning():
-    rng = np.random.default_rng(0)
-    prior = hs.Prior.gaussian(rng.normal(size=2), np.diag([0.5, 2.0]), noise=0.7)
-    x, r = rng.normal(size=(1, 6, 2)), rng.normal(size=(1, 6))
-    found = forecast(prior, Episodes(x, r, np.ones((1, 6)), np.array([6])))
-    belief = hs.Belief.start(prior)
-    from scipy.stats import norm
+@dataclasses.dataclass(frozen=True, repr=False)
+class Given(hs.Transfer):
+    """A prior that is known."""
 
+    known: hs.Prior
+
+    def init(self, dim, noise=None, batch=()):
+        return ()
+
+    def fold(self, state, evidence, *rest, **options):
+        return state
+
+    def prior(self, state, *rest, **options):
+        return self.known
+
+
+@pytest.mark.parametrize("noise_freedom", [1e12, 3.0])
+def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_freedom):
+    rng = np.random.default_rng(0)
+    root = np.diag([0.5, 2.0])
+    prior = hs.Prior(rng.normal(size=2), root, noise=0.7, noise_freedom=noise_freedom)
+    x, r = rng.normal(size=(1, 6, 2)), 2.0 * rng.normal(size=(1, 6))
+    found = forecast(prior, Episodes(x, r, np.ones((1, 6)), np.array([6])))
+    bandit = hs.Bandit(2, transfer=Given(prior), intercept=False)
+    task, other = bandit.task("it"), bandit.task("another")
+    other.observe([[1.0, 0.0]], [1.0])  # or the only task would tell the noise alone
+    other.close()
     for at in range(6):
-        sd = 0.7 * math.sqrt(1.0 + float(belief.width(x[0, at : at + 1])[0]) ** 2)
-        law = norm(float(belief.predict(x[0, at : at + 1])[0]), sd)
-        assert found.errors[0, at] == pytest.approx((r[0, at] - law.mean()) ** 2)
-        assert found.scores[0, at] == pytest.approx(law.logpdf(r[0, at]))
-        assert found.places[0, at] == pytest.approx(law.cdf(r[0, at]))
-        belief = belief.learn(x[0, at], r[0, at])
+        level = 2.0 * abs(found.places[0, at] - 0.5)
+        prediction = task.predict(x[0, at : at + 1], max(level, 1e-9), of_reward=True)
+        assert found.errors[0, at] == pytest.approx((r[0, at] - prediction.mean[0]) ** 2)
+        # The reward is at the end of the interval that reaches just to it. The noise is estimated
+        # again after every call of observe, in forecasts after 1, 2, 4, … rewards as by learn.
+        ends = prediction.lower[0], prediction.upper[0]
+        assert at in (3, 5) or min(abs(end - r[0, at]) for end in ends) < 1e-6
+        task.observe(x[0, at : at + 1], r[0, at : at + 1])
 
 
 def test_a_mixture_predicts_as_a_mixture():
@@ -310,7 +332,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(200):
         sizes = rng.integers(1, 10, 60).astype(float)
         sums = sizes * (1.0 + rng.normal(size=60))
-        found = Draws(60, seed, 400).ratio(sums, sizes)
+        found = Draws(60, seed, 400).ratios(sums[:, None], sizes[:, None])[0]
         inside += found.low <= 1.0 <= found.high
     assert 0.9 <= inside / 200 <= 0.985
 
@@ -332,13 +354,37 @@ def test_measures_are_means_over_rewards(opened):
     assert sum(share.value for share in measured.places["one"]) == pytest.approx(1.0)
 
 
-def test_calibrated_forecasts_cover_what_they_promise():
+def test_no_interval_has_what_is_impossible():
+    """A dozen tasks, one of which a model misses by far: errors are positive, shares at most 1."""
+    rng = np.random.default_rng(0)
+    errors = rng.exponential(size=(2, 12, 3))
+    errors[0, 3, 1] = 1e5
+    forecasts = {
+        name: Forecast(each, np.zeros((12, 3)), np.full((12, 3), 0.5))
+        for name, each in zip(("one", "other"), errors, strict=True)
+    }
+    found = measure(forecasts, np.ones((12, 3)), 3, Draws(12, 0, wider=1.5))
+    for each in (*found.errors.values(), *found.by_position["one"], *found.by_position["other"]):
+        assert 0.0 < each.low < each.value < each.high
+    for pair in (("one", "other"), ("other", "one")):
+        assert found.savings[pair].low < found.savings[pair].value < found.savings[pair].high < 1.0
+    assert found.savings["one", "other"].low < -1e3
+    covered = found.coverage["one"][0.95]
+    assert covered == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("noise_freedom", [np.inf, 3.0])
+def test_calibrated_forecasts_cover_what_they_promise(noise_freedom):
     rng = np.random.default_rng(0)
     tasks, rounds = 800, 5
     prior = hs.Prior.gaussian([1.0, 2.0], [[0.5, 0.2], [0.2, 0.4]], noise=0.6)
     theta = rng.multivariate_normal(prior.mean, prior.covariance, tasks)
     x = rng.normal(size=(tasks, rounds, 2))
-    rewards = np.einsum("tnd,td->tn", x, theta) + 0.6 * rng.normal(size=(tasks, rounds))
+    noise = np.full((tasks, 1), 0.6)
+    if noise_freedom < np.inf:
+        noise *= np.sqrt(noise_freedom / rng.chisquare(noise_freedom, (tasks, 1)))
+        prior = prior.replace(noise_freedom=noise_freedom)
+    rewards = np.einsum("tnd,td->tn", x, theta) + noise * rng.normal(size=(tasks, rounds))
     episodes = Episodes(x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
     forecasts = {"it": forecast(prior, episodes)}
     found = measure(forecasts, episodes.weights, rounds, Draws(tasks, 0))

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, fit
@@ -89,3 +90,16 @@ def test_files_of_others_stay(tmp_path, logbook):
         (folder / name).write_text("years of work")
     fit(logs, hs.Bias(), checkpoint=folder)
     assert sorted(path.name for path in folder.iterdir()) == ["mine.evidence", "thesis.txt"]
+
+
+@pytest.mark.filterwarnings("ignore:the population of tasks overflows")
+def test_a_weight_that_cannot_be_counted_is_refused(headstart, tmp_path):
+    """A row of weight w counts as w rows, of which a task may have 2^53."""
+    lines = [f"{at % 3},{at % 2},{at % 5},{1e20 if at == 4 else 1}" for at in range(30)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,click,x,w", *lines]))
+    words = ["--task", "user", "--reward", "click", "--features", "x", "--weight", "w"]
+    out = tmp_path / "prior"
+    shown = headstart("fit", tmp_path / "log.csv", *words, "--keep-tasks", "--out", out)
+    assert shown.code == 2
+    assert "'1' must have 2^53 rounds at most; got 1e+20: the weights" in shown.err
+    assert not out.exists()

@@ -239,7 +239,7 @@ def test_columns_that_do_not_fit_the_schema_are_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "cannot be read (["),
+        (None, "must be a schema; nothing is there"),
         ("{", "schema must be JSON text"),
         ("{}", 'schema must be a JSON object with "headstart_schema"'),
         (SCHEMA.to_json().replace('"number"', '"figure"'), "field 'hour' must be an object whose"),
@@ -442,3 +442,14 @@ def test_rows_with_items_that_do_not_fit_into_memory_are_refused(visits, tmp_pat
         fit(logs, memory=100_000)
     with pytest.raises(hs.InputError, match="cluster must be left out with a schema with identity"):
         fit(logs, cluster="ray")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_a_log_without_rows_is_no_fault_of_the_schema(headstart, frame, tmp_path, suffix):
+    folder, path = tmp_path / "log", tmp_path / "schema.json"
+    write_files(frame[:0], folder, suffix)
+    path.write_text(SCHEMA.to_json())
+    for command in ("check", "fit", "evaluate"):
+        shown = headstart(command, folder, *WORDS, "--schema", path)
+        assert shown.code == 2
+        assert "Traceback" not in shown.err

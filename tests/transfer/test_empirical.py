@@ -534,11 +534,6 @@ class TestExplanations:
         ratios = [found.upper[0] / found.lower[0] for found in map(explained, (told[:10], told))]
         assert ratios[1] < ratios[0] / 1.5
 
-    @pytest.mark.parametrize("rank", [1, 2, 3])
-    def test_the_effective_rank_is_about_the_dimension_of_the_population(self, rank):
-        told = draw(rank, *population(rank, rank=rank, rest=1e-3), tasks=60)
-        assert explained(told).effective_rank == pytest.approx(rank, abs=0.35)
-
     @pytest.mark.parametrize("seed", range(2))
     def test_the_support_is_large_where_there_is_structure_and_not_where_there_is_none(self, seed):
         assert explained(draw(seed, *population(seed), tasks=50)).support > 2.0 * 50
@@ -553,7 +548,7 @@ class TestExplanations:
 
     def test_before_any_task_there_is_nothing_to_say(self):
         found = TRANSFER.explain(TRANSFER.init(DIM))
-        assert found.eigenvalues is found.support is found.effective_rank is None
+        assert found.eigenvalues is found.support is None
         assert "no task" in found.note
 
 

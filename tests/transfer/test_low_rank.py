@@ -74,6 +74,52 @@ def test_without_relevance_determination_no_sweep_lowers_the_likelihood():
     assert found[-1] > found[25] + 10
 
 
+def test_the_mean_is_the_posterior_mean_under_the_prior_that_is_stated():
+    """μ ~ N(0, τ² I + W Wᵀ), with τ² by James and Stein; from contexts and rewards themselves."""
+    rows, tasks, _, loadings = draw(2, tasks=5, rounds=8)
+    low = start_low_rank(first_fit(), 5.0).replace(residual=0.02)
+    low = low.replace(loadings=np.pad(loadings, ((0, 0), (0, low.loadings.shape[1] - RANK))))
+    found = sweep_mean(low, task_precisions(tasks, noises(tasks), low.residual), Past.zero(DIM))
+    spread = loadings @ loadings.T + low.residual * np.eye(DIM)
+    inverses = [np.linalg.inv(x @ spread @ x.T + NOISE**2 * np.eye(len(r))) for x, r in rows]
+    known = sum(x.T @ v @ x for v, (x, _) in zip(inverses, rows, strict=True))
+    told = sum(x.T @ v @ r for v, (x, r) in zip(inverses, rows, strict=True))
+    outside = np.linalg.inv(np.linalg.inv(known) + loadings @ loadings.T)
+    ridge = np.linalg.inv(outside + 0.1 * DIM / np.trace(spread) * np.eye(DIM))
+    centre = ridge @ outside @ np.linalg.solve(known, told)
+    seen = np.trace(ridge @ outside)
+    tau = (centre @ centre - np.trace(ridge @ outside @ ridge)) / seen
+    assert tau > 0
+    prior = tau * np.eye(DIM) + loadings @ loadings.T
+    error = np.linalg.inv(known + np.linalg.inv(prior))
+    np.testing.assert_allclose(found.error, error, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.mean, error @ told, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("residual", [1e-3, 1e-5])
+def test_few_tasks_that_hardly_differ_outside_a_plane_do_not_make_the_mean_uncertain(residual):
+    """How large a mean may be is told by all directions that tasks have shown, alike or not."""
+    rng = np.random.default_rng(0)
+    dim, size, rows = 40, 0.1, []
+    mean, loadings = size * rng.normal(size=dim), 0.3 * rng.normal(size=(dim, 1))
+    for _ in range(6):
+        theta = mean + loadings @ rng.normal(size=1) + residual * rng.normal(size=dim)
+        contexts = rng.normal(size=(30, dim))
+        rows.append(Tasks.of(Evidence.of(contexts, contexts @ theta + 3.0 * rng.normal(size=30))))
+    tasks = Tasks.join(*rows)
+    low = LowRank.initial(dim, residual**2)
+    pooled = np.linalg.solve(tasks.gram.sum(0), tasks.moment.sum(0))
+    wide = np.pad(loadings, ((0, 0), (0, low.loadings.shape[1] - 1)))
+    low = low.replace(mean=pooled, loadings=wide)
+    given = task_precisions(tasks, np.full(6, 9.0), low.residual)
+    for _ in range(5):
+        low = sweep_mean(low, given, Past.zero(dim)).replace(residual=low.residual)
+    plane = loadings / np.linalg.norm(loadings)
+    outside = np.eye(dim) - plane @ plane.T
+    assert np.linalg.eigvalsh(outside @ low.error @ outside).max() < 3.0 * size**2
+    assert np.linalg.norm(outside @ (low.mean - mean)) < np.linalg.norm(outside @ mean)
+
+
 def test_it_stops_where_the_likelihood_is_stationary_in_the_residual_variance():
     rows, tasks, _, _ = draw(1, tasks=60)
     low = fit_low_rank(start_low_rank(first_fit(), 60.0), first_fit(), tasks, Past.zero(DIM), 60, 2)

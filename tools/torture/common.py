@@ -66,7 +66,11 @@ KINDS = [
     lambda: (hs.Independent(), hs.UCB()),
     lambda: (hs.Oracle.gaussian(np.ones(DIM), np.eye(DIM)), hs.Thompson()),
     lambda: (hs.Oracle.subspace(np.ones(DIM), np.eye(DIM)[:, :1]), hs.UCB()),
+    lambda: (hs.EmpiricalBayes(), hs.Thompson(probability=(0.05, 0.9))),
+    lambda: (hs.EmpiricalBayes(), hs.UCB()),
+    lambda: (hs.Bias(), hs.Thompson()),
 ]
+BINARY = {len(KINDS) - 2, len(KINDS) - 1}  # with rewards of 0 and 1
 
 
 @functools.cache
@@ -75,7 +79,8 @@ def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
     rng = np.random.default_rng([seed, kind])
     transfer, rule = KINDS[kind]()
     intercept = bool(kind % 2) and not isinstance(transfer, hs.Oracle)
-    noise = 0.3 if rng.random() < 0.3 else "auto"
+    binary = kind in BINARY
+    noise = 0.3 if rng.random() < 0.3 and not binary else "auto"
     bandit = hs.Bandit(
         DIM,
         transfer,
@@ -85,6 +90,7 @@ def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
         intercept=intercept,
         cache_size=3,
         half_life=half_life,
+        reward="binary" if binary else "number",
     )
     centre = rng.normal(size=DIM)
     for number in range(6):
@@ -94,7 +100,8 @@ def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
             offers = rng.normal(size=(3, DIM))
             choice = task.choose(offers)
             if turn != 2:  # this one's reward never comes
-                task.learn(choice, float(offers[choice.arm] @ theta + 0.3 * rng.normal()))
+                reward = float(offers[choice.arm] @ theta + 0.3 * rng.normal())
+                task.learn(choice, float(reward > 0) if binary else reward)
         if number % 2 == 0:
             task.close()
     with folder() as place:
@@ -102,14 +109,20 @@ def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
         return Path(place, "bandit").read_bytes()
 
 
-#: Of the bandit that knows items by their ids.
+#: Of the bandits that know items by their ids.
 ITEMS = hs.Schema(action={"price": hs.number(missing=False)}, identity=True)
+SHOP = hs.Schema(
+    context={"hour": hs.category("am", "pm"), "age": hs.number()},
+    action={"kind": hs.category(buckets=2), "look": hs.vector(2), "new": hs.boolean()},
+    crosses=[("hour", "kind"), ("age", "new")],
+    identity=True,
+)
 
 
 @functools.cache
-def saved_with_items(seed: int) -> bytes:
+def saved_with_items(seed: int, schema: hs.Schema = ITEMS) -> bytes:
     """The file of a bandit that knows items by their ids."""
-    rng, bandit = np.random.default_rng(seed), hs.Bandit(ITEMS, seed=seed, cache_size=3)
+    rng, bandit = np.random.default_rng(seed), hs.Bandit(schema, seed=seed, cache_size=3)
     for number in range(5):
         task = bandit.task(f"task {number}")
         for turn in range(8):
@@ -128,12 +141,24 @@ def offer(bandit: hs.Bandit, rng: np.random.Generator) -> object:
     if bandit.schema is None:
         return rng.normal(size=(3, bandit.dim))
     items = rng.choice(8, 3, replace=False).tolist()
-    return [{"id": item, "price": float(rng.normal())} for item in items]
+    if bandit.schema == ITEMS:
+        return [{"id": item, "price": float(rng.normal())} for item in items]
+    shared = {"hour": ["am", "pm", None][int(rng.integers(3))], "age": float(rng.normal())}
+    return [
+        {"id": item, "kind": item, "look": rng.normal(size=2), "new": item > 3} | shared
+        for item in items
+    ]
 
 
-def fresh(case: Case, half_life: float | None = None) -> hs.Bandit:
-    """A bandit of a kind that the case picks."""
-    kind = int(case.rng.integers(len(KINDS)))
+def reward_of(bandit: hs.Bandit, rng: np.random.Generator) -> float:
+    """A reward that a bandit accepts."""
+    binary = bandit._state.ledger.rewards.needs_belief
+    return float(rng.integers(2)) if binary else float(rng.normal())
+
+
+def fresh(case: Case, half_life: float | None = None, binary: bool = True) -> hs.Bandit:
+    """A bandit of a kind that the case picks; without ``binary``, rewards are any numbers."""
+    kind = int(case.rng.integers(len(KINDS) if binary else len(KINDS) - len(BINARY)))
     path = case.folder / "fresh"
     path.write_bytes(saved(case.seed, kind, half_life))
     return hs.load(path)
@@ -166,7 +191,7 @@ def finite(what: str, *values) -> None:
 
 def works(bandit: hs.Bandit, folder: Path) -> None:
     """Use a bandit as everybody would; whatever it accepted before, it must do all of this."""
-    if bandit.schema is not None and bandit.schema != ITEMS:
+    if bandit.schema is not None and bandit.schema not in (ITEMS, SHOP):
         return  # a file may have another schema, and then wants other actions
     rng = np.random.default_rng(0)
     names = [*list(bandit)[:3], "a new task"]
@@ -176,7 +201,7 @@ def works(bandit: hs.Bandit, folder: Path) -> None:
             for _ in range(2):
                 offers = offer(bandit, rng)
                 choice = task.choose(offers)
-                task.learn(choice, rng.normal())
+                task.learn(choice, reward_of(bandit, rng))
                 finite("a score", choice.score)
                 finite("a prediction", *task.predict(offers))
             evidence = task.evidence
@@ -185,7 +210,11 @@ def works(bandit: hs.Bandit, folder: Path) -> None:
                 raise Accepted(f"{task!r} has seen less than nothing")
             finite("a belief", task.belief.mean, task.belief.noise)
         choices = bandit.choose_many(names, [offer(bandit, rng) for _ in names])
-        bandit.learn(choices, rng.normal(size=len(names)))
+        bandit.learn(choices, [reward_of(bandit, rng) for _ in names])
+        ranking = bandit.task(names[0]).choose(offer(bandit, rng), k=2)
+        bandit.learn(ranking, [reward_of(bandit, rng) for _ in ranking])
+        explained = bandit.task(names[0]).explain(ranking[0])
+        finite("an explanation", explained.difference, explained.values, explained.propensity)
         finite("a score", choices.scores)
         bandit.task(choices[-1].task).close()
         prior = bandit.prior

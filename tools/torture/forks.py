@@ -9,7 +9,7 @@ import threading
 import time
 
 import numpy as np
-from common import DIM, Case, fresh, works
+from common import DIM, Case, fresh, reward_of, works
 
 SHARE = 1.0
 TIME = 10.0  # seconds that the child has
@@ -56,6 +56,6 @@ def use(bandit, stop: threading.Event, seed: int) -> None:
     while not stop.is_set():
         task = bandit.task(f"task {rng.integers(8)}")
         choice = task.choose(rng.normal(size=(4, DIM)))
-        task.learn(choice, rng.normal())
+        task.learn(choice, reward_of(bandit, rng))
         if rng.random() < 0.1:
             task.close()

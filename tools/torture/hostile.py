@@ -117,7 +117,10 @@ hs.EvidenceFile('archive').at(v) | hs.Evidence.zero(DIM).add(v, 1.0)
 hs.Evidence.zero(DIM).add(ROW, v) | hs.Evidence.unpack(v, DIM)
 finite('it', hs.Evidence.of(TABLE, ROW).ridge(v)) | hs.Belief.start(PRIOR).learn(v, 1.0)
 hs.Belief.start(PRIOR).learn(ROW, v) | journal.append(choice, v)
-list(hs.EvidenceFile('archive').batches(v))
+list(hs.EvidenceFile('archive').batches(v)) | task.choose(TABLE, k=v)
+bandit.choose_many(['new', 'task 1'], [TABLE, TABLE], k=v) | task.observe(v, ROW)
+task.observe(TABLE, v) | task.observe(TABLE, ROW % 2, v) | task.observe(TABLE, v, journal=journal)
+bandit.add_evidence('new', v) | task.explain(choice, level=v)
 """
 OTHER = """
 task.choose(TABLE, exclude=v) | task.predict(TABLE, of_reward=v) | task.learn(v, 1.0)
@@ -131,6 +134,9 @@ hs.EvidenceFile(v) | hs.EvidenceFile('archive')[v] | v in hs.EvidenceFile('archi
 hs.merge_evidence(v, 'e') | hs.merge_evidence(['archive'], v) | EVIDENCE.__add__(v)
 hs.Journal(v) | hs.Journal('j', sync=v) | journal.append(v, 1.0) | bandit.replay(v)
 journal.append(remade(context=v), 1.0) | journal.append(remade(task=v), 1.0)
+task.observe(TABLE, ROW % 2, journal=v) | bandit.add_evidence(v, EVIDENCE) | task.explain(v)
+task.explain(choice, against=v) | bandit.fit(v, task='a', reward='b') | task.encode(v)
+hs.Schema.from_json(v) | hs.Schema.from_dict(v) | hs.Schema.from_file(v) | hs.Schema.infer(v)
 journal.append(remade(epoch=v), 1.0) | bandit.learn(remade(epoch=v), 1.0) | bandit.learn(v, v)
 """
 PRIOR, EVIDENCE = hs.Prior.isotropic(DIM), hs.Evidence.of(TABLE, ROW)

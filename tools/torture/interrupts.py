@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import DIM, Case, Changed, fresh, state
+from common import DIM, Case, Changed, fresh, inner, state
 
 import headstart as hs
 from headstart.model.prior import ONE_NOISE
@@ -69,7 +69,7 @@ class Tracer:
 
 
 def attack(case: Case) -> None:
-    bandit = fresh(case)
+    bandit = fresh(case, binary=False)
     (case.folder / "twin").write_bytes(state(bandit, case.folder))
     twin = hs.load(case.folder / "twin")
     error = case.pick([KeyboardInterrupt, TimeLimit])
@@ -119,7 +119,12 @@ def steps(case: Case):
     for _ in range(int(case.rng.integers(2, 7))):
         names = [f"task {number}" for number in case.rng.permutation(7)[:3]]
         rows, reward = case.rng.normal(size=(3, 1, DIM)), float(case.rng.normal())
-        kind = case.pick(["learn"] * 3 + ["late", "close", "choose", "many", "delete", "refresh"])
+        kind = case.pick(
+            ["learn"] * 3
+            + ["late", "close", "choose", "many", "several", "delete", "refresh"]
+            + ["observe"] * 2
+            + ["evidence"]
+        )
         if kind in ("learn", "late"):
             held: dict[int, hs.Choice] = {}
             yield lambda bandit: held.setdefault(  # noqa: B023
@@ -136,12 +141,38 @@ def steps(case: Case):
                 bandit.choose_many(names, rows),  # noqa: B023
             )
             yield lambda bandit: bandit.learn(several[id(bandit)], [reward] * 3)  # noqa: B023
+        elif kind == "several":
+            ranked: dict[int, list[hs.Choice]] = {}
+            table = np.repeat(rows[0], 3, axis=0)
+            yield lambda bandit: ranked.setdefault(  # noqa: B023
+                id(bandit),
+                bandit.task(names[0]).choose(table, k=2),  # noqa: B023
+            )
+            yield lambda bandit: bandit.learn(ranked[id(bandit)], [reward] * 2)  # noqa: B023
+        elif kind in ("observe", "evidence"):
+            before: dict[int, int] = {}
+            yield lambda bandit: before.setdefault(id(bandit), bandit.task(names[0]).rounds)  # noqa: B023
+            yield (
+                lambda bandit: (
+                    bandit.task(names[0]).rounds > before[id(bandit)]  # noqa: B023
+                    or add_rounds(bandit, names[0], kind, rows[:, 0], reward)  # noqa: B023
+                )
+            )
         elif kind == "choose":
             yield lambda bandit: bandit.task(names[0]).choose(rows[0])  # noqa: B023
         elif kind == "delete":
             yield lambda bandit: names[0] not in bandit or bandit.delete(names[0])  # noqa: B023
         else:
             yield lambda bandit: getattr(bandit.task(names[0]), kind)()  # noqa: B023
+
+
+def add_rounds(bandit: hs.Bandit, name: str, kind: str, rows: np.ndarray, reward: float) -> None:
+    """Rounds that were no choices, as rows or as their sums."""
+    rewards = np.full(len(rows), reward)
+    if kind == "observe":
+        bandit.task(name).observe(rows, rewards)
+    else:
+        bandit.add_evidence(name, hs.Evidence.of(inner(bandit, rows), rewards))
 
 
 def signalled(step, delay: float, error: type[BaseException]) -> None:

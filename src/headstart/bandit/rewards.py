@@ -18,6 +18,7 @@ from headstart import checks
 from headstart.features.conversion import MAX_VALUE, check_reward
 from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
+from headstart.model.own_noise import reward_freedom
 from headstart.records import Array
 
 __all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
@@ -161,10 +162,16 @@ class Numbers(RewardModel):
     def interval(
         self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
     ) -> Interval:
-        """xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹."""
-        width = belief.width(rows)
+        """xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹.
+
+        q is the quantile of a t distribution where tasks differ in their noise, and of the normal
+        distribution where not.
+        """
+        width, freedom = belief.width(rows), belief.degrees_of_freedom()
         mean = self.sign * belief.predict(rows)
-        half = quantile * belief.noise * (np.sqrt(1.0 + width**2) if of_reward else width)
+        scale = np.sqrt(1.0 + width**2) if of_reward else width
+        degrees = reward_freedom(width, *freedom) if of_reward else freedom[0]
+        half = t_quantile(quantile, degrees) * belief.noise * scale
         return mean, mean - half, mean + half
 
     def describe(self) -> str:
@@ -263,3 +270,12 @@ def reward_model(reward: object, minimize: object) -> RewardModel:
     """The reward model of a name."""
     kind = REWARD_MODELS[checks.one_of("reward", reward, REWARD_MODELS)]
     return kind(checks.flag("minimize", minimize))
+
+
+def t_quantile(quantile: float, freedom: Any) -> Any:
+    """The quantiles of t distributions at the probability that a standard normal has its own."""
+    from scipy.special import stdtrit
+
+    if np.isinf(freedom).all():
+        return quantile
+    return np.where(np.isinf(freedom), quantile, -stdtrit(freedom, half_tail(quantile)))

@@ -76,7 +76,7 @@ def check(
     proposed = None
     if features is None and schema is None:
         check_new(write_schema)
-        sample = sample_log(logs, format, storage_options(storage), task, reward)
+        sample, sample_notes = sample_log(logs, format, storage_options(storage), task, reward)
         named = [name.strip() for name in context.split(",") if name.strip()]
         proposed = propose_schema(sample, roles, named, id)
     else:
@@ -103,7 +103,7 @@ def check(
     else:
         print(profile)
         if proposed is not None:
-            print_proposal(proposed, write_schema)
+            print_proposal(proposed, sample_notes, write_schema)
     raise typer.Exit(0 if profile.usable else 2)
 
 
@@ -130,11 +130,13 @@ def propose_schema(
     )
 
 
-def print_proposal(schema: Schema, path: Path | None) -> None:
+def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
     """Print a schema that is proposed, with what was found of every column."""
     where = f"It is in {path}" if path is not None else "--write-schema FILE writes it"
     print(visible(f"\nthe schema proposed, from a sample of {schema.review}\n"))
     print(visible(repr(schema)))
+    for note in notes:
+        print(f"Note: {note}.")
     if not schema.context:
         print(
             "All fields are of actions: name those of the context with --context, if there are any."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,7 +206,7 @@ def allowed_arms(
     if ids is not None:
         want += ", or ids of actions on offer"
         exclude = rows_of_ids(exclude, ids)
-    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
+    if not checks.is_iterable(exclude):
         raise checks.refuse("exclude", want, exclude)
     if checks.has_masked(exclude):
         raise InputError(f"exclude must be {want}; got masked values, which are missing")
@@ -233,7 +233,7 @@ def allowed_arms(
 
 def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
     """The rows of the actions with these ids; what is no list of ids is returned as it is."""
-    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, Iterable):
+    if not checks.is_iterable(exclude):
         return exclude
     items = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
     by_number = not any(isinstance(id, str) for id in ids)
@@ -247,7 +247,7 @@ def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
         if not isinstance(item, str) and not by_number:
             rows.append(item)
             continue
-        if not isinstance(item, Hashable) or item not in places:
+        if not checks.is_hashable(item) or item not in places:
             raise InputError(
                 f"exclude must hold ids of actions on offer; got {checks.describe(item)}"
             )

@@ -15,7 +15,7 @@ from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
-from headstart.fleet.engines.threads import Progress
+from headstart.fleet.engines.threads import Progress, no_progress
 from headstart.fleet.fitted import Fitted, Plan, Target
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import fit_click_logs, fit_item_logs
@@ -112,7 +112,7 @@ def fit(
         raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
     workers = None if workers is None else checks.integer("workers", workers, 1)
     target = None if out is None else Target(out, logs)
-    start = time.perf_counter()
+    progress, start = progress or no_progress, time.perf_counter()
     most = memory if keep_tasks else 0
     transfer = transfer.with_constant(intercept)
     plan = Plan(logs.for_fit(intercept), transfer, noise, standardize, most, model.name)
@@ -158,7 +158,7 @@ def refuse_remote(what: str, cluster: str | None, checkpoint: PathLike | None) -
 
 
 def fit_tasks(
-    plan: Plan, tasks: TaskPartitions, summary: ReadSummary, on_pass: Callable[[], None] | None
+    plan: Plan, tasks: TaskPartitions, summary: ReadSummary, on_pass: Callable[[], None]
 ) -> Fitted:
     """Fit the evidence of all tasks, wherever it is; ``on_pass`` is called after every pass."""
     logs, tasks.on_pass = plan.logs, on_pass
@@ -203,9 +203,7 @@ def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:
     )
 
 
-def count_passes(transfer: Transfer, progress: Progress | None) -> Callable[[], None] | None:
+def count_passes(transfer: Transfer, progress: Progress) -> Callable[[], None]:
     """What to call after every pass over the tasks."""
-    if progress is None:
-        return None
     many, steps = transfer.partition_passes, itertools.count(1)
     return lambda: progress("fitting", float(min(next(steps), many)), float(many))

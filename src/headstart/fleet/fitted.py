@@ -156,7 +156,7 @@ class Fitted(NamedTuple):
             feature_names=logs.feature_names,
             seconds=0.0,
             evidence=list(evidence()) if plan.keep_bytes else None,
-            notes=(*notes, *logs.survey().copies, *column_notes),
+            notes=(*notes, *logs.survey.copies, *column_notes),
             reward=plan.reward,
             schema=logs.columns.schema,
         )

@@ -68,9 +68,7 @@ OVERHEAD = 1000  # bytes of what is kept of a row beside its features
 Texts = npt.NDArray[np.object_]
 
 
-def fit_click_logs(
-    plan: Plan, *, workers: int | None, memory: int, progress: Progress | None
-) -> Fitted:
+def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Progress) -> Fitted:
     """Learn a prior from logs whose rewards are 0 or 1, for ``Bandit(reward="binary")``.
 
     The rewards of every task are expanded around its posterior in a few passes, by
@@ -100,7 +98,7 @@ class ClickRows:
     """
 
     def __init__(
-        self, logs: Logs, folder: Path, room: int, map_jobs: MapJobs, progress: Progress | None
+        self, logs: Logs, folder: Path, room: int, map_jobs: MapJobs, progress: Progress
     ) -> None:
         self.logs, self.folder, self.room = logs, folder, room
         self.map_jobs, self.progress = map_jobs, progress
@@ -158,9 +156,8 @@ class ClickRows:
             for number, (names, packed) in enumerate(jobs, 1 + self.passes * self.ranges):
                 ids += names
                 packed.tofile(file)
-                if self.progress is not None:
-                    total = fitting.CLICK_PASSES * self.ranges
-                    self.progress("fitting", float(min(number, total)), float(total))
+                total = fitting.CLICK_PASSES * self.ranges
+                self.progress("fitting", float(min(number, total)), float(total))
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
         self.passes += 1
@@ -203,7 +200,7 @@ def check_clicks(rewards: Array, logs: Logs) -> None:
         raise InputError(f"column {logs.columns.reward!r}: {error}") from None
 
 
-def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitted:
+def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
     """Learn a prior and what is known of items from logs."""
     logs, schema, encoder = plan.logs, plan.logs.columns.schema, plan.logs.columns.encoder
     assert schema is not None
@@ -218,8 +215,7 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress | None) -> Fitt
         encoder, rows, plan.transfer, plan.noise, model, logs.intercept, plan.standardize
     )
     plan.check_room(len(learned.fit.partitions), learned.rows.contexts.shape[1])
-    if progress is not None:
-        progress("fitting", 1.0, 1.0)
+    progress("fitting", 1.0, 1.0)
     fields = Features(logs.dim, intercept=logs.intercept).transform(rows.table)
     given = weighted_sums(fields, rows.rewards, rows.weights)[0]
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
@@ -295,7 +291,7 @@ class ItemRows(NamedTuple):
 
 
 def read_rows(
-    logs: Logs, memory: int, is_binary: bool, progress: Progress | None
+    logs: Logs, memory: int, is_binary: bool, progress: Progress
 ) -> tuple[ItemRows, ReadSummary]:
     """All rows of logs that are evidence, and what was read."""
     summary, parts = ReadSummary(), logs.parts()

@@ -28,7 +28,7 @@ from headstart.lab.policies import AnyPolicy
 from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import rounds_before_noise
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array
 from headstart.rules import LoopForm, Rule
@@ -234,8 +234,7 @@ class EpisodeBatch:
         """The ``contexts``, ``values`` or ``rewards`` of the chosen arms."""
         seeds, rounds = arms.shape
         everything: Array = getattr(self, name)
-        chosen: Array = everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
-        return chosen
+        return everything[np.arange(seeds)[:, None], np.arange(rounds), arms]
 
     def seed_evidence(self, seed: int, arms: Any) -> Evidence:
         """The evidence of the first choices of one seed."""
@@ -330,8 +329,8 @@ def rebuild_rounds(prior: Prior, rounds: int) -> list[int]:
     """The rounds after which a belief is computed again, and the last one."""
     if not 0.0 < prior.noise_freedom < ONE_NOISE:
         return [rounds]
-    powers = [2**power for power in range(3, 63) if 2**power < rounds]
-    return [*(power for power in powers if power >= prior.dim + MIN_RESIDUAL_FREEDOM), rounds]
+    powers = [2**power for power in range(63) if 2**power < rounds]
+    return [*(power for power in powers if power >= rounds_before_noise(prior)), rounds]
 
 
 def seed_prior(prior: Prior, seed: int) -> Prior:

@@ -6,6 +6,7 @@ belief, and every reward updates it. Nothing else in the library depends on whic
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -143,6 +144,13 @@ class BaseBelief(Record, ABC):
         if r.shape != self.batch:
             raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
         return self.update(x, r if self.batch else float(r)).sealed()
+
+    def degrees_of_freedom(self) -> tuple[Any, Any]:
+        """Those of the t distributions that xᵀθ and the noise of a reward have.
+
+        ∞ where they are Gaussian, R being known or taken to be.
+        """
+        return math.inf, math.inf
 
     @property
     def needs_rebuild(self) -> bool:

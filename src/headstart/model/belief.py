@@ -40,10 +40,10 @@ from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION, with_information_form
 from headstart.model.own_noise import (
-    MIN_RESIDUAL_FREEDOM,
     has_own_noise,
     nearest_scale,
     noise_from_rewards,
+    rounds_before_noise,
     task_noise,
 )
 from headstart.model.prior import ONE_NOISE, Prior, covariance_of
@@ -163,13 +163,22 @@ class Belief(BaseBelief):
             if not 0.0 < self.prior.noise_freedom < ONE_NOISE:
                 return False
             rounds = int(self.rounds)
-            return (
-                rounds >= self.mean.shape[-1] + MIN_RESIDUAL_FREEDOM and rounds & (rounds - 1) == 0
-            )
+            return rounds & (rounds - 1) == 0 and rounds >= rounds_before_noise(self.prior)
         if not np.any(has_own_noise(self.prior)):
             return False
         each = np.asarray(self.rounds).astype(np.int64)
-        return bool(((each >= self.dim + MIN_RESIDUAL_FREEDOM) & (each & (each - 1) == 0)).any())
+        return bool(((each >= rounds_before_noise(self.prior)) & (each & (each - 1) == 0)).any())
+
+    def degrees_of_freedom(self) -> tuple[Any, Any]:
+        """After k rewards ν + k, as in the conjugate model, and ν + k − Σ λ/(1 + λ) or less.
+
+        The sum, of the parameters that the rewards have told, is at most d and Σ log (1 + λ).
+        Without rewards R does not matter to θ.
+        """
+        freedom = np.where(has_own_noise(self.prior), self.prior.noise_freedom, np.inf)
+        residual = np.maximum(self.rounds - np.minimum(self.dim, self.information), 0.0)
+        of_mean = np.where(np.greater(self.rounds, 0), freedom + self.rounds, np.inf)
+        return of_mean, freedom + residual
 
     def as_scaled(self, before: Self) -> Self:
         """The same belief at the scale of ``before``."""

@@ -24,10 +24,15 @@ __all__ = [
     "least_squares_residual",
     "nearest_scale",
     "noise_from_rewards",
+    "reward_freedom",
+    "rounds_before_noise",
     "task_noise",
 ]
 
 MIN_RESIDUAL_FREEDOM = 4  # degrees of freedom from which on residuals tell the noise
+MAX_EARLY_FREEDOM = 32.0  # ν below which a few rewards tell something of R
+RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards say nothing of a direction
+NOISE_STEPS = 8
 
 
 def has_own_noise(prior: Prior) -> Any:
@@ -55,24 +60,55 @@ def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> A
     return noise if noise.ndim else float(noise)
 
 
+def rounds_before_noise(prior: Prior) -> Any:
+    """The number of rewards from which on a task's R is estimated from them.
+
+    A few rewards outweigh the prior's R where tasks differ much in their noise. Otherwise the
+    residuals of least squares tell it, and nothing is computed before there are any.
+    """
+    xp = array_namespace(prior.noise_freedom)
+    early = xp.asarray(prior.noise_freedom) < MAX_EARLY_FREEDOM
+    rounds = xp.where(early, 1, prior.dim + MIN_RESIDUAL_FREEDOM)
+    return rounds if rounds.ndim else int(rounds)
+
+
 def task_noise(prior: Prior, evidence: Evidence) -> Any:
-    """R of a task from the prior's and from its residuals, where it may have its own."""
+    """R of a task from the prior's and from its rewards, where it may have its own.
+
+    With c = R²/R₀², and the eigenvalues λ and the coordinates y of the rewards in the eigenvectors
+    of F₀ᵀ gram F₀, the most likely c given θ ~ N(θ̂₀, R₀² F₀ F₀ᵀ) and R² ~ ν R₀²/χ²_ν solves ::
+
+        c = (ν + ρ) / (ν + f)       ρ = RSS/R₀² + Σ_j (c/(λ_j + c))² y_j²/R₀²
+                                    f = k − rank + Σ_j c/(λ_j + c)
+
+    RSS is that of least squares, all that counts after many rewards (λ ≫ c).
+    """
     if is_fixed(prior.noise_freedom):
         return prior.noise
     xp = array_namespace(evidence.gram)
-    own = has_own_noise(prior)
-    has_residuals = own & (xp.asarray(evidence.rounds) >= prior.dim + MIN_RESIDUAL_FREEDOM)
-    if xp is np and not np.any(has_residuals):
+    own = has_own_noise(prior) & (
+        xp.asarray(evidence.rounds) >= xp.asarray(rounds_before_noise(prior))
+    )
+    if xp is np and not np.any(own):
         return prior.noise
-    root = prior.root
+    root, unit = prior.root, xp.asarray(prior.noise) ** 2
     inner = root.swapaxes(-1, -2) @ evidence.gram @ root
     fitted_moment = (evidence.gram @ prior.mean[..., None])[..., 0]
     surprise = (root.swapaxes(-1, -2) @ (evidence.moment - fitted_moment)[..., None])[..., 0]
     raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - fitted_moment)).sum(-1)
-    square, freedom = least_squares_residual(inner, surprise, raw, evidence.rounds)
-    many = xp.asarray(prior.noise_freedom)
-    variance = (many * xp.asarray(prior.noise) ** 2 + square) / (many + freedom)
-    noise = xp.where(own & (freedom >= MIN_RESIDUAL_FREEDOM), xp.sqrt(variance), prior.noise)
+    values, vectors = xp.linalg.eigh(inner)
+    values = xp.maximum(values, 0.0)
+    seen = values > RANK_SHARE * values[..., -1:]
+    squares = (vectors.swapaxes(-1, -2) @ surprise[..., None])[..., 0] ** 2
+    squares = xp.where(seen, squares / xp.where(seen, values, 1.0), 0.0) / unit[..., None]
+    rest = xp.maximum(raw / unit - squares.sum(-1), 1e-12 * xp.asarray(raw) / unit)
+    free = xp.maximum(xp.asarray(evidence.rounds) - seen.sum(-1), 0.0)
+    many, ratio = xp.asarray(prior.noise_freedom), xp.ones_like(free)
+    for _ in range(NOISE_STEPS):
+        share = xp.where(seen, ratio[..., None] / (values + ratio[..., None]), 0.0)
+        residual = xp.maximum(rest, 0.0) + (share**2 * squares).sum(-1)
+        ratio = (many + residual) / (many + free + share.sum(-1))
+    noise = xp.where(own, xp.sqrt(ratio * unit), prior.noise)
     return noise if noise.ndim else float(noise)
 
 
@@ -89,6 +125,20 @@ def least_squares_residual(
     fitted = (moment * (inverse @ moment[..., None])[..., 0]).sum(-1)
     square = xp.maximum(squares - fitted, 1e-12 * xp.asarray(squares))
     return xp.maximum(square, 0.0), xp.maximum(xp.asarray(rounds) - rank, 0.0)
+
+
+def reward_freedom(width: Array, of_mean: Any, of_noise: Any) -> Array:
+    """The degrees of freedom of a reward's t distribution, by Welch and Satterthwaite.
+
+    Its variance is R² (1 + w²), of which R² w², that of xᵀθ, and R² have degrees of freedom of
+    their own::
+
+        (1 + w²)² / (w⁴/f_mean + 1/f_noise)
+    """
+    square = width**2
+    with np.errstate(divide="ignore"):
+        freedom: Array = (1.0 + square) ** 2 / (square**2 / of_mean + 1.0 / np.asarray(of_noise))
+    return freedom
 
 
 def nearest_scale(prior: Prior, noise: Any) -> Any:

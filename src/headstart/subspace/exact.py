@@ -34,8 +34,7 @@ class Moments(Record):
     def zero(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
         """No vector yet."""
         count = np.zeros(batch) if batch else 0.0
-        fields = {"mean": np.zeros((*batch, dim)), "scatter": np.zeros((*batch, dim, dim))}
-        return cls.unchecked(count=count, **fields)
+        return cls.unchecked(count, np.zeros((*batch, dim)), np.zeros((*batch, dim, dim)))
 
     @property
     def covariance(self) -> Array:
@@ -54,13 +53,10 @@ class Moments(Record):
         delta = vector - self.mean
         outer = delta[..., :, None] * delta[..., None, :]
         keep = xp.where(empty, 0.0, 1.0)
-        fields = {
-            "count": float_if_scalar(xp.where(empty, 0.0, total)),
-            "mean": (self.mean + share[..., None] * delta) * keep[..., None],
-            "scatter": (self.scatter + (self.count * share)[..., None, None] * outer)
-            * keep[..., None, None],
-        }
-        return type(self).unchecked(**fields)
+        mean = (self.mean + share[..., None] * delta) * keep[..., None]
+        scatter = self.scatter + (self.count * share)[..., None, None] * outer
+        count = float_if_scalar(xp.where(empty, 0.0, total))
+        return type(self).unchecked(count, mean, scatter * keep[..., None, None])
 
     @classmethod
     def of(cls, vectors: Array, weights: Array) -> Moments:
@@ -75,8 +71,7 @@ class Moments(Record):
             return cls.zero(vectors.shape[-1])
         mean = weights @ vectors / count
         away = vectors - mean
-        fields = {"count": count, "mean": mean, "scatter": (away * weights[:, None]).T @ away}
-        return cls.unchecked(**fields)
+        return cls.unchecked(count, mean, (away * weights[:, None]).T @ away)
 
     def merge(self, other: Moments) -> Moments:
         """The moments of the vectors of both (Chan, Golub and LeVeque)."""
@@ -85,12 +80,8 @@ class Moments(Record):
             return self if self.count else other
         away = other.mean - self.mean
         apart = self.count * (other.count / total) * np.multiply.outer(away, away)
-        fields = {
-            "count": total,
-            "mean": self.mean + (other.count / total) * away,
-            "scatter": self.scatter + other.scatter + apart,
-        }
-        return Moments.unchecked(**fields)
+        mean = self.mean + (other.count / total) * away
+        return Moments.unchecked(total, mean, self.scatter + other.scatter + apart)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -118,15 +118,8 @@ def row_gap(counts: Array, logs: Array, count: Array) -> Array:
 @functools.cache
 def white_table() -> dict[int, tuple[Array, Array]]:
     """By dimension: counts, and the logarithms of the gaps there."""
-    import csv
     from importlib import resources
 
     text = resources.files("headstart.subspace").joinpath("white_gap.csv").read_text()
-    rows: dict[int, list[tuple[float, float]]] = {}
-    for row in csv.DictReader(text.splitlines()):
-        rows.setdefault(int(row["dim"]), []).append((float(row["count"]), float(row["gap"])))
-    table = {}
-    for dim, cells in rows.items():
-        counts, gaps = np.array(cells).T
-        table[dim] = (counts, np.log(gaps))
-    return table
+    dims, counts, gaps = np.loadtxt(text.splitlines(), delimiter=",", skiprows=1, unpack=True)
+    return {int(dim): (counts[dims == dim], np.log(gaps[dims == dim])) for dim in np.unique(dims)}

@@ -29,7 +29,6 @@ class Explanation(NamedTuple):
     note: str = ""
     lower: Array | None = None
     upper: Array | None = None
-    effective_rank: float | None = None
     support: float | None = None
     rank_interval: tuple[int, int] | None = None
     weights: dict[str, float] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,24 +91,17 @@ def past_features(ratings: Ratings, fewer_than: int) -> Array:
             f"fewer than {fewer_than} ratings"
         )
     own = np.repeat(past, ratings.counts)
-    first = np.append(0, np.cumsum(ratings.counts[past]))
-    some = dataclasses.replace(
-        ratings,
-        users=ratings.users[past],
-        gender=ratings.gender[past],
-        age=ratings.age[past],
-        occupation=ratings.occupation[past],
-        first=first,
-        movie=ratings.movie[own],
-        reward=ratings.reward[own],
-    )
+    people = ("users", "gender", "age", "occupation")
+    fields: dict[str, Any] = {name: getattr(ratings, name)[past] for name in people}
+    fields["first"] = np.append(0, np.cumsum(ratings.counts[past]))
+    fields |= {name: getattr(ratings, name)[own] for name in ("movie", "reward")}
+    some = dataclasses.replace(ratings, **fields)
     movies = complete(some).movies
     factors = movies[:, 1:]
     _, axes = np.linalg.eigh(factors.T @ factors)
     features = np.hstack([movies[:, :1], factors @ axes[:, ::-1]])
     longest = np.linalg.norm(features, axis=1).max()
-    scaled: Array = features / max(float(longest), 1e-300)
-    return scaled
+    return features / max(float(longest), 1e-300)
 
 
 def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
@@ -130,5 +123,4 @@ def regress(first: Indices, other: Indices, rest: Array, sides: Array) -> Array:
     grams = np.empty((shape[0], width, width))
     grams[:, upper, right] = grams[:, right, upper] = products
     grams += RIDGE * np.eye(width)
-    solved: Array = np.linalg.solve(grams, np.asarray(errors @ factors)[..., None])[..., 0]
-    return solved
+    return np.linalg.solve(grams, np.asarray(errors @ factors)[..., None])[..., 0]

@@ -35,29 +35,26 @@ TERMS = (
 
 
 class Release(NamedTuple):
-    """One MovieLens data set: its archive, the folder in it, the files in that, and their md5."""
+    """One MovieLens data set: the folder in its archive, the files in that, and md5 by name.
 
-    archive: str
+    The files are those of ratings, of movies and of users.
+    """
+
     folder: str
-    ratings: str
-    movies: str
-    users: str
+    files: tuple[str, str, str]
     checksums: Mapping[str, str]
 
     @property
-    def files(self) -> tuple[str, str, str]:
-        """The files that are read."""
-        return self.ratings, self.movies, self.users
+    def archive(self) -> str:
+        """The file that is downloaded."""
+        return f"{self.folder}.zip"
 
 
 RELEASES = {
     "1m": Release(
-        archive="ml-1m.zip",
-        folder="ml-1m",
-        ratings="ratings.dat",
-        movies="movies.dat",
-        users="users.dat",
-        checksums={
+        "ml-1m",
+        ("ratings.dat", "movies.dat", "users.dat"),
+        {
             "ml-1m.zip": "c4d9eecfca2ab87c1945afe126590906",
             "ratings.dat": "a89aa3591bc97d6d4e0c89459ff39362",
             "movies.dat": "ef9fd9ff8d1b33faf73e2122c371e910",
@@ -65,13 +62,10 @@ RELEASES = {
         },
     ),
     "100k": Release(
-        archive="ml-100k.zip",
-        folder="ml-100k",
-        ratings="u.data",
-        movies="u.item",
-        users="u.user",
+        "ml-100k",
+        ("u.data", "u.item", "u.user"),
         # Only the archive's is published: a folder of these files is taken as it is.
-        checksums={"ml-100k.zip": "0e33842e24a9c977be4e0107933c0723"},
+        {"ml-100k.zip": "0e33842e24a9c977be4e0107933c0723"},
     ),
 }
 
@@ -124,11 +118,8 @@ def fetch(
         show_terms(store)
     place = find_files(store, release)
     if place is None:
-        with (
-            contextlib.nullcontext(progress)
-            if progress
-            else web.progress_bar(release.archive) as show
-        ):
+        bar = contextlib.nullcontext(progress) if progress else web.progress_bar(release.archive)
+        with bar as show:
             return download_release(release, store, base, known, show)
     problem = wrong_file(place, release, known)
     if problem:
@@ -158,9 +149,7 @@ def find_files(folder: Path, release: Release) -> Path | None:
 
 def missing_files(folder: Path, release: Release) -> MissingFileError:
     """The error for a given folder without the files."""
-    got = "does not have them all"
-    if not folder.expanduser().is_dir():
-        got = "is not a folder"
+    got = "does not have them all" if folder.expanduser().is_dir() else "is not a folder"
     for version, other in RELEASES.items():
         if other is not release and find_files(folder.expanduser(), other):
             got = f"has those of version={version!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -101,9 +102,8 @@ class MovieLens(World):
         if self.data is not None and not isinstance(self.data, (str, os.PathLike)):
             raise checks.refuse("data", "a folder", self.data)
         if self.candidates == "rated" and self.min_ratings < self.arms:
-            raise checks.refuse(
-                "min_ratings", f"{self.arms} or more, as many as arms={self.arms}", self.min_ratings
-            )
+            want = f"{self.arms} or more, as many as arms={self.arms}"
+            raise checks.refuse("min_ratings", want, self.min_ratings)
 
     @property
     def name(self) -> str:
@@ -136,11 +136,8 @@ class MovieLens(World):
         checks.one_of("kind", kind, KINDS)
         ratings = self.ratings()
         enough = self.has_enough_ratings(ratings)
-        names: dict[str, tuple[str, ...]] = {
-            "gender": tuple(GENDERS),
-            "age": tuple(AGES),
-            "occupation": reading.OCCUPATIONS[self.version],
-        }
+        names: dict[str, Iterable[str]]
+        names = {"gender": GENDERS, "age": AGES, "occupation": reading.OCCUPATIONS[self.version]}
         counts = {}
         for name in names[kind]:
             members = getattr(ratings, kind) == find_group(self.version, name)[1]
@@ -177,9 +174,8 @@ class MovieLensPopulation(Population):
         self.dim = self.features.shape[1]
         members = self.find_members()
         if world.candidates == "completed" and world.arms > len(self.features):
-            raise checks.refuse(
-                "arms", f"{len(self.features)} or fewer, as there are movies", world.arms
-            )
+            want = f"{len(self.features)} or fewer, as there are movies"
+            raise checks.refuse("arms", want, world.arms)
         self.rows = np.random.default_rng([seed, 0]).permutation(members)
         self.users = self.data.users[self.rows]
         self.tasks = len(self.rows)

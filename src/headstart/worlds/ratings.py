@@ -101,10 +101,9 @@ def read(folder: Path, version: str) -> Ratings:
 @functools.lru_cache(maxsize=2)
 def parse(folder: Path, version: str, stamps: tuple[tuple[int, int], ...]) -> Ratings:
     """Read the three files and put them together."""
-    release = RELEASES[version]
-    movie_ids, genres = read_movies(folder / release.movies, version)
-    users, gender, age, occupation = read_users(folder / release.users, version)
-    path = folder / release.ratings
+    path, of_movies, of_users = (folder / name for name in RELEASES[version].files)
+    movie_ids, genres = read_movies(of_movies, version)
+    users, gender, age, occupation = read_users(of_users, version)
     text = path.read_bytes().replace(b"::", b"\t").decode("latin-1")
     if not text.strip():
         raise FileError(f"{path} must not be empty")

@@ -176,8 +176,7 @@ class SyntheticPopulation(Population):
         if world.drift:
             from scipy.linalg import expm
 
-            turned: Array = expm(world.drift * task * self.turn) @ theta
-            return turned
+            return expm(world.drift * task * self.turn) @ theta
         return theta
 
     def draw_tasks(self, count: int, rng: np.random.Generator) -> Array:
@@ -193,8 +192,7 @@ class SyntheticPopulation(Population):
         offsets = (frames @ coordinates[..., None])[..., 0]
         if world.task_freedom:
             offsets *= student_factors(world.task_freedom, (count, 1), rng)
-        thetas: Array = np.asarray(self.means)[cluster] + offsets
-        return thetas
+        return np.asarray(self.means)[cluster] + offsets
 
     def episode(self, task: int, rounds: int) -> Episode:
         """The episode of a task."""
@@ -225,13 +223,11 @@ class SyntheticPopulation(Population):
 
 def student_factors(freedom: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """What makes normal variables Student's with the same variance: √((ν − 2)/χ²_ν)."""
-    factors: Array = np.sqrt((freedom - 2.0) / rng.chisquare(freedom, shape))
-    return factors
+    return np.sqrt((freedom - 2.0) / rng.chisquare(freedom, shape))
 
 
 def orthogonal(dim: int, rng: np.random.Generator) -> Array:
     """A random orthogonal matrix (Haar): QR with the signs fixed (Mezzadri 2006)."""
     q, r = np.linalg.qr(rng.standard_normal((dim, dim)))
     signs = np.sign(np.diagonal(r))
-    frame: Array = q * np.where(signs == 0, 1.0, signs)
-    return frame
+    return q * np.where(signs == 0, 1.0, signs)

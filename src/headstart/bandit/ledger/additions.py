@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headstart.bandit.ledger.changes import Step
-from headstart.bandit.ledger.entries import CachedTask
+from headstart.bandit.ledger.entries import MAX_REWARDS, CachedTask
 from headstart.bandit.ledger.ledger import Ledger
-from headstart.errors import FileError
+from headstart.errors import FileError, InputError
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 
@@ -46,6 +46,8 @@ def add_evidence(
     total = ledger.entries.evidence(name).discounted(ledger.decay**count)
     total = total + with_forced(evidence, ledger.entries.keeps_forced)
     rewards = entry.reward_count + count
+    if ledger.entries.reward_count + count > MAX_REWARDS:
+        raise InputError(f"the bandit must have {MAX_REWARDS} rewards at most; it would have more")
     before, cached = entry.cached, None
     if before is not None:
         belief = updated_belief(ledger, before, total, rewards)

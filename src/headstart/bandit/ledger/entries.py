@@ -10,15 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headstart import checks
+from headstart.errors import InputError
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 
-__all__ = ["CachedTask", "ChoiceWindow", "Round", "TaskEntries", "TaskEntry"]
+__all__ = [
+    "MAX_REWARDS",
+    "MAX_ROUNDS",
+    "CachedTask",
+    "ChoiceWindow",
+    "Round",
+    "TaskEntries",
+    "TaskEntry",
+]
 
 Round = tuple[Array, float, bool]  # context, reward, forced
 
 BLOCK_ROUNDS = 32  # pending rounds that are added to the evidence at a time
+MAX_ROUNDS = 2**53  # of a task: beyond, a number cannot count one more
+MAX_REWARDS = 2**61  # of all tasks
 MAX_EPOCHS = 32  # windows of other epochs that are kept of a task
 
 
@@ -250,7 +262,13 @@ class TaskEntries(dict[str, TaskEntry]):
         """Add a task of which only the evidence is known."""
         number = self.first_number
         entry = self[name] = TaskEntry(packed, None, number, number, number, self.epoch)
-        entry.set_task(packed, None, round(entry.rounds(self.dim)))
+        rounds = entry.rounds(self.dim)
+        if not rounds <= MAX_ROUNDS or self.reward_count > MAX_REWARDS:
+            raise InputError(
+                f"task {checks.describe(name)} must have 2^53 rounds at most; got {rounds:g}: the "
+                f"weights of its rows are too large"
+            )
+        entry.set_task(packed, None, round(rounds))
         self.reward_count += entry.reward_count
 
     def begin_epoch(self) -> None:

@@ -63,7 +63,10 @@ class Columns(NamedTuple):
             names = ", ".join(map(repr, self.columns))
             raise checks.refuse(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
-        values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+        try:
+            values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+        except (RecursionError, TypeError, ValueError):
+            raise checks.refuse(f"column {name!r}", "one value per row", column) from None
         if values.ndim != 1:
             raise InputError(f"column {name!r} must have one value per row; got {values.shape}")
         return values
@@ -261,9 +264,10 @@ def rows_by_task(rows: TaskRows, decay: float) -> list[OneTask]:
     less for every later one of its task.
     """
     places: dict[Any, int] = {}
-    codes = np.fromiter(
-        (places.setdefault(id, len(places)) for id in rows.ids.tolist()), np.intp, len(rows.ids)
-    )
+    ids = rows.ids.tolist()
+    if rows.ids.dtype == object and not all(map(checks.is_hashable, ids)):
+        ids = [task_name(id) for id in ids]  # which refuses the first that is no id
+    codes = np.fromiter((places.setdefault(id, len(places)) for id in ids), np.intp, len(ids))
     names: dict[str, int] = {}
     task_numbers = np.array([names.setdefault(task_name(id), len(names)) for id in places], np.intp)
     codes = task_numbers[codes]  # 7 and "7" are one task
@@ -344,7 +348,7 @@ def average_priors(first: Prior, second: Prior) -> Prior:
 
 
 def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
-    """The prior of the first pass: the rate of all rows, and log-odds with a variance of about 2."""
+    """The prior of the first pass: the rate of all rows, with log-odds of a variance of about 2."""
     dim = pooled.dim
     variance, mean = np.full(dim, 1.0 / dim), np.zeros(dim)
     if intercept:

@@ -13,6 +13,7 @@ from headstart import checks
 from headstart.bandit.choices.choice import keyed_digest
 from headstart.bandit.files.journal import Journal
 from headstart.bandit.ledger.additions import add_evidence
+from headstart.bandit.ledger.entries import MAX_ROUNDS
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE
 from headstart.features.schema.encoder import EncodedRows
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 MAX_SUM = MAX_VALUE**2  # of the entries of evidence
-MAX_ROUNDS = 2**53  # of evidence: beyond, a number cannot count one more
 
 
 def observe_rounds(
@@ -196,7 +196,12 @@ def read_weights(weight: Any, count: int) -> Array:
         raise checks.refuse("weight", want, values)
     if (values < 0).any():
         raise InputError(f"weight must be {want}; got {values.min():g}")
-    return np.array(np.broadcast_to(values, count), dtype=np.float64)
+    weights = np.array(np.broadcast_to(values, count), dtype=np.float64)
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if not total <= MAX_ROUNDS:
+        raise InputError(f"weight must add up to 2^53 rounds at most; got {total:g}")
+    return weights
 
 
 def decay_weights(weights: Array, decay: float) -> Array:

@@ -39,7 +39,9 @@ class Report(Record):
         The tasks' variances along their principal directions, largest first. Their 95 % intervals
         are from ``lower`` to ``upper``, where the transfer knows them.
     effective_rank
-        How many equal variances would spread tasks as widely: (Σv)²/Σv², v the eigenvalues.
+        How many directions tasks differ in, each by how much it moves their rewards: (Σw)²/Σw²,
+        w the eigenvalues of FᵀMF with Σ = FFᵀ the tasks' covariance and M the contexts' mean Gram
+        matrix. Units do not matter, and directions without data have no weight.
     explained
         The share of the tasks' variance inside the subspace.
     support
@@ -111,6 +113,18 @@ class Report(Record):
         return "\n".join(lines)
 
 
+def effective_rank(root: Array, gram: Array) -> float | None:
+    """(Σw)²/Σw² of the eigenvalues w of FᵀMF; ``None`` if all are 0.
+
+    >>> import numpy as np
+    >>> round(effective_rank(np.eye(3), np.diag([1.0, 1.0, 0.0])), 6)
+    2.0
+    """
+    spread = root.T @ gram @ root
+    squares = float((spread**2).sum())
+    return float(spread.trace()) ** 2 / squares if squares > 0.0 else None
+
+
 def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
     """The report of a bandit; nothing is changed by this."""
     from headstart.bandit.reports.gain import expected_gain  # importing headstart must stay cheap
@@ -130,6 +144,7 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         total = total + entries.evidence(name).replace(forced=None)
     closed_tasks = len(prior_state.closed) + (0 if base is None else int(base.task_count))
     tasks = closed_tasks + len(running)
+    gram, gaussian = total.gram / max(total.rounds, 1.0), prior.as_gaussian()
     return Report(
         transfer=repr(prior_state.transfer),
         rule=rule,
@@ -139,13 +154,16 @@ def make_report(ledger: Ledger, rule: str, intercept: bool) -> Report:
         rounds=int(rounds),
         noise=float(prior.noise),
         gain=expected_gain(
-            prior.as_gaussian(),
-            total.gram / max(total.rounds, 1.0),
+            gaussian,
+            gram,
             total.rounds / max(tasks, 1),
             tasks,
             entries.dim - 1 if intercept else None,
         ),
         counted_tasks=tasks,
+        effective_rank=None
+        if explanation.eigenvalues is None
+        else effective_rank(gaussian.root, gram),
         rewards=ledger.rewards.describe(),
         is_logistic=ledger.rewards.fixed_noise is not None,
         **explanation._asdict(),

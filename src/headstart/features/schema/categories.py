@@ -14,9 +14,10 @@ from headstart.errors import InputError
 from headstart.features.schema.fields import MAX_WIDTH, Field, FieldError, Values, is_missing
 from headstart.records import Array
 
-__all__ = ["Category"]
+__all__ = ["Category", "is_encodable"]
 
 MAX_EYE = 256  # columns up to which the rows of all places are kept
+MAX_BITS = 3300  # of a whole number, which has fewer than 1,000 digits
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -38,13 +39,15 @@ class Category(Field):
             checks.integer("buckets", self.buckets, 2, MAX_WIDTH)
             return
         texts = all(type(value) is str for value in self.values)
-        if not texts and not all(type(value) is int for value in self.values):
-            raise InputError(
-                f"category must have values that are all texts or all whole numbers; "
-                f"got {list(self.values)}"
-            )
+        kind = str if texts else int
+        for value in self.values:
+            if type(value) is not kind or not is_encodable(value):
+                raise checks.refuse(
+                    "category", "values that are all texts or all whole numbers", value
+                )
         if len(set(self.values)) < len(self.values):
-            raise InputError(f"category must have distinct values; got {list(self.values)}")
+            twice = next(value for value in self.values if self.values.count(value) > 1)
+            raise checks.refuse("category", "distinct values", twice)
         if len(self.values) >= MAX_WIDTH:
             raise InputError(f"category must have fewer than {MAX_WIDTH} values: use buckets")
 
@@ -116,13 +119,24 @@ class Category(Field):
         elif isinstance(value, (float, np.floating)) and value.is_integer():
             value = int(value)  # frames have whole numbers as floats where some are missing
         if self.buckets is not None:
-            if type(value) not in (str, int):
+            if type(value) not in (str, int) or (type(value) is int and not is_encodable(value)):
                 raise FieldError(place, "a category: text, or a whole number", value)
             return bucket_of(str(value), self.buckets)
         if type(value) is not type(self.values[0]):
             kind = "text" if type(self.values[0]) is str else "a whole number"
             raise FieldError(place, f"a category, which is {kind} here", value)
         return self.codes.get(value, self.places)
+
+
+def is_encodable(value: str | int) -> bool:
+    """Whether a value can be written to a file: text without surrogates, or up to 999 digits."""
+    if isinstance(value, int):
+        return value.bit_length() < MAX_BITS
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=2**16)

@@ -20,6 +20,8 @@ from headstart.records import Array, set_read_only
 
 __all__ = ["EncodedRows", "Encoder"]
 
+Places = npt.NDArray[np.intp]
+
 
 class EncodedRows(NamedTuple):
     """The actions on offer as the model's features, without the intercept.
@@ -90,8 +92,8 @@ class Encoder:
             bounded += [left and right for left in flags[0] for right in flags[1]]
         self.is_bounded = np.array(bounded, dtype=bool)
         factors = self.column_factors()
-        self.action_factors = np.where(factors >= self.context_width, factors, self.field_width)
-        self.context_factors = np.where(factors < self.context_width, factors, self.field_width)
+        self.action_factors = self.factors_among(factors, factors >= self.context_width)
+        self.context_factors = self.factors_among(factors, factors < self.context_width)
         names = tuple(schema.action)
         ignore = frozenset(schema.ignore)
         spec = ActionSpec(names, (), schema.id, ignore, schema.identity, distinct=True)
@@ -139,7 +141,7 @@ class Encoder:
         table[:, : self.width] = part
         return EncodedRows(table, labels, has_ids)
 
-    def column_factors(self) -> npt.NDArray[np.intp]:
+    def column_factors(self) -> Places:
         """Of each column, the columns of fields whose product it is: two, or one and a 1.
 
         The latter is the column after those of fields.
@@ -150,6 +152,11 @@ class Encoder:
             pairs += itertools.product(range(one.start, one.stop), range(two.start, two.stop))
         return np.array(pairs, dtype=np.intp).reshape(-1, 2).T
 
+    def factors_among(self, factors: Places, chosen: npt.NDArray[np.bool_]) -> list[Places]:
+        """The chosen factors of each column, 1 where there is none: one list, or two if needed."""
+        first, second = np.sort(np.where(chosen, factors, self.field_width), axis=0)
+        return [first, second] if (second < self.field_width).any() else [first]
+
     def action_part(self, rows: ActionRows) -> Array:
         """What actions contribute to each column, of shape ``(K, width)``.
 
@@ -158,9 +165,7 @@ class Encoder:
         columns = np.zeros((rows.size, self.field_width + 1))
         columns[:, -1] = 1.0
         self.write(self.action, rows.columns, rows.labels, columns)
-        left, right = self.action_factors
-        part: Array = columns.take(left, 1) * columns.take(right, 1)
-        return part
+        return multiply_columns(columns, self.action_factors)
 
     def context_part(self, context: Any) -> Array:
         """What a context contributes to each column; kept, because contexts are often alike."""
@@ -181,14 +186,13 @@ class Encoder:
 
     def encode_context(self, context: Any) -> Array:
         """The same, computed."""
-        left, right = self.context_row(context).take(self.context_factors)
-        return set_read_only(left * right)
+        return set_read_only(multiply_columns(self.context_row(context), self.context_factors))
 
     def write_crosses(self, table: Array) -> None:
         """Write the products of fields whose columns are in every row."""
         for one, two, product in self.crosses:
             outer = table[:, one, None] * table[:, None, two]
-            table[:, product] = outer.reshape(len(table), -1)
+            table[:, product] = outer.reshape(len(table), outer.shape[1] * outer.shape[2])
 
     def write(
         self,
@@ -240,3 +244,11 @@ class Encoder:
                     f"{[each.name for each in self.context]}"
                 )
         return row
+
+
+def multiply_columns(columns: Array, factors: Sequence[Places]) -> Array:
+    """Products of columns (the last axis), given by lists of their places."""
+    product: Array = columns.take(factors[0], -1)
+    for places in factors[1:]:
+        product *= columns.take(places, -1)
+    return product

@@ -25,6 +25,11 @@ MAX_SKEW = 100.0  # the largest number over the median: beyond, a logarithm is r
 MAX_CROSSED = 100  # columns of all crosses together: the time of a fit is cubic in them
 IDENTITY = "identity=True"
 NAMED_AS_ID = re.compile(r"(^|_)(id|code|zip|sku)$|[a-z]I[dD]$")
+WIDEST = 36  # characters of a cell of the review
+LEAK = "one to one with the reward, which it would tell: left out"
+NAMED = re.compile(r"(?!Unnamed: [0-9]+$).*\S")  # pandas calls columns without a name so
+IS_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+MIN_COMPARED = 20  # rows from which on columns are compared with each other
 MIN_IDENTITY = 2  # rows of an item, on average, that make its identity worth knowing
 
 
@@ -57,11 +62,10 @@ class Review(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        cells = [("column", "role", "field", "values", "")]
-        cells += [
-            (each.name, each.role, repr(each.field or "–").strip("'"), each.summary, each.notes)
-            for each in self.columns
-        ]
+        cells = [["column", "role", "field", "values", ""]]
+        for name, role, field, summary, notes in self.columns:
+            shown = (name, role, repr(field or "–").strip("'"), summary)
+            cells.append([*map(shorten, shown), notes])
         widths = [max(len(row[at]) for row in cells) for at in range(4)]
         lines = [f"{self.rows} rows"]
         for row in cells:
@@ -73,6 +77,11 @@ class Review(NamedTuple):
         return str(self)
 
 
+def shorten(cell: str) -> str:
+    """A cell of the table that is not too wide: the schema has all of it."""
+    return cell if len(cell) <= WIDEST else cell[: WIDEST - 1] + "…"
+
+
 def propose(
     frame: Any,
     task: str | None,
@@ -82,17 +91,18 @@ def propose(
     ignore: Iterable[str],
 ) -> Schema:
     """The schema for the rows of a frame (:meth:`Schema.infer`)."""
-    columns = read_columns(frame, task, reward)
+    columns, sample_notes = read_columns(frame, task, reward)
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
         raise InputError(f"frame must have columns of one length; got {sorted(lengths)} values")
     if not lengths or lengths == {0}:
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
-    for argument, names in (("context", context), ("ignore", ignore)):
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise checks.refuse(argument, "a list of column names", names)
-        names_of[argument] = list(names)
+    for argument, given in (("context", context), ("ignore", ignore)):
+        if not checks.is_iterable(given):
+            raise checks.refuse(argument, "a list of column names", given)
+        names_of[argument] = list(given)
+    names = [name for name in columns if name.strip()]
     roles = dict.fromkeys(names_of["ignore"], "ignored")
     roles |= {name: "task" for name in (task,) if name is not None}
     roles |= {name: "reward" for name in (reward,) if name is not None}
@@ -100,12 +110,13 @@ def propose(
         if name not in columns:
             raise checks.refuse("frame", f"a table with the column {name!r}", ", ".join(columns))
     review = review_columns(columns, roles, names_of["context"], id)
+    review = review._replace(notes=(*review.notes, *sample_notes))
     fields: dict[str, dict[str, Field]] = {"context": {}, "action": {}}
     for each in review.columns:
         if each.field is not None:
             fields["context" if each.role == "context" else "action"][each.name] = each.field
     identity = any(each.role == "id" and each.notes == IDENTITY for each in review.columns)
-    unused = [each.name for each in review.columns if each.role == "ignored"]
+    unused = [each.name for each in review.columns if each.role == "ignored" and each.name in names]
     if not fields["action"] and not identity:
         raise InputError(f"frame must have a column that tells actions apart; got\n{review}")
     widths = [sum(field.width for field in fields[part].values()) for part in fields]
@@ -120,30 +131,38 @@ def propose(
 
 def read_columns(
     frame: Any, task: str | None = None, reward: str | None = None
-) -> dict[str, list[Any]]:
-    """The columns of a table, as lists; of a log, those of a sample of rows."""
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """The columns of a table, as lists; of a log, those of a sample of rows, and notes on it."""
     if isinstance(frame, (str, os.PathLike)):
         # Logs are read by a part of the library that builds on this one.
         reading = importlib.import_module("headstart.fleet.reading.sample")
-        columns: dict[str, list[Any]] = reading.sample_log(frame, task=task, reward=reward)
-        return columns
+        sample: tuple[dict[str, list[Any]], list[str]]
+        sample = reading.sample_log(frame, task=task, reward=reward)
+        return sample
     if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
         titles = [str(name) for name in frame.columns]
         if len(set(titles)) < len(titles):
             raise InputError(f"frame must have distinct column names; got {titles}")
-        return {str(name): frame[name].to_list() for name in frame.columns}
+        return {str(name): frame[name].to_list() for name in frame.columns}, []
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
-        return {name: frame[name].tolist() for name in frame.dtype.names}
+        return {name: frame[name].tolist() for name in frame.dtype.names}, []
     if isinstance(frame, Mapping):
-        return {str(name): list(column) for name, column in frame.items()}
+        return {str(name): column_values(name, column) for name, column in frame.items()}, []
     if isinstance(frame, Sequence) and frame and all(isinstance(row, Mapping) for row in frame):
         names = dict.fromkeys(str(name) for row in frame for name in row)
-        return {name: [row.get(name) for row in frame] for name in names}
+        return {name: [row.get(name) for row in frame] for name in names}, []
     want = (
         "a pandas or Polars frame, a list of dicts, an array with names, a dict of columns, or the "
         "path of a log"
     )
     raise checks.refuse("frame", want, frame)
+
+
+def column_values(name: object, column: Any) -> list[Any]:
+    """The values of a column."""
+    if checks.is_iterable(column) and not isinstance(column, Mapping):
+        return list(column)
+    raise checks.refuse(f"column {checks.describe(name)}", "a list of values", column)
 
 
 def review_columns(
@@ -155,9 +174,13 @@ def review_columns(
     """What the columns of a table are; ``roles`` names those that are no fields."""
     count = len(next(iter(columns.values()), ()))
     reviews, notes = [], []
-    for name, values in columns.items():
+    for place, (name, values) in enumerate(columns.items(), 1):
         role = roles.get(name, "context" if name in context else "action")
-        if role in ("task", "reward", "ignored"):
+        if not NAMED.match(name) and role in ("action", "ignored"):
+            title = name if name.strip() else f"(column {place})"
+            summary = f"{len(distinct(values))} different"
+            reviews.append(FieldReview(title, "ignored", None, summary, "no name: an index?"))
+        elif role in ("task", "reward", "ignored"):
             different = distinct(values)
             binary = role == "reward" and set(different) == {0, 1}
             note = 'all 0 or 1: reward="binary"' if binary else ""
@@ -166,6 +189,12 @@ def review_columns(
             reviews.append(review_id(name, values))
         else:
             reviews.append(review_values(name, role, values))
+    fields = [each.name for each in reviews if each.role in ("action", "context") and each.field]
+    for name, note in find_copies(columns, roles, fields).items():
+        at = next(at for at, each in enumerate(reviews) if each.name == name)
+        if note == LEAK:
+            reviews[at] = reviews[at]._replace(role="ignored", field=None)
+        reviews[at] = reviews[at]._replace(notes="; ".join(filter(None, (note, reviews[at].notes))))
     if context and not any(each.role == "action" for each in reviews):
         notes.append("no field of actions is left to be crossed with the context")
     return Review(count, tuple(reviews), tuple(notes))
@@ -242,7 +271,69 @@ def review_texts(name: str, role: str, present: Sequence[Any], missing: str) -> 
         note = "most rows have a value of their own: free text or an id?"
         return FieldReview(name, "ignored", None, summary, note)
     buckets = min(MAX_BUCKETS, 1 << (len(different) - 1).bit_length())
-    return FieldReview(name, role, category(buckets=buckets), summary, "hashed into buckets")
+    note = mostly_numbers(present) or "hashed into buckets"
+    return FieldReview(name, role, category(buckets=buckets), summary, note)
+
+
+def mostly_numbers(present: Sequence[str]) -> str:
+    """What is said of texts that are numbers but for a few; empty where they are not."""
+    others = [text for text in present if not IS_NUMBER.fullmatch(text.strip())]
+    if len(others) > 0.1 * len(present):
+        return ""
+    shown = ", ".join(map(repr, distinct(others)[:3]))
+    return f"numbers, except {shown} in {len(others)} rows: empty these for number()"
+
+
+def find_copies(
+    columns: Mapping[str, Sequence[Any]], roles: Mapping[str, str], names: Sequence[str]
+) -> dict[str, str]:
+    """Notes on the named columns that tell the reward or the task, or repeat another column."""
+    codes = {name: first_places(columns[name]) for name in dict.fromkeys([*roles, *names])}
+    count = len(next(iter(codes.values())))
+    if count < MIN_COMPARED:
+        return {}
+    notes: dict[str, str] = {}
+    for name in names:
+        own = codes[name]
+        several = 1 < len(set(own)) <= count / 2  # a column that hardly recurs tells anything
+        for other, role in roles.items():
+            if not several or role not in ("reward", "task") or len(set(codes[other])) < 2:
+                continue
+            if own == codes[other]:
+                notes[name] = LEAK if role == "reward" else "one to one with the task: an id?"
+            elif role == "reward" and len(set(zip(own, codes[other], strict=True))) == len(
+                set(own)
+            ):
+                notes[name] = "tells the reward exactly: known before the choice?"
+        for other in names[: names.index(name)]:
+            same = own == codes[other] and name not in notes
+            if same and (
+                several or [*map(as_key, columns[name])] == [*map(as_key, columns[other])]
+            ):
+                notes[name] = f"the same as {other}"
+    return notes
+
+
+def first_places(values: Sequence[Any]) -> list[int]:
+    """Where each value came first: equal for columns that differ in the names of values alone.
+
+    >>> first_places(["a", "b", "a"]) == first_places([1, 0, 1])
+    True
+    """
+    places: dict[Any, int] = {}
+    return [
+        places.setdefault(None if is_missing(value) else as_key(value), place)
+        for place, value in enumerate(values)
+    ]
+
+
+def as_key(value: Any) -> Any:
+    """A value that can be looked up: itself, or what is printed of it."""
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value
 
 
 def kind_of(value: Any) -> str:
@@ -263,10 +354,7 @@ def distinct(values: Sequence[Any]) -> list[Any]:
     different: dict[Any, None] = {}
     for value in values:
         if not is_missing(value):
-            try:
-                different[value] = None
-            except TypeError:
-                different[repr(value)] = None
+            different[as_key(value)] = None
     return list(different)
 
 

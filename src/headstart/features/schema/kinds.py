@@ -78,12 +78,13 @@ def vector(length: int, *, missing: bool = False) -> Vector:
 
 def field_from_json(name: str, value: object) -> Field:
     """The inverse of :meth:`Field.to_json`; ``name`` is the field's name in an error message."""
-    if not isinstance(value, dict) or value.get("type") not in KINDS:
+    kind_name = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind_name, str) or kind_name not in KINDS:
         raise InputError(
             f"schema: field {name!r} must be an object whose type is one of {', '.join(KINDS)}; "
-            f"got {checks.describe(value.get('type') if isinstance(value, dict) else value)}"
+            f"got {checks.describe(kind_name if isinstance(value, dict) else value)}"
         )
-    kind = KINDS[value["type"]]
+    kind = KINDS[kind_name]
     settings = {key: part for key, part in value.items() if key != "type"}
     unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(kind)})
     if unknown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -92,7 +92,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
 
 def from_sequence(actions: Any, spec: ActionSpec) -> ActionRows:
     """A sequence of mappings, or of ids."""
-    if isinstance(actions, (str, bytes)) or not isinstance(actions, Iterable):
+    if not checks.is_iterable(actions):
         raise checks.refuse("actions", WANT, actions)
     items = list(actions)
     if any(isinstance(action, Mapping) for action in items):
@@ -110,7 +110,7 @@ def from_sequence(actions: Any, spec: ActionSpec) -> ActionRows:
     if items and set(spec.fields) - {spec.id}:
         first = next(name for name in spec.fields if name != spec.id)
         raise InputError(
-            f"action {items[0]!r} (row 0): field {first!r} is missing: give "
+            f"action {checks.describe(items[0])} (row 0): field {first!r} is missing: give "
             f"actions as dicts with the fields {list(spec.fields)}, not as ids alone"
         )
     return ActionRows(len(items), items, True, {spec.id: items})
@@ -202,7 +202,7 @@ def from_mapping(columns: Mapping[str, Any], spec: ActionSpec) -> ActionRows:
     """A dict of columns, all of one length."""
     values_by_name: dict[str, Values] = {}
     for name, column in columns.items():
-        if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+        if not checks.is_iterable(column):
             raise InputError(
                 f"actions must be {WANT}, or a dict of columns; column {name!r} is "
                 f"{checks.describe(column)} (one action alone is [action])"
@@ -232,7 +232,8 @@ def from_columns(columns: dict[str, Values], count: int, spec: ActionSpec) -> Ac
 def check_ids(labels: Sequence[Any], *, distinct: bool = True) -> None:
     """Refuse ids that are missing, no ids, or the same for two actions."""
     kinds = set(map(type, labels))
-    usual = kinds == {int} or (kinds == {str} and all(labels) and max(map(len, labels)) <= 1000)
+    usual = kinds == {str} and all(labels) and max(map(len, labels)) <= 1000
+    usual = usual or (kinds == {int} and min(labels) >= -(2**63) and max(labels) < 2**63)
     keys = labels
     if not usual:
         keys = [check_id(label, place) for place, label in enumerate(labels)]
@@ -241,7 +242,7 @@ def check_ids(labels: Sequence[Any], *, distinct: bool = True) -> None:
         for place, key in enumerate(keys):
             if key in firsts:
                 raise InputError(
-                    f"action {labels[place]!r} (row {place}): the id is that of row "
+                    f"action {checks.describe(labels[place])} (row {place}): the id is that of row "
                     f"{firsts[key]} too; ids must be distinct"
                 )
             firsts[key] = place
@@ -253,9 +254,14 @@ def check_id(label: Any, place: int) -> Any:
         raise InputError(f"action at row {place}: the id is missing (None or NaN)")
     if isinstance(label, str) or checks.is_whole(label):
         return item_key(label, place)
-    if isinstance(label, (float, bytes, list, dict)):
+    parts = label if type(label) is tuple else (label,)  # of an index of several levels
+    if isinstance(label, (float, bytes)) or any(
+        isinstance(part, Collection) and not isinstance(part, str) for part in parts
+    ):
         refuse_id(label, place)
-    return label  # a date, or a tuple of an index of several levels
+    if not checks.is_hashable(label):
+        refuse_id(label, place)
+    return label  # a date, or a tuple
 
 
 def item_key(label: Any, place: int = 0) -> str:
@@ -281,4 +287,6 @@ def refuse_id(label: Any, place: int) -> NoReturn:
 
 def action_label(place: int, label: Any = None) -> str:
     """An action in an error message."""
-    return f"action at row {place}" if label is None else f"action {label!r} (row {place})"
+    if label is None:
+        return f"action at row {place}"
+    return f"action {checks.describe(label)} (row {place})"

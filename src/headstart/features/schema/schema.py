@@ -8,11 +8,11 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headstart import checks
-from headstart.errors import FileError, InputError
+from headstart.errors import InputError
+from headstart.features.schema.categories import is_encodable
 from headstart.features.schema.fields import Field
 from headstart.features.schema.kinds import field_from_json
 
@@ -94,15 +94,16 @@ class Schema:
         action_fields = check_fields("action", action)
         identity = checks.flag("identity", identity)
         check_name("id", id)
-        names = [name for name, _ in (*context_fields, *action_fields)]
-        for name in names:
-            if names.count(name) > 1:
+        names = {name for name, _ in action_fields}
+        for name, _ in context_fields:
+            if name in names:
                 raise InputError(
                     f"context and action must have fields of different names; both have {name!r}"
                 )
+        names |= {name for name, _ in context_fields}
         if id in dict(context_fields):
             raise InputError(f"context must not have the field {id!r}, the id of an action")
-        if isinstance(ignore, str) or not isinstance(ignore, Iterable):
+        if not checks.is_iterable(ignore):
             raise checks.refuse("ignore", "a list of names", ignore)
         ignore = tuple(sorted({check_name("ignore", name) for name in ignore}))
         for name in ignore:
@@ -207,7 +208,7 @@ class Schema:
             )
         parts = {"headstart_schema", "context", "action", "crosses", "identity", "id", "ignore"}
         if set(value) - parts:
-            raise InputError(f"schema has unknown parts: {sorted(set(value) - parts)}")
+            raise InputError(f"schema has unknown parts: {sorted(map(str, set(value) - parts))}")
         groups = []
         for part in ("context", "action"):
             fields = value.get(part, {})
@@ -287,19 +288,23 @@ class Schema:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Schema:
         """The schema in a file of JSON, as :meth:`to_json` writes it; errors name the file."""
-        try:
-            text = Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError, TypeError) as error:
-            raise FileError(f"schema {str(path)!r} cannot be read ({error})") from None
+        from headstart.storage import atomic
+
+        source = atomic.checked_path(path)
+        with (
+            atomic.explain_read_errors(source, "a schema"),
+            atomic.open_regular(source, "a schema") as file,
+        ):
+            text = file.read().decode("utf-8")
         try:
             return cls.from_json(text)
         except InputError as error:
-            raise InputError(f"{str(path)!r}: {error}") from None
+            raise InputError(f"{str(source)!r}: {error}") from None
 
 
 def check_name(what: str, name: object) -> str:
     """The name of a field: text that is not empty."""
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not is_encodable(name):
         raise checks.refuse(what, "a name, as text", name)
     return name
 
@@ -331,24 +336,24 @@ def check_crosses(
     if isinstance(crosses, str):
         checks.one_of("crosses", crosses, ("all",))
         return tuple((one, two) for one, _ in context for two, _ in action)
-    order = [name for name, _ in (*context, *action)]
+    order = {name: place for place, (name, _) in enumerate((*context, *action))}
     want = 'a list of pairs of fields, or "all"'
-    if not isinstance(crosses, Iterable):
+    if not checks.is_iterable(crosses):
         raise checks.refuse("crosses", want, crosses)
     pairs = set()
     for pair in crosses:
-        if isinstance(pair, str) or not isinstance(pair, Iterable) or len(tuple(pair)) != 2:
+        if not checks.is_iterable(pair) or len(tuple(pair)) != 2:
             raise checks.refuse("crosses", want, pair)
         for name in pair:
-            if name not in order:
+            if not isinstance(name, str) or name not in order:
                 hint = ""
                 if name == id and identity:
                     hint = f": make it a field, action={{{id!r}: category(…)}}, to cross it"
                 raise InputError(
                     f"crosses must name fields of the schema; got {checks.describe(name)}{hint}"
                 )
-        one, two = sorted(pair, key=order.index)
+        one, two = sorted(pair, key=order.__getitem__)
         if one == two:
             raise InputError(f"crosses must pair different fields; got {one!r} twice")
         pairs.add((one, two))
-    return tuple(sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1]))))
+    return tuple(sorted(pairs, key=lambda pair: (order[pair[0]], order[pair[1]])))

@@ -83,25 +83,25 @@ def dependences(
     gram = centred[np.ix_(places, places)] / np.outer(scale, scale)
     deviation = scale / np.sqrt(max(count, 1.0))
     factor = np.zeros_like(gram)
-    kept: list[int] = []
-    found = []
+    basis: list[int] = []
+    relations = []
     for place in range(len(places)):
-        size = len(kept)
+        size = len(basis)
         lower = factor[:size, :size]
         row: Array = np.zeros(0)
         if size:
-            row = solve_triangular(lower, gram[kept, place], lower=True)
+            row = solve_triangular(lower, gram[basis, place], lower=True)
         left = float(gram[place, place] - row @ row)
         if left > NEARLY:
             factor[size, :size] = row
             factor[size, size] = np.sqrt(left)
-            kept.append(place)
+            basis.append(place)
             continue
         shares = solve_triangular(lower.T, row)
         least = SHOWN_IF_EXACT if left <= EXACT else SHOWN
         order = [index for index in np.argsort(-np.abs(shares)) if abs(shares[index]) > least]
         terms = [
-            (int(places[kept[index]]), float(shares[index] * scale[place] / scale[kept[index]]))
+            (int(places[basis[index]]), float(shares[index] * scale[place] / scale[basis[index]]))
             for index in order
         ]
         parts = [factor_ * means[other] for other, factor_ in terms]
@@ -110,5 +110,5 @@ def dependences(
         sizes = abs(means[places[place]]) + sum(map(abs, parts))
         noise = 1e-9 * sizes + deviation[place] * (1e-6 if left <= EXACT else SHOWN)
         constant = constant if abs(constant) > noise else 0.0
-        found.append(Dependence(int(places[place]), terms, max(left, 0.0), constant))
-    return found
+        relations.append(Dependence(int(places[place]), terms, max(left, 0.0), constant))
+    return relations

@@ -130,7 +130,15 @@ def notes_on_features(profile: Profile, logs: Logs) -> Iterator[str]:
         each = profile.shown / profile.items
         yield f"{quantity(profile.items, 'item')} with {quantity(each, 'row')} on average"
     if logs.columns.schema is not None:
-        return  # that columns of a category add up to 1, or that one has no row, is as it should be
+        # That columns of a category add up to 1, or that one has no row, is as it should be.
+        if profile.rank < len(profile.features):
+            yield (
+                f"of {quantity(len(profile.features), 'column')} of the schema, "
+                f"{profile.rank} are independent: {len(profile.constant)} never vary, and "
+                f"{len(profile.dependences)} are combinations of others, as the columns of a "
+                f"category are (they add up to 1)"
+            )
+        return
     steady = profile.lowest == profile.highest
     names = np.array(profile.features)
     zeros = names[steady & (profile.lowest == 0)].tolist()

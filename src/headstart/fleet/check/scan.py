@@ -17,7 +17,7 @@ from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
 from headstart.fleet.check.findings import find_problems, notes_on_features
 from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.threads import job_runner, report_parts
+from headstart.fleet.engines.threads import job_runner, no_progress, report_parts
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
@@ -60,10 +60,11 @@ def check(
     if not isinstance(logs, Logs):
         raise checks.refuse("logs", "headstart.fleet.Logs", logs)
     parts, scan = logs.parts(), Scan(logs.dim)
-    lenient = logs.replace(on_bad_rows="skip", share=logs.survey().share)
-    report = None if progress is None else lambda _, done, total: progress(done, total)
+    lenient = logs.replace(on_bad_rows="skip", share=logs.survey.share)
+    tell = progress or no_progress
     with job_runner(cluster, workers) as map_jobs:
-        for own in report_parts(parts, map_jobs(scan_part, parts, lenient), report):
+        results = map_jobs(scan_part, parts, lenient)
+        for own in report_parts(parts, results, lambda _, *done: tell(*done)):
             scan.merge(own)
     profile = make_profile(scan, logs)
     return dataclasses.replace(
@@ -119,10 +120,13 @@ class Scan:
         keys = hash_ids(rows.ids)
         codes = rows.codes if rows.chosen is None else rows.codes[rows.chosen]
         self.tasks.add(keys, np.bincount(codes, minlength=len(keys)))
-        if rows.rounds is not None:
-            self.add_rounds(
-                rows, mix_bits(keys[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
-            )
+        if rows.rounds is not None:  # rows, chosen rows, propensities and rows without, by round
+            none, ones = np.zeros(rows.count), np.ones(rows.count)
+            chosen = none if rows.chosen is None else rows.chosen.astype(np.float64)
+            chances = none if rows.propensities is None else rows.propensities
+            counts = ones, chosen, np.nan_to_num(chances), np.isnan(chances) * 1.0
+            round_keys = mix_bits(keys[rows.codes] + mix_bits(rows.rounds.view(np.uint64)))
+            self.rounds.add(round_keys, *counts)
         evidence = rows.chosen_rows()
         if not evidence.count:
             return
@@ -136,13 +140,6 @@ class Scan:
             here = slice(start, start + BLOCK)
             columns = np.column_stack([evidence.features[here], evidence.rewards[here]])
             self.add_columns(columns.astype(np.float64, copy=False), evidence, start)
-
-    def add_rounds(self, rows: Rows, keys: npt.NDArray[np.uint64]) -> None:
-        """Count rows, chosen rows, propensities and rows without one, by round."""
-        none, ones = np.zeros(rows.count), np.ones(rows.count)
-        chosen = none if rows.chosen is None else rows.chosen.astype(np.float64)
-        chances = none if rows.propensities is None else rows.propensities
-        self.rounds.add(keys, ones, chosen, np.nan_to_num(chances), np.isnan(chances) * 1.0)
 
     def add_columns(self, columns: Floats, rows: Rows, start: int) -> None:
         """Add the moments and the ranges of some rows of a block, from ``start`` on."""
@@ -259,8 +256,8 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         task_share=share,
         items=scan.items.total,
         rounds=scan.round_counts() if logs.columns.round is not None else None,
-        repeated=(*logs.survey().copies, *scan.summary.repeats(logs.survey().share)),
-        notes=(*logs.survey().notes, *scan.summary.id_notes()),
+        repeated=(*logs.survey.copies, *scan.summary.repeats(logs.survey.share)),
+        notes=(*logs.survey.notes, *scan.summary.id_notes()),
     )
 
 

@@ -345,13 +345,13 @@ def version_probe() -> Callable[[], tuple[str, dict[str, str]]]:
         import sys
         from importlib import metadata
 
-        found = {"Python": ".".join(map(str, sys.version_info[:2]))}
+        versions = {"Python": ".".join(map(str, sys.version_info[:2]))}
         for name in ("headstart", "numpy"):
             try:
-                found[name] = metadata.version(name)
+                versions[name] = metadata.version(name)
             except metadata.PackageNotFoundError:
-                found[name] = ""
-        return socket.gethostname(), found
+                versions[name] = ""
+        return socket.gethostname(), versions
 
     return probe
 

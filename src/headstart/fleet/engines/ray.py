@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
-from headstart.fleet.engines.threads import Progress, amounts
+from headstart.fleet.engines.threads import Progress, amounts, no_progress
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
@@ -53,7 +53,7 @@ def gather(
     *,
     memory: int,
     checkpoint: Checkpoint | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[RayPartitions, ReadSummary]:
     """Read logs on a cluster, and sum them up by task; gives the tasks, and what was read.
 
@@ -86,9 +86,8 @@ def gather(
     for references, added in read_groups(cluster, there, groups, partitions, memory, checkpoint):
         shards.append(references)
         summary.add(added)
-        if progress is not None:
-            reached = sum(amount[key] for key in summary.parts)
-            progress("reading", reached, sum(amount.values()))
+        reached = sum(amount[key] for key in summary.parts)
+        progress("reading", reached, sum(amount.values()))
     merged = merge_all(cluster, list(zip(*shards, strict=True)), logs.width, memory)
     return RayPartitions(cluster, logs.width, merged), summary
 
@@ -344,8 +343,7 @@ class RayPartitions(TaskPartitions):
             for number, limit in self.limits(first).items()
         ]
         results = list(map(self.cluster.fetch, pending))
-        if self.on_pass is not None:
-            self.on_pass()
+        self.on_pass()
         return results
 
     def slice(self, start: int, stop: int) -> Array:

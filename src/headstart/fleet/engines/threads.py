@@ -53,6 +53,10 @@ Result = TypeVar("Result")
 Progress = Callable[[str, float, float], None]
 
 
+def no_progress(*_: object) -> None:
+    """Nothing is told."""
+
+
 @contextlib.contextmanager
 def gather(
     logs: Logs,
@@ -60,7 +64,7 @@ def gather(
     workers: int | None = None,
     memory: int = 2 << 30,
     checkpoint: Checkpoint | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Iterator[tuple[LocalTasks, ReadSummary]]:
     """Read all logs, and add them up by task: the tasks, and what was read for them.
 
@@ -102,7 +106,7 @@ class Reading:
         checkpoint: Checkpoint | None,
         workers: int,
         memory: int,
-        progress: Progress | None,
+        progress: Progress,
     ) -> None:
         parts = logs.parts()
         self.logs, self.folder, self.checkpoint = logs, folder, checkpoint
@@ -188,8 +192,7 @@ class Reading:
         """So much more is read."""
         with self.lock:
             self.reached += more
-            if self.progress is not None:
-                self.progress("reading", self.reached, self.total)
+            self.progress("reading", self.reached, self.total)
 
     def save(self) -> None:
         """Write a checkpoint of all that was read; it replaces the one before.
@@ -255,15 +258,14 @@ def amounts(parts: Sequence[Part]) -> dict[str, float]:
 
 
 def report_parts(
-    parts: Sequence[Part], results: Iterable[Result], progress: Progress | None
+    parts: Sequence[Part], results: Iterable[Result], progress: Progress
 ) -> Iterator[Result]:
     """The results of parts, in their order; ``progress`` is called after each was used."""
     sizes, done = amounts(parts), 0.0
     for part, result in zip(parts, results, strict=True):
         yield result
         done += sizes[part.key]
-        if progress is not None:
-            progress("reading", done, sum(sizes.values()))
+        progress("reading", done, sum(sizes.values()))
 
 
 #: ``map_jobs(function, jobs, *shared)`` gives ``function(job, *shared)`` of every job, in the order

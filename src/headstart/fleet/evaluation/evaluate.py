@@ -13,7 +13,7 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
-from headstart.fleet.engines.threads import MapJobs, job_runner
+from headstart.fleet.engines.threads import MapJobs, job_runner, no_progress
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.judging import Setup, SplitResult, judge
@@ -100,7 +100,7 @@ def evaluate(
     progress
         Called with the work done and the work in all.
     """
-    options, begun = dict(locals()), time.monotonic()
+    options, begun, progress = dict(locals()), time.monotonic(), progress or no_progress
     transfer = EmpiricalBayes() if transfer is None else transfer
     if not isinstance(transfer, Transfer):
         raise checks.refuse("transfer", "a Transfer, such as headstart.EmpiricalBayes()", transfer)
@@ -135,7 +135,8 @@ def evaluate(
         notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None)
-        setup = Setup(transfer, standardize, seed, model, encoder)
+        how = seed, first, future, rule, clip
+        setup = Setup(transfer, standardize, model, encoder, *how)
         try:
             for result in map_jobs(judge, [None, *parted], shared, setup):
                 results.append(result)
@@ -143,17 +144,17 @@ def evaluate(
         except np.linalg.LinAlgError as error:
             raise refuse_sizes(sample) from error
         gain, *judged = results
-        measures, places, weights = measure_splits(sample, parted, judged, first, seed, future)
+        measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), NO_VALUES
         if not is_binary and encoder is None:
-            advance = part(progress, 0.9, 1.0)
+            advice, advance = offpolicy.missing(logs.columns), part(progress, 0.9, 1.0)
             values, advice = estimate_values(
-                logs, sample, parted[0], judged[0], rule, seed, clip, map_jobs, advance
+                advice, sample, parted[0], judged[0], setup, map_jobs, advance
             )
     parameters = inspect.signature(evaluate).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     split = parted[0]
-    basis = basis_of(sample, len(split.past), len(places))
+    basis = basis_of(sample, len(split.past), places, first)
     models, units = judged[0].models, judged[0].units
     part(progress, 0.0, 1.0)(1.0)
     return Evaluation(
@@ -168,7 +169,7 @@ def evaluate(
         past_rows=float(np.mean([each.past_rows for each in judged])),
         future_rows=float((weights[:, :first] > 0).sum() / len(parted)),
         judged=len(places),
-        rewards=int((sample.episodes.weights[places, :first] > 0).sum()),
+        rewards=basis.rewards,
         first=first,
         rounds=sample.rounds,
         bad=sample.bad,
@@ -209,12 +210,7 @@ NO_VALUES = (
 
 
 def measure_splits(
-    sample: Sample,
-    parted: list[Split],
-    judged: list[SplitResult],
-    first: int,
-    seed: int,
-    future: float,
+    sample: Sample, parted: list[Split], judged: list[SplitResult], setup: Setup
 ) -> tuple[Measures, Any, Any]:
     """Means over the forecasts of all splits; the tasks they are of, and the rewards' weights."""
     owners = np.concatenate([split.future for split in parted])
@@ -227,24 +223,21 @@ def measure_splits(
         for name in judged[0].models
     }
     # Splits share most of their past: means over them vary as if only the past had been drawn.
-    wider = 1.0 if len(parted) == 1 else (1.0 - future) ** -0.5
-    draws = Draws(len(places), seed, owners=owners, wider=wider)
-    return measure(forecasts, weights, first, draws), places, weights
+    wider = 1.0 if len(parted) == 1 else (1.0 - setup.future) ** -0.5
+    draws = Draws(len(places), setup.seed, owners=owners, wider=wider)
+    return measure(forecasts, weights, setup.first, draws), places, weights
 
 
 def estimate_values(
-    logs: Logs,
+    advice: str,
     sample: Sample,
     split: Split,
     result: SplitResult,
-    rule: Rule,
-    seed: int,
-    clip: float | None,
+    setup: Setup,
     map_jobs: MapJobs,
     progress: Callable[[float], None],
 ) -> tuple[list[offpolicy.Value], str]:
-    """What policies would earn on the future of a split; or nothing, and why."""
-    advice = offpolicy.missing(logs.columns)
+    """What policies would earn on the future of a split; or nothing, and ``advice`` or why."""
     offers = sample.offers(split.future)
     if offers is not None:
         advice = offpolicy.reason_to_withhold(offers)
@@ -257,39 +250,34 @@ def estimate_values(
         return [], advice
     if result.units is not None:
         offers = offers._replace(features=result.units.contexts(offers.features))
-    models = result.models
+    models, seed = result.models, setup.seed
     policies = [
-        *(offpolicy.Policy(name, models[name], rule) for name in (LEARNED, POOLED, ALONE)),
+        *(offpolicy.Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
         offpolicy.Policy("uniform", models[ALONE], Uniform()),
     ]
-    values = offpolicy.estimate(
-        offers,
-        policies,
-        models[LEARNED],
-        Draws(len(offers.tasks) - 1, seed),
-        seed=seed,
-        clip=clip,
-        map_jobs=map_jobs,
-        progress=progress,
-    )
-    return values, ""
+    draws, jobs = Draws(len(offers.tasks) - 1, seed), {"map_jobs": map_jobs, "progress": progress}
+    how: Any = {"seed": seed, "clip": setup.clip, **jobs}
+    return offpolicy.estimate(offers, policies, models[LEARNED], draws, **how), ""
 
 
-def basis_of(sample: Sample, past: int, judged: int) -> Basis:
-    """How many tasks there are, and how many have a reward that tells them from others."""
+def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:
+    """How many tasks and rewards there are, and how many tell tasks from others."""
     least, most = float(sample.lowest.min()), float(sample.highest.max())
     above = int((sample.highest > least).sum())
     below = int((sample.lowest < most).sum())
     usual = least if above <= below else most
     several = int((sample.episodes.lengths > 1).sum())
-    return Basis(past, judged, min(above, below), usual, several)
+    rewards, there = (
+        values[judged, :first] for values in (sample.episodes.rewards, sample.episodes.weights > 0)
+    )
+    unusual = int((there & (rewards != usual)).sum())
+    return Basis(past, len(judged), min(above, below), usual, several, int(there.sum()), unusual)
 
 
-def part(progress: Progress | None, low: float, high: float) -> Callable[[float], None]:
+def part(progress: Progress, low: float, high: float) -> Callable[[float], None]:
     """Progress of a part of the work, from 0 to 1, as progress of the whole."""
 
     def advance(done: float) -> None:
-        if progress is not None:
-            progress(low + (high - low) * done, 1.0)
+        progress(low + (high - low) * done, 1.0)
 
     return advance

@@ -6,7 +6,6 @@ that a task does not have is learned as x = 0, which changes nothing.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +14,9 @@ import numpy.typing as npt
 
 from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
+from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, MixturePrior
+from headstart.model.own_noise import has_own_noise, reward_freedom
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
@@ -67,8 +68,57 @@ Score = Callable[[Any, Array, Array, tuple[slice, int]], tuple[Array, Array, Arr
 Learn = Callable[[Any, Array, Array, Array], Any]
 
 
+def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
+    """The belief after a round; one that counts w times is one of √w times the size."""
+    scale = np.sqrt(weight)
+    return belief.update(x * scale[:, None], r * scale)
+
+
+def score_rewards(
+    belief: Belief | MixtureBelief, x: Array, r: Array, at: tuple[slice, int]
+) -> tuple[Array, Array, Array]:
+    """The squared error, the log density and the place of rewards in their distributions."""
+    from scipy.special import logsumexp  # only for those who evaluate: it takes a while
+
+    log_weights: Array
+    freedom = np.full((1, 1), np.inf)
+    if isinstance(belief, Belief):  # a mixture of one
+        log_weights, means = np.zeros((len(x), 1)), (x * belief.mean).sum(-1)[:, None]
+        width, noise = belief.width(x[:, None, :]), np.asarray(belief.noise)[..., None]
+        degrees = (np.asarray(each)[..., None] for each in belief.degrees_of_freedom())
+        freedom = reward_freedom(width, *degrees)
+    else:
+        log_weights, means = belief.log_weights, (x[:, None, :] * belief.parts.mean).sum(-1)
+        width, noise = belief.parts.width(x[:, None, None, :])[..., 0], belief.parts.noise
+    variance, weights = np.square(noise) * (1.0 + width**2), np.exp(log_weights)
+    error = (r[:, None] - means) / np.sqrt(variance)
+    densities, places = t_distribution(error, freedom)
+    return (
+        (r - (weights * means).sum(-1)) ** 2,
+        logsumexp(log_weights + densities - 0.5 * np.log(variance), axis=-1),
+        (weights * places).sum(-1),
+    )
+
+
+def t_distribution(error: Array, freedom: Array) -> tuple[Array, Array]:
+    """Log densities and distribution functions of t distributions, normal with ∞ degrees."""
+    from scipy.special import gammaln, ndtr, stdtr
+
+    normal = -0.5 * (error**2 + LOG_TWO_PI)
+    if np.isinf(freedom).all():
+        return normal, ndtr(error)
+    degrees = np.where(np.isinf(freedom), 1.0, freedom)
+    half = (degrees + 1.0) / 2.0
+    constant = gammaln(half) - gammaln(degrees / 2.0) - 0.5 * np.log(np.pi * degrees)
+    density = constant - half * np.log1p(error**2 / degrees)
+    return (
+        np.where(np.isinf(freedom), normal, density),
+        np.where(np.isinf(freedom), ndtr(error), stdtr(degrees, error)),
+    )
+
+
 def forecast(
-    prior: AnyPrior, episodes: Episodes, score: Score | None = None, learn: Learn | None = None
+    prior: AnyPrior, episodes: Episodes, score: Score = score_rewards, learn: Learn = learn_rewards
 ) -> Forecast:
     """Predict and learn, round after round, from a prior.
 
@@ -80,8 +130,8 @@ def forecast(
         The rounds.
     score
         ``score(belief, x, r, at)`` is the error, the score and the place of rewards at some places
-        of the episodes; of a reward that is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), or a mixture of such,
-        unless given.
+        of the episodes; of a reward that is N(xᵀθ̂, R² (1 + ‖x‖²_{B⁻¹})), t where R is uncertain, or
+        a mixture of such, unless given.
     learn
         ``learn(belief, x, r, weight)`` is the belief after a round.
 
@@ -93,12 +143,13 @@ def forecast(
     >>> forecast(Prior.gaussian([2.0], [[1e-12]]), episodes).errors.round(6)
     array([[0., 1.]])
     """
-    score, learn = score or score_rewards, learn or learn_rewards
     tasks, rounds = episodes.rewards.shape
     result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
+    has_noise = isinstance(prior, Prior) and bool(has_own_noise(prior))
     for start in range(0, tasks, CHUNK):
         rows = slice(start, min(start + CHUNK, tasks))
         belief = start_beliefs(prior, rows.stop - rows.start)
+        evidence = Evidence.zero(belief.dim, belief.batch[:1])
         longest = int(np.max(episodes.lengths[rows], initial=0))
         # Each row in double precision: the belief's roots must stay so.
         features = episodes.features[rows, :longest].astype(np.float64)
@@ -109,13 +160,17 @@ def forecast(
                 out[at] = np.where(weight > 0, values, 0.0)
             if place + 1 < longest:
                 belief = learn(belief, x, r, weight)
+                if has_noise:
+                    evidence = add_rounds(evidence, x, r, weight)
+                    belief = Belief.of(belief.prior, evidence) if belief.needs_rebuild else belief
     return result
 
 
-def learn_rewards(belief: Any, x: Array, r: Array, weight: Array) -> Any:
-    """The belief after a round; one that counts w times is one of √w times the size."""
+def add_rounds(evidence: Evidence, x: Array, r: Array, weight: Array) -> Evidence:
+    """The evidence of every task and of one more round, which counts w times."""
     scale = np.sqrt(weight)
-    return belief.update(x * scale[:, None], r * scale)
+    after = evidence.add_unchecked(x * scale[:, None], r * scale)
+    return after.replace(rounds=evidence.rounds + weight)
 
 
 def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
@@ -129,32 +184,7 @@ def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
     if isinstance(prior, MixturePrior):
         weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
         return MixturePrior(wide, weights).belief()
-    return Belief.start(wide)
-
-
-def score_rewards(
-    belief: Belief | MixtureBelief, x: Array, r: Array, at: tuple[slice, int]
-) -> tuple[Array, Array, Array]:
-    """The squared error, the log density and the place of rewards in their distributions."""
-    from scipy.special import logsumexp, ndtr  # only for those who evaluate: it takes a while
-
-    if isinstance(belief, Belief):
-        mean = (x * belief.mean).sum(-1)
-        variance = belief.noise**2 * (1.0 + belief.width(x[:, None, :])[:, 0] ** 2)
-        error = (r - mean) / np.sqrt(variance)
-        return (r - mean) ** 2, -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI), ndtr(error)
-    parts = belief.parts
-    means = (x[:, None, :] * parts.mean).sum(-1)
-    wide = parts.width(x[:, None, None, :])[..., 0]
-    variance = np.asarray(parts.noise) ** 2 * (1.0 + wide**2)
-    error = (r[:, None] - means) / np.sqrt(variance)
-    scores = -0.5 * (error**2 + np.log(variance) + LOG_TWO_PI)
-    weights = belief.weights
-    return (
-        (r - (weights * means).sum(-1)) ** 2,
-        logsumexp(belief.log_weights + scores, axis=-1),
-        (weights * ndtr(error)).sum(-1),
-    )
+    return Belief.start(wide.replace(noise_freedom=np.full(tasks, prior.noise_freedom)))
 
 
 Whole = npt.NDArray[np.int64]
@@ -212,8 +242,7 @@ class Offers(NamedTuple):
         return np.repeat(np.arange(len(self.tasks) - 1), np.diff(self.tasks))
 
 
-@dataclasses.dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Where each task starts, and how to choose."""
 
     name: str
@@ -278,7 +307,7 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
     Whole
         The numbers of the rounds that were kept.
     """
-    kept = np.zeros(len(offers.rewards), dtype=bool)
+    agreed = np.zeros(len(offers.rewards), dtype=bool)
     for tasks in task_chunks(offers):
         belief = start_beliefs(policy.prior, len(tasks))
         for step in logged_steps(offers, tasks):
@@ -288,9 +317,9 @@ def replay(policy: Policy, offers: Offers, rng: np.random.Generator, least: floa
                 chance = least / offers.propensities[step.rounds]
                 agree &= rng.random(len(agree)) < chance
             x = step.contexts[np.arange(len(tasks)), picked]
-            kept[step.rounds[agree]] = True
+            agreed[step.rounds[agree]] = True
             belief = update_some(belief, x, offers.rewards[step.rounds], agree)
-    return np.flatnonzero(kept)
+    return np.flatnonzero(agreed)
 
 
 def task_chunks(offers: Offers) -> Iterator[Whole]:

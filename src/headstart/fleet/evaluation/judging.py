@@ -40,6 +40,7 @@ from headstart.model.evidence import Evidence, packed_size
 from headstart.model.logistic import expected_probability, linearize
 from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.rules import Rule
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.standardize import Units
@@ -51,13 +52,20 @@ LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
 
 class Setup(NamedTuple):
-    """How models are fitted, and of which rewards; with an ``encoder``, items by their ids."""
+    """How models are fitted and compared, as in :func:`headstart.fleet.evaluate`.
+
+    ``model`` says what rewards are; with an ``encoder``, items are known by their ids.
+    """
 
     transfer: Transfer
     standardize: bool
-    seed: int
     model: RewardModel
     encoder: Encoder | None
+    seed: int
+    first: int
+    future: float
+    rule: Rule
+    clip: float | None
 
 
 class SplitResult(NamedTuple):

@@ -4,14 +4,14 @@ Intervals are over tasks, by the bootstrap. Tasks are the independent repetition
 task are not: every interval draws whole tasks with replacement. All estimates of one evaluation use
 the same draws, so that differences are paired. A dozen tasks drawn anew vary less than a dozen new
 tasks would; intervals of means are widened by what Student's t and the lost degree of freedom say,
-which is little for a hundred.
+which is little for a hundred. What cannot be negative, such as an error, is widened in logarithms,
+and shares end at 1, so that no interval has values that are impossible.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,9 +63,7 @@ class Measures(NamedTuple):
     places: dict[str, list[Estimate]]
 
 
-def measure(
-    forecasts: Mapping[str, Forecast], weights: Array, first: int, draws: Draws
-) -> Measures:
+def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: Draws) -> Measures:
     """Compare forecasts of the first rewards of every task; ``weights`` say how often each counts.
 
     Shapes are ``(tasks, rounds)``.
@@ -89,20 +87,20 @@ def measure(
             columns["place", name, place] = weights * (bins == place), weights
     for one, other in pairs:
         columns["gain", one, other] = scores[one] - scores[other], weights
-        columns["saving", one, other] = errors[other] - errors[one], errors[other]
+        columns["ratio", one, other] = errors[one], errors[other]
     sums, sizes = (
         np.stack([each[part].sum(1) for each in columns.values()], axis=1) for part in (0, 1)
     )
-    found = dict(zip(columns, draws.ratios(sums, sizes), strict=True))
+    ratios = dict(zip(columns, draws.ratios(sums, sizes), strict=True))
     rounds = range(weights.shape[1])
     return Measures(
-        {name: found["error", name] for name in forecasts},
-        {name: found["score", name] for name in forecasts},
-        {name: [found["position", name, place] for place in rounds] for name in forecasts},
-        {pair: found["gain", *pair] for pair in pairs},
-        {pair: found["saving", *pair] for pair in pairs},
-        {name: {level: found["coverage", name, level] for level in LEVELS} for name in forecasts},
-        {name: [found["place", name, place] for place in range(BINS)] for name in forecasts},
+        {name: ratios["error", name] for name in forecasts},
+        {name: ratios["score", name] for name in forecasts},
+        {name: [ratios["position", name, place] for place in rounds] for name in forecasts},
+        {pair: ratios["gain", *pair] for pair in pairs},
+        {pair: share_saved(ratios["ratio", *pair]) for pair in pairs},
+        {name: {level: ratios["coverage", name, level] for level in LEVELS} for name in forecasts},
+        {name: [ratios["place", name, place] for place in range(BINS)] for name in forecasts},
     )
 
 
@@ -119,6 +117,15 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def share_saved(ratio: Estimate) -> Estimate:
+    """The share that is saved, at most 1, from the ratio of what is left.
+
+    >>> share_saved(Estimate(0.75, 0.5, 2.0))
+    Estimate(value=0.25, low=-1.0, high=0.5)
+    """
+    return Estimate(1.0 - ratio.value, 1.0 - ratio.high, 1.0 - ratio.low)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,7 +149,7 @@ class Draws:
     Examples
     --------
     >>> draws = Draws(tasks=100, seed=0)
-    >>> mean = draws.ratio(np.arange(100.0), np.ones(100))
+    >>> (mean,) = draws.ratios(np.arange(100.0)[:, None], np.ones((100, 1)))
     >>> mean.value, round(mean.low), round(mean.high)
     (49.5, 44, 55)
     """
@@ -165,12 +172,11 @@ class Draws:
         total: Array = np.add.reduceat(values[order], starts)
         return total
 
-    def ratio(self, sums: Array, sizes: Array) -> Estimate:
-        """Σ sums / Σ sizes over tasks: a mean over rewards, whose number differs by task."""
-        return self.ratios(sums[:, None], sizes[:, None])[0]
-
     def ratios(self, sums: Array, sizes: Array) -> list[Estimate]:
-        """The same for every column; the draws are made anew, so many columns at once are best."""
+        """Σ sums / Σ sizes over tasks: means over rewards, whose number differs by task.
+
+        Every column is one. The draws are made anew, so many columns at once are best.
+        """
         columns = sums.shape[1]
         both = self.by_task(np.concatenate([sums, sizes], axis=1))
         size, rng = both[:, columns:].sum(0), np.random.default_rng([self.seed, 0x7A5C])
@@ -183,15 +189,30 @@ class Draws:
                 # A draw may hold no task that is long enough: it says nothing of that column.
                 drawn[at : at + len(counts)] = totals[:, :columns] / totals[:, columns:]
         wide = self.wider * widening(self.tasks)
+        is_positive = np.all(sums >= 0.0, axis=0)
+        is_share = is_positive & np.all(sums <= sizes, axis=0)
         estimates = []
         for column, value in enumerate(values.tolist()):
             if not size[column] > 0:
                 estimates.append(Estimate(math.nan, math.nan, math.nan))
                 continue
             low, high = interval_ends(drawn[np.isfinite(drawn[:, column]), column])
-            low, high = value - wide * (value - low), value + wide * (high - value)
-            estimates.append(Estimate(value, low, high))
+            in_logs = bool(is_positive[column]) and value > 0.0
+            low, high = (widened(value, end, wide, in_logs) for end in (low, high))
+            estimates.append(Estimate(value, low, min(high, 1.0) if is_share[column] else high))
         return estimates
+
+
+def widened(value: float, end: float, wide: float, in_logs: bool) -> float:
+    """The end of an interval, so many times as far from the value: log(end) if ``in_logs``.
+
+    >>> widened(1.0, 0.25, 2.0, False), round(widened(1.0, 0.25, 2.0, True), 4)
+    (-0.5, 0.0625)
+    """
+    if not in_logs:
+        return value + wide * (end - value)
+    log = math.log(value)
+    return math.exp(min(log + wide * (math.log(end) - log), 700.0)) if end > 0.0 else 0.0
 
 
 def interval_ends(values: Array) -> tuple[float, float]:

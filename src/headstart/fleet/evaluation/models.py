@@ -115,15 +115,16 @@ def alone(
     >>> np.sqrt(np.diag(prior.covariance)).round(), round(prior.noise, 1)
     (array([3., 3.]), 1.0)
     """
-    sample = some_tasks(past, dim)
+    # The past tasks that have shown anything; some of them, evenly spread, if there are many.
+    use = np.flatnonzero(past[:, -2] > 0)
+    sample = Evidence.unpack(past[use[:: max(1, -(-len(use) // MOST))]], dim)
     tried = [
         fit_scales(sample, intercept, around_average, units, known_noise)
         for units in candidate_units(sample)
     ]
-    best = tried[0]
+    mean, variances, noise = tried[0]
     if len(tried) > 1:
-        best = max(tried, key=lambda found: likelihood(sample, *found))
-    mean, variances, noise = best
+        mean, variances, noise = max(tried, key=lambda scales: likelihood(sample, *scales))
     return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
@@ -198,12 +199,6 @@ def random_intercept(
     return Prior.gaussian(mean, covariance, noise=float(np.sqrt(noise)))
 
 
-def some_tasks(past: Array, dim: int) -> Evidence:
-    """The past tasks that have shown anything; some of them, evenly spread, if there are many."""
-    use = np.flatnonzero(past[:, -2] > 0)
-    return Evidence.unpack(past[use[:: max(1, -(-len(use) // MOST))]], dim)
-
-
 def candidate_units(tasks: Evidence) -> list[Array]:
     """The features' units: as they come, and each its root mean square."""
     dim = tasks.moment.shape[-1]
@@ -269,8 +264,8 @@ def fit_scales(
         inner, pull = task_systems(tasks, mean, variances, noise)
         left = np.linalg.inv(inner)
         known, z = np.eye(dim) - left, (left @ pull[..., None])[..., 0]
-        found = mean + z * np.sqrt(variances)
-        explained = (found * (2.0 * tasks.moment - (tasks.gram @ found[..., None])[..., 0])).sum(-1)
+        theta = mean + z * np.sqrt(variances)
+        explained = (theta * (2.0 * tasks.moment - (tasks.gram @ theta[..., None])[..., 0])).sum(-1)
         residual = np.maximum(tasks.squares - explained, 0.0).sum()
         freedom = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
         if known_noise is None:

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.fleet.engines.threads import MapJobs, map_here
+from headstart.fleet.engines.threads import MapJobs, map_here, no_progress
 from headstart.fleet.evaluation.forecasts import AnyPrior, Offers, Policy, Whole, follow, replay
 from headstart.fleet.evaluation.measures import Draws, Estimate
 from headstart.fleet.reading.columns import Columns
@@ -115,23 +115,23 @@ class Followed:
     tasks: Whole
 
 
-def follow_terms(found: Followed, clip: float | None = None) -> dict[str, Terms]:
+def follow_terms(followed: Followed, clip: float | None = None) -> dict[str, Terms]:
     """The terms of ips, snips and dr; no weight is above ``clip``, if it is given.
 
     >>> one = Followed(*np.array([[1.0, 0.0], [0.5, 0.5], [1.0, 0.5], [0, 0], [0, 0]]), np.zeros(2))
     >>> {name: terms.value for name, terms in follow_terms(one).items()}
     {'ips': 1.0, 'snips': 0.6666666666666666, 'dr': 1.0}
     """
-    weights = found.targets / found.chances
+    weights = followed.targets / followed.chances
     if clip is not None:
         weights = np.minimum(weights, checks.positive("clip", clip))
     ones = np.ones_like(weights)
     effective = effective_rounds(weights)
-    corrected = found.expected + weights * (found.rewards - found.shown)
+    corrected = followed.expected + weights * (followed.rewards - followed.shown)
     return {
-        "ips": Terms(weights * found.rewards, ones, found.tasks, effective),
-        "snips": Terms(weights * found.rewards, weights, found.tasks, effective),
-        "dr": Terms(corrected, ones, found.tasks, effective),
+        "ips": Terms(weights * followed.rewards, ones, followed.tasks, effective),
+        "snips": Terms(weights * followed.rewards, weights, followed.tasks, effective),
+        "dr": Terms(corrected, ones, followed.tasks, effective),
     }
 
 
@@ -139,9 +139,9 @@ def replay_terms(
     policy: Policy, offers: Offers, rng: np.random.Generator, weighted: bool = False
 ) -> Terms:
     """The terms of replay, or of its weighted form."""
-    kept = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
-    weights = 1.0 / offers.propensities[kept] if weighted else np.ones(len(kept))
-    terms = weights * offers.rewards[kept], weights, offers.owner[kept]
+    agreed = replay(policy, offers, rng, None if weighted else float(offers.propensities.min()))
+    weights = 1.0 / offers.propensities[agreed] if weighted else np.ones(len(agreed))
+    terms = weights * offers.rewards[agreed], weights, offers.owner[agreed]
     return Terms(*terms, effective_rounds(weights))
 
 
@@ -154,7 +154,7 @@ def estimate(
     seed: int = 0,
     clip: float | None = None,
     map_jobs: MapJobs = map_here,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = no_progress,
 ) -> list[Value]:
     """Every policy by every estimator, with intervals over tasks; the logged policy first.
 
@@ -182,10 +182,9 @@ def estimate(
         ("logged policy", "logged"): Terms(offers.rewards, ones, offers.owner, float(len(ones)))
     }
     jobs = list(enumerate(policies))
-    for done, found in enumerate(map_jobs(policy_terms, jobs, offers, model, seed, clip), 1):
-        terms |= {(policies[done - 1].name, name): each for name, each in found.items()}
-        if progress is not None:
-            progress(done / len(jobs))
+    for done, own in enumerate(map_jobs(policy_terms, jobs, offers, model, seed, clip), 1):
+        terms |= {(policies[done - 1].name, name): each for name, each in own.items()}
+        progress(done / len(jobs))
     above, below = (
         np.stack(parts, axis=1)
         for parts in zip(*(each.by_task(draws.tasks) for each in terms.values()), strict=True)

@@ -257,6 +257,13 @@ def format_range(counts: list[int]) -> str:
 
 
 def format_estimate(estimate: Estimate) -> str:
-    """An estimate for a table: intervals of means are about symmetric."""
-    half = (estimate.high - estimate.low) / 2.0
+    """An estimate for a table: ± where its interval is about symmetric.
+
+    >>> format_estimate(Estimate(1.0, 0.89, 1.1)), format_estimate(Estimate(1.0, 0.5, 4.0))
+    ('1.00 ± 0.10', '1.00 [0.500, 4.00]')
+    """
+    value, low, high = estimate
+    half = (high - low) / 2.0
+    if abs(high + low - 2.0 * value) > 0.2 * half:
+        return format_interval(*estimate)
     return format_interval(estimate.value, estimate.value - half, estimate.value + half)

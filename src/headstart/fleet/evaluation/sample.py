@@ -134,7 +134,7 @@ class Sample:
         """Some of the rows, to tell what is usual."""
         here = self.episodes.weights > 0
         features, rewards = self.episodes.features[here], self.episodes.rewards[here]
-        return thin(np.column_stack([features, rewards]).astype(np.float64))
+        return thin(np.column_stack([features, rewards]).astype(np.float64, copy=False))
 
     def offers(self, future: Places) -> Offers | None:
         """The rounds of some tasks of which exactly one arm was shown, with all arms on offer.
@@ -185,7 +185,7 @@ class SampleBuilder:
         if plan.cut is not None:
             self.sums["early"] = zeros
         self.waiting: list[Columns] = []
-        self.kept: list[Columns] = []
+        self.first_rounds: list[Columns] = []
         self.arms_limit = ALL
 
     def add(self, block: Columns, limit: int) -> None:
@@ -237,7 +237,7 @@ class SampleBuilder:
 
     def keep_first_rounds(self, rows: Columns, limit: int) -> None:
         """Keep the rows of first rounds; where all arms were logged, all arms of more rounds."""
-        rows = concat_rows([*self.kept, rows])
+        rows = concat_rows([*self.first_rounds, rows])
         rows = take_rows(rows, rows["key"] <= np.uint64(limit - 1))
         rank, head = round_ranks(rows, self.whole)
         chosen, key = rows["chosen"], rows["key"]
@@ -261,14 +261,14 @@ class SampleBuilder:
             keep |= arms
         final = np.lexsort((rows["order"], rank, key))
         final = final[keep[final]]
-        self.kept = [take_rows(rows, final)]
+        self.first_rounds = [take_rows(rows, final)]
         self.ranks = rank[final]
 
     def sample(self, tasks: KeyedSums, bad: BadRows, limit: int) -> Sample:
         """All that was read."""
         self.fold(limit)
         self.set_tasks(self.keys, limit)
-        (rows,) = self.kept
+        (rows,) = self.first_rounds
         inside = np.isin(rows["key"], self.keys)
         arms, shown = None, take_rows(rows, inside & rows["chosen"])
         if self.whole:

@@ -43,7 +43,7 @@ def read_sample(
     future: float,
     splits: int | None,
     map_jobs: MapJobs,
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[Sample, list[Split]]:
     """What is looked at of a log, and its splits into past and future tasks."""
     if logs.columns.timestamp is None:
@@ -52,8 +52,8 @@ def read_sample(
     # When tasks begin: a read of the columns of tasks, rewards and times alone.
     tasks = task_counts(plan)
     bare = logs.replace(intercept=False, features_read=False, on_bad_rows="skip")
-    for found in map_jobs(count_part, logs.parts(), bare, plan):
-        tasks.merge(found)
+    for counts in map_jobs(count_part, logs.parts(), bare, plan):
+        tasks.merge(counts)
     keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
     split, cut = split_by_time(starts, future)
     plan = plan._replace(cut=cut, offered=keys[split.future])
@@ -64,7 +64,7 @@ def read_sample(
     return sample, [Split(np.flatnonzero(past), np.flatnonzero(ahead))]
 
 
-def draw_sample(logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Progress | None) -> Sample:
+def draw_sample(logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Progress) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
     parts, tasks, bad = logs.parts(), task_counts(plan), BadRows()
     builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL

@@ -1,4 +1,4 @@
-"""Does a learned prior help? Plain answers, each with its evidence, or: too little data.
+"""Does a learned prior help? Plain answers, each with its evidence, or why there is none.
 
 Two things are looked at. How well models predict rewards that none of them had seen, by squared
 error, which is what choices depend on; and what a learned prior is expected to save of the regret
@@ -59,7 +59,9 @@ class Verdict(NamedTuple):
     Attributes
     ----------
     kind
-        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"`` or ``"unknown"``.
+        ``"transfer"``, ``"pooling"``, ``"offset"``, ``"independence"``, ``"tie"`` (the learned
+        prior predicts as well as the best simpler model, and nothing else is certain), ``"misfit"``
+        (the fit has failed) or ``"unknown"`` (too little data).
     sentence
         The same in plain words.
     findings
@@ -84,6 +86,8 @@ class Basis(NamedTuple):
         That reward.
     several
         How many tasks have more than one reward.
+    rewards, unusual
+        How many rewards were predicted, and how many of them are other than the usual one.
     """
 
     past: int
@@ -91,6 +95,8 @@ class Basis(NamedTuple):
     telling: int
     usual: float
     several: int
+    rewards: int
+    unusual: int
 
 
 def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: int) -> Verdict:
@@ -113,15 +119,18 @@ def decide(savings: Savings, scores: Savings, gain: Gain, basis: Basis, first: i
     models = {"pooling": POOLED, "offset": OFFSET, "independence": single, "transfer": LEARNED}
     if (LEARNED, OFFSET) not in savings:
         del models["offset"]
-    doubt = too_little(basis) or misfit(scores, models)
-    kind = "unknown"
-    if not doubt:
-        kind = next((name for name in models if supported(name, models, savings, gain)), "unknown")
-    words = f"Too little data to tell: {doubt}." if doubt else ""
-    words = words or sentence(kind, models, savings, gain, first)
+    if doubt := too_little(basis):
+        kind, words = "unknown", f"Too little data to tell: {doubt}."
+    elif words := misfit(scores, models):
+        kind = "misfit"
+    else:
+        answers = (name for name in models if supported(name, models, savings, gain))
+        kind = next(answers, "tie" if is_tie(savings[LEARNED, nearest(models, savings)]) else "")
+        kind = kind or "unknown"
+        words = sentence(kind, models, savings, gain, first)
     findings = []
     for name in ("transfer", *(name for name in models if name != "transfer")):
-        holds = "open" if kind == "unknown" else "yes" if name == kind else "no"
+        holds = "open" if kind not in models else "yes" if name == kind else "no"
         findings.append(Finding(name, STATEMENTS[name], holds, evidence(name, models, savings)))
     return Verdict(kind, words, tuple(findings))
 
@@ -149,20 +158,26 @@ def too_little(basis: Basis) -> str:
     ):
         if tasks < FEWEST:
             return f"only {tasks} {'task has' if tasks == 1 else 'tasks have'} {what}"
+    if basis.unusual < FEWEST:
+        return (
+            f"only {basis.unusual:,} of the {basis.rewards:,} rewards that were predicted "
+            f"{'is' if basis.unusual == 1 else 'are'} other than {basis.usual:g}. Where rewards "
+            f"are so rare, predict more of each task (--first), or log more rounds"
+        )
     return ""
 
 
 def misfit(scores: Savings, models: Mapping[str, str]) -> str:
-    """Why the learned prior cannot be right; empty if it may be.
+    """That the learned prior cannot be right, in a sentence; empty if it may be.
 
     The simpler models are special cases of it: it may lose a little to each, but not much to all.
     """
     rivals = [scores[model, LEARNED] for model in models.values() if model != LEARNED]
     if all(rival.low > HOPELESS for rival in rivals):
         return (
-            f"the learned prior predicts worse than every simpler model, by at least "
-            f"{min(rivals).value:.3g} nats of log-likelihood per reward, so that its fit cannot be "
-            f"trusted"
+            f"The fit has failed: by log-likelihood the learned prior predicts worse than every "
+            f"simpler model, by {min(rivals).value:.3g} nats per reward or more. These models are "
+            f"special cases of it, so that its fit cannot be trusted, whatever its squared error."
         )
     return ""
 
@@ -184,6 +199,21 @@ def supported(name: str, models: Mapping[str, str], savings: Savings, gain: Gain
     # The gain is that over the better of the two ways to choose; this model's may be the other.
     regret = gain.alone if name == "independence" else gain.pooled
     return gain.high <= MISSED[name] and gain.over_rival(regret) <= MISSED[name]
+
+
+def nearest(models: Mapping[str, str], savings: Savings) -> str:
+    """The simpler model that predicts best."""
+    rivals = [model for model in models.values() if model != LEARNED]
+    return min(rivals, key=lambda rival: savings[LEARNED, rival])
+
+
+def is_tie(saved: Estimate) -> bool:
+    """Whether the interval of a difference excludes differences that matter.
+
+    >>> is_tie(Estimate(0.001, -0.002, 0.004)), is_tie(Estimate(0.001, -0.02, 0.022))
+    (True, False)
+    """
+    return saved.low > -RELEVANT and saved.high < RELEVANT
 
 
 def clearly_better(saved: Estimate) -> bool:
@@ -232,17 +262,23 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
     """The verdict in plain words."""
     single = models["independence"]
     rewards = "first reward" if first == 1 else f"first {first} rewards"
-    rivals = [model for model in models.values() if model != LEARNED]
-    nearest = min(rivals, key=lambda rival: savings[LEARNED, rival])
+    rival = nearest(models, savings)
+    lead = savings[LEARNED, rival]
     if kind == "transfer":
         return (
             f"Tasks share structure: a learned prior is expected to save {gain}. It predicts a new "
             f"task's {rewards} better than every simpler model, by "
-            f"{format_saving(savings[LEARNED, nearest])} {UNIT} of {OTHERS[nearest]} or more."
+            f"{format_saving(lead)} {UNIT} of {OTHERS[rival]} or more."
+        )
+    if kind == "tie":
+        return (
+            f"The models predict equally well: a new task's {rewards} are predicted by the learned "
+            f"prior as by {OTHERS[rival]}, within {100.0 * RELEVANT:g} % {UNIT} "
+            f"({format_saving(lead)}). At choosing, the learned prior is expected to save {gain}."
         )
     if kind != "unknown":
-        found = savings[models[kind], LEARNED]
-        well, than = ("better", "than") if clearly_better(found) else ("as well", "as")
+        saved = savings[models[kind], LEARNED]
+        well, than = ("better", "than") if clearly_better(saved) else ("as well", "as")
         beyond = " beyond their average reward" if single == AVERAGE else ""
         what = {
             "pooling": f"Tasks are all alike: one pooled model predicts a new task's {rewards} "
@@ -253,21 +289,29 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             "independence": f"Tasks share nothing{beyond}: each learns {well} alone {than} from a "
             f"learned prior",
         }[kind]
-        return f"{what} ({format_saving(found)} {UNIT}; + is better)."
-    found = savings[LEARNED, nearest]
+        return f"{what} ({format_saving(saved)} {UNIT}; + is better)."
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
-        f"{format_saving(found)} {UNIT} of {OTHERS[nearest]}, and at choosing it is expected to "
-        f"save {gain}.{more_tasks(found)}"
+        f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "
+        f"save {gain}.{more_tasks(lead)}"
     )
 
 
-def more_tasks(found: Estimate) -> str:
-    """How many more tasks would tell a difference from 0, if it is as large as it seems."""
-    half = (found.high - found.low) / 2.0
+def more_tasks(saved: Estimate) -> str:
+    """How many more tasks would tell a difference from 0, if it is as large as it seems.
+
+    That is known to a factor of 2 or so at best, and rounded accordingly.
+    """
+    half = (saved.high - saved.low) / 2.0
     if not math.isfinite(half) or half <= 0.0:
         return ""
-    times = (half / max(abs(found.value), RELEVANT)) ** 2
+    times = (half / max(abs(saved.value), RELEVANT)) ** 2
     if times <= 1.0:
         return ""
-    return f" About {max(2, math.ceil(times))} times as many tasks would settle it."
+    enough = next((many for many in (2, 5, 10, 20, 50, 100) if times <= many), None)
+    if enough is None:
+        return (
+            " Even 100 times as many tasks would not settle it: so small a difference is lost in "
+            "the noise of these rewards."
+        )
+    return f" About {enough} times as many tasks would settle it."

@@ -19,6 +19,7 @@ from headstart.fleet.reading.rows import EXAMPLES, BadRows, Example
 __all__ = ["Block", "Cells", "Mask"]
 
 Mask = npt.NDArray[np.bool_]
+Kind = type[np.floating[Any]]
 Matrix = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 #: What the cells of a role must be, where they need not be numbers.
@@ -121,17 +122,12 @@ class Cells:
     def numbers(self, role: str, needed: Mask | None = None) -> npt.NDArray[np.float64]:
         """A column of finite numbers; NaN where one is missing and not needed."""
         name = self.resolved.columns.roles[role]
-        return self.checked(role, name, self.array(name), np.float64, needed)
+        values: npt.NDArray[np.float64] = self.checked(role, name, np.float64, needed)
+        return values
 
-    def checked(
-        self,
-        role: str,
-        name: str,
-        array: pa.Array,
-        kind: type[np.floating[Any]],
-        needed: Mask | None = None,
-    ) -> npt.NDArray[Any]:
+    def checked(self, role: str, name: str, kind: Kind, needed: Mask | None = None) -> Any:
         """Numbers as floats; rows with one missing, not finite or too large are set aside."""
+        array = self.array(name)
         values = as_floats(array, kind)
         if array.null_count == 0 and all_fit(values):
             return values
@@ -177,13 +173,9 @@ class Cells:
         names = self.resolved.features
         if self.resolved.listed:
             return self.lists(names[0], width)
-        arrays = {name: self.array(name) for name in names}
-        single = all(fits_single(array.type) for array in arrays.values())
+        single = all(fits_single(self.block.table.column(name).type) for name in names)
         kind = np.float32 if single else np.float64
-        columns = [
-            self.checked(f"feature {name}", name, array, kind) for name, array in arrays.items()
-        ]
-        return FeatureColumns(columns, kind)
+        return FeatureColumns([self.checked(f"feature {name}", name, kind) for name in names], kind)
 
     def lists(self, name: str, width: int) -> Matrix:
         """Features from one column of lists, all of one width."""
@@ -240,7 +232,7 @@ def fits_single(kind: pa.DataType) -> bool:
     return bool(small or kinds.is_float32(kind))
 
 
-def as_floats(array: pa.Array, kind: type[np.floating[Any]] = np.float64) -> npt.NDArray[Any]:
+def as_floats(array: pa.Array, kind: Kind = np.float64) -> npt.NDArray[Any]:
     """Numbers as floats, NaN where there is none; without copying where that is possible."""
     if kinds.is_decimal(array.type) or kinds.is_null(array.type):
         array = array.cast(pa.float64())

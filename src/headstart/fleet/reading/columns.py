@@ -180,11 +180,11 @@ class Columns(Settings):
         """The folders' values that are used, and their types: text, or numbers where need be."""
         named = self.features.split(",") if isinstance(self.features, str) else self.features or ()
         text = {self.task, self.round, self.timestamp, *self.text_fields}
-        found: dict[str, pa.DataType] = {}
+        folder_types: dict[str, pa.DataType] = {}
         for name in {*self.roles.values(), *self.fields, *(entry.strip() for entry in named)}:
             if name not in partitions or name in names:
                 continue
-            found[name] = pa.string() if name in text else pa.float64()
+            folder_types[name] = pa.string() if name in text else pa.float64()
             try:
                 _ = name in text or float(partitions[name])
             except ValueError:
@@ -192,7 +192,7 @@ class Columns(Settings):
                     f"{name} must be a number; the folder of {where} is called "
                     f"{name}={partitions[name]}"
                 ) from None
-        return found
+        return folder_types
 
     def find_features(self, names: list[str], where: str) -> list[str]:
         """The feature columns: fields, patterns in natural order, names in the order given."""
@@ -207,19 +207,20 @@ class Columns(Settings):
             split = tuple(entry.strip() for entry in entries.split(",") if entry.strip())
             entries = (entries,) if entries in names else split
         reserved = list(self.roles.values())
-        found: dict[str, None] = dict.fromkeys(self.fields)
+        features: dict[str, None] = dict.fromkeys(self.fields)
         for entry in entries:
             if entries.count(entry) > 1:
                 raise InputError(f"features must name every column once; got {entry!r} twice")
             check_pattern(entry, names, reserved, where)
-            matches = tables.find_columns("features", entry, names, reserved, where)
-            found |= dict.fromkeys(sorted(matches, key=natural))
-        for name in found:
+            # A column without a name is an index: no pattern means it.
+            matches = tables.find_columns("features", entry, names, [*reserved, ""], where)
+            features |= dict.fromkeys(sorted(matches, key=natural))
+        for name in features:
             if name in roles:
                 raise InputError(
                     f"features must not have the {roles[name]} among them; got {name!r}"
                 )
-        return list(found)
+        return list(features)
 
 
 def check_pattern(entry: str, names: list[str], reserved: list[str], where: str) -> None:

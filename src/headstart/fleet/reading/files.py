@@ -62,18 +62,18 @@ def format_of(path: str, given: str | None) -> str:
         return given
     packed = compression_of(path)
     name = os.path.splitext(path.lower())[0] if packed else path.lower()
-    for known, endings in FORMATS.items():
-        if name.endswith(endings):
-            if packed and known not in ("csv", "jsonl"):
-                raise InputError(
-                    f"paths has a file that must be unpacked first: {path!r} ({NAMES[known]} is "
-                    f"compressed inside, if at all)"
-                )
-            return known
-    raise InputError(
-        f"format must be said where the name of a file does not end in {ENDINGS}; got {path!r} "
-        f"(pass format= or --format, one of {', '.join(FORMATS)})"
-    )
+    known = next((known for known, ends in FORMATS.items() if name.endswith(ends)), None)
+    if known is None:
+        raise InputError(
+            f"format must be said where the name of a file does not end in {ENDINGS}; got {path!r} "
+            f"(pass format= or --format, one of {', '.join(FORMATS)})"
+        )
+    if packed and known not in ("csv", "jsonl"):
+        raise InputError(
+            f"paths has a file that must be unpacked first: {path!r} ({NAMES[known]} is "
+            f"compressed inside, if at all)"
+        )
+    return known
 
 
 def is_log(path: str, given: str | None) -> bool:
@@ -93,16 +93,20 @@ def find_files(
     entries = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     if not isinstance(entries, (list, tuple)) or not entries:
         raise checks.refuse("paths", WANT, paths)
-    found: dict[str, File] = {}
+    by_path: dict[str, File] = {}
     for entry in entries:
-        if not isinstance(entry, (str, os.PathLike)) or not os.fspath(entry):
-            raise checks.refuse("paths", WANT, entry)
-        path = os.fspath(entry)
+        path = os.fspath(entry) if isinstance(entry, (str, os.PathLike)) else ""
+        try:
+            if not isinstance(path, str) or not path or "\0" in path:
+                raise checks.refuse("paths", WANT, entry)
+            os.fsencode(path)
+        except UnicodeEncodeError:
+            raise checks.refuse("paths", WANT, entry) from None
         if path.startswith("file://"):
             path = fs.FileSystem.from_uri(path)[1] if "*" not in path else path[len("file://") :]
         files = find_urls(path, given, storage) if is_url(path) else find_local(path, given)
-        found |= {file.path: file for file in sorted(files)}
-    return drop_links(list(found.values()))
+        by_path |= {file.path: file for file in sorted(files)}
+    return drop_links(list(by_path.values()))
 
 
 def find_local(path: str, given: str | None) -> list[File]:
@@ -125,9 +129,9 @@ def find_urls(url: str, given: str | None, storage: Storage) -> list[File]:
     with stores.store_errors(url, storage):
         system.invalidate_cache()  # what was listed before may have changed
         if glob.has_magic(path):
-            found = system.glob(path, detail=True)
-            found = {name: info for name, info in found.items() if info["type"] == "file"}
-            if not found:
+            infos = system.glob(path, detail=True)
+            infos = {name: info for name, info in infos.items() if info["type"] == "file"}
+            if not infos:
                 stores.check_bucket(system, path, url)
         else:
             info = stores.look_at(system, path, url)
@@ -135,11 +139,11 @@ def find_urls(url: str, given: str | None, storage: Storage) -> list[File]:
             listable = path.endswith("/") or not is_log(path, None)
             if info["type"] != "directory" and not (listable and system.isdir(path)):
                 return [File(url, *stores.version(system, info))]
-            found = system.find(path, detail=True)
-            found = {name: info for name, info in found.items() if is_log(name, given)}
-        names = drop_hidden(list(found), path, given, url)
+            infos = system.find(path, detail=True)
+            infos = {name: info for name, info in infos.items() if is_log(name, given)}
+        names = drop_hidden(list(infos), path, given, url)
         with ThreadPoolExecutor(16) as pool:  # some listings have no sizes or times
-            versions = pool.map(lambda name: stores.version(system, found[name]), names)
+            versions = pool.map(lambda name: stores.version(system, infos[name]), names)
         whole = [system.unstrip_protocol(name) for name in names]
         return [File(name, *version) for name, version in zip(whole, versions, strict=True)]
 
@@ -278,7 +282,7 @@ def file_errors(path: str, form: str | None) -> Iterator[None]:
     except PermissionError as error:
         raise FileError(f"{path!r} may not be read ({stores.reason(error)})") from error
     except (OSError, EOFError, UnicodeError, csv.Error, RecursionError, pa.ArrowException) as error:
-        if is_url(path) and stores.is_unreachable(error):
+        if is_url(path) and re.search("AWS Error|google::cloud|Azure", str(error)):
             raise stores.unreachable(path, error) from error
         kind = "readable" if form is None else NAMES[form]
         raise FileError(

@@ -125,13 +125,13 @@ class KeyedSums:
         keys = keys[starts]
         while np.searchsorted(keys, np.uint64(self.limit - 1), "right") > self.max_keys:
             self.limit //= 2
-        kept = slice(0, int(np.searchsorted(keys, np.uint64(self.limit - 1), "right")))
+        below = slice(0, int(np.searchsorted(keys, np.uint64(self.limit - 1), "right")))
         if len(starts):
             columns = [
-                reduction.reduceat(column[order], starts)[kept]
+                reduction.reduceat(column[order], starts)[below]
                 for reduction, column in zip(self.reductions, columns, strict=True)
             ]
-        self.pending = [(keys[kept], *columns)]
+        self.pending = [(keys[below], *columns)]
 
     @property
     def keys(self) -> Hashes:

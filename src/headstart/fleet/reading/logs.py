@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -103,7 +104,6 @@ class Logs:
         self.storage = dict(storage or {})
         self.files, self.remarks = files.find_files(paths, self.format, self.storage)
         self.flag: str | None = None  # a column that looks like the chosen one, and is not named
-        self.surveyed: Survey | None = None
         self.intercept = False
         self.features_read = True
         self.share = 0.0  # of the rows, whose fingerprints are taken
@@ -140,7 +140,7 @@ class Logs:
         if self.columns.schema is None and not self.resolved.listed:
             columns = dataclasses.replace(columns, features=self.resolved.features)
         other = self.replace(intercept=intercept, lenient=True, columns=columns)
-        return other.replace(share=other.survey().share)
+        return other.replace(share=other.survey.share)
 
     @property
     def width(self) -> int:
@@ -149,7 +149,8 @@ class Logs:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker gets parts one by one and needs no list of them, or of files.
-        return {**self.__dict__, "surveyed": None, "files": [self.first]}
+        state = {name: value for name, value in vars(self).items() if name != "survey"}
+        return {**state, "files": [self.first]}
 
     def __repr__(self) -> str:
         many = f"{len(self.files)} files" if len(self.files) > 1 else repr(self.files[0].path)
@@ -197,20 +198,19 @@ class Logs:
         name = self.resolved.features[0]
         raise InputError(f"features must be lists of numbers; no row of column {name!r} has any")
 
+    @functools.cached_property
     def survey(self) -> Survey:
-        """Look at every file once: whether it fits the first, and which parts it has."""
-        if self.surveyed is None:
-            # Most of the time is spent waiting, above all for an object store.
-            with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
-                looks = list(pool.map(self.survey_file, self.files))
-            parts = [part for some, _ in looks for part in some]
-            kinds = {file.path: kind for file, (_, kind) in zip(self.files, looks, strict=True)}
-            notes = [*self.remarks, *describe_id_types(kinds)]
-            notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
-            copies = files.find_copies(self.files, self.storage)
-            rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
-            self.surveyed = Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
-        return self.surveyed
+        """What a look at every file has found: whether it fits the first, and its parts."""
+        # Most of the time is spent waiting, above all for an object store.
+        with concurrent.futures.ThreadPoolExecutor(min(16, len(self.files))) as pool:
+            looks = list(pool.map(self.survey_file, self.files))
+        parts = [part for some, _ in looks for part in some]
+        kinds = {file.path: kind for file, (_, kind) in zip(self.files, looks, strict=True)}
+        notes = [*self.remarks, *describe_id_types(kinds)]
+        notes += [f"{path!r} is empty" for path, kind in kinds.items() if kind is None]
+        copies = files.find_copies(self.files, self.storage)
+        rows = sum(part.rows or part.bytes // (4 * self.dim + 8) for part in parts)
+        return Survey(parts, notes, copies, min(1.0, MOST / max(rows, 1)))
 
     def survey_file(self, file: files.File) -> tuple[list[Part], str | None]:
         """The parts of one file, and how its ids are written; ``None`` where it is empty."""
@@ -265,12 +265,11 @@ class Logs:
     @property
     def notes(self) -> list[str]:
         """What is odd about the files and yet no reason to refuse them."""
-        survey = self.survey()
-        return [*survey.notes, *survey.copies]
+        return [*self.survey.notes, *self.survey.copies]
 
     def parts(self) -> list[Part]:
         """The pieces to read, in a stable order; each can be read in another process."""
-        return list(self.survey().parts)
+        return list(self.survey.parts)
 
     def read(self, part: Part, *, transposed: bool = True, rows: int = BLOCK) -> Iterator[Rows]:
         """The rows of a part, in blocks of at most a million.

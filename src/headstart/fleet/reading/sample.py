@@ -27,8 +27,10 @@ def sample_log(
     storage: Mapping[str, Any] | None = None,
     task: str | None = None,
     reward: str | None = None,
-) -> dict[str, list[Any]]:
-    """Rows of up to 16 files, by columns; of files of lines, those at the beginning.
+) -> tuple[dict[str, list[Any]], list[str]]:
+    """Rows of up to 16 files, by columns, and what to know of them.
+
+    They are spread over each file, or at its beginning where it is compressed.
 
     Parameters
     ----------
@@ -37,15 +39,18 @@ def sample_log(
     task, reward
         The names of these columns, if they are known: the separator of a CSV file is told by them.
     """
-    found, _ = files.find_files(paths, format, storage or {})
-    chosen = [found[place] for place in evenly(len(found), FILES)]
-    columns = Columns(task or "task", reward or "reward", "*")
+    every_file, _ = files.find_files(paths, format, storage or {})
+    chosen = [every_file[place] for place in evenly(len(every_file), FILES)]
+    needed = Columns(task or "task", reward or "reward", "*")
     tables: list[tuple[int, dict[str, list[Any]]]] = []
+    beginnings, marked = 0, dict[str, None]()
     for file in chosen:
-        with open_reader(file.path, columns, format, storage or {}, frugal=True) as reader:
+        with open_reader(file.path, needed, format, storage or {}, frugal=True) as reader:
             if reader.schema is None:
                 continue
             table = reader.sample(-(-ROWS // len(chosen)))
+            beginnings += not reader.is_seekable
+            marked |= dict.fromkeys(reader.marked)
         plain = table.to_pydict() if isinstance(table, pa.Table) else table
         count = max(map(len, plain.values()), default=0)
         folders = {
@@ -54,9 +59,19 @@ def sample_log(
         }
         tables.append((count, folders | plain))
     if not any(count for count, _ in tables):
-        raise InputError(f"paths must have rows; {found[0].path!r} has none")
+        raise InputError(f"paths must have rows; {every_file[0].path!r} has none")
     every = dict.fromkeys(name for _, table in tables for name in table)
-    return {
+    notes = []
+    if len(chosen) < len(every_file):
+        notes.append(f"the sample is from {len(chosen)} of {len(every_file):,} files")
+    if beginnings:
+        notes.append(
+            "the sample is from the beginning of the file, which cannot be read elsewhere: values "
+            "that come later may be missing here"
+        )
+    if marked:
+        notes.append(f"cells '.', '-' and '?' are missing numbers in {', '.join(marked)}")
+    columns = {
         name: [
             float(value) if isinstance(value, Decimal) else value
             for count, table in tables
@@ -64,6 +79,7 @@ def sample_log(
         ]
         for name in every
     }
+    return columns, notes
 
 
 def folder_value(text: str) -> Any:

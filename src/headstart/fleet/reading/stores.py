@@ -179,7 +179,8 @@ def store_errors(place: str, storage: Storage | None = None) -> Iterator[None]:
     except HeadstartError:
         raise
     except FileNotFoundError as error:
-        raise MissingFileError(f"{place!r} is gone") from error
+        what = f"{place!r} is gone, or was never there"
+        raise MissingFileError(f"{what} ({reason(error)})") from error
     except Exception as error:
         raise unreachable(place, error, storage) from error
 
@@ -188,11 +189,6 @@ def unreachable(place: str, error: BaseException, storage: Storage | None = None
     """The error for a URL that could not be reached, or a path that could not be used."""
     verb = "reached" if is_url(place) else "used"
     return FileError(f"{place!r} could not be {verb} ({explain(error, storage)})")
-
-
-def is_unreachable(error: BaseException) -> bool:
-    """Whether an error of PyArrow's is a store's, and not the file's."""
-    return re.search("AWS Error|google::cloud|Azure", str(error)) is not None
 
 
 def explain(error: BaseException, storage: Storage | None) -> str:

@@ -33,6 +33,7 @@ ENTRY = re.compile(r"entry-[0-9a-f]+\.json")
 OURS = re.compile(r"(entry|run|partition)-[0-9a-f-]+\.(json|arrow)(\.draft)?")
 
 Position = tuple[int, int]  # how many rows a block has, and how many blocks were read
+Positions = Mapping[str, Position]  # by part
 
 
 class Checkpoint:
@@ -99,9 +100,7 @@ class Checkpoint:
         """The runs of earlier entries on this machine, copied to a folder if need be."""
         return [self.folder.fetch(name, folder) for name in self.runs]
 
-    def save(
-        self, runs: Sequence[Path], summary: ReadSummary, positions: Mapping[str, Position]
-    ) -> None:
+    def save(self, runs: Sequence[Path], summary: ReadSummary, positions: Positions) -> None:
         """Replace the entry of the last save: these files hold all that was read since the start.
 
         They are copied to the folder if they are elsewhere. Runs that only the replaced entry
@@ -118,7 +117,7 @@ class Checkpoint:
                 self.folder.remove(name)
 
     def write_entry(
-        self, runs: Sequence[str], summary: ReadSummary, positions: Mapping[str, Position]
+        self, runs: list[str], summary: ReadSummary, positions: Positions
     ) -> str | None:
         """Write an entry and give its name; ``None`` if it has parts that cannot be used again."""
         if not self.lasting.issuperset([*summary.parts, *positions]):

@@ -120,11 +120,11 @@ def add_by_threads(
 
     pairs = [(low, high) for low, high in itertools.pairwise(edges) if low < high]
     if threads == 1:
-        found = [add_piece(*pair) for pair in pairs]
+        shared = [add_piece(*pair) for pair in pairs]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(lambda pair: add_piece(*pair), pairs))
-    for task, own in (one for piece in found for one in piece):
+            shared = list(pool.map(lambda pair: add_piece(*pair), pairs))
+    for task, own in (one for piece in shared for one in piece):
         sums[task] += own
 
 

@@ -42,7 +42,7 @@ def thin(*parts: Array | None) -> Array | None:
     given = [part for part in parts if part is not None]
     if not given:
         return None
-    rows = np.concatenate(given)
+    rows = given[0] if len(given) == 1 else np.concatenate(given)
     most = int(np.clip(NUMBERS // rows.shape[1], 16, MOST))
     while len(rows) > most:
         rows = rows[::2]

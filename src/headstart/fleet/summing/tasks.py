@@ -55,7 +55,7 @@ class TaskPartitions(Partitions):
         self.dim = dim
         self.sizes: list[int] = list(sizes)
         self.units: Units | None = None
-        self.on_pass: Callable[[], None] | None = None
+        self.on_pass: Callable[[], None] = lambda: None
 
     def in_units(self, units: Units) -> Self:
         """The same object: from here on, features are in these units."""
@@ -108,8 +108,7 @@ class LocalTasks(TaskPartitions):
         limits = self.limits(first)
         with ThreadPoolExecutor(self.workers) as pool:
             results = list(pool.map(answer, limits, limits.values()))
-        if self.on_pass is not None:
-            self.on_pass()
+        self.on_pass()
         return results
 
 

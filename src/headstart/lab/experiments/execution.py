@@ -19,7 +19,7 @@ from headstart.errors import HeadstartError
 from headstart.lab.engine import Trace, simulate
 from headstart.lab.experiments.plan import Plan
 
-__all__ = ["ENGINES", "Execution", "Executor", "Progress", "map_jobs", "play_jobs"]
+__all__ = ["ENGINES", "Execution", "Executor", "Progress"]
 
 ENGINES = ("auto", "plain", "compiled", "gpu")
 CONTEXT = multiprocessing.get_context("spawn")

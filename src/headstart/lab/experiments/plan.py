@@ -119,11 +119,13 @@ class Results:
     regret: pl.DataFrame
     probes: pl.DataFrame
 
-    def totals(self) -> pl.DataFrame:
-        """Total regret of every seed and policy."""
+    def totals(self, start: int = 0, stop: int | None = None) -> pl.DataFrame:
+        """Total regret of every seed and policy, in all tasks or in those from start to stop."""
         import polars as pl
 
-        last = self.regret.filter(pl.col("round") == self.plan.rounds)
+        last = self.regret.filter(pl.col("round") == self.plan.rounds, pl.col("task") >= start)
+        if stop is not None:
+            last = last.filter(pl.col("task") < stop)
         groups = last.group_by("policy", "seed", maintain_order=True)
         return groups.agg(total=pl.col("regret").sum()).sort("policy", "seed")
 

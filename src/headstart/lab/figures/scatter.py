@@ -167,37 +167,31 @@ def explore(scene: Scene) -> Any:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    figure.add_trace(
-        go.Scatter3d(
-            **by_axis(scene.points.T),
-            mode="markers",
-            name="tasks",
-            marker={"size": 3, "color": POINTS},
-            hovertemplate="task %{pointNumber}<br>%{x:.3f}, %{y:.3f}, %{z:.3f}<extra></extra>",
-        )
+    figure.add_scatter3d(
+        **by_axis(scene.points.T),
+        mode="markers",
+        name="tasks",
+        marker={"size": 3, "color": POINTS},
+        hovertemplate="task %{pointNumber}<br>%{x:.3f}, %{y:.3f}, %{z:.3f}<extra></extra>",
     )
-    figure.add_trace(
-        go.Mesh3d(
-            **by_axis(scene.corners.T),
-            i=[0, 0],
-            j=[1, 2],
-            k=[2, 3],
-            color=PLANE,
-            opacity=0.35,
-            name="true plane",
-            showlegend=True,
-            hoverinfo="skip",
-        )
+    figure.add_mesh3d(
+        **by_axis(scene.corners.T),
+        i=[0, 0],
+        j=[1, 2],
+        k=[2, 3],
+        color=PLANE,
+        opacity=0.35,
+        name="true plane",
+        showlegend=True,
+        hoverinfo="skip",
     )
-    figure.add_trace(
-        go.Scatter3d(
-            **by_axis(np.stack([scene.centre, scene.tip]).T),
-            mode="lines+markers",
-            name="direction of least variance",
-            line={"color": ARROW, "width": 6},
-            marker={"size": [0, 5], "color": ARROW, "symbol": "diamond"},
-            hoverinfo="skip",
-        )
+    figure.add_scatter3d(
+        **by_axis(np.stack([scene.centre, scene.tip]).T),
+        mode="lines+markers",
+        name="direction of least variance",
+        line={"color": ARROW, "width": 6},
+        marker={"size": [0, 5], "color": ARROW, "symbol": "diamond"},
+        hoverinfo="skip",
     )
     axes = {
         f"{letter}axis": {"title": label, "nticks": 5, "zeroline": False, "showspikes": False}

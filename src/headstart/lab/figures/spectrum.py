@@ -176,8 +176,8 @@ def caption(report: Report, scene: Scene) -> str:
         parts.append(f"{count(hidden, 'direction')} without variance {verb} not drawn.")
     if report.effective_rank is not None:
         parts.append(
-            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is how many equal "
-            "variances would spread tasks as widely."
+            f"The effective rank, {report.effective_rank:.1f} of {report.dim}, is how many "
+            "directions tasks differ in, weighed by how much they move rewards."
         )
     parts.append(scene.sentence)
     if report.note:
@@ -257,24 +257,21 @@ def x_ticks(dim: int) -> list[int]:
 
 def explore(scene: Scene) -> Any:
     """The interactive plot."""
-    import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
     rows = list(scene.points.iter_rows(named=True))
     bars = error_bars(rows, "sd")
     figure = make_subplots()
-    figure.add_trace(
-        go.Scatter(
-            x=[row["direction"] for row in rows],
-            y=[row["sd"] for row in rows],
-            error_y=None if bars is None else bars | {"thickness": 1.5},
-            mode="markers",
-            name=scene.label,
-            showlegend=True,
-            marker={"color": STYLE.colour, "symbol": STYLE.symbol, "size": 9},
-            text=[format_interval(row["sd"], row["low"], row["high"]) for row in rows],
-            hovertemplate="direction %{x}: %{text}<extra></extra>",
-        )
+    figure.add_scatter(
+        x=[row["direction"] for row in rows],
+        y=[row["sd"] for row in rows],
+        error_y=None if bars is None else bars | {"thickness": 1.5},
+        mode="markers",
+        name=scene.label,
+        showlegend=True,
+        marker={"color": STYLE.colour, "symbol": STYLE.symbol, "size": 9},
+        text=[format_interval(row["sd"], row["low"], row["high"]) for row in rows],
+        hovertemplate="direction %{x}: %{text}<extra></extra>",
     )
     if scene.note is not None:
         explore_note(figure, scene.note, 1, log=True, left=scene.left)

@@ -104,11 +104,9 @@ def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl
 def table_row(name: str, results: Results) -> dict[str, Any]:
     """A row of the main table."""
     totals = results.totals()
-    early = results.regret.filter(pl.col("task") < 10)
-    early = early.group_by("seed", "policy").agg(total=pl.col("regret").sum())
     names = [name for name in ("Bayes oracle", "LinUCB", BEST) if name in totals["policy"]]
     against = {baseline: Ratios(totals, baseline) for baseline in names}
-    first = Ratios(early)
+    first = Ratios(results.totals(stop=10))
     return {
         "world": name,
         **{f"÷ {baseline}": against[baseline][DEFAULT] for baseline in names},

@@ -21,14 +21,13 @@ MAX_SURE_SIGNAL = 10.0  # times the detection limit, from which on a direction i
 
 
 def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Explanation:
-    """Eigenvalues with intervals, the effective rank, and the evidence for transfer."""
+    """Eigenvalues with intervals, and the evidence for transfer."""
     if not np.asarray(state.ready).all():
         return Explanation(note="no task has finished yet")
     values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
     vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
     information = (vectors * (state.known_squared @ vectors)).sum(-2)[..., ::-1]
     half = 1.96 * np.sqrt(2.0 / np.maximum(information + transfer.strength(state), 1e-9))
-    total = float(values.sum())
     notes = []
     if bool(prefers_size_only(state)):
         notes.append("a prior that knows only the size of θ predicts as well: it is used")
@@ -41,7 +40,6 @@ def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Explanation
         eigenvalues=values,
         lower=values * np.exp(-half),
         upper=values * np.exp(half),
-        effective_rank=float(1.0 / ((values / total) ** 2).sum()) if total > 0 else None,
         support=float(state.support),
         note="; ".join(notes),
         **low_rank_findings(state),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -225,22 +226,37 @@ class Mixture(StandardizedTransfer):
             return dataclasses.replace(self, units="given").refit_partitions(partitions, noise)
         rows = partitions.slice(0, min(count, passes.FIRST_FIT_TASKS))
         state: MixtureState = self.refit([Evidence.unpack(row, dim) for row in rows], noise)
-        if not large or not state.fitted_count:
-            return state.replace(task_count=float(count), fitted_count=float(count))
-        place = state.best
-        mixture = before = state.fits[place]
-        strength = np.full(mixture.groups, state.strength(place))
-        over = Passes(partitions)
+        first = state.fitted_count
+        state = state.replace(task_count=float(count), fitted_count=float(count))
+        if not large or not first:
+            return state
+        place, largest = state.best, float(largest_size(state))
+        improve = functools.partial(self.pass_over_all, state, partitions, state.strength(place))
+        mixture = first_sound_fit(improve, [state.fits[place]], largest)
+        if mixture is None:
+            warnings.warn(
+                "the population of all tasks overflows: their rewards or contexts span too many "
+                f"orders of magnitude; it is that of the first {len(rows)} tasks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return state
+        return state.replace(fits=(*state.fits[:place], mixture, *state.fits[place + 1 :]))
+
+    def pass_over_all(
+        self, state: MixtureState, partitions: Partitions, strength: float, mixture: GroupFit
+    ) -> GroupFit:
+        """A mixture after a few passes over all tasks."""
+        before, over = mixture, Passes(partitions)
+        strengths = np.full(mixture.groups, strength)
         for whole in PASS_SCHEDULE:
             totals = over.totals(whole, group_totals, mixture)
             before, size = mixture, mixture.size(totals.count)
-            fit, sums = step_from_totals(before.fit, totals, strength, state.known_noise, size)
+            fit, sums = step_from_totals(before.fit, totals, strengths, state.known_noise, size)
             mixture = before.with_fit(fit, totals.count)
         before = before.replace(past=past_from_totals(before.fit, totals))
         past = before.past.subtract(before.fit, before.assign(state.tasks), self.constant)
-        mixture = mixture.with_roots(sums).replace(past=past)
-        fits = (*state.fits[:place], mixture, *state.fits[place + 1 :])
-        return state.replace(fits=fits, task_count=float(count), fitted_count=float(count))
+        return mixture.with_roots(sums).replace(past=past)
 
     def prior(self, state: MixtureState) -> MixturePrior:
         """A mixture of as many groups as have predicted best."""

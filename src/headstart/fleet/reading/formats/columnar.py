@@ -35,9 +35,7 @@ class ParquetFile:
         Whether it is worth while to fetch all columns of a row group at once.
     """
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.remote = source, path, remote
         self.metadata = pq.read_metadata(source)
         self.schema: pa.Schema | None = self.metadata.schema.to_arrow_schema()
@@ -72,24 +70,23 @@ class ParquetFile:
                 yield Block(pa.Table.from_batches([batch]), self.path, first)
                 first += batch.num_rows
 
+    is_seekable = True
+    marked: tuple[str, ...] = ()  # as of lines
+
     def sample(self, rows: int) -> pa.Table:
         """About so many rows of all columns, from row groups that are evenly spread."""
         reader = pq.ParquetFile(self.source, metadata=self.metadata)
         groups = evenly(self.metadata.num_row_groups, SAMPLES)
-        batches = []
-        for group in groups:
-            size = -(-rows // len(groups))
-            batches += [next(reader.iter_batches(batch_size=size, row_groups=[group]), None)]
-        found = [batch for batch in batches if batch is not None]
-        return pa.Table.from_batches(found, self.schema)
+        size = -(-rows // max(len(groups), 1))
+        first = (reader.iter_batches(batch_size=size, row_groups=[group]) for group in groups)
+        batches = [batch for some in first for batch in itertools.islice(some, 1)]
+        return pa.Table.from_batches(batches, self.schema)
 
 
 class ArrowFile:
     """An Arrow IPC file, or a stream of Arrow's, which can be read only from its beginning."""
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path = source, path
         source.seek(0)
         self.stream = source.read(len(MAGIC)) != MAGIC
@@ -128,6 +125,13 @@ class ArrowFile:
                 piece = batch.slice(start, rows)
                 yield Block(pa.Table.from_batches([piece]), file, first + start)
             first += batch.num_rows
+
+    marked: tuple[str, ...] = ()  # as of lines
+
+    @property
+    def is_seekable(self) -> bool:
+        """Whether a sample of rows can be from all of the file."""
+        return not self.stream
 
     def sample(self, rows: int) -> pa.Table:
         """About so many rows of all columns, from record batches that are evenly spread."""

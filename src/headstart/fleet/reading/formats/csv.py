@@ -16,6 +16,7 @@ from headstart.errors import InputError
 from headstart.features.schema.categories import Category
 from headstart.features.schema.fields import Boolean, Field
 from headstart.fleet.reading.columns import Columns, Resolved
+from headstart.fleet.reading.formats.columnar import evenly
 from headstart.fleet.reading.formats.lines import Broken, Invalid, LineFile, convert_cells
 from headstart.fleet.reading.types import is_text_field
 
@@ -23,7 +24,8 @@ __all__ = ["CsvFile"]
 
 TRUE = ["1", "1.0", "True", "TRUE", "true"]
 FALSE = ["0", "0.0", "False", "FALSE", "false"]
-NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan"}
+MARKS = [".", "-", "?"]  # cells that stand for a missing number
+NOTHING = {"", "na", "n/a", "nan", "null", "none", "#n/a", "-nan", *MARKS}
 WRONG_WIDTH = "row has another number of cells than the header"
 OPEN_QUOTE = "row has a quote that is not closed in its line"
 
@@ -47,9 +49,15 @@ class CsvFile(LineFile):
         )
 
     def sample(self, rows: int) -> pa.Table:
-        """About so many of the first rows, all columns, each of the type that all its cells fit."""
-        table, _ = self.parse(self.text[self.header_end :], text_options(self.names))
-        arrays = [natural_type(column) for column in table.slice(0, rows).columns]
+        """About so many rows, all columns, each of the type that all its cells fit."""
+        table, _ = self.parse(self.sample_text(rows), text_options(self.names))
+        columns = table.take(pa.array(evenly(table.num_rows, rows), pa.int64())).columns
+        arrays = [natural_type(column) for column in columns]
+        self.marked = tuple(
+            name
+            for name, cells, array in zip(self.names, columns, arrays, strict=True)
+            if not kinds.is_string(array.type) and pc.any(pc.is_in(cells, pa.array(MARKS))).as_py()
+        )
         return pa.table(arrays, names=self.names)
 
     def convert(self, text: bytes, resolved: Resolved) -> tuple[pa.Table, Invalid, Broken]:
@@ -92,15 +100,15 @@ class CsvFile(LineFile):
         if not self.swallows(text, table.num_rows + len(broken)):
             return table, broken
         lines = [line for line in text.splitlines() if line]
-        kept, unclosed = [], {}
+        closed, unclosed = [], {}
         for number, line in enumerate(lines):
             try:
                 list(csv.reader([line.decode(errors="replace")], delimiter=self.mark, strict=True))
-                kept.append(number)
+                closed.append(number)
             except csv.Error:
                 unclosed[number] = OPEN_QUOTE, repr(line[:60].decode(errors="replace"))
-        table, broken = self.read(b"\n".join(lines[number] for number in kept), options)
-        return table, unclosed | {kept[row]: why for row, why in broken.items()}
+        table, broken = self.read(b"\n".join(lines[number] for number in closed), options)
+        return table, unclosed | {closed[row]: why for row, why in broken.items()}
 
     def swallows(self, text: bytes, rows: int) -> bool:
         """Whether lines that look like rows are inside quotes that begin in a line before them."""

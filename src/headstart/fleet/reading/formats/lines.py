@@ -19,7 +19,7 @@ from headstart.errors import InputError
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved
 from headstart.fleet.reading.files import compression_of
-from headstart.fleet.reading.formats.columnar import Span
+from headstart.fleet.reading.formats.columnar import Span, evenly
 from headstart.fleet.reading.rows import BadRows, Example, first_examples
 from headstart.fleet.reading.types import is_list
 
@@ -33,14 +33,15 @@ PIECE = 16 * 2**20  # bytes that are read at a time
 BUFFER = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SAMPLE = 1 << 20  # bytes from which the kinds of columns are told
+PLACE = 1000  # rows of a sample that are from one place of the file
 
 
 class LineFile:
     """A file of lines: parts are ranges of bytes, or all of it where it is compressed."""
 
-    def __init__(
-        self, source: pa.NativeFile, path: str, columns: Columns, remote: bool = False
-    ) -> None:
+    marked: tuple[str, ...] = ()  # columns of numbers with cells that stand for a missing one
+
+    def __init__(self, source: pa.NativeFile, path: str, columns: Columns, remote: bool) -> None:
         self.source, self.path, self.header_end = source, path, 0
         with contextlib.closing(read_lines(source, path, 0, SAMPLE, SAMPLE)) as lines:
             self.text = next(lines, b"").removeprefix(BYTE_ORDER_MARK)
@@ -60,6 +61,25 @@ class LineFile:
     def convert(self, text: bytes, resolved: Resolved) -> tuple[pa.Table, Invalid, Broken]:
         """Lines as a table, its cells that are of another type, and the lines that are no rows."""
         raise NotImplementedError
+
+    @property
+    def is_seekable(self) -> bool:
+        """Whether a sample of rows can be from all of the file."""
+        return not compression_of(self.path)
+
+    def sample_text(self, rows: int) -> bytes:
+        """Lines of about so many rows: of places evenly spread over the file if it is seekable."""
+        body, size = self.text[self.header_end :], self.source.size()
+        length = len(body) / max(body.count(b"\n"), 1)
+        wanted = min(int(1.1 * rows * length) + 1, PIECE)
+        places = max(rows // PLACE, 1) if self.is_seekable and wanted < size else 1
+        step, pieces = self.header_end + -(-wanted // places), []
+        for start in evenly(size, places):
+            piece = next(read_lines(self.source, self.path, start, start + step, step), b"")
+            if start == 0:
+                piece = piece.removeprefix(BYTE_ORDER_MARK)[self.header_end :]
+            pieces.append(piece if piece.endswith(b"\n") else piece + b"\n")
+        return b"".join(pieces)
 
     def blocks(self, span: tuple[int, int], resolved: Resolved, rows: int) -> Iterator[Block]:
         """The rows of the lines that begin in a range of bytes, a piece of text at a time."""
@@ -160,8 +180,9 @@ class JsonFile(LineFile):
         )
 
     def sample(self, rows: int) -> dict[str, list[Any]]:
-        """About so many of the first rows, all columns, as they are."""
-        lines = map(parse_object, self.text.splitlines()[:rows])
+        """About so many rows, all columns, as they are."""
+        texts = self.sample_text(rows).splitlines()
+        lines = (parse_object(texts[place]) for place in evenly(len(texts), rows))
         entries = [entry for entry in lines if entry is not None]
         names = dict.fromkeys(name for entry in entries for name in entry)
         return {name: [entry.get(name) for entry in entries] for name in names}

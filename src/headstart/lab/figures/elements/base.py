@@ -93,8 +93,7 @@ def paper_style() -> AbstractContextManager[None]:
     from matplotlib import style as styles
 
     names = ["default", f"{__package__}.paper"]  # paper.mplstyle
-    context: AbstractContextManager[None] = styles.context(names)
-    return context
+    return styles.context(names)
 
 
 def axis_title(text: str) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class IntervalRows:
                 if point.low is not None:
                     axes.plot([point.low, point.high], [at] * 2, "|-", color=colour, markersize=6)
                 (handles[point.series],) = axes.plot(
-                    [point.value], [at], marker, color=colour, markersize=4, clip_on=False
+                    [point.value], [at], marker, color=colour, markersize=4, clip_on=not self.log
                 )
                 if self.single:
                     base.write_beside(axes, escape_matplotlib(str(point)), at)
@@ -325,16 +325,15 @@ def bar_figure(
     def explore() -> Any:
         import plotly.graph_objects as go
 
-        figure = go.Figure(
-            go.Bar(
-                x=list(bars),
-                y=list(bars.values()),
-                marker={"color": colour},
-                text=texts,
-                textposition="outside",
-                cliponaxis=False,
-                hovertemplate="%{x}: %{y:,}<extra></extra>",
-            )
+        figure = go.Figure()
+        figure.add_bar(
+            x=list(bars),
+            y=list(bars.values()),
+            marker={"color": colour},
+            text=texts,
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{x}: %{y:,}<extra></extra>",
         )
         figure.update_xaxes(type="category", title=axis_title(axes[0]), showgrid=False)
         figure.update_yaxes(title=axis_title(axes[1]), zeroline=False, rangemode="tozero")

@@ -45,6 +45,7 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["Past", "TaskPosteriors", "posteriors", "task_posteriors"]
 
+MAX_MEAN = 1e70  # of a parameter, whose square can be summed up
 MIN_COUNT = 1e-9  # tasks: fewer are the rounding of none
 NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 
@@ -169,15 +170,23 @@ class Past(Record):
 
     @classmethod
     def of(cls, fit: Fit, tasks: Tasks, constant: bool = False) -> Past:
-        """Tasks replaced by their posteriors under a fit."""
+        """Tasks replaced by their posteriors under a fit.
+
+        A task so far out of the range of others that its square overflows counts for nothing.
+        """
         xp = array_namespace(tasks.gram)
         root = symmetric_root(fit.covariance)
         known, _, mean, square, freedom = task_posteriors(fit, root, tasks)
-        weight = tasks.weight
-        left = xp.eye(known.shape[-1]) - known
+        bounded = (xp.abs(mean) <= MAX_MEAN).all(-1)
+        weight = xp.where(bounded, tasks.weight, 0.0)
+        mean = xp.where(bounded[..., None], mean, 0.0)
+        left = xp.where(bounded[..., None, None], xp.eye(known.shape[-1]) - known, 0.0)
         spread = root @ xp.einsum("...n,...nij->...ij", weight, left) @ root
         residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
-        precision, logs = expected_precision_and_log(fit.noise_variance, fit.freedom, residuals)
+        precision, logs = (
+            xp.where(bounded, part, 0.0)
+            for part in expected_precision_and_log(fit.noise_variance, fit.freedom, residuals)
+        )
         return cls.unchecked(
             weight.sum(-1),
             (weight[..., None] * mean).sum(-2),

@@ -27,8 +27,10 @@ and columns are dropped that are much smaller than what they are uncertain by. T
 integrated out::
 
     M_i = (I + Wᵀ A_i W)⁻¹      H_i = A_i − A_i W M_i Wᵀ A_i      v_i = a_i − A_i W M_i Wᵀ a_i
-    μ ← μ + δ       δ = C (Σ v_i − μ / τ²)      C = (Σ H_i + I / τ²)⁻¹      v_i ← v_i − H_i δ
+    μ ← μ + δ       δ = C (Σ v_i − T⁻¹ μ)       C = (Σ H_i + T⁻¹)⁻¹         v_i ← v_i − H_i δ
     σ² ← σ² + s     s = Σ (‖v_i‖² − tr H_i + tr H_i C H_i) / Σ ‖H_i‖²       (one scoring step)
+
+with μ ~ N(0, T), T = τ² I + W Wᵀ (:mod:`~headstart.transfer.empirical_bayes.low_rank.mean`).
 
 A new task is predicted with what W and μ are uncertain by, κ = Σ_c (1 − mean M_cc) directions being
 as good as observed in every task::
@@ -58,9 +60,9 @@ from headstart.arrays import (
     transpose,
 )
 from headstart.records import Array, select
-from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
+from headstart.transfer.empirical_bayes.low_rank.mean import mean_step
 from headstart.transfer.empirical_bayes.low_rank.population import (
     MIN_RESIDUAL_SHARE,
     LowRank,
@@ -239,12 +241,8 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
     removed = weighted @ transpose(flat.reshape(*flat.shape[:-2], -1))
     own = total_precision(given, 0.0, inverse) - (removed + transpose(removed)) / 2
     h = own + gone.number[..., None, None] * past_h
-    # The mean, shrunk as that of the full fit, in coordinates whitened by W Wᵀ + σ² I.
-    root = low_rank_root(w, low.residual)
     total = (weight[..., None] * v).sum(-2) + matvec(past_h, gone.first)
-    whitened = Fit.isotropic(low.mean, 1.0, 1.0)
-    doubt, shift = mean_step(whitened, root, congruence(root, h), matvec(root, total))
-    error, shift = congruence(root, doubt), matvec(root, shift)
+    error, shift = mean_step(low, h, total)
     mean = low.mean + shift
     v = v - matvec(a_matrix, shift[..., None, :])
     v = v + matvec(xm, matvec(transpose(x), xp.broadcast_to(shift[..., None, :], v.shape)))
@@ -272,17 +270,6 @@ def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
         directions=float_if_scalar(((known + gone_known) / count[..., None]).sum(-1)),
     )
     return low.predictive(count)
-
-
-def low_rank_root(loadings: Array, residual: Any) -> Array:
-    """The symmetric root of W Wᵀ + σ² I, for W with orthogonal columns."""
-    xp = array_namespace(loadings)
-    square = (loadings**2).sum(-2)
-    spread = xp.asarray(residual)[..., None]
-    gain = (xp.sqrt(square + spread) - xp.sqrt(spread)) / xp.where(square > 0, square, 1.0)
-    eye = xp.sqrt(spread)[..., None] * xp.eye(loadings.shape[-2])
-    root: Array = eye + (loadings * gain[..., None, :]) @ transpose(loadings)
-    return root
 
 
 def fit_low_rank(

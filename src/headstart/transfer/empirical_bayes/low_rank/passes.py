@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
+from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.full_covariance.fitting import mean_step
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.fitting import (
     bounded_step,
-    low_rank_root,
     orthogonal_columns,
 )
+from headstart.transfer.empirical_bayes.low_rank.mean import mean_step
 from headstart.transfer.empirical_bayes.low_rank.noise import (
     NoiseScores,
     noise_scores,
@@ -154,10 +153,7 @@ def low_rank_step(low: LowRank, totals: LowRankTotals) -> LowRank:
     variance = column_variances(p, alpha, low.active)
     # μ and σ², at the W of the pass.
     known = (totals.known + transpose(totals.known)) / 2
-    root = low_rank_root(low.loadings, low.residual)
-    around = Fit.isotropic(low.mean, 1.0, 1.0)
-    own, shift = mean_step(around, root, congruence(root, known), matvec(root, totals.total))
-    error, shift = congruence(root, own), matvec(root, shift)
+    error, shift = mean_step(low, known, totals.total)
     # Around the new mean, with tasks as they are on average.
     moved = -2.0 * totals.total @ matvec(known, shift) / count
     moved = moved + (matvec(known, shift) ** 2).sum(-1) / count

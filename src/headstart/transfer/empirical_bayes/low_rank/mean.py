@@ -1,0 +1,55 @@
+"""The mean of a low-rank population, shrunk by as much as it is uncertain.
+
+A priori μ ~ N(0, τ² I + W Wᵀ): about as large in every direction, and larger where tasks differ
+most. If μ were held to τ² along W too, W would rather explain what all tasks have in common.
+"""
+
+from __future__ import annotations
+
+from headstart.arrays import array_namespace, matvec, spd_inverse, trace, transpose
+from headstart.records import Array
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank
+
+__all__ = ["mean_step"]
+
+MIN_SHOWN = 0.1  # tasks that have to show a direction, about, for it to tell how large μ is
+MIN_MEAN_SHARE = 1e-10  # the least τ², as a share of the mean variance of tasks
+
+
+def mean_step(low: LowRank, known: Array, total: Array) -> tuple[Array, Array]:
+    """C, the covariance of μ's own error, and the step δ of μ, from H = Σ H_i and Σ v_i.
+
+    τ² is the mean square of μ beyond what noise gives it (James and Stein), measured where W does
+    not reach: with η = Σ v_i + H μ, all that tasks tell of μ, and W's directions integrated out ::
+
+        H' = (H⁻¹ + W Wᵀ)⁻¹      η' = H' H⁻¹ η      μ' = J η'      J = (H' + 0.1 I / s²)⁻¹
+        τ² = (‖μ'‖² − tr J H' J) / tr J H'
+
+    s² is the mean variance of tasks, so that directions that a tenth of a task has not shown hardly
+    count. All others do, however alike tasks are along them.
+    """
+    xp = array_namespace(low.mean)
+    dim, rank = low.loadings.shape[-2:]
+    w, eye = low.loadings, xp.eye(dim)
+    # H' and η', by Woodbury's identity.
+    across = known @ w
+    inner = spd_inverse(xp.eye(rank) + transpose(w) @ across)
+    outside = known - across @ inner @ transpose(across)
+    moment = total + matvec(known, low.mean)
+    moment = moment - matvec(across @ inner, matvec(transpose(w), moment))
+    spread = (w**2).sum((-2, -1)) / dim + xp.asarray(low.residual)
+    raw = spd_inverse(
+        (outside + transpose(outside)) / 2 + (MIN_SHOWN / spread)[..., None, None] * eye
+    )
+    shown = raw @ outside
+    seen = xp.maximum(trace(shown), 1.0)
+    doubt = trace(shown @ raw) / seen
+    square = (matvec(raw, moment) ** 2).sum(-1) / seen
+    tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
+    tau = xp.maximum(tau, MIN_MEAN_SHARE * spread)[..., None, None]
+    # (τ² I + W Wᵀ)⁻¹, the precision that μ is expected to have.
+    gram = spd_inverse(tau * xp.eye(rank) + transpose(w) @ w)
+    precision = (eye - w @ gram @ transpose(w)) / tau
+    error = spd_inverse(known + (precision + transpose(precision)) / 2)
+    error = (error + transpose(error)) / 2
+    return error, matvec(error, total - matvec(precision, low.mean))
