@@ -20,6 +20,7 @@ from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
 from headstart.features.conversion import Features, numeric_column
 from headstart.features.reader import ContextReader
+from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
 from headstart.model.logistic import posterior_evidence
 from headstart.model.prior import Prior
@@ -127,7 +128,8 @@ def fit_rows(
         if items is not None:
             close_items(items, fitted, transfer.prior(fit.state), twin.entries.evidence)
             twin.items = items
-        new_reader = ContextReader(fitted, encoder=reader.encoder)
+        sizes = UsualSizes.of_fit(fitted, fit.pooled)
+        new_reader = ContextReader(fitted, sizes, encoder=reader.encoder)
         twin.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
             (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
