@@ -185,3 +185,26 @@ def test_choices_of_a_deleted_namesake_are_refused_after_a_fit():
     bandit.fit(GOOD, task="t", reward="r")
     with pytest.raises(hs.ChoiceError):
         bandit.learn(choice, 1.0)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("from_log", [True, False])
+def test_values_far_out_of_those_fitted_are_refused_at_once(from_log, standardize, tmp_path):
+    rows = rows_of(20) | {"x3": np.zeros(200)}
+    del rows["weight"]
+    if from_log:
+        bandit = fit_log(tmp_path, rows, standardize=standardize).bandit(seed=0)
+        bandit.save(tmp_path / "fitted.headstart")
+        bandit = hs.load(tmp_path / "fitted.headstart")
+    else:
+        bandit = hs.Bandit(4, seed=0)
+        bandit.fit(rows, task="user", reward="reward", standardize=standardize)
+    usual = [[5.0, 100.0, 0.01, 0.0]]
+    before = bandit.task("new").predict(usual).mean
+    for far in ([1e15, 1.0, 0.0, 0.0], [5.0, 1e15, 0.0, 0.0], [5.0, 1.0, 1e6, 0.0]):
+        with pytest.raises(hs.InputError, match="within a million times the usual size"):
+            bandit.task("new").choose([far, *usual])
+    np.testing.assert_array_equal(bandit.task("new").predict(usual).mean, before)
+    # Larger values than before are not far out, nor is any of a feature that was always 0.
+    task = bandit.task("new")
+    task.learn(task.choose([[500.0, 1e5, 1.0, 0.0], [5.0, 1.0, 0.0, 1e9]]), 1.0)

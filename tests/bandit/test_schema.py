@@ -283,3 +283,24 @@ def test_a_context_needs_a_schema():
         task.choose([[1.0, 2.0]], actions=[[1.0, 2.0]])
     with pytest.raises(hs.HeadstartError, match="no schema"):
         task.encode([[1.0, 2.0]])
+
+
+def test_a_value_that_no_row_had_is_predicted_near_the_average_of_those_that_rows_had():
+    """Rewards far from 0: their level says nothing of how much values of a category differ."""
+    rng = np.random.default_rng(0)
+    tasks, length = 40, 30
+    user = np.repeat(np.arange(tasks), length)
+    sex, score = rng.choice(["f", "m"], len(user)), rng.standard_normal(len(user))
+    level = 100.0 + 3.0 * rng.standard_normal(tasks)[user]
+    reward = level + 2.0 * (sex == "m") + 2.0 * score + 5.0 * rng.standard_normal(len(user))
+    schema = hs.Schema(action={"sex": hs.category("f", "m"), "score": hs.number()})
+    bandit = hs.Bandit(schema, seed=0)
+    frame = {"user": user, "sex": sex.tolist(), "score": score, "reward": reward}
+    bandit.fit(frame, task="user", reward="reward")
+    actions = [{"sex": value, "score": 0.0} for value in ("f", "m", "M")]
+    for name in ("new", 3):
+        found = bandit.task(name).predict(actions, level=0.9)
+        low, high, new = found.mean
+        assert abs(new - (low + high) / 2) < 2.0
+        width = found.upper - found.lower
+        assert width[2] > width[:2].max()

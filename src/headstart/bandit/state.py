@@ -21,6 +21,7 @@ from headstart.features.conversion import Features, allowed_arms
 from headstart.features.reader import ContextReader, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
+from headstart.features.sizes import UsualSizes
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
 from headstart.random import Stream, Streams
@@ -103,7 +104,8 @@ class BanditState:
         """Start from a fit, before there are any tasks; with ``tasks``, these are closed tasks."""
         with self.lock:
             self.ledger.items = items
-            self.reader = ContextReader(features, encoder=self.reader.encoder)
+            sizes = UsualSizes.of_fit(features, fit.pooled)
+            self.reader = ContextReader(features, sizes, encoder=self.reader.encoder)
             self.ledger.set_usual_sizes(self.reader.usual_sizes)
             if tasks is None:
                 self.ledger.prior_state.restore(base=fit, state=fit.state)

@@ -8,6 +8,7 @@ import numpy as np
 
 from headstart.errors import InputError
 from headstart.features.conversion import Features
+from headstart.model.evidence import Evidence
 from headstart.records import Array
 
 __all__ = ["UsualSizes"]
@@ -42,6 +43,44 @@ class UsualSizes(NamedTuple):
     def zero(cls, dim: int) -> UsualSizes:
         """The sizes before any context."""
         return cls(np.zeros((2, dim)), np.zeros((2, dim)), np.zeros(dim))
+
+    @classmethod
+    def of_fit(cls, features: Features, pooled: Evidence) -> UsualSizes:
+        """The sizes after a fit, from the mean and the standard deviation of each feature.
+
+        They count like the fewest values that tell a size, so that rounds soon have more say.
+
+        Parameters
+        ----------
+        features
+            The features with the units of the fit, if they were standardized.
+        pooled
+            The sums of all rows, in these units.
+
+        Examples
+        --------
+        >>> contexts = np.array([[3.0, 0.0], [5.0, 0.0]])
+        >>> sizes = UsualSizes.of_fit(Features(2), Evidence.of(contexts, [1.0, 1.0]))
+        >>> sizes.counts[0], sizes.means[0].round(2)
+        (array([8., 0.]), array([4.12, 1.  ]))
+        """
+        dim = features.context_dim
+        square = np.diag(pooled.gram)[:dim]
+        present = square > 0
+        units = features.units
+        if units is not None:
+            origin, deviation = units
+        elif features.intercept and pooled.gram[-1, -1] > 0:
+            origin = pooled.gram[-1, :dim] / pooled.gram[-1, -1]
+            deviation = np.sqrt(np.maximum(square / pooled.gram[-1, -1] - origin**2, 0.0))
+        else:
+            origin = np.zeros(dim)
+            deviation = np.sqrt(square / max(float(pooled.rounds), 1e-300))
+        size = np.where(present, np.stack([np.hypot(origin, deviation), deviation]), 0.0)
+        # A distance that is rounding tells no size.
+        is_known = size > 1e-6 * size[0]
+        counts = MIN_COUNT * is_known.astype(np.float64)
+        return cls(counts, counts * np.log(np.where(is_known, size, 1.0)), origin * present)
 
     def update(self, contexts: Array, features: Features) -> UsualSizes:
         """The sizes after some more contexts, which are refused if a value is far out.

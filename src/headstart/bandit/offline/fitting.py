@@ -20,6 +20,7 @@ from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
 from headstart.features.conversion import Features, numeric_column
 from headstart.features.reader import ContextReader
+from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
 from headstart.model.logistic import posterior_evidence
 from headstart.model.prior import Prior
@@ -127,7 +128,8 @@ def fit_rows(
         if items is not None:
             close_items(items, fitted, transfer.prior(fit.state), twin.entries.evidence)
             twin.items = items
-        new_reader = ContextReader(fitted, encoder=reader.encoder)
+        sizes = UsualSizes.of_fit(fitted, fit.pooled)
+        new_reader = ContextReader(fitted, sizes, encoder=reader.encoder)
         twin.set_usual_sizes(new_reader.usual_sizes)
         ledger.changes.commit(
             (setattr, state, "reader", new_reader), (setattr, state, "ledger", twin)
@@ -353,7 +355,7 @@ def average_priors(first: Prior, second: Prior) -> Prior:
 
 
 def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
-    """The prior of the first pass: the rate of all rows, and log-odds of a variance of about 2."""
+    """The prior of the first pass: the rate of all rows, with log-odds of a variance of about 2."""
     dim = pooled.dim
     variance, mean = np.full(dim, 1.0 / dim), np.zeros(dim)
     if intercept:

@@ -9,6 +9,8 @@ in standardized features z = T x. With a constant feature c (the intercept, the 
 and without one k = 0 and s_j is the root mean square. Evidence changes by Gram' = T Gram Tᵀ and
 moment' = T moment, and parameters by θ = Tᵀ θ'. A feature that has not varied yet has no unit: it
 counts as 0 until it does, so that decisions depend neither on units nor on where a scale begins.
+If contexts on offer are the first to vary, k_j is the value that the feature had in all rounds, and
+s_j the root mean square distance from it.
 """
 
 from __future__ import annotations
@@ -107,6 +109,11 @@ class Units(Record):
         unknown = inverse == 0
         if xp is not np or unknown.any():
             other_shift, other = location_and_scale(contexts.first, contexts.second, constant)
+            if constant:
+                # From the value that all rounds had: else the feature would be another intercept.
+                told = moments[1][..., -1:] > 0
+                other_shift = xp.where(told, moments[0], other_shift)
+                other = xp.where(told, scale_around(moments[0], contexts), other)
             shift = xp.where(unknown, other_shift, shift)
             inverse = xp.where(unknown, other, inverse)
         return cls.unchecked(shift, inverse)
@@ -243,6 +250,16 @@ def location_and_scale(first: Array, second: Array, constant: bool) -> tuple[Arr
     known = variance > CONSTANT_SHARE * second
     inverse = xp.where(known, 1.0 / xp.sqrt(xp.where(known, variance, 1.0)), 0.0)
     return xp.asarray(shift), inverse
+
+
+def scale_around(centre: Array, contexts: ContextMoments) -> Array:
+    """One over the root mean square distance of contexts from a centre (0 if there is none)."""
+    xp = array_namespace(centre, contexts.first)
+    square = contexts.second - 2.0 * centre * contexts.first + centre**2
+    known = square > CONSTANT_SHARE * xp.maximum(contexts.second, centre**2)
+    known = known & (xp.asarray(contexts.count) > 0)[..., None]
+    inverse: Array = xp.where(known, 1.0 / xp.sqrt(xp.where(known, square, 1.0)), 0.0)
+    return inverse
 
 
 def change_of_units(before: Units, after: Units) -> tuple[Array, npt.NDArray[np.bool_]] | None:
