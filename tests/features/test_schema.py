@@ -339,6 +339,7 @@ def test_a_schema_is_inferred_with_a_review():
         (3, {}, "frame"),
         ({"a": []}, {}, "row"),
         ({"a": 3.0, "b": [1]}, {}, "column 'a' must be a list"),
+        ({"a": [np.array(1.0)] * 3}, {"context": ["a"]}, "tells actions apart"),
         ({"a": "text"}, {}, "column 'a' must be a list"),
         (pandas.DataFrame({"id": [], "a": []}), {}, "row"),
         ({"a": [1, 2], "b": [1]}, {}, "one length"),
@@ -425,7 +426,8 @@ class TestHostileSchemas:
         for context in (value, {"shop": value}):
             with pytest.raises(hs.InputError, match="context"):
                 task.choose([row], context=context)
-        for actions in ([value], value):
+        task.choose([row | {"place": [1.0, 2.0]}], context={"shop": "x"})
+        for actions in ([value], value, [polars.DataFrame({"a": [1.0]})]):
             with pytest.raises(hs.InputError, match="action"):
                 task.choose(actions, context={"shop": "x"})
 

@@ -52,7 +52,7 @@ class RowCache:
             places = list(map(self.places.__getitem__, map(self.values_of, actions)))
             if self.spec.id in actions[0]:
                 labels = list(map(self.id_of, actions))
-        except (IndexError, KeyError, TypeError):  # not known, not hashable, or no dicts
+        except Exception:  # not known, not hashable, or no dicts: frames have errors of their own
             return None
         extra = labels is not None and not self.id_is_field
         if sum(map(len, actions)) != len(actions) * (len(self.spec.fields) + extra):

@@ -226,7 +226,7 @@ def review_values(name: str, role: str, values: Sequence[Any]) -> FieldReview:
         summary = f"true in {share:.0%}{missing}"
         return FieldReview(name, role, boolean(missing=gaps > 0), summary, constant_note(present))
     if kinds == {"vector"}:
-        lengths = {len(value) for value in present}
+        lengths = {len(value) if getattr(value, "ndim", 1) else 1 for value in present}
         if len(lengths) == 1:
             field = vector(lengths.pop(), missing=gaps > 0)
             return FieldReview(name, role, field, f"vectors{missing}")
