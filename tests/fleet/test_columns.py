@@ -204,3 +204,10 @@ def looped_hash(text, seed=0, bits=2**64):
     for at in range(0, len(text), 8):
         key = mix(key ^ int.from_bytes(text[at : at + 8].ljust(8, b"\0"), "little"))
     return key
+
+
+def test_no_pattern_means_a_column_without_a_name():
+    """An index that was written with the rows."""
+    schema = pa.schema([(name, pa.float64()) for name in ("", "reward", "x")])
+    schema = schema.append(pa.field("task", pa.string()))
+    assert Columns("task", "reward", "*").resolve(schema, "log").features == ("x",)
