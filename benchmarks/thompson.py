@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from headstart.lab.policies import NamedPolicy, policy
-from headstart.lab.studies.extensions import WORLDS
+from headstart.lab.studies.main_worlds import WORLDS
 from headstart.worlds import Synthetic
 
 #: Thompson policy and the UCB policy with the same prior. The last cannot run on a GPU.

@@ -12,7 +12,7 @@ import numpy as np
 
 from headstart.lab import simulate
 from headstart.lab.policies import policy
-from headstart.lab.studies.extensions import WORLDS
+from headstart.lab.studies.main_worlds import WORLDS
 
 
 def interval(ratios: np.ndarray) -> str:

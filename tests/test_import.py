@@ -81,3 +81,10 @@ def test_public_names_are_all_that_a_star_brings():
     exec("from headstart import *", names)
     names.pop("__builtins__")
     assert set(names) == set(hs.__all__)
+
+
+def test_the_package_is_a_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "headstart", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "evaluate" in done.stdout

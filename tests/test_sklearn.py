@@ -7,9 +7,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -155,6 +156,12 @@ class TestTaskRidge:
         assert search.best_params_["transfer__lam"] == 0.01
         assert search.best_estimator_.transfer == hs.Independent(0.01)
         model = pipeline[-1]
+        with pytest.warns(UserWarning, match="scored as those of new tasks"):
+            model.score(X, y)
+        with sklearn.config_context(enable_metadata_routing=True):
+            routed = TaskRidge().set_fit_request(task=True).set_score_request(task=True)
+            scores = cross_val_score(routed, X, y, cv=3, params={"task": task})
+        assert scores.min() > 0.5
         again = pickle.loads(pickle.dumps(model))
         np.testing.assert_array_equal(again.predict(X, task=task), model.predict(X, task=task))
         given = TaskRidge(hs.Independent())

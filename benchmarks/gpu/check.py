@@ -450,6 +450,66 @@ def check_alone_in_an_experiment():
     return f"{len(few)} of {len(everybody)} policies"
 
 
+# --- Small matrices -----------------------------------------------------------------------------
+
+
+def check_small_matrices(dim, rank, seeds=37, tasks=13):
+    """The kernels that learning calls give what NumPy does, to 1e-9 of the largest number."""
+    import jax
+
+    from headstart import small_matrices
+    from headstart.lab.gpu.engine import wide_numbers
+    from headstart.lab.gpu.small_matrices import available_kernels
+
+    rng = np.random.default_rng(dim)
+    x = rng.standard_normal((seeds, tasks, 2 * dim, dim)) * np.linspace(0.01, 3.0, dim)
+    gram, moment = x.swapaxes(-1, -2) @ x, rng.standard_normal((seeds, tasks, dim))
+    gram[1, 2], moment[1, 2] = 0.0, 0.0  # an empty slot
+    gram[2, 1, 0, 0] = 1e13  # which hides all other digits
+    half = rng.standard_normal((seeds, dim, dim)) / dim
+    root = half @ half.swapaxes(-1, -2) + 0.1 * np.eye(dim)
+    weight = rng.uniform(0.0, 2.0, (seeds, tasks))
+    directions = rng.standard_normal((seeds, dim, rank))
+    directions[..., 1:2] = 0.0  # one that was dropped
+    factors = rng.standard_normal((seeds, tasks, rank, rank))
+    plain = np.delete(gram.reshape(-1, dim, dim), tasks * 2 + 1, 0)
+    mild = 0.1 * np.where(gram < 1e12, gram, 1.0)
+    cases = {
+        "spd_inverse": (plain + 0.5 * np.eye(dim),),
+        "cholesky": (plain + 0.5 * np.eye(dim),),
+        "inverse_root": (plain + np.eye(dim),),
+        "gaussian_gain": (mild, moment),
+        "eigh": (gram - np.linspace(0.0, 9.0, dim)[:, None] * np.eye(dim),),
+        "whitened_posteriors": (root, gram, moment, weight + 0.1, 1e10),
+        "ridge_solve": (mild, moment, weight, rng.uniform(0.0, 3.0, seeds)),
+        "projected_inverse": (mild, directions, 1.0 + rng.uniform(0.0, 1.0, (seeds, tasks, rank))),
+        "woodbury": (mild, directions, moment),
+        "symmetric_matvec": (mild, moment[:, :1]),
+        "sum_of_products": (gram, directions, factors, weight),
+    }
+    worst = {}
+    with wide_numbers():
+        for name, given in cases.items():
+            wanted = getattr(small_matrices, name)(*given)
+            with small_matrices.use_kernels(available_kernels()):
+                found = jax.jit(getattr(small_matrices, name))(*map(jax.numpy.asarray, given))
+            if name == "eigh":  # vectors have any sign
+                values, vectors = map(np.asarray, found)
+                back = (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2)
+                unit = vectors.swapaxes(-1, -2) @ vectors
+                wanted = (wanted[0], given[0], np.broadcast_to(np.eye(dim), gram.shape))
+                found = (values, back, unit)
+            if not isinstance(wanted, tuple):
+                found, wanted = (found,), (wanted,)
+            for ours, theirs in zip(found, wanted, strict=True):
+                away = np.abs(np.asarray(ours, dtype=float) - theirs)
+                size = np.abs(1.0 * theirs).max(tuple(range(1, away.ndim)), keepdims=True)
+                off = (away / np.where(size > 0, size, 1.0)).max()
+                assert off < 1e-9, f"{name} is off by {off:.2g} of the largest number"
+                worst[name] = max(off, worst.get(name, 0.0))
+    return ", ".join(f"{name} {off:.1g}" for name, off in worst.items())
+
+
 # --- Results ------------------------------------------------------------------------------------
 
 
@@ -500,6 +560,10 @@ CHECKS = {
     "alone, 31 × 33": (check_alone, (31, 33)),
     "in parts, 18 × 10": (check_parts, (18, 10)),
     "in parts, 40 × 20": (check_parts, (40, 20)),
+    **{
+        f"small matrices, {dim}, {rank}": (check_small_matrices, (dim, rank))
+        for dim, rank in ((31, 16), (32, 16), (30, 7), (17, 16), (16, 15), (6, 5), (2, 1))
+    },
     "alone in an experiment": (check_alone_in_an_experiment, ()),
     "totals": (check_totals, ()),
     "totals of the default": (check_totals, (OURS,)),

@@ -5,7 +5,7 @@ intervals, and how fast the default was played. From the repository's root::
 
     PYTHONPATH=src python benchmarks/gpu/worlds.py --out benchmarks/gpu/worlds.json
 
-It takes about five minutes on an H200, of which two go by while the first world is compiled.
+It takes about four minutes on an H200, of which two go by while the first world is compiled.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import numpy as np
 from headstart.algorithms import DEFAULT
 from headstart.lab.gpu import engine, why_not
 from headstart.lab.policies import policy
-from headstart.lab.studies.extensions import WORLDS
-from headstart.lab.studies.runner import FIRST_REPORTED_SEED
+from headstart.lab.studies.main_worlds import FIRST_REPORTED_SEED, WORLDS
 from headstart.transfer.empirical_bayes.state import slots
 from headstart.worlds import Synthetic
 

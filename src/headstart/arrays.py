@@ -17,11 +17,11 @@ __all__ = [
     "apply_if",
     "array_namespace",
     "congruence",
+    "control_flow",
     "float_if_scalar",
     "matvec",
     "norm",
     "repeat",
-    "spd_inverse",
     "stable_argsort",
     "trace",
     "transpose",
@@ -108,20 +108,6 @@ def stable_argsort(values: Any) -> Any:
     xp = array_namespace(values)
     # JAX's sort is stable by default, and NumPy 1 has another name for the option.
     return np.argsort(values, axis=-1, kind="stable") if xp is np else xp.argsort(values, axis=-1)
-
-
-def spd_inverse(matrix: Any) -> Any:
-    """The inverses of symmetric, positive definite matrices in the last two axes.
-
-    On JAX by Cholesky factors L, as L⁻ᵀ L⁻¹, which on a GPU takes a quarter of the time of LU.
-    """
-    xp = array_namespace(matrix)
-    if xp is np:
-        return np.linalg.inv(matrix)
-    lower = xp.linalg.cholesky(matrix)
-    eye = xp.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape)
-    half = control_flow(xp).linalg.triangular_solve(lower, eye, left_side=True, lower=True)
-    return transpose(half) @ half
 
 
 def matvec(matrix: Any, vector: Any) -> Any:

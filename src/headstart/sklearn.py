@@ -5,6 +5,7 @@ Needs the extra ``sklearn``: ``pip install 'headstart[sklearn]'``.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -220,7 +221,21 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return belief
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, task: Any = None) -> float:
-        """The coefficient of determination R² of the predictions."""
+        """The coefficient of determination R² of the predictions.
+
+        Without ``task``, rows are scored as :meth:`predict` predicts them: as those of new tasks if
+        several were fitted, which is warned of.
+        """
+        check_is_fitted(self)
+        if task is None and len(self.tasks_) > 1:
+            warnings.warn(
+                "task was not given to score: all rows are scored as those of new tasks. In "
+                "cross-validation, tasks are passed on by metadata routing "
+                "(sklearn.set_config(enable_metadata_routing=True), and "
+                "TaskRidge().set_fit_request(task=True).set_score_request(task=True))",
+                UserWarning,
+                stacklevel=2,
+            )
         return float(r2_score(y, self.predict(X, task=task), sample_weight=sample_weight))
 
     def set_params(self, **params: Any) -> Self:

@@ -174,6 +174,30 @@ def test_choices_that_cannot_be_explained_are_refused():
             bandit.task(0).explain(other)
 
 
+def test_the_columns_of_a_field_are_added_up():
+    """Flags of a category are known beside the intercept only by their differences."""
+    schema = hs.Schema(action={"price": hs.number(), "brand": hs.category("x", "y")})
+    rng = np.random.default_rng(0)
+    brands, prices = rng.choice(["x", "y"], 300), rng.uniform(1.0, 3.0, 300)
+    spent = (brands == "x") * 2.0 - prices + 0.1 * rng.standard_normal(300)
+    frame = {"user": np.arange(300) % 10, "spent": spent, "price": prices, "brand": brands}
+    bandit = hs.Bandit(schema, rule=hs.Greedy(), seed=0).fit(frame, task="user", reward="spent")
+    task = bandit.task("new")
+    arms = [{"id": "tea", "price": 1.1, "brand": "x"}, {"id": "milk", "price": 1.1, "brand": "y"}]
+    found = task.explain(task.choose(actions=arms))
+    assert found.contributions.features == ("brand", "price", "intercept")
+    assert found.contributions.estimate[[1, 2]].tolist() == [0.0, 0.0]
+    ends = [part[0] for part in found.contributions[1:]]
+    np.testing.assert_allclose(ends, found.difference)  # brands are all that differs
+    coefficients = dict(zip(found.task.features, found.task.estimate, strict=True))
+    assert ends[0] == pytest.approx(coefficients["brand=x"] - coefficients["brand=y"])
+    text = repr(found)
+    assert "brand=" not in text
+    row = next(line.split() for line in text.splitlines() if line.split()[0] == "brand")
+    assert row[1:3] == ["x", "y"]
+    assert "nothing sets the task apart from an average one yet" in text
+
+
 def test_actions_are_called_by_their_ids():
     schema = hs.Schema(action={"price": hs.number(), "brand": hs.category("x", "y")})
     task = hs.Bandit(schema, rule=hs.Greedy(), seed=0).task("ann")

@@ -135,6 +135,8 @@ BAD = {
     "unknown weight": (GOOD, {"weight": "w"}, "weight must be the name of a column"),
     "unknown feature": (GOOD, {"features": ["z"]}, "features must be the name of a column"),
     "text as features": (GOOD, {"features": "x"}, "features must be a list of column names"),
+    "reward as task": (GOOD | {"t": [1, 2, 1]}, {"reward": "t"}, "must be different columns"),
+    "reward as weight": (GOOD, {"weight": "r"}, "must be different columns"),
     "reward as feature": (GOOD, {"features": ["r"]}, "features must not hold 'r'"),
     "too many features": (GOOD | {"z": [1.0] * 3}, {}, "1 different columns .* got 2"),
     "no rows": ({"t": [], "x": [], "r": []}, {}, "at least one row"),

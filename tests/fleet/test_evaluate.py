@@ -114,9 +114,22 @@ def test_what_the_past_shows_later_is_not_known_yet(opened):
     known = before.early[split.past]
     np.testing.assert_allclose(after.early[split.past], known, rtol=1e-12, atol=1e-12)
     assert after.evidence.sum() > before.evidence.sum()
-    same = table.set_column(2, "when", [pa.array([7] * len(table))])
-    with pytest.raises(InputError, match="timestamp must tell earlier from later"):
-        drawn(opened(same, columns, "same.parquet"))
+
+
+def test_tasks_that_start_together_are_split_at_random_and_in_the_order_of_time(opened):
+    """A balanced panel: every task is seen in the same years, and filed from the last one on."""
+    rows = []
+    for at in range(60):
+        for year in (2003, 2002, 2001):
+            x = float(at % 7 + year % 3)
+            rows.append({"task": f"t{at}", "reward": x + year, "when": year, "x": x})
+    columns = Columns("task", "reward", "x", timestamp="when")
+    logs = opened(pa.Table.from_pylist(rows), columns)
+    found = evaluate(logs, transfer=QUICK, first=1)
+    assert found.splits > 1
+    assert any("most tasks start at the same time" in note for note in found.notes)
+    sample, _ = drawn(logs)
+    assert (np.diff(sample.episodes.rewards - sample.episodes.features[..., 0]) == 1.0).all()
 
 
 def test_no_more_tasks_than_asked_for(opened):
@@ -774,15 +787,18 @@ def test_the_command_prints_a_table_a_verdict_and_where_the_page_is(
         monkeypatch.setattr(sys, "argv", ["headstart", "evaluate", *words, *more])
         with pytest.raises(SystemExit) as leave:
             main()
-        return leave.value.code, capsys.readouterr().out
+        return leave.value.code, *capsys.readouterr()
 
-    code, out = run("--out", str(tmp_path / "out"))
+    code, out, err = run("--out", str(tmp_path / "out"))
     assert code == 0
+    assert "earlier" not in err
     assert "pooled model" in out
     assert "a learned prior is expected to save" in out.replace("\n", " ")
     assert "in each of 5 random splits" in out.replace("\n", " ")
     assert (tmp_path / "out" / "report.html").exists()
-    code, out = run("--json", "--workers", "1", "--splits", "1")
+    words += ["--out", str(tmp_path / "out")]
+    code, out, err = run("--json", "--workers", "1", "--splits", "1")
     assert code == 0
+    assert "has the report of an earlier evaluation; it will be replaced" in err.replace("\n", " ")
     assert json.loads(out)["past_tasks"] == 42
     assert json.loads(out)["models"]["no prior"]["squared_error"]["value"] > 0

@@ -91,7 +91,7 @@ def test_rounds_per_task_are_all_there():
     assert figure.table["tasks"].sum() == len(rounds)
     labels = figure.table["rewards of a task"].to_list()
     assert labels[0] == "1"
-    assert labels[-1] == "1,024–2,047"
+    assert labels[-1] == "1,024–2,000"
 
 
 def test_a_model_that_is_far_behind_is_left_out_of_a_closer_look(made):

@@ -320,12 +320,13 @@ def test_tasks_with_one_row_are_told(logbook, tmp_path):
 
 def test_the_histogram_doubles():
     assert hashing.count_by_doubling(np.zeros(0, int)) == []
+    assert hashing.count_by_doubling(np.array([8, 8, 8])) == [(8, 8, 3)]
     assert hashing.count_by_doubling(np.array([0, 1, 9])) == [
         (0, 0, 1),
         (1, 1, 1),
         (2, 3, 0),
         (4, 7, 0),
-        (8, 15, 1),
+        (8, 9, 1),
     ]
 
 

@@ -262,6 +262,15 @@ def test_either_features_or_a_schema_is_given(headstart, frame, tmp_path):
         shown = headstart("fit", folder, *WORDS, *words)
         assert shown.code == 2
         assert "either --features or --schema must be given" in shown.err
+        assert "check --write-schema FILE proposes a schema" in shown.err.replace("\n", " ")
+    text = tmp_path / "text.csv"
+    text.write_text("user,spent,kids\na,1,0\na,2,3+\nb,1,1\nb,3,3+\n")
+    for command in ("fit", "check"):
+        shown = headstart(command, text, *WORDS, "--features", "kids")
+        assert shown.code == 2
+        assert "olumns of text are features by a schema" in (shown.err + shown.out).replace(
+            "\n", " "
+        )
     with pytest.raises(hs.InputError, match="features must not be given together with a schema"):
         Columns("user", "spent", "price", schema=SCHEMA)
 

@@ -66,7 +66,7 @@ KINDS = [
     lambda: (hs.Independent(), hs.UCB()),
     lambda: (hs.Oracle.gaussian(np.ones(DIM), np.eye(DIM)), hs.Thompson()),
     lambda: (hs.Oracle.subspace(np.ones(DIM), np.eye(DIM)[:, :1]), hs.UCB()),
-    lambda: (hs.EmpiricalBayes(), hs.Thompson(probability=(0.05, 0.9))),
+    lambda: (hs.EmpiricalBayes(), hs.Thompson(probability=(0.05, 1.0))),
     lambda: (hs.EmpiricalBayes(), hs.UCB()),
     lambda: (hs.Bias(), hs.Thompson()),
 ]

@@ -116,7 +116,10 @@ def open_logs(
     from headstart.fleet import Columns, Logs
 
     if (features is None) == (schema is None):
-        raise InputError("either --features or --schema must be given, and not both")
+        raise InputError(
+            "either --features or --schema must be given, and not both; headstart check "
+            "--write-schema FILE proposes a schema for these logs"
+        )
     if isinstance(schema, Path):
         schema = Schema.from_file(schema)
     columns = Columns(features=features, schema=schema, **roles)  # type: ignore[arg-type]

@@ -211,6 +211,8 @@ def evaluate(
 
     check_local(out)
     check_place(out)
+    if (out / "report.html").exists():
+        warn(f"Note: {str(out)!r} has the report of an earlier evaluation; it will be replaced.")
     check_reward_model(reward_model, None)
     roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
     roles |= {"round": round_id, "chosen": chosen, "propensity": propensity}

@@ -32,7 +32,7 @@ class TransformerEncoder:
 
     def __init__(self, transformer: Any) -> None:
         self.schema = transformer
-        self.feature_names = transformer_names(transformer)
+        self.feature_names = self.column_fields = transformer_names(transformer)
         self.width = len(self.feature_names)
         self.is_bounded = np.zeros(self.width, dtype=bool)
 

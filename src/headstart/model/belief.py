@@ -48,6 +48,7 @@ from headstart.model.own_noise import (
 )
 from headstart.model.prior import ONE_NOISE, Prior, covariance_of
 from headstart.records import Array, draft_class
+from headstart.small_matrices import inverse_root
 
 __all__ = ["Belief"]
 
@@ -307,27 +308,6 @@ def einsum_vecdot(left: Array, right: Array) -> Array:
 
 
 vecdot: Any = getattr(np, "vecdot", einsum_vecdot)
-
-
-def inverse_root(matrix: Array) -> tuple[Array, Array]:
-    """L⁻ᵀ of a matrix I + (positive semi-definite) = L Lᵀ, and the log of its determinant.
-
-    Where rounding has pushed the smallest eigenvalues of a huge matrix below zero there is no L;
-    they are 1 or more, and any other root will do.
-    """
-    xp = array_namespace(matrix)
-    try:
-        factor = xp.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        values, vectors = xp.linalg.eigh(matrix)
-        values = xp.maximum(values, 1.0)
-        return vectors / xp.sqrt(values)[..., None, :], xp.log(values).sum(-1)
-    if xp is np:
-        inverse = np.linalg.inv(factor)
-    else:
-        inverse = xp.linalg.solve(factor, xp.broadcast_to(xp.eye(matrix.shape[-1]), matrix.shape))
-    diagonal = xp.diagonal(factor, axis1=-2, axis2=-1)
-    return inverse.swapaxes(-1, -2), 2.0 * xp.log(diagonal).sum(-1)
 
 
 def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array
+from headstart.small_matrices import spd_inverse
 
 if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
@@ -120,7 +121,7 @@ def least_squares_residual(
     dim = gram.shape[-1]
     size = xp.trace(gram, axis1=-2, axis2=-1)[..., None, None] / dim
     ridge = 1e-9 * xp.where(size > 0, size, 1.0) * xp.eye(dim)
-    inverse = xp.linalg.inv(gram + ridge)
+    inverse = spd_inverse(gram + ridge)
     rank = dim - (inverse * ridge).sum((-1, -2))
     fitted = (moment * (inverse @ moment[..., None])[..., 0]).sum(-1)
     square = xp.maximum(squares - fitted, 1e-12 * xp.asarray(squares))

@@ -22,6 +22,7 @@ from headstart.errors import InputError
 from headstart.model.base import BasePrior
 from headstart.model.information_form import sums_are_accurate
 from headstart.records import Array, read_only_copy, set_read_only
+from headstart.small_matrices import eigh
 
 if TYPE_CHECKING:
     from headstart.model.belief import Belief
@@ -255,7 +256,7 @@ def symmetric_root(matrix: Array) -> Array:
            [0., 3.]])
     """
     xp = array_namespace(matrix)
-    values, vectors = xp.linalg.eigh(matrix)
+    values, vectors = eigh(matrix)
     scaled = vectors * xp.sqrt(xp.maximum(values, 0.0))[..., None, :]
     root: Array = scaled @ vectors.swapaxes(-1, -2)
     return set_read_only(root) if xp is np else root

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar
 from headstart.records import Array, Record
+from headstart.small_matrices import eigh
 from headstart.subspace.base import PCA, Components, check_update, with_fixed_signs
 
 __all__ = ["ExactPCA", "Moments"]
@@ -112,5 +113,5 @@ class ExactPCA(PCA):
 def sorted_eigh(covariance: Array) -> tuple[Array, Array]:
     """Eigenvalues, largest first and none negative, and eigenvectors with fixed signs."""
     xp = array_namespace(covariance)
-    values, vectors = xp.linalg.eigh(covariance)
+    values, vectors = eigh(covariance)
     return xp.maximum(values[..., ::-1], 0.0), with_fixed_signs(vectors[..., ::-1])

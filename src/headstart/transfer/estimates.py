@@ -30,6 +30,7 @@ from headstart.arrays import (
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior
 from headstart.records import Array, Record
+from headstart.small_matrices import eigh
 from headstart.subspace import Components, Moments, with_fixed_signs
 from headstart.transfer.base import checked_evidence
 from headstart.transfer.noise import NoiseScale, Spectrum
@@ -152,7 +153,7 @@ class Estimates(Record):
         sample, error, unseen = self.covariances()
         raw = sample + unseen
         xp = array_namespace(raw)
-        values, vectors = xp.linalg.eigh(raw - error)
+        values, vectors = eigh(raw - error)
         before = (vectors * (raw @ vectors)).sum(-2)
         uncertain = xp.minimum(xp.sqrt(2.0 / xp.maximum(self.count, 1.0)), 1.0)[..., None]
         values = xp.maximum(xp.maximum(values, uncertain * before), 0.0)

@@ -11,6 +11,7 @@ from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
+from headstart.small_matrices import eigh
 from headstart.transfer.base import Explanation, Transfer, checked_evidence
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of
 
@@ -132,7 +133,7 @@ class Gaussian(Transfer):
         count = xp.maximum(state.count, 2.0)
         sample, error, unseen = state.covariances()
         sample = sample * (count / (count - 1.0))[..., None, None]
-        values, vectors = xp.linalg.eigh(sample - error + unseen)
+        values, vectors = eigh(sample - error + unseen)
         # Where the correction ate everything, a sliver of the raw variance is left.
         mean = xp.maximum(values.mean(-1), self.floor * trace(sample) / dim)
         floored = xp.maximum(values, xp.maximum(self.floor * mean, 1e-300)[..., None])

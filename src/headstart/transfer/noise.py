@@ -23,6 +23,7 @@ from headstart import checks
 from headstart.arrays import array_namespace, float_if_scalar, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array, Record
+from headstart.small_matrices import eigh
 
 __all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
 
@@ -47,7 +48,7 @@ class Spectrum(Record):
     def of(cls, evidence: Evidence) -> Spectrum:
         """Decompose, O(d³)."""
         xp = array_namespace(evidence.gram)
-        values, vectors = xp.linalg.eigh(evidence.gram)
+        values, vectors = eigh(evidence.gram)
         moment = matvec(transpose(vectors), evidence.moment)
         return cls.unchecked(xp.maximum(values, 0.0), vectors, moment)
 

@@ -207,6 +207,11 @@ def read_rows(
     features = reader.features
     columns = Columns.of(frame)
     ids = columns.array("task", task)
+    if task == reward or weight in (task, reward):
+        raise InputError(
+            f"task, reward and weight must be different columns; got {task!r}, {reward!r} and "
+            f"{weight!r}"
+        )
     rewards = model.read_many(read_rewards(columns.array("reward", reward), len(ids)))
     others = {task, reward} | ({weight} if weight is not None else set())
     weights = None if weight is None else columns.array("weight", weight)
@@ -350,7 +355,7 @@ def average_priors(first: Prior, second: Prior) -> Prior:
 
 
 def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
-    """The prior of the first pass: the rate of all rows, with log-odds of a variance of about 2."""
+    """The prior of the first pass: the rate of all rows, and log-odds of a variance of about 2."""
     dim = pooled.dim
     variance, mean = np.full(dim, 1.0 / dim), np.zeros(dim)
     if intercept:

@@ -5,9 +5,11 @@ others), the difference of expected rewards is a sum over features::
 
     xᵀθ̂ − yᵀθ̂ = Σ_f (x_f − y_f) θ̂_f
 
-Each term has an interval from the posterior of θ_f. A feature that all arms share, such as the
-intercept, contributes nothing. The task is compared with the mean of its prior, which is what the
-other tasks tell, coefficient by coefficient, in the units in which features were given.
+Each term has an interval from the posterior of θ_f. With a schema, the terms of the columns of one
+field are added up: those of a category cannot be told apart from the intercept. A feature that all
+arms share, such as the intercept, contributes nothing. The task is compared with the mean of its
+prior, which is what the other tasks tell, coefficient by coefficient, in the units in which
+features were given.
 """
 
 from __future__ import annotations
@@ -31,16 +33,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Effects", "Explanation", "explain_choice"]
 
+ROUNDING = 1e-9  # of a value that is 0 or 1
 SHOWN = 12  # rows of a table that is printed
 
 
 class Effects(NamedTuple):
-    """Estimates with intervals, one for each feature.
+    """Estimates with intervals, one for each feature, or for each field of a schema.
 
     Attributes
     ----------
     features : tuple of str
-        The names of the features; the intercept is last if there is one.
+        The names of the features or fields; the intercept is last if there is one.
     estimate, lower, upper : ndarray of shape (features,)
         The estimates and the ends of their intervals.
     """
@@ -71,7 +74,8 @@ class Explanation(NamedTuple):
     values, other_values : ndarray of shape (features,)
         The features of both as they were given.
     contributions : Effects
-        By how much each feature raised the expected reward of the arm above that of the other.
+        By how much each feature, or each field of a schema, raised the expected reward of the arm
+        above that of the other.
     difference : (float, float, float)
         The sum of the contributions, and its interval.
     bonus : float or None
@@ -86,6 +90,8 @@ class Explanation(NamedTuple):
         (``task.refresh()`` takes the newest one).
     level : float
         The probability of each interval.
+    fields : tuple of str
+        Of each feature, the field of the schema that it is of, or else its name.
     what : str
         What differences and coefficients are of: the expected reward or cost, or log-odds.
     """
@@ -104,6 +110,7 @@ class Explanation(NamedTuple):
     task: Effects
     average: Array
     level: float
+    fields: tuple[str, ...]
     what: str = "expected reward"
 
     def __repr__(self) -> str:
@@ -129,17 +136,20 @@ class Explanation(NamedTuple):
             [
                 (
                     parts.features[at],
-                    f"{self.values[at]:.4g}",
-                    f"{self.other_values[at]:.4g}",
+                    self.field_value(parts.features[at], self.values),
+                    self.field_value(parts.features[at], self.other_values),
                     f"{parts.estimate[at]:+.4g}",
                     f"[{parts.lower[at]:+.4g}, {parts.upper[at]:+.4g}]",
                 )
                 for at in order
             ],
         )
-        lines.append("what sets the task apart: coefficients beside those of an average task")
         away = np.abs(self.task.estimate - self.average)
         spread = np.maximum(self.task.upper - self.task.lower, 1e-300)
+        apart = [at for at in np.argsort(-away / spread, kind="stable").tolist() if away[at]]
+        if not apart:
+            return "\n".join([*lines, "nothing sets the task apart from an average one yet"])
+        lines.append("what sets the task apart: coefficients beside those of an average task")
         lines += table(
             ("feature", "task", "interval", "average", "difference"),
             [
@@ -150,10 +160,20 @@ class Explanation(NamedTuple):
                     f"{self.average[at]:.4g}",
                     f"{self.task.estimate[at] - self.average[at]:+.4g}",
                 )
-                for at in np.argsort(-away / spread, kind="stable").tolist()
+                for at in apart
             ],
         )
         return "\n".join(lines)
+
+    def field_value(self, field: str, values: Array) -> str:
+        """What a field is, as text: its number, the name of its category, or that it is several."""
+        there = [at for at, name in enumerate(self.fields) if name == field]
+        if len(there) > 1:
+            there = [at for at in there if abs(values[at]) > ROUNDING]
+        if len(there) != 1:
+            return "several" if there else "0"
+        value, level = values[there[0]], self.task.features[there[0]].removeprefix(field)
+        return level.lstrip("= ") if level and abs(value - 1.0) < ROUNDING else f"{value:.4g}"
 
 
 def arm_name(arm: int, action: Any) -> str:
@@ -204,8 +224,13 @@ def explain_choice(
     quantile = float(ndtri(0.5 + level / 2.0))
     with state.lock:
         features, rewards = state.reader.features, state.ledger.rewards
+        encoder = state.reader.encoder
     names, sign = feature_names(features), rewards.sign
+    fields = names if encoder is None else (*encoder.column_fields, *names[features.context_dim :])
     gap = sign * (rows[arm] - y)
+    gap[np.abs(gap) <= 1e-12 * (np.abs(rows[arm]) + np.abs(y))] = 0.0  # else it is rounding
+    distinct = tuple(dict.fromkeys(fields))
+    is_of = np.array(distinct)[:, None] == np.array(fields)
     mean, half = moments(belief, gap[None], quantile)
     bonus = None
     if index is not None:
@@ -221,13 +246,14 @@ def explain_choice(
         None if other is None else decision.label(other),
         original_values(features, rows[arm]),
         original_values(features, y),
-        effects(belief, names, np.diag(gap), quantile),
+        effects(belief, distinct, is_of * gap, quantile),
         (float(mean[0]), float(mean[0] - half[0]), float(mean[0] + half[0])),
         bonus,
         choice.propensity,
         effects(belief, names, coefficient_rows, quantile),
         average.predict(coefficient_rows),
         level,
+        fields,
         rewards.explained,
     )
 

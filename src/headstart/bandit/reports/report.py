@@ -77,7 +77,7 @@ class Report(Record):
     def __str__(self) -> str:
         lines = [
             f"{self.closed_tasks} tasks finished, {self.open_tasks} running, "
-            f"{self.rounds} rewards, {self.dim} features",
+            f"{self.rounds} rewards, {self.dim} feature{'' if self.dim == 1 else 's'}",
             f"learns by       {self.transfer}",
             f"chooses by      {self.rule}",
             f"rewards         {self.rewards}" if self.rewards else "",

@@ -30,6 +30,8 @@ class Category(Field):
     buckets: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.values, tuple):
+            raise checks.refuse("category", "a list of values", self.values)
         if (self.buckets is None) == (not self.values):
             raise InputError(
                 "category must have either values, category('a', 'b'), or a number of buckets, "

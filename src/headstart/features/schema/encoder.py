@@ -107,6 +107,11 @@ class Encoder:
         """The names of the columns, with those that identity adds."""
         return self.schema.feature_names + (COLUMN_NAMES if self.schema.identity else ())
 
+    @property
+    def column_fields(self) -> tuple[str, ...]:
+        """Of each column, the field or the cross that it is of; those of items are their own."""
+        return self.schema.column_fields + (COLUMN_NAMES if self.schema.identity else ())
+
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain data."""
         return self.schema.to_dict()

@@ -160,6 +160,15 @@ class Schema:
             names += [f"{left} × {right}" for left in columns[one] for right in columns[two]]
         return tuple(names)
 
+    @functools.cached_property
+    def column_fields(self) -> tuple[str, ...]:
+        """Of each column, the field or the cross that it is of."""
+        widths = {name: field.width for name, field in (self.context | self.action).items()}
+        fields = [name for name, width in widths.items() for _ in range(width)]
+        for one, two in self.crosses:
+            fields += [f"{one} × {two}"] * (widths[one] * widths[two])
+        return tuple(fields)
+
     def __repr__(self) -> str:
         parts = []
         for name in ("context", "action"):

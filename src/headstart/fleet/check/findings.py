@@ -104,6 +104,12 @@ def describe_bad_rows(profile: Profile, logs: Logs) -> str:
             f"; if those without a reward are arms that were not shown, name the column that "
             f"says which was (--chosen {logs.flag or 'COLUMN'})"
         )
+    if any(
+        reason.startswith("feature ") and "not a number" in reason for reason in profile.bad.reasons
+    ):
+        text += (
+            "; columns of text are features by a schema: leave out --features to have one proposed"
+        )
     if profile.too_large:
         text += (
             f"; squares of {join_names(list(profile.too_large))} are beyond what a sum can "
@@ -133,10 +139,9 @@ def notes_on_features(profile: Profile, logs: Logs) -> Iterator[str]:
         # That columns of a category add up to 1, or that one has no row, is as it should be.
         if profile.rank < len(profile.features):
             yield (
-                f"of {quantity(len(profile.features), 'column')} of the schema, "
-                f"{profile.rank} are independent: {len(profile.constant)} never vary, and "
-                f"{len(profile.dependences)} are combinations of others, as the columns of a "
-                f"category are (they add up to 1)"
+                f"{profile.rank} of the schema's {len(profile.features)} columns are independent; "
+                f"constant: {len(profile.constant)}, combinations of others: "
+                f"{len(profile.dependences)} (the columns of a category add up to 1)"
             )
         return
     steady = profile.lowest == profile.highest

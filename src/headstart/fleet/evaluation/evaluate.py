@@ -132,7 +132,12 @@ def evaluate(
         if is_binary and sample.rows is not None:
             check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
-        notes = column_notes(logs.feature_names, intercept, whole, sample.sampled_rows())
+        notes = list(column_notes(logs.feature_names, intercept, whole, sample.sampled_rows()))
+        if logs.columns.timestamp is not None and sample.cut is None:
+            notes.append(
+                "most tasks start at the same time: they are split at random, and the rewards of "
+                "each are in the order of time"
+            )
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None)
         how = seed, first, future, rule, clip

@@ -89,8 +89,9 @@ def line_figure(
 
     table = pl.concat([panel.table for panel in panels], how="diagonal")
     brief = summary_table(panels[0], 10).rename({"policy": "model"})
+    columns = 3 if len(brief) > 4 else 4  # so that no model is alone in a line of the legend
     return panel_figure(
-        name, title, caption, panels, (DOUBLE, height), 4, table=table, summary=brief
+        name, title, caption, panels, (DOUBLE, height), columns, table=table, summary=brief
     )
 
 

@@ -172,10 +172,11 @@ class Evaluation:
         )
         if self.splits == 1:
             return f"{text} that no model had seen."
-        often = self.splits * self.future / max(self.judged, 1)
+        times = f"{self.splits * self.future / max(self.judged, 1):.2g}"
+        often = "once" if times == "1" else f"{times} times on average"
         return (
             f"{text} that no model had seen, in each of {self.splits} random splits: "
-            f"{self.judged:,} tasks, each predicted {often:.2g} times on average."
+            f"{self.judged:,} tasks, each predicted {often}."
         )
 
     def summary(self) -> dict[str, Any]:

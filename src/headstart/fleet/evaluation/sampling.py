@@ -55,7 +55,11 @@ def read_sample(
     for counts in map_jobs(count_part, logs.parts(), bare, plan):
         tasks.merge(counts)
     keys, starts = tasks.keys[: plan.max_tasks], tasks.columns[1][: plan.max_tasks]
-    split, cut = split_by_time(starts, future)
+    parted = split_by_time(starts, future)
+    if parted is None:  # rewards of a task are in the order of time all the same
+        sample = draw_sample(logs, plan, map_jobs, progress)
+        return sample, split_at_random(len(sample.keys), future, splits)
+    split, cut = parted
     plan = plan._replace(cut=cut, offered=keys[split.future])
     sample = draw_sample(logs, plan, map_jobs, progress)
     # Tasks without a row that can be used are not in the sample.
@@ -165,18 +169,16 @@ def split_at_random(tasks: int, future: float, splits: int | None) -> list[Split
     ]
 
 
-def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int]:
-    """The tasks that start last as the future, and when the first of them starts."""
+def split_by_time(starts: npt.NDArray[np.int64], future: float) -> tuple[Split, int] | None:
+    """The tasks that start last as the future, and when the first of them starts.
+
+    ``None`` where most tasks start at the same time.
+    """
     ahead = check_split(len(starts), future)
     latest = np.sort(np.argsort(starts, kind="stable")[-ahead:])
     cut = int(starts[latest].min())
     past = np.flatnonzero(starts < cut)
-    if len(past) < 2:
-        raise InputError(
-            "timestamp must tell earlier from later tasks; here most tasks start at the same time. "
-            "Leave it out to split tasks at random"
-        )
-    return Split(past, latest), cut
+    return (Split(past, latest), cut) if len(past) > 1 else None
 
 
 def check_split(tasks: int, future: float) -> int:

@@ -167,7 +167,8 @@ class Columns(Settings):
             kind = kinds_of[name]
             if not is_number(kind.value_type if listed else kind):
                 raise InputError(
-                    f"features must be numbers; column {name!r} of {where} has type {kind}"
+                    f"features must be numbers; column {name!r} of {where} has type {kind}: use a "
+                    f"schema for it (headstart check --write-schema FILE proposes one)"
                 )
         width = None
         if listed and kinds.is_fixed_size_list(kinds_of[features[0]]):

@@ -157,15 +157,19 @@ class KeyedSums:
 
 
 def count_by_doubling(sizes: npt.NDArray[Any]) -> list[tuple[int, int, int]]:
-    """How many of some sizes are 0, 1, 2–3, 4–7 …: from, to and how many, from the least size on.
+    """How many of some sizes are 0, 1, 2–3, 4–7 …: from, to and how many.
 
-    >>> count_by_doubling(np.array([1, 5, 7]))
-    [(1, 1, 1), (2, 3, 0), (4, 7, 2)]
+    The first and the last range end at the least and at the greatest size.
+
+    >>> count_by_doubling(np.array([1, 5, 6]))
+    [(1, 1, 1), (2, 3, 0), (4, 6, 2)]
     """
+    if not len(sizes):
+        return []
+    least, most = int(np.min(sizes)), int(np.max(sizes))
     bits = np.frexp(np.asarray(sizes, dtype=np.float64))[1]
-    counts = np.bincount(bits) if len(bits) else np.zeros(0, int)
-    first = int(np.argmax(counts > 0)) if len(counts) else 0
+    counts = np.bincount(bits)
     return [
-        ((1 << bit) >> 1, max((1 << bit) - 1, 0), int(counts[bit]))
-        for bit in range(first, len(counts))
+        (max((1 << bit) >> 1, least), min((1 << bit) - 1, most), int(counts[bit]))
+        for bit in range(int(np.argmax(counts > 0)), len(counts))
     ]

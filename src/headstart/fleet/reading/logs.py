@@ -359,6 +359,11 @@ def refuse_rows(bad: BadRows, seen: int, part: Part, logs: Logs) -> InputError:
             f"If the rows without a reward are arms that were on offer and not shown, name the "
             f"column that says which was shown (chosen={name!r}, --chosen {name}). "
         )
+    if any(reason.startswith("feature ") and "not a number" in reason for reason in bad.reasons):
+        hint += (
+            "Columns of text are features by a schema in place of --features (headstart check "
+            "--write-schema FILE proposes one). "
+        )
     return InputError(
         f"{bad.count:,} of the {seen:,} rows looked at in {part.path!r} cannot be used (the first "
         f"row is 0):\n{bad}\n{hint}Repair them, or pass on_bad_rows='skip' (--on-bad-rows skip) to "

@@ -15,6 +15,7 @@ from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM, has_own_noise
 from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.rules import LoopForm
+from headstart.small_matrices import use_kernels
 from headstart.transfer import Transfer
 from headstart.worlds.synthetic import Synthetic
 
@@ -25,8 +26,11 @@ import jax
 import jax.numpy as jnp
 
 from headstart.lab.gpu.pytrees import evidence_of, register
+from headstart.lab.gpu.small_matrices import available_kernels
 
 __all__ = ["Group", "Learner"]
+
+LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
 
 
 class Group(NamedTuple):
@@ -92,8 +96,9 @@ class Learner:
         stacked = tuple(np.stack(each).astype(self.real) for each in zip(*parts, strict=True))
         self.priors = jax.device_put(stacked, device)
         self.finished = 0
-        self.step = jax.jit(self.advance)
-        self.rebuild_step = jax.jit(self.rebuilt, static_argnums=0)
+        with_kernels = use_kernels(available_kernels())
+        self.step = jax.jit(with_kernels(self.advance), static_argnums=0, donate_argnums=1)
+        self.rebuild_step = jax.jit(with_kernels(self.rebuilt), static_argnums=0)
 
     def padded(self, mean: Any, root: Any, amount: Any, square: Any) -> tuple[Any, Any, Any, Any]:
         """A policy's part of the priors, with as many features as there are."""
@@ -114,13 +119,18 @@ class Learner:
             for group, state in zip(self.members, self.states, strict=True)
         )
         self.finished += 1
-        self.states, self.starting, self.priors = self.step(states, self.priors, picked, earned)
+        leaves, structure = jax.tree_util.tree_flatten(states)
+        large = {at: leaf for at, leaf in enumerate(leaves) if leaf.size >= LARGE}
+        small = {at: leaf for at, leaf in enumerate(leaves) if leaf.size < LARGE}
+        self.states, self.starting, self.priors = self.step(
+            structure, large, small, self.priors, picked, earned
+        )
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
         """Beliefs in the middle of a task, as ``priors``, where these must be made anew."""
-        return self.rebuild_step(
-            self.finished == 0, self.states, self.starting, beliefs, picked, earned, stop
-        )
+        alone = self.finished == 0  # which takes the states, whose many parts are slow to hand over
+        states = self.states if alone else tuple(None for _ in self.members)
+        return self.rebuild_step(alone, states, self.starting, beliefs, picked, earned, stop)
 
     def rounds_of(self, group: Group, picked: Any, earned: Any) -> tuple[Any, Any]:
         """What the policies of a group have picked and earned, in double precision."""
@@ -128,8 +138,15 @@ class Learner:
         r = jnp.concatenate([earned[at] for at in group.places])
         return x.astype(jnp.float64), r.astype(jnp.float64)
 
-    def advance(self, states: Any, priors: Any, picked: Any, earned: Any) -> Any:
-        """The step that is compiled."""
+    def advance(
+        self, structure: Any, large: Any, small: Any, priors: Any, picked: Any, earned: Any
+    ) -> Any:
+        """The step that is compiled, from the parts of the states, the ``large`` ones written over.
+
+        ``structure`` is how the parts are put together.
+        """
+        leaves = [leaf for _, leaf in sorted({**large, **small}.items())]
+        states = jax.tree_util.tree_unflatten(structure, leaves)
         parts = [list(part) for part in priors]
         after, starting = [], []
         for group, state in zip(self.members, states, strict=True):

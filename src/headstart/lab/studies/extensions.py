@@ -17,23 +17,15 @@ from headstart.lab.policies import NamedPolicy, policy
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.calibration import calibration
 from headstart.lab.studies.few_tasks import SPARSE_WORLDS, few_tasks
+from headstart.lab.studies.main_worlds import WORLDS
 from headstart.lab.studies.movielens import play_users
 from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import Runner, shipped_policies
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["WORLDS", "ratings", "synthetic_worlds"]
+__all__ = ["ratings", "synthetic_worlds"]
 
-#: The worlds of the main table, by the name that figures show.
-WORLDS = {
-    "mean off the plane": Synthetic(),
-    "mean off the plane, R = 0.3": Synthetic(noise=0.3),
-    "mean anywhere": Synthetic(offset=1.0, mean="anywhere"),
-    "three dimensions": Synthetic(rank=3, inside=0.5, offset=1.0, mean="anywhere"),
-    "no structure": Synthetic(rank=30, offset=0.0),
-    "mean anywhere, R = 0.5": Synthetic(noise=0.5, offset=1.0, mean="anywhere"),
-}
 GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, apart=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)

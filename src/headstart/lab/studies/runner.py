@@ -17,13 +17,12 @@ from headstart.lab.experiments.experiment import run
 from headstart.lab.experiments.plan import Plan, Results
 from headstart.lab.experiments.store import Store, check_stored, fingerprint
 from headstart.lab.policies import PAPER, AnyPolicy, NamedPolicy, policy
+from headstart.lab.studies.main_worlds import FIRST_REPORTED_SEED, FIRST_TUNING_SEED
 from headstart.lab.tuning import Tuning, tune
 from headstart.records import Array
 from headstart.worlds.base import World
 
 __all__ = ["FULL", "QUICK", "Runner", "Scale"]
-
-FIRST_REPORTED_SEED, FIRST_TUNING_SEED = 1000, 9000  # no seed is both
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,8 +27,7 @@ def forget(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBay
     )
     if fade == 1.0 and xp is np and not changed.any():
         return state
-    age = np.arange(len(state.tasks))[::-1]
-    recent = age < length[..., None] - 1.0  # the newest is not among them yet
+    recent = state.task_ages < length[..., None] - 1.0  # the newest is not among them yet
     keep = xp.where(changed[..., None] & ~recent, 0.0, fade)
     dim = state.fit.mean.shape[-1]
     fresh = transfer.init(dim, state.known_noise or None, np.shape(state.cusum))

@@ -100,6 +100,19 @@ class EmpiricalBayesState(Record):
         return weight.sum(-1) + xp.asarray(self.past.count)
 
     @property
+    def next_slot(self) -> Any:
+        """Where the next task goes in arrays of fixed shape, whose slots are a ring."""
+        xp = array_namespace(self.fit.mean)
+        return xp.asarray(self.task_count).astype(int) % len(self.tasks)
+
+    @property
+    def task_ages(self) -> Any:
+        """How many of the tasks kept are newer than each of them."""
+        if array_namespace(self.fit.mean) is np:
+            return np.arange(len(self.tasks))[::-1]
+        return (self.next_slot[..., None] - 1 - np.arange(len(self.tasks))) % len(self.tasks)
+
+    @property
     def ensemble_weights(self) -> Array:
         """What the full covariance and each of the low-rank candidates count."""
         xp = array_namespace(self.fit.mean)

@@ -142,13 +142,26 @@ class Tasks(Record):
         )
 
     def with_empty(self, number: int) -> Tasks:
-        """So many slots without weight or evidence, and then these tasks."""
+        """These tasks, and then so many slots without weight or evidence."""
         xp = array_namespace(self.gram)
         axis, parts = self.weight.ndim - 1, []
         for name in ("gram", "moment", *SCALAR_FIELDS):
             part = getattr(self, name)
             shape = (*part.shape[:axis], number, *part.shape[axis + 1 :])
-            parts.append(xp.concatenate([xp.zeros(shape), part], axis))
+            parts.append(xp.concatenate([part, xp.zeros(shape)], axis))
+        return Tasks.unchecked(*parts)
+
+    def put(self, task: Tasks, at: Any) -> Tasks:
+        """The same with a task in the place of the one at ``at``, for every batch element.
+
+        For JAX's arrays, of which only that part is written where the rest is needed no more.
+        """
+        where = (*np.indices(self.weight.shape[:-1], sparse=True), at)
+        options = {"unique_indices": True, "mode": "promise_in_bounds"}
+        parts = []
+        for name, axis in (("gram", -3), ("moment", -2), *((name, -1) for name in SCALAR_FIELDS)):
+            array: Any = getattr(self, name)
+            parts.append(array.at[where].set(getattr(task, name).squeeze(axis), **options))
         return Tasks.unchecked(*parts)
 
     def join(self, *others: Tasks) -> Tasks:

@@ -205,12 +205,17 @@ class EmpiricalBayes(StandardizedTransfer):
             task = task.replace(noise_variance=local.noise_variance)
         again = state.pending_readds > 0
         state = forget(self, score_task(state, local, weight, self.low_rank))
-        tasks, past = state.tasks.join(task), state.past
-        over = len(tasks) - capacity(evidence.dim)
-        if over > 0:
-            past, tasks = self.retire(state, tasks[:over]), tasks[over:]
-        elif xp is not np:  # the first slot is empty (see reserve)
-            tasks = tasks[1:]
+        tasks, past, most = state.tasks, state.past, capacity(evidence.dim)
+        if xp is np:
+            tasks = tasks.join(task)
+            over = len(tasks) - most
+            if over > 0:
+                past, tasks = self.retire(state, tasks[:over]), tasks[over:]
+        else:  # the slots are a ring (see reserve), and an empty one leaves nothing to the past
+            place = state.next_slot
+            if len(tasks) == most:
+                past = self.retire(state, tasks.take(place[..., None]))
+            tasks = tasks.put(task, place)
         state = state.replace(tasks=tasks, past=past, task_count=state.task_count + 1.0)
         if again and len(tasks) > FEW_TASKS:
             joined = sound_step(lambda before: self.leave_out(before, local, sign=-1.0), state)
@@ -218,7 +223,10 @@ class EmpiricalBayes(StandardizedTransfer):
         return update_if_due(self, state)
 
     def reserve(self, state: EmpiricalBayesState, finished: int) -> EmpiricalBayesState:
-        """The same state with empty slots before the tasks, which count for nothing."""
+        """The same state with empty slots after the tasks, which count for nothing.
+
+        The first tasks fill them one by one, and then each one that comes replaces the oldest.
+        """
         empty = slots(finished, state.fit.mean.shape[-1]) - len(state.tasks)
         return state.replace(tasks=state.tasks.with_empty(empty)) if empty > 0 else state
 

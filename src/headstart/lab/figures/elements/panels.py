@@ -121,7 +121,12 @@ def summary_table(panel: Panel, most: int = 5) -> pl.DataFrame:
             point[panel.x]: format_interval(point["mean"], point["low"], point["high"])
             for point in panel.table.filter(pl.col("policy") == name).iter_rows(named=True)
         }
-        cells = {f"{panel.x} {number(place)}": points.get(place, "–") for place in shown}
+        cells = {
+            f"{panel.x} {number(int(place) if place == int(place) else place)}": points.get(
+                place, "–"
+            )
+            for place in shown
+        }
         rows.append({"policy": name, **cells})
     return pl.DataFrame(rows)
 

@@ -29,6 +29,7 @@ import numpy as np
 from headstart.arrays import array_namespace, float_if_scalar, matvec, repeat, trace, transpose
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, select
+from headstart.small_matrices import eigh, spd_inverse, sum_of_products, symmetric_matvec
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     Past,
@@ -91,7 +92,7 @@ def scoring_step(
     dim = fit.mean.shape[-1]
     eye = xp.eye(dim)
     root = symmetric_root(fit.covariance)
-    inverse = xp.linalg.inv(root)
+    inverse = spd_inverse(root)
     known, squared, outer, pull = (xp.zeros(fit.covariance.shape) for _ in range(4))
     total = xp.zeros(fit.mean.shape)
     residuals = []
@@ -102,10 +103,9 @@ def scoring_step(
         weight = part.weight
         residuals.append(residual)
         total = total + (weight[..., None] * z).sum(-2)
-        weighted = weight[..., None, None] * k
-        known = known + weighted.sum(-3)
-        squared = squared + transpose(stack_rows(weighted)) @ stack_rows(k)
-        chunks.append((k, weighted, z, weight))
+        known = known + (weight[..., None, None] * k).sum(-3)
+        squared = squared + sum_of_products(k, None, k, weight)
+        chunks.append((k, z, weight))
     # Tasks long past count as if they had been observed whole.
     count = xp.asarray(past.count)[..., None, None]
     gone = past.first - xp.asarray(past.count)[..., None] * fit.mean
@@ -114,11 +114,10 @@ def scoring_step(
     own, shift = mean_step(fit, root, known, total, constant)
     mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
-    for k, weighted, z, weight in chunks:
-        z = z - matvec(k, shift[..., None, :])
+    for k, z, weight in chunks:
+        z = z - symmetric_matvec(k, shift[..., None, :])
         outer = outer + transpose(z) @ (weight[..., None] * z)
-        pulled = (stack_rows(k) @ own).reshape(k.shape)  # K_i C, whose transpose is C K_i
-        pull = pull + transpose(stack_rows(transpose(pulled))) @ stack_rows(weighted)
+        pull = pull + sum_of_products(k, own, k, weight)
     away = past.first[..., :, None] * mean[..., None, :]
     scatter = past.second - away - transpose(away) + count * mean[..., :, None] * mean[..., None, :]
     outer = outer + inverse @ scatter @ inverse
@@ -163,12 +162,15 @@ def scoring_steps(
     """Several of :func:`scoring_step`: a number of steps, or one for each batch element."""
     xp = array_namespace(tasks.gram)
 
-    def step(at: Any, before: tuple[Fit, StepSums, Tasks]) -> Any:
-        return select(at < steps, scoring_step(before[0], before[2], *given, **options), before)
+    def step(at: Any, before: tuple[Fit, StepSums, Array]) -> Any:
+        fit, _, noise = before
+        fit, sums, after = scoring_step(fit, tasks.replace(noise_variance=noise), *given, **options)
+        return select(at < steps, (fit, sums, after.noise_variance), before)
 
+    # Only what changes: of the rest a compiled loop would make a copy.
     none = StepSums(*[xp.zeros_like(fit.covariance)] * len(StepSums._fields))
-    result: tuple[Fit, StepSums, Tasks] = repeat(xp, xp.max(steps), step, (fit, none, tasks))
-    return result
+    fit, sums, noise = repeat(xp, xp.max(steps), step, (fit, none, tasks.noise_variance))
+    return fit, sums, tasks.replace(noise_variance=noise)
 
 
 def regularisation_target(
@@ -223,7 +225,7 @@ def mean_step(
     """
     xp = array_namespace(root)
     dim = root.shape[-1]
-    raw = xp.linalg.inv(known + 0.1 * xp.eye(dim))
+    raw = spd_inverse(known + 0.1 * xp.eye(dim))
     centre = fit.mean + matvec(root @ raw, total)
     doubts = xp.diagonal(root @ raw @ known @ raw @ root, axis1=-2, axis2=-1)
     is_slope = np.arange(dim) < dim - constant if dim > 1 else np.ones(1, dtype=bool)
@@ -235,7 +237,7 @@ def mean_step(
     least = xp.maximum(1e-30 * trace(spread), 1e-300)
     taus = xp.where(is_slope, tau[..., None], centre**2)
     taus = xp.maximum(taus, least[..., None])
-    own = xp.linalg.inv(known + root @ (root / taus[..., :, None]))
+    own = spd_inverse(known + root @ (root / taus[..., :, None]))
     return own, matvec(own, total - matvec(root, fit.mean / taus))
 
 
@@ -254,10 +256,10 @@ def fisher_step(root: Array, curvature: Array, excess: Array) -> Array:
     """Σ = F (I + D^-½ X D^-½) F from its root F, the curvature D and the gradient X."""
     xp = array_namespace(root)
     eye = xp.eye(root.shape[-1])
-    values, vectors = xp.linalg.eigh(curvature)
+    values, vectors = eigh(curvature)
     whiten = (vectors / xp.sqrt(xp.maximum(values, 1e-300))[..., None, :]) @ transpose(vectors)
     change = whiten @ excess @ whiten
-    values, vectors = xp.linalg.eigh((change + transpose(change)) / 2)
+    values, vectors = eigh((change + transpose(change)) / 2)
     factor = 1.0 + xp.clip(values, 0.0, MAX_GROWTH)
     factor = factor / (1.0 - xp.minimum(values, 0.0))
     half = root @ (vectors * xp.sqrt(factor)[..., None, :])
@@ -291,9 +293,3 @@ def leave_one_out(
         covariance=fisher_step(root, curvature, excess),
         error=root @ own @ root,
     )
-
-
-def stack_rows(matrices: Array) -> Array:
-    """(..., n, d, d) → (..., n·d, d): the sum of products K_iᵀ L_i is then one product."""
-    *batch, count, dim, width = matrices.shape
-    return matrices.reshape(*batch, count * dim, width)

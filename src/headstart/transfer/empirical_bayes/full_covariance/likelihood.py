@@ -10,6 +10,7 @@ from headstart.arrays import array_namespace, matvec, transpose
 from headstart.model.evidence import Evidence
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
+from headstart.small_matrices import cholesky, gaussian_gain
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import (
     graded_posteriors,
@@ -45,33 +46,6 @@ def task_likelihoods(fit: Fit, tasks: Tasks, root: Array | None = None) -> Array
     return gain
 
 
-def gaussian_gain(inner: Array, surprise: Array) -> Array:
-    """vᵀ (I + S)⁻¹ v − log det(I + S), of many S and v at once.
-
-    One factor L Lᵀ of I + S with v as one row more (its length 1, so that 2 on the diagonal is
-    enough): that row of the factor is L⁻¹ v.
-    """
-    xp = array_namespace(inner)
-    dim = inner.shape[-1]
-    length = xp.sqrt((surprise**2).sum(-1, keepdims=True))
-    row = surprise / xp.where(length > 0, length, 1.0)
-    corner = xp.concatenate([row, xp.full((*row.shape[:-1], 1), 2.0)], -1)
-    more = xp.concatenate([inner + np.eye(dim), row[..., None]], -1)
-    more = xp.concatenate([more, corner[..., None, :]], -2)
-    try:
-        lower = xp.linalg.cholesky(more)
-    except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
-        values, vectors = xp.linalg.eigh(inner)
-        values = 1.0 + xp.maximum(values, 0.0)
-        square = (matvec(transpose(vectors), surprise) ** 2 / values).sum(-1)
-        gain: Array = square - xp.log(values).sum(-1)
-        return gain
-    square = (lower[..., dim, :dim] ** 2).sum(-1) * length[..., 0] ** 2
-    diagonal = xp.diagonal(lower, axis1=-2, axis2=-1)[..., :dim]
-    gain = square - 2.0 * xp.log(diagonal).sum(-1)
-    return gain
-
-
 def noise_likelihood(fit: Fit, tasks: Tasks) -> Array:
     """What :func:`task_likelihoods` leaves out: it depends on R alone, −½ (n log R² + Σr²/R²)."""
     variance = noise_variances(fit, tasks)
@@ -93,15 +67,9 @@ def log_likelihood(mean: Array, covariance: Array, noise: Any, evidence: Evidenc
     if covariance.ndim > gram.ndim:
         gram, surprise, offset = gram[..., None, :, :], surprise[..., None, :], offset[..., None]
     try:
-        half = xp.linalg.cholesky(covariance)
-        lower = xp.linalg.cholesky(xp.eye(covariance.shape[-1]) + transpose(half) @ gram @ half)
-        u = xp.linalg.solve(lower, matvec(transpose(half), surprise)[..., None])[..., 0]
-        log_det = xp.log(xp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+        half = cholesky(covariance)
     except np.linalg.LinAlgError:  # so unequal directions that rounding hides the small ones
         half = symmetric_root(covariance)
-        values, vectors = xp.linalg.eigh(half @ gram @ half)
-        values = 1.0 + xp.maximum(values, 0.0)
-        u = matvec(transpose(vectors), matvec(half, surprise)) / xp.sqrt(values)
-        log_det = 0.5 * xp.log(values).sum(-1)
-    gain: Array = offset + 0.5 * (u**2).sum(-1) - log_det
+    inner = transpose(half) @ gram @ half
+    gain: Array = offset + 0.5 * gaussian_gain(inner, matvec(transpose(half), surprise))
     return gain

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.arrays import (
+    apply_if,
     array_namespace,
     congruence,
     float_if_scalar,
     matvec,
-    spd_inverse,
     trace,
     transpose,
 )
@@ -29,8 +29,14 @@ from headstart.model.information_form import (
     InformationPosterior,
     information_posterior,
 )
+from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
+from headstart.small_matrices import (
+    has_large_diagonal,
+    symmetric_matvec,
+    whitened_posteriors,
+)
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     expected_precision_and_log,
@@ -53,31 +59,21 @@ NOISE_ITERATIONS = 3  # each with the noise that the one before has estimated
 def posteriors(fit: Fit, root: Array, tasks: Tasks) -> tuple[Array, Array]:
     """K_i and z_i of every task."""
     xp = array_namespace(tasks.gram)
-    variance = noise_variances(fit, tasks)[..., None]
-    around = root[..., None, :, :]
-    inner = around @ (tasks.gram / variance[..., None]) @ around
-    huge = loses_digits(inner)
-    some = xp is not np or huge.any()
-    if some:
-        inner = xp.where(huge[..., None, None], 0.0, inner)
-    left = spd_inverse(xp.eye(root.shape[-1]) + inner)
-    surprise = (tasks.moment - matvec(tasks.gram, fit.mean[..., None, :])) / variance
-    if some:  # unless its posterior is found below, such a task tells nothing
-        surprise = xp.where(huge[..., None], 0.0, surprise)
-    z = matvec(left, matvec(around, surprise))
+    precision = 1.0 / noise_variances(fit, tasks)
+    pulled = symmetric_matvec(tasks.gram, fit.mean[..., None, :])
+    surprise = precision[..., None] * (tasks.moment - pulled)
+    # Unless its posterior is found below, a task whose evidence has lost digits tells nothing.
+    left, z, huge = whitened_posteriors(root, tasks.gram, surprise, precision, MAX_INFORMATION)
     for at, graded in graded_posteriors(fit, root, tasks, huge):
         whiten = xp.linalg.inv(root[at[:-1]])
-        half = xp.sqrt(variance[at][0]) * (whiten @ graded.root)
+        half = (whiten @ graded.root) / xp.sqrt(precision[at])
         left[at], z[at] = half @ half.T, whiten @ (graded.mean - fit.mean[at[:-1]])
     return xp.eye(root.shape[-1]) - left, z
 
 
 def loses_digits(inner: Array) -> npt.NDArray[np.bool_]:
     """Which F G F have lost digits: their tasks' evidence spans too many orders of magnitude."""
-    xp = array_namespace(inner)
-    loses: npt.NDArray[np.bool_] = xp.asarray(
-        xp.diagonal(inner, axis1=-2, axis2=-1).max(-1, initial=0.0) > MAX_INFORMATION
-    )
+    loses: npt.NDArray[np.bool_] = has_large_diagonal(inner, MAX_INFORMATION)
     return loses
 
 
@@ -129,21 +125,34 @@ def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
     xp = array_namespace(tasks.gram)
     known, z = posteriors(fit, root, tasks)
     mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
-    fitted = (mean * (2.0 * tasks.moment - matvec(tasks.gram, mean))).sum(-1)
+    fitted = (mean * (2.0 * tasks.moment - symmetric_matvec(tasks.gram, mean))).sum(-1)
     square = xp.maximum(tasks.squares - fitted, 0.0)
     freedom = xp.maximum(tasks.rounds - trace(known), 0.0)
     return TaskPosteriors(known, z, mean, square, freedom)
 
 
 def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
-    """The tasks with R_i² as their residuals under a fit show it."""
-    root = symmetric_root(fit.covariance)
-    for _ in range(NOISE_ITERATIONS):
-        *_, square, freedom = task_posteriors(fit, root, tasks)
-        residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
-        own = task_variance(fit.noise_variance, fit.freedom, residuals.square, residuals.freedom)
-        tasks = tasks.replace(noise_variance=own)
-    return tasks
+    """The tasks with R_i² as their residuals under a fit show it.
+
+    The posteriors matter only to tasks that are too short for least squares.
+    """
+    xp = array_namespace(tasks.gram)
+
+    def variance(square: Array, freedom: Array) -> Array:
+        usable = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        return task_variance(fit.noise_variance, fit.freedom, usable.square, usable.freedom)
+
+    def by_posteriors(own: Array) -> Array:
+        root, own = symmetric_root(fit.covariance), tasks.noise_variance
+        for _ in range(NOISE_ITERATIONS):
+            found = task_posteriors(fit, root, tasks.replace(noise_variance=own))
+            own = variance(found.square, found.freedom)
+        return own
+
+    zeros = xp.zeros_like(tasks.rounds)
+    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM).any()
+    own = apply_if(xp, short, by_posteriors, variance(zeros, zeros))
+    return tasks.replace(noise_variance=own)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -25,7 +25,7 @@ import numpy as np
 from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.model.evidence import Evidence
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.full_covariance.likelihood import gaussian_gain
+from headstart.small_matrices import eigh, gaussian_gain
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.strength import clip_scores
 
@@ -126,7 +126,7 @@ def low_rank_likelihoods(low: LowRank, count: Any, variance: Any, evidence: Evid
     moment = low.scale * evidence.moment
     across = low.scale[..., :, None] * low.scale[..., None, :]
     gram = across * evidence.gram
-    values, vectors = xp.linalg.eigh(low.covariance)
+    values, vectors = eigh(low.covariance)
     shares = shrink_shares(count, dim)[..., :, None]
     even = values.mean(-1)[..., None, None]
     half = xp.sqrt((1.0 - shares) * xp.maximum(values, 0.0)[..., None, :] + shares * even)

@@ -44,7 +44,7 @@ observed, A = I / σ². All arrays may have leading batch axes, and every task a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,11 +55,19 @@ from headstart.arrays import (
     float_if_scalar,
     matvec,
     repeat,
-    spd_inverse,
     trace,
     transpose,
 )
 from headstart.records import Array, select
+from headstart.small_matrices import (
+    cholesky,
+    eigh,
+    projected_inverse,
+    spd_inverse,
+    sum_of_products,
+    symmetric_matvec,
+    woodbury,
+)
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, noise_variances
 from headstart.transfer.empirical_bayes.low_rank.mean import mean_step
@@ -86,58 +94,76 @@ CG_STEPS = 4  # of conjugate gradients in one sweep
 MIN_COLUMN_SHARE = 1e-4  # the least ‖W_c‖², as a share of the largest
 
 
+class RoundTerms(NamedTuple):
+    """What sweeps of one round have in common, at the same μ and σ²."""
+
+    surprise: Array  # a_i
+    traces: Array  # tr A_i
+    information: Array  # Σ A_i
+    values: Array  # p_j
+    vectors: Array  # q_j
+
+
+def round_terms(low: LowRank, given: TaskPrecisions, past: Past) -> RoundTerms:
+    """Those of a round that starts from a fit."""
+    xp = array_namespace(low.mean)
+    surprise = given.moment - symmetric_matvec(given.precision, low.mean[..., None, :])
+    information = total_precision(given, xp.asarray(past.count), 1.0 / xp.asarray(low.residual))
+    values, vectors = eigh(information)
+    traces = trace(given.precision)
+    return RoundTerms(surprise, traces, information, xp.maximum(values, 0.0), vectors)
+
+
 def sweep_loadings(
-    low: LowRank, given: TaskPrecisions, past: Past, automatic: bool = True
+    low: LowRank,
+    given: TaskPrecisions,
+    past: Past,
+    automatic: bool = True,
+    terms: RoundTerms | None = None,
 ) -> LowRank:
     """One sweep for W and α, at the same μ and σ².
 
     Without ``automatic`` relevance determination it is EM for the maximum of the marginal
-    likelihood, and no column is dropped.
+    likelihood, and no column is dropped. ``terms`` are those of the round, if they are at hand.
     """
     xp = array_namespace(low.mean)
-    a_matrix, b_vector, weight = given
+    a_matrix, weight = given.precision, given.weight
+    a, traces, information, p, q = terms or round_terms(low, given, past)
     dim, rank = low.loadings.shape[-2:]
     eye, w, active = xp.eye(rank), low.loadings, low.active
     inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
-    information = total_precision(given, gone.number, inverse)
-    p, q = xp.linalg.eigh(information)
-    p = xp.maximum(p, 0.0)
     total = xp.maximum(p.sum(-1), 1e-300)
     alpha: Array = low.relevance * inverse[..., None] * automatic
     variance = column_variances(p, alpha, active & automatic)
     # The factors of every task, and of those of the past.
     uncertain = (variance * p[..., None, :]).sum(-1) / count[..., None]
-    share = (trace(a_matrix) / total[..., None] * count[..., None])[..., None]
-    a = b_vector - matvec(a_matrix, low.mean[..., None, :])
+    share = (traces / total[..., None] * count[..., None])[..., None]
     across = transpose(w)[..., None, :, :]
     more = 1.0 + share * uncertain[..., None, :]
-    m = spd_inverse(across @ (a_matrix @ w[..., None, :, :]) + eye * more[..., None, :])
+    m = projected_inverse(a_matrix, w, more)
     z = matvec(m, matvec(across, a))
     second = m + z[..., :, None] * z[..., None, :]
     past_more = 1.0 + (dim * inverse / total * count)[..., None] * uncertain
-    past_m = xp.linalg.inv(each * (transpose(w) @ w) + eye * past_more[..., None, :])
+    past_m = spd_inverse(each * (transpose(w) @ w) + eye * past_more[..., None, :])
     past_map = each * (past_m @ transpose(w))
     past_second = gone.number[..., None, None] * past_m + congruence(past_map, gone.second)
     cross = transpose(a) @ (weight[..., None] * z) + each * (gone.second @ transpose(past_map))
     # Parameter expansion: the factors get unit second moments.
-    whole = (weight[..., None, None] * second).sum(-3) + past_second
+    second = weight[..., None, None] * second
+    whole = second.sum(-3) + past_second
     whole = xp.asarray(whole / count[..., None, None])
     whole = whole + MIN_FACTOR_SHARE * trace(whole)[..., None, None] * eye
-    lower = xp.linalg.cholesky(whole)
+    lower = cholesky(whole)
     back = xp.linalg.inv(lower)
     w, cross, past_second = w @ lower, cross @ transpose(back), congruence(back, past_second)
-    second = back[..., None, :, :] @ (weight[..., None, None] * second)
-    second = second @ transpose(back)[..., None, :, :]
     if automatic:
         alpha = relevance(w, matvec(transpose(lower**2), variance.sum(-1)), active)
-    factors = second.reshape(*second.shape[:-3], -1, rank)
 
     def operator(x: Array) -> Array:
-        product = xp.moveaxis(a_matrix @ x[..., None, :, :], -3, -2)
-        summed = product.reshape(*product.shape[:-2], -1) @ factors
+        summed = sum_of_products(a_matrix, x @ back, second) @ transpose(back)
         image: Array = summed + each * (x @ past_second) + x * alpha[..., None, :]
         return image
 
@@ -158,7 +184,7 @@ def orthogonal_columns(
     """
     xp = array_namespace(w)
     rank = w.shape[-1]
-    turn = xp.linalg.eigh(transpose(w) @ w)[1][..., ::-1]
+    turn = eigh(transpose(w) @ w)[1][..., ::-1]
     active = xp.arange(rank) < active.sum(-1, keepdims=True)
     w, variance = w @ turn * active[..., None, :], transpose(turn**2) @ variance
     variance = variance * active[..., :, None]
@@ -217,43 +243,34 @@ def conjugate_gradients(
     return x
 
 
-def sweep_mean(low: LowRank, given: TaskPrecisions, past: Past) -> LowRank:
+def sweep_mean(
+    low: LowRank, given: TaskPrecisions, past: Past, terms: RoundTerms | None = None
+) -> LowRank:
     """μ, σ² and the covariance that predicts a new task, at the same W."""
     xp = array_namespace(low.mean)
-    a_matrix, b_vector, weight = given
+    weight = given.weight
+    a = (terms or round_terms(low, given, past)).surprise
     dim, rank = low.loadings.shape[-2:]
     w, eye = low.loadings, xp.eye(rank)
     inverse = 1.0 / xp.asarray(low.residual)
     each = inverse[..., None, None]
     gone = scatter_around(past, low.mean)
     count = xp.maximum(weight.sum(-1) + gone.number, 1e-300)
-    across = transpose(w)[..., None, :, :]
-    a = b_vector - matvec(a_matrix, low.mean[..., None, :])
-    x = a_matrix @ w[..., None, :, :]
-    m = spd_inverse(eye + across @ x)
-    xm = x @ m
-    v = a - matvec(xm, matvec(across, a))
-    past_m = xp.linalg.inv(eye + each * (transpose(w) @ w))
+    each_h, v, m = woodbury(given.precision, w, a)
+    past_m = spd_inverse(eye + each * (transpose(w) @ w))
     past_h = each * (xp.eye(dim) - each * (w @ past_m @ transpose(w)))
-    weighted = xp.moveaxis(weight[..., None, None] * xm, -3, -2)
-    weighted = weighted.reshape(*weighted.shape[:-2], -1)
-    flat = xp.moveaxis(x, -3, -2)
-    removed = weighted @ transpose(flat.reshape(*flat.shape[:-2], -1))
-    own = total_precision(given, 0.0, inverse) - (removed + transpose(removed)) / 2
-    h = own + gone.number[..., None, None] * past_h
+    own = (weight[..., None, None] * each_h).sum(-3)
+    h = (own + transpose(own)) / 2 + gone.number[..., None, None] * past_h
     total = (weight[..., None] * v).sum(-2) + matvec(past_h, gone.first)
     error, shift = mean_step(low, h, total)
     mean = low.mean + shift
-    v = v - matvec(a_matrix, shift[..., None, :])
-    v = v + matvec(xm, matvec(transpose(x), xp.broadcast_to(shift[..., None, :], v.shape)))
+    v = v - symmetric_matvec(each_h, shift[..., None, :])
     # σ²: one step of Fisher scoring.
     gone = scatter_around(past, mean)
     square = (weight * (v**2).sum(-1)).sum(-1) + trace(past_h @ gone.second @ past_h)
     pull = trace(h @ error @ h) / count
-    xx = transpose(x) @ x
-    norm = (a_matrix**2).sum((-2, -1)) - 2.0 * (m * (transpose(x) @ (a_matrix @ x))).sum((-2, -1))
-    norm = norm + trace(m @ xx @ m @ xx)
-    curvature = (weight * xp.maximum(norm, 0.0)).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
+    norm = (each_h**2).sum((-2, -1))
+    curvature = (weight * norm).sum(-1) + gone.number * (past_h**2).sum((-2, -1))
     step = (square - trace(h) + pull) / xp.maximum(curvature, 1e-300)
     residual = bounded_step(low.residual, step, w)
     # How many directions are as good as observed in every task.
@@ -286,8 +303,13 @@ def fit_low_rank(
 
     def one_round(at: Any, before: LowRank) -> Any:
         given = task_precisions(tasks, noise, before.residual)
-        after = repeat(xp, sweeps, lambda _, low: sweep_loadings(low, given, past), before)
-        return select(at < rounds, sweep_mean(after, given, past), before)
+        terms = round_terms(before, given, past)
+
+        def sweep(_: Any, low: LowRank) -> LowRank:
+            return sweep_loadings(low, given, past, terms=terms)
+
+        after = repeat(xp, sweeps, sweep, before)
+        return select(at < rounds, sweep_mean(after, given, past, terms), before)
 
     fitted: LowRank = repeat(xp, xp.max(rounds), one_round, low)
     return fitted

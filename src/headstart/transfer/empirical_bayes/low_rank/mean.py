@@ -6,8 +6,9 @@ most. If μ were held to τ² along W too, W would rather explain what all tasks
 
 from __future__ import annotations
 
-from headstart.arrays import array_namespace, matvec, spd_inverse, trace, transpose
+from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.records import Array
+from headstart.small_matrices import spd_inverse
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 
 __all__ = ["mean_step"]

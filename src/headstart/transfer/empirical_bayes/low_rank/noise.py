@@ -27,8 +27,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from headstart.arrays import array_namespace, matvec, spd_inverse, trace, transpose
+from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.records import Array
+from headstart.small_matrices import spd_inverse
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import (
     TaskPrecisions,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from headstart.arrays import array_namespace, congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array, Record
+from headstart.small_matrices import eigh
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 
 __all__ = ["LowRank", "column_variances", "scale_fit", "start_low_rank"]
@@ -146,7 +147,7 @@ class LowRank(Record):
         """The same with the covariance S that predicts a new task, after so many tasks."""
         xp = array_namespace(self.mean)
         w, known = self.loadings, xp.asarray(self.directions) + 1.0
-        p, q = xp.linalg.eigh(self.information)
+        p, q = eigh(self.information)
         scale = xp.asarray(self.residual)[..., None]
         variance = scale * column_variances(xp.maximum(p, 0.0), self.relevance, self.active).sum(-2)
         inflate = 1.0 + known / xp.maximum(xp.asarray(count) - known, known / 2.0)
@@ -177,7 +178,7 @@ def start_low_rank(fit: Fit, tasks: Any, scale: Array | None = None) -> LowRank:
     if scale is not None:
         low, fit = low.replace(scale=scale), scale_fit(fit, scale)
     rank = low.loadings.shape[-1]
-    values, vectors = xp.linalg.eigh(fit.covariance)
+    values, vectors = eigh(fit.covariance)
     values, vectors = values[..., ::-1], vectors[..., ::-1]
     most = xp.floor((xp.asarray(tasks) - 1.0) / TASKS_PER_DIRECTION)
     most = xp.minimum(rank, xp.maximum(most, 1.0))[..., None]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from headstart.arrays import array_namespace, spd_inverse, transpose
+from headstart.arrays import array_namespace, transpose
 from headstart.model.information_form import MAX_INFORMATION
 from headstart.records import Array
+from headstart.small_matrices import ridge_solve
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
@@ -40,19 +39,12 @@ def task_precisions(tasks: Tasks, noise_variance: Array, residual: Any) -> TaskP
     magnitude that digits are lost.
     """
     xp = array_namespace(tasks.gram)
-    dim = tasks.moment.shape[-1]
-    spread = xp.asarray(residual)[..., None]
+    spread = xp.asarray(residual)
     diagonal = xp.diagonal(tasks.gram, axis1=-2, axis2=-1).max(-1, initial=0.0)
-    accurate = (diagonal * spread <= MAX_INFORMATION * noise_variance) & (diagonal > 0)
-    gram = tasks.gram / noise_variance[..., None, None]
-    moment = tasks.moment / noise_variance[..., None]
-    if xp is not np or not accurate.all():
-        gram = xp.where(accurate[..., None, None], gram, 0.0)
-        moment = xp.where(accurate[..., None], moment, 0.0)
-    system = xp.eye(dim) + spread[..., None, None] * gram
-    both = xp.concatenate([gram, moment[..., None]], -1)
-    solved = np.linalg.solve(system, both) if xp is np else spd_inverse(system) @ both
-    return TaskPrecisions(solved[..., :-1], solved[..., -1], tasks.weight * accurate)
+    accurate = (diagonal * spread[..., None] <= MAX_INFORMATION * noise_variance) & (diagonal > 0)
+    precision = 1.0 / xp.where(accurate, noise_variance, xp.inf)
+    solved = ridge_solve(tasks.gram, tasks.moment, precision, spread)
+    return TaskPrecisions(*solved, tasks.weight * accurate)
 
 
 class PastScatter(NamedTuple):

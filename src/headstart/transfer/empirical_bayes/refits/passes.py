@@ -30,11 +30,11 @@ import numpy.typing as npt
 from headstart.arrays import float_if_scalar, matvec, trace, transpose
 from headstart.model.prior import symmetric_root
 from headstart.records import Array
+from headstart.small_matrices import sum_of_products
 from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     StepSums,
     covariance_step,
     mean_step,
-    stack_rows,
 )
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
@@ -115,11 +115,10 @@ def task_totals(fit: Fit, tasks: Tasks) -> Totals:
         k[..., at, :, :], z[..., at, :] = posteriors(fit, root, some)
     weight = np.broadcast_to(tasks.weight, z.shape[:-1])
     usual = weight * ~noisy
-    weighted = weight[..., None, None] * k
     return Totals(
         weight.sum(-1),
-        weighted.sum(-3),
-        transpose(stack_rows(weighted)) @ stack_rows(k),
+        (weight[..., None, None] * k).sum(-3),
+        sum_of_products(k, None, k, weight),
         transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
