@@ -355,7 +355,7 @@ def average_priors(first: Prior, second: Prior) -> Prior:
 
 
 def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
-    """The prior of the first pass: the rate of all rows, with log-odds of a variance of about 2."""
+    """The prior of the first pass: the rate of all rows, and log-odds of a variance of about 2."""
     dim = pooled.dim
     variance, mean = np.full(dim, 1.0 / dim), np.zeros(dim)
     if intercept:
