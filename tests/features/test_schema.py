@@ -339,6 +339,7 @@ def test_a_schema_is_inferred_with_a_review():
         (3, {}, "frame"),
         ({"a": []}, {}, "row"),
         ({"a": 3.0, "b": [1]}, {}, "column 'a' must be a list"),
+        (pandas.DataFrame({"id": [1.5]}), {"id": "x", "ignore": ["id"]}, "tells actions apart"),
         ({"a": [np.array(1.0)] * 3}, {"context": ["a"]}, "tells actions apart"),
         ({"a": "text"}, {}, "column 'a' must be a list"),
         (pandas.DataFrame({"id": [], "a": []}), {}, "row"),

@@ -289,7 +289,7 @@ def find_copies(
 ) -> dict[str, str]:
     """Notes on the named columns that tell the reward or the task, or repeat another column."""
     codes = {name: first_places(columns[name]) for name in dict.fromkeys([*roles, *names])}
-    count = len(next(iter(codes.values())))
+    count = max(map(len, codes.values()), default=0)
     if count < MIN_COMPARED:
         return {}
     notes: dict[str, str] = {}
