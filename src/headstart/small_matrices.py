@@ -268,7 +268,7 @@ def sum_of_products(matrices: Any, middle: Any, others: Any, weight: Any = None)
     if middle is None:
         return transpose(stack_rows(matrices)) @ stack_rows(weighted)
     *batch, count, dim, _ = matrices.shape
-    product = (stack_rows(matrices) @ middle).reshape(*batch, count, dim, -1)
+    product = (stack_rows(matrices) @ middle).reshape(*batch, count, dim, middle.shape[-1])
     side_by_side = xp.moveaxis(product, -3, -2).reshape(*batch, dim, -1)
     return side_by_side @ stack_rows(weighted)
 
