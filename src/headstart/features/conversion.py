@@ -179,8 +179,13 @@ def numeric_column(column: Any, name: str) -> Array:
     """A data frame's column as floats, with NaN for missing values."""
     values = np.asarray(column.to_numpy())
     if values.dtype.kind == "O":
-        blank = np.array([value is None or value != value for value in values])
         real = np.array([checks.is_real(value) for value in values])
+        blank = np.array(
+            [
+                value is None or type(value).__name__ in ("NAType", "NaTType")
+                for value in values.tolist()
+            ]
+        )
         if (blank | real).all():
             values = np.where(blank, np.nan, values).astype(np.float64)
     if values.dtype.kind not in "fiub" or values.ndim != 1:
@@ -235,7 +240,10 @@ def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
     """The rows of the actions with these ids; what is no list of ids is returned as it is."""
     if not checks.is_iterable(exclude):
         return exclude
-    items = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
+    try:
+        items = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
+    except TypeError:  # a frame that is not computed yet
+        raise checks.refuse("exclude", "a list of rows or ids", exclude) from None
     by_number = not any(isinstance(id, str) for id in ids)
     if any(isinstance(item, (bool, np.bool_)) for item in items):
         return exclude

@@ -37,6 +37,7 @@ __all__ = [
     "weighted_sums",
 ]
 
+MIN_WEIGHT = 1.0 / MAX_VALUE  # of a round that counts
 MAX_SUM = MAX_VALUE**2  # of the entries of evidence
 
 
@@ -197,6 +198,9 @@ def read_weights(weight: Any, count: int) -> Array:
     if (values < 0).any():
         raise InputError(f"weight must be {want}; got {values.min():g}")
     weights = np.array(np.broadcast_to(values, count), dtype=np.float64)
+    tiny = weights[(weights > 0) & (weights < MIN_WEIGHT)]
+    if tiny.size:
+        raise InputError(f"weight must be 0, or at least {MIN_WEIGHT:g}; got {tiny.min():g}")
     with np.errstate(over="ignore"):
         total = float(weights.sum())
     if not total <= MAX_ROUNDS:

@@ -253,7 +253,7 @@ def number_column(values: Values) -> Array:
     for place, value in enumerate(values):
         if is_missing(value):
             column[place] = np.nan
-        elif isinstance(value, (numbers.Real, np.bool_, Decimal)):
+        elif isinstance(value, (bool, np.bool_, Decimal)) or checks.is_real(value):
             try:
                 column[place] = float(value)
             except OverflowError:

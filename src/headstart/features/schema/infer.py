@@ -332,7 +332,10 @@ def as_key(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        return repr(value)
+        try:
+            return repr(value)
+        except RecursionError:
+            return id(value)
     return value
 
 
