@@ -1,6 +1,7 @@
 """The belief of one task over its life, as bandits and experiments share it."""
 
 import numpy as np
+import pytest
 
 import headstart as hs
 from headstart.bandit.task_belief import LoneTask, next_belief
@@ -39,11 +40,14 @@ def test_with_a_known_noise_no_evidence_is_needed():
     np.testing.assert_allclose(beliefs[-1].mean, exact.mean, rtol=1e-9)
 
 
-def test_a_noise_left_to_the_task_is_estimated_again_after_8_16_32_rewards():
+@pytest.mark.parametrize(
+    ("noise_freedom", "times"), [(2.0, [1, 2, 4, 8, 16, 32]), (50.0, [8, 16, 32])]
+)
+def test_a_noise_left_to_the_task_is_estimated_again_after_some_rewards(noise_freedom, times):
     contexts, rewards = rounds(1)
-    prior = hs.Prior.isotropic(DIM, noise=0.1).replace(noise_freedom=2.0)
+    prior = hs.Prior.isotropic(DIM, noise=0.1).replace(noise_freedom=noise_freedom)
     beliefs, asked = life(prior, contexts, rewards)
-    assert asked == [8, 16, 32]
+    assert asked == times
     for count in asked:
         exact = prior.belief(hs.Evidence.of(contexts[:count], rewards[:count]))
         assert beliefs[count - 1].noise == exact.noise

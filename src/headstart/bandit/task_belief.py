@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
-from headstart.records import Array
+from headstart.records import Array, select
 from headstart.transfer import Transfer
 
 __all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief"]
@@ -82,7 +82,12 @@ def rebuilt_belief(
     """The belief after one more reward, computed again from the evidence of all of them."""
     if after.needs_rebuild:
         prior = before.prior
-        after = prior.belief(evidence) if holds(prior, evidence) else after.as_scaled(before)
+        if not holds(prior, evidence):
+            after = after.as_scaled(before)
+        elif not evidence.batch:
+            after = prior.belief(evidence)
+        else:  # an element of a batch is computed again when it would be alone
+            after = select(after.rebuild_due(), prior.belief(evidence), after)
     return after if alone is None else alone.belief(after, evidence)
 
 

@@ -157,6 +157,10 @@ class BaseBelief(Record, ABC):
         """Whether it must be computed anew from prior and evidence."""
         return False
 
+    def rebuild_due(self) -> Any:
+        """The same for each element of a batch."""
+        return self.needs_rebuild
+
     def as_scaled(self, before: Self) -> Self:
         """The same belief, not to be rebuilt, with the scale that ``before`` was computed at."""
         return self

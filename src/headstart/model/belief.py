@@ -165,10 +165,15 @@ class Belief(BaseBelief):
                 return False
             rounds = int(self.rounds)
             return rounds & (rounds - 1) == 0 and rounds >= rounds_before_noise(self.prior)
-        if not np.any(has_own_noise(self.prior)):
-            return False
+        return bool(np.any(self.rebuild_due()))
+
+    def rebuild_due(self) -> Any:
+        """The same for each element of a batch."""
+        if not self.batch:
+            return self.needs_rebuild
         each = np.asarray(self.rounds).astype(np.int64)
-        return bool(((each >= rounds_before_noise(self.prior)) & (each & (each - 1) == 0)).any())
+        due = (each >= rounds_before_noise(self.prior)) & (each & (each - 1) == 0)
+        return has_own_noise(self.prior) & due
 
     def degrees_of_freedom(self) -> tuple[Any, Any]:
         """After k rewards ν + k, as in the conjugate model, and ν + k − Σ λ/(1 + λ) or less.

@@ -158,6 +158,10 @@ class MixtureBelief(BaseBelief):
         """Whether it must be built anew from prior and evidence."""
         return bool(self.parts.needs_rebuild)
 
+    def rebuild_due(self) -> Any:
+        """The same for each element of a batch."""
+        return np.any(self.parts.rebuild_due(), axis=-1)
+
     @property
     def weights(self) -> Array:
         """The probability of each group."""

@@ -9,8 +9,8 @@ in standardized features z = T x. With a constant feature c (the intercept, the 
 and without one k = 0 and s_j is the root mean square. Evidence changes by Gram' = T Gram Tᵀ and
 moment' = T moment, and parameters by θ = Tᵀ θ'. A feature that has not varied yet has no unit: it
 counts as 0 until it does, so that decisions depend neither on units nor on where a scale begins.
-If contexts on offer are the first to vary, k_j is the value that the feature had in all rounds, and
-s_j the root mean square distance from it.
+If contexts on offer are the first to vary in a feature, while rounds have varied in others, k_j is
+the value that it had in all rounds, and s_j the root mean square distance from it.
 """
 
 from __future__ import annotations
@@ -110,8 +110,9 @@ class Units(Record):
         if xp is not np or unknown.any():
             other_shift, other = location_and_scale(contexts.first, contexts.second, constant)
             if constant:
-                # From the value that all rounds had: else the feature would be another intercept.
-                told = moments[1][..., -1:] > 0
+                # From the value that all rounds had, if they differ in other features at all: else
+                # the feature would be another intercept.
+                told = (inverse[..., :-1] > 0).any(-1, keepdims=True)
                 other_shift = xp.where(told, moments[0], other_shift)
                 other = xp.where(told, scale_around(moments[0], contexts), other)
             shift = xp.where(unknown, other_shift, shift)
