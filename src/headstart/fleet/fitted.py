@@ -28,7 +28,7 @@ from headstart.storage import atomic, tensor_file
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import PooledFit
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 __all__ = ["Fitted", "Plan", "Target"]
 
@@ -103,7 +103,7 @@ class Fitted(NamedTuple):
     noise: float | None
     state: Any
     pooled: Evidence
-    units: Units | None
+    units: Standardization | None
     intercept: bool
     tasks: int
     rows: int
