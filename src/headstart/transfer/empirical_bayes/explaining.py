@@ -8,7 +8,7 @@ import numpy as np
 
 from headstart.model.prior import symmetric_root
 from headstart.transfer.base import Explanation
-from headstart.transfer.empirical_bayes.scoring import prefers_size_only
+from headstart.transfer.empirical_bayes.scoring import prefers_isotropic
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Explanation
     information = (vectors * (state.known_squared @ vectors)).sum(-2)[..., ::-1]
     half = 1.96 * np.sqrt(2.0 / np.maximum(information + transfer.strength(state), 1e-9))
     notes = []
-    if bool(prefers_size_only(state)):
-        notes.append("a prior that knows only the size of θ predicts as well: it is used")
+    if bool(prefers_isotropic(state)):
+        notes.append("an isotropic prior predicts as well: it is used")
     if state.task_count < 1:
         notes.append("no task has finished yet: all of this is from running ones")
     if transfer.unit_free and bool(transfer.unscaled_features(state).any()):

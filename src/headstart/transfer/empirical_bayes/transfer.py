@@ -67,7 +67,7 @@ class EmpiricalBayes(StandardizedTransfer):
 
     The maximum of the tasks' marginal likelihood, with as much regularisation as predicts best:
     each new task is first predicted by priors of many strengths, and those that did well recently
-    decide. Where a prior that knows only the size of θ has predicted recent tasks better, by a nat
+    decide. Where an isotropic prior has predicted recent tasks better, by a nat
     in all, that is used instead.
 
     Evidence of up to 256 tasks is kept, and the fit is updated whenever tasks have grown by 1/32;
