@@ -539,7 +539,7 @@ class TestExplanations:
         assert explained(draw(seed, *population(seed), tasks=50)).support > 2.0 * 50
         nothing = explained(draw(seed, *NOTHING_SHARED, tasks=50))
         assert abs(nothing.support) < 0.4 * 50
-        assert "only the size" in nothing.note
+        assert "isotropic" in nothing.note
 
     def test_the_support_is_known_after_a_refit_too(self):
         """Tasks are fitted anew whenever a bandit has taken many of them back."""

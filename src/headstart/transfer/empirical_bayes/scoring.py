@@ -152,7 +152,7 @@ def score_ensemble(
     """Score the full covariance, as it was used, and the low-rank candidates.
 
     ``informed`` and ``alone`` are the log-likelihoods of the full covariance and of the prior that
-    knows only the tasks' size; the support is that of the average.
+    is isotropic; the support is that of the average.
     """
     xp = array_namespace(state.scores)
     count, weights = before.counting_tasks, before.ensemble_weights
@@ -187,8 +187,8 @@ def score_held_out(
 ) -> tuple[Array, float]:
     """Scores of all strengths on tasks that are new to a fit; every one of them counts.
 
-    Also the support: by how much the strength that did best has predicted them better than a prior
-    that knows only the size of θ.
+    Also the support: by how much the strength that did best has predicted them better than the
+    isotropic prior.
     """
     none = np.zeros_like(fit.error)
     populations = [fit.replace(covariance=sigma, error=none) for sigma in candidates + fit.error]

@@ -146,7 +146,7 @@ class EmpiricalBayes(StandardizedTransfer):
         ones, zeros = float_if_scalar(np.ones(batch)), float_if_scalar(np.zeros(batch))
         variance = (known or 1.0) ** 2 * ones
         fit = Fit.isotropic(np.zeros((*batch, dim)), variance, variance)
-        scores = np.append(initial_scores(STRENGTHS), 0.0)  # the last knows only a size
+        scores = np.append(initial_scores(STRENGTHS), 0.0)  # the last is of the isotropic prior
         tasks, contexts = Tasks.empty(dim, batch), ContextMoments.zero(dim, batch)
         return EmpiricalBayesState.unchecked(
             known_noise=known,
