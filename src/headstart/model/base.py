@@ -64,7 +64,7 @@ class BasePrior(Record, ABC):
             f"{cls.__name__} cannot be stacked, as experiments with many seeds need it"
         )
 
-    def determined_by(self, evidence: Evidence) -> bool:
+    def can_update_on(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return True
 
