@@ -15,7 +15,7 @@ from headstart.bandit.choices.decision import Decision, make_choice, make_rankin
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import Features, allowed_arms
 from headstart.features.reader import ContextReader, plain_contexts
@@ -96,7 +96,7 @@ class BanditState:
 
     def start_from(
         self,
-        fit: BaseFit,
+        fit: StartingFit,
         features: Features,
         tasks: Iterable[tuple[Sequence[str], Array]] | None,
         items: ItemLedger | None = None,

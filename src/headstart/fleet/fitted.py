@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.items import ItemLedger
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.bandit.offline.fitting import fitted_features
 from headstart.bandit.reports.report import Report
 from headstart.errors import FileError, InputError
@@ -180,7 +180,7 @@ class Fitted(NamedTuple):
             items.tasks.clear()
         given = Features(self.pooled.dim - self.intercept, self.feature_names, self.intercept)
         return Bandit.from_fit(
-            BaseFit(self.state, float(self.tasks), self.pooled),
+            StartingFit(self.state, float(self.tasks), self.pooled),
             fitted_features(given, self.units),
             self.transfer,
             rule,
