@@ -195,7 +195,7 @@ def simulate(
                 arms, forced = play(player, belief, batch, learned, lone)
             values = batch.select("values", arms)
             regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
-            if not player.transfer.fixed(player.noise):
+            if not player.transfer.prior_is_known(player.noise):
                 evidence = learned.evidence(arms, forced if player.transfer.keeps_forced else None)
                 states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:

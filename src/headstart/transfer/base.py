@@ -58,7 +58,7 @@ class Transfer(Settings, ABC):
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts`, :meth:`unscaled_features` and
                                 :meth:`in_given_units`
-    nothing to learn            :meth:`fixed`
+    nothing to learn            :meth:`prior_is_known`
     states read from files      :attr:`fixed_layout` and :meth:`check_state`
     reports and experiments     :meth:`explain` and :meth:`residual_projection`
     ==========================  ===================================================================
@@ -72,7 +72,7 @@ class Transfer(Settings, ABC):
         super().__init_subclass__(**options)
         # A subclass may learn in another way than its base: what is promised of a class holds for
         # that class alone.
-        reset_inherited(cls, Transfer, ("fixed", "fixed_layout", "traceable"))
+        reset_inherited(cls, Transfer, ("prior_is_known", "fixed_layout", "traceable"))
 
     # --- What a transfer must have --------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Transfer(Settings, ABC):
         """The state with running tasks counted too, to take a prior from and then throw away."""
         return state
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """Whether the prior stays the same whatever tasks show, given the noise (or not).
 
         Not inherited.

@@ -54,7 +54,7 @@ class Independent(Transfer):
         checks.positive("bound", self.bound)
         checks.positive("ridge", self.ridge)
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """With the noise and λ given, nothing is left to learn."""
         return noise is not None and self.lam != "plug-in"
 

@@ -119,7 +119,7 @@ class Oracle(Transfer):
         """
         return cls(mean, covariance=covariance)
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """With the noise given, nothing is left to learn."""
         return noise is not None
 
