@@ -20,7 +20,7 @@ from headstart.rules.indexed import (
     delta_or_default,
 )
 from headstart.rules.ordering import draws_in_order
-from headstart.rules.ties import Allowed, Mask, Rng, allowed_arms, best_arms
+from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, best_arms
 from headstart.theory import thompson_scale
 
 __all__ = ["DEFAULT_SCALE", "Thompson"]
@@ -124,7 +124,7 @@ class Thompson(Indexed):
         logged choice can be weighted by its inverse. With bounds (``probability``) the propensities
         are exact, because the arm is drawn from them.
         """
-        everyone = allowed_arms(contexts[..., 0], allowed)
+        everyone = arm_mask(contexts[..., 0], allowed)
         if self.probability is not None:
             values = self.best_probabilities(belief, contexts, everyone)
             return Propensities(self.with_exploration(values, allowed))
@@ -187,9 +187,7 @@ class Thompson(Indexed):
             return self.propensities(belief, contexts, rng, left)
         scale = self.draw_scale(belief)
         scores = draws_in_order(parts, scale, contexts, rng, before, left, self.draws)
-        values = win_shares(
-            best_arms(scores, left, belief.noise), allowed_arms(contexts[:, 0], left)
-        )
+        values = win_shares(best_arms(scores, left, belief.noise), arm_mask(contexts[:, 0], left))
         return Propensities(values, self.draws)
 
 
