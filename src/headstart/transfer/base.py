@@ -287,7 +287,7 @@ def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
     return evidence
 
 
-def check_choice(name: str, value: object, names: Collection[str]) -> None:
+def check_number_or_name(name: str, value: object, names: Collection[str]) -> None:
     """Refuse a setting that is neither a positive number nor one of a few names."""
     if isinstance(value, str):
         checks.one_of(name, value, names)

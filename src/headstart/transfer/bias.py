@@ -13,7 +13,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array, Record
 from headstart.theory import estimation_ridge
-from headstart.transfer.base import Explanation, Transfer, check_choice
+from headstart.transfer.base import Explanation, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
 __all__ = ["Bias"]
@@ -74,7 +74,7 @@ class Bias(Transfer):
 
     def __post_init__(self) -> None:
         checks.one_of("method", self.method, ("average", "pooled"))
-        check_choice("lam", self.lam, ("plug-in", "theory"))
+        check_number_or_name("lam", self.lam, ("plug-in", "theory"))
         if self.ridge is not None:
             checks.positive("ridge", self.ridge)
         checks.integer("horizon", self.horizon, 2)

@@ -21,7 +21,7 @@ from headstart.theory import (
     outer_regularisation,
     projection_error,
 )
-from headstart.transfer.base import Explanation, Transfer, check_choice
+from headstart.transfer.base import Explanation, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, inverse_sqrt, plug_in_lambda, prior_of
 
 __all__ = ["Subspace"]
@@ -121,8 +121,8 @@ class Subspace(Transfer):
         if not isinstance(self.pca, PCA):
             checks.one_of("pca", self.pca, PCAS)
         checks.one_of("shrink", self.shrink, ("zero", "mean"))
-        check_choice("lam1", self.lam1, LAMBDAS)
-        check_choice("lam2", self.lam2, LAMBDAS)
+        check_number_or_name("lam1", self.lam1, LAMBDAS)
+        check_number_or_name("lam2", self.lam2, LAMBDAS)
         for name in ("warmup", "min_rounds"):
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name))

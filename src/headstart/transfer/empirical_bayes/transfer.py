@@ -14,7 +14,7 @@ from headstart.arrays import array_namespace, congruence, float_if_scalar
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
-from headstart.transfer.base import Explanation, check_choice, checked_evidence
+from headstart.transfer.base import Explanation, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.forgetting import forget
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
@@ -128,7 +128,7 @@ class EmpiricalBayes(StandardizedTransfer):
         for name in ("running", "low_rank"):
             if not isinstance(getattr(self, name), bool):
                 raise checks.refuse(name, "True or False", getattr(self, name))
-        check_choice("decay_tasks", self.decay_tasks, ("auto",))
+        check_number_or_name("decay_tasks", self.decay_tasks, ("auto",))
         if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
 
