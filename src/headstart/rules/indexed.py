@@ -234,7 +234,7 @@ class Indexed(Rule):
 
 def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:
     """θ̂ and F of one belief, if compiled loops can be used."""
-    arrays: tuple[Array, Array] | None = getattr(belief, "loop_form", no_arrays)()
+    arrays: tuple[Array, Array] | None = getattr(belief, "loop_arrays", no_arrays)()
     if arrays is None or arrays[0].ndim != 1 or contexts.ndim != 2:
         return None
     return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None
