@@ -17,11 +17,11 @@ from headstart.records import Array, reset_inherited
 from headstart.settings import Settings
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["Explanation", "Transfer"]
+__all__ = ["TaskStructure", "Transfer"]
 
 
-class Explanation(NamedTuple):
-    """What a transfer can say of the structure it has found."""
+class TaskStructure(NamedTuple):
+    """What a transfer has learned of how tasks differ, for reports."""
 
     rank: int | None = None
     eigenvalues: Array | None = None
@@ -264,9 +264,9 @@ class Transfer(Settings, ABC):
             Names the field that is wrong.
         """
 
-    def explain(self, state: Any) -> Explanation:
-        """What was found, for a report."""
-        return Explanation()
+    def explain(self, state: Any) -> TaskStructure:
+        """What the state tells of how tasks differ."""
+        return TaskStructure()
 
 
 def summarize_partition(rows: Array, dim: int, transfer: Transfer, noise: float | None) -> Any:

@@ -14,7 +14,7 @@ from headstart.arrays import array_namespace, congruence, float_if_scalar
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
-from headstart.transfer.base import Explanation, check_number_or_name, checked_evidence
+from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.forgetting import forget
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
@@ -386,6 +386,6 @@ class EmpiricalBayes(StandardizedTransfer):
         tasks = state.tasks.join(*(Tasks.of(evidence) for evidence in running))
         return self.update_fit(state.replace(tasks=tasks), survey=False)
 
-    def explain(self, state: EmpiricalBayesState) -> Explanation:
+    def explain(self, state: EmpiricalBayesState) -> TaskStructure:
         """Eigenvalues, ranks, the evidence for transfer, and what the prior is averaged from."""
         return explain(self, state)
