@@ -29,7 +29,7 @@ from headstart.bandit.offline.fitting import (
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
-from headstart.features.items.table import COLUMN_NAMES, Totals
+from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, Refit, fit_models, learn_prior
@@ -237,6 +237,6 @@ def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bo
         items.write(name, [key], row[None])
         pair = task.pairs.get(key, Pair())
         task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
-        task.set_state(task.totals.add(Totals(1.0, reward, reward**2)), None)
+        task.set_state(task.totals.add(RewardSums(1.0, reward, reward**2)), None)
     del items.tasks[name]
     return Features(table.shape[1], intercept=intercept).transform(table)

@@ -35,7 +35,7 @@ from headstart.model.prior import symmetric_root
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
-from headstart.transfer.empirical_bayes.refits.passes import Totals
+from headstart.transfer.empirical_bayes.refits.passes import PassSums
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
 
@@ -228,9 +228,9 @@ def compiled_totals(units: Standardization | None, fit: Fit) -> Pass | None:
         mean, root = units.matrix.T @ mean, root @ units.matrix
     noise, freedom = float(fit.noise_variance), float(fit.freedom)
 
-    def totals(table: Packed, places: Whole) -> Totals:
+    def totals(table: Packed, places: Whole) -> PassSums:
         sums = loops.task_sums(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)
-        return Totals(np.asarray(float(len(places))), *map(np.asarray, sums))
+        return PassSums(np.asarray(float(len(places))), *map(np.asarray, sums))
 
     return totals
 
