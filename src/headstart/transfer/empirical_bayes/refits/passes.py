@@ -55,7 +55,7 @@ from headstart.transfer.partitions import Partitions, chunks
 __all__ = [
     "PassSums",
     "Passes",
-    "own_noise",
+    "counting_noise",
     "partition_totals",
     "step_from_totals",
     "sum_totals",
@@ -134,7 +134,7 @@ def noisy_tasks(fit: Fit, residual: Array, freedom: Array) -> tuple[Array, npt.N
     return own, np.asarray(own > NOISY_FACTOR * np.asarray(fit.noise_variance)[..., None])
 
 
-def own_noise(fit: Fit, tasks: Tasks) -> Array:
+def counting_noise(fit: Fit, tasks: Tasks) -> Array:
     """The noise variance that a task counts by: the population's, but for the noisy ones."""
     tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
     *_, residual, freedom = task_posteriors(fit, symmetric_root(fit.covariance), tasks)
