@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, arms_left
-from headstart.rules.best_arm import best_probabilities
+from headstart.rules.best_arm import best_arm_probabilities
 from headstart.rules.indexed import (
     Indexed,
     arrays_for_loops,
@@ -126,7 +126,7 @@ class Thompson(Indexed):
         """
         everyone = arm_mask(contexts[..., 0], allowed)
         if self.probability is not None:
-            values = self.best_probabilities(belief, contexts, everyone)
+            values = self.best_arm_probabilities(belief, contexts, everyone)
             return Propensities(self.with_exploration(values, allowed))
         if (everyone.sum(-1) == 1).all():
             return Propensities(everyone.astype(float))
@@ -149,7 +149,7 @@ class Thompson(Indexed):
         """Whether the arms before a position of a ranking say little about θ."""
         return bool(self.explore) or self.probability is not None
 
-    def best_probabilities(self, belief: BeliefLike, contexts: Array, everyone: Mask) -> Array:
+    def best_arm_probabilities(self, belief: BeliefLike, contexts: Array, everyone: Mask) -> Array:
         """The probability of each arm to be the best of a draw, by quadrature.
 
         Where the belief does not tell which Gaussians it draws from, it is the share of
@@ -164,7 +164,9 @@ class Thompson(Indexed):
         values, scales = np.zeros(everyone.shape), np.broadcast_to(scale, everyone.shape[:-1])
         for at in np.ndindex(everyone.shape[:-1]):
             group = parts[0][at], parts[1][at], parts[2][at]
-            values[at] = best_probabilities(group, float(scales[at]), contexts[at], everyone[at])
+            values[at] = best_arm_probabilities(
+                group, float(scales[at]), contexts[at], everyone[at]
+            )
         return values
 
     def rank_propensities(
