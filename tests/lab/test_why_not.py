@@ -129,7 +129,7 @@ def test_the_papers_sizes_are_far_from_the_limits():
 class Fixed(Bias):
     traceable = True
 
-    def fixed(self, noise):
+    def prior_is_known(self, noise):
         return True
 
 

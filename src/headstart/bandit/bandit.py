@@ -13,7 +13,7 @@ from headstart.bandit.choices.batch import Choices, choose_many
 from headstart.bandit.files.encoding import check_kinds
 from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.ledger.ledger import Ledger
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.bandit.offline.from_data import BanditFromData
 from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
@@ -149,7 +149,7 @@ class Bandit(BanditFromData):
     @classmethod
     def from_fit(
         cls,
-        fit: BaseFit,
+        fit: StartingFit,
         features: Features,
         transfer: Transfer,
         rule: Rule | None = None,
@@ -165,7 +165,7 @@ class Bandit(BanditFromData):
 
         Parameters
         ----------
-        fit : BaseFit
+        fit : StartingFit
             The state of the transfer, and the tasks it was fitted to.
         features : Features
             The columns of contexts.

@@ -93,7 +93,7 @@ def rebuilt_belief(
 
 def holds(prior: BasePrior, evidence: Evidence) -> bool:
     """Whether the sums of one task have kept the digits a posterior needs; not asked of a batch."""
-    return bool(evidence.batch) or prior.determined_by(evidence)
+    return bool(evidence.batch) or prior.can_update_on(evidence)
 
 
 def is_power_of_two(count: int) -> bool:

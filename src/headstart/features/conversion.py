@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, set_read_only
 
-__all__ = ["MAX_VALUE", "Features", "allowed_arms", "check_reward"]
+__all__ = ["MAX_VALUE", "Features", "arms_not_excluded", "check_reward"]
 
 MAX_VALUE = 1e60  # of contexts and rewards: products of fourth powers must not overflow
 DOUBLE = np.dtype(np.float64)
@@ -193,16 +193,16 @@ def numeric_column(column: Any, name: str) -> Array:
     return values.astype(np.float64)
 
 
-def allowed_arms(
+def arms_not_excluded(
     exclude: Any, arms: int, ids: Sequence[Any] | None = None
 ) -> npt.NDArray[np.bool_] | None:
     """Which arms may be picked: all but those in ``exclude``, given by row or by id.
 
     Texts are ids. Whole numbers are ids where ``ids`` are whole numbers, and rows otherwise.
 
-    >>> allowed_arms([0, 2], 4)
+    >>> arms_not_excluded([0, 2], 4)
     array([False,  True, False,  True])
-    >>> allowed_arms(["tea"], 2, ["tea", "coffee"])
+    >>> arms_not_excluded(["tea"], 2, ["tea", "coffee"])
     array([False,  True])
     """
     if exclude is None:

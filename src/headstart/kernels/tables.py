@@ -152,7 +152,7 @@ def invert(matrix: Any, pivots: Any) -> None:
 def task_sums(
     table: Any, places: Any, mean: Any, root: Any, scale: float, degrees: float, noisy: float
 ) -> Any:
-    """The sums of a pass over tasks, for one fit: the fields of ``Totals`` after the count.
+    """The sums of a pass over tasks, for one fit: the fields of ``PassSums`` after the count.
 
     The reference is :func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`.
 

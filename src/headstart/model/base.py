@@ -64,7 +64,7 @@ class BasePrior(Record, ABC):
             f"{cls.__name__} cannot be stacked, as experiments with many seeds need it"
         )
 
-    def determined_by(self, evidence: Evidence) -> bool:
+    def can_update_on(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return True
 
@@ -101,7 +101,7 @@ class BaseBelief(Record, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        reset_inherited(cls, BaseBelief, ("gaussian_parts", "loop_form", "stack"))
+        reset_inherited(cls, BaseBelief, ("gaussian_parts", "loop_arrays", "stack"))
 
     @property
     def dim(self) -> int:
@@ -187,7 +187,7 @@ class BaseBelief(Record, ABC):
         """
         return None
 
-    def loop_form(self) -> tuple[Array, Array] | None:
+    def loop_arrays(self) -> tuple[Array, Array] | None:
         """θ̂ and F, if compiled loops may compute :meth:`predict`, :meth:`width` and draws by them.
 
         They are xᵀθ̂, ‖Fᵀx‖ and θ̂ + v F z with standard normal z.

@@ -289,7 +289,7 @@ class Belief(BaseBelief):
         )
         return cls(mean, root, None, None, noise, beliefs[0].prior, None, None)
 
-    def loop_form(self) -> tuple[Array, Array] | None:
+    def loop_arrays(self) -> tuple[Array, Array] | None:
         """θ̂ and F, where they are in double precision and contiguous."""
         mean, root = self.mean, self.root
         # Double precision has other type objects too, those of arrays made by ctypes for example.

@@ -99,7 +99,7 @@ class MixturePrior(BasePrior):
         )
         return mixture_posterior(Belief.of(self.parts, wide), self.log_weights)
 
-    def determined_by(self, evidence: Evidence) -> bool:
+    def can_update_on(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posteriors need."""
         return all(sums_are_accurate(root, evidence.gram) for root in self.parts.root)
 

@@ -166,7 +166,7 @@ class Prior(BasePrior):
         """Itself."""
         return self
 
-    def determined_by(self, evidence: Evidence) -> bool:
+    def can_update_on(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return sums_are_accurate(self.root, evidence.gram)
 

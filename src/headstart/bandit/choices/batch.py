@@ -13,7 +13,7 @@ from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision, make_ranking
 from headstart.errors import InputError
-from headstart.features.conversion import allowed_arms
+from headstart.features.conversion import arms_not_excluded
 from headstart.features.reader import ContextReader, Offer
 from headstart.random import Stream
 from headstart.records import Array
@@ -160,7 +160,7 @@ def read_tables(
     for at, (rows, table) in enumerate(zip(exclude, offer.rows, strict=True)):
         with errors_at("exclude", at):
             ids = offer.labels[at] if offer.has_ids else None
-            allowed.append(allowed_arms(rows, len(table), ids))
+            allowed.append(arms_not_excluded(rows, len(table), ids))
     return offer, allowed
 
 

@@ -12,7 +12,7 @@ from headstart.bandit.files import validation
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
 from headstart.errors import InputError
 from headstart.features.items.repeats import Repeats
-from headstart.features.items.table import ItemTable, ItemUpdate, Totals
+from headstart.features.items.table import ItemTable, ItemUpdate, RewardSums
 from headstart.features.items.vectors import RANK, Loading
 
 __all__ = ["pack_items", "unpack_items"]
@@ -109,7 +109,7 @@ def array_shapes(dim: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def totals_row(totals: Totals) -> list[float]:
+def totals_row(totals: RewardSums) -> list[float]:
     """The numbers of totals."""
     return [totals.rewards, totals.total, totals.squares, *totals.repeats]
 
@@ -240,10 +240,10 @@ def table_of(ids: list[str], parts: Arrays, version: int) -> ItemTable:
     return table
 
 
-def totals_of(row: npt.NDArray[Any]) -> Totals:
+def totals_of(row: npt.NDArray[Any]) -> RewardSums:
     """The inverse of :func:`totals_row`."""
     numbers = row.tolist()
-    return Totals._make([*numbers[:3], Repeats._make(numbers[3:])])
+    return RewardSums._make([*numbers[:3], Repeats._make(numbers[3:])])
 
 
 def loadings_of(items: ItemLedger, parts: Arrays) -> Any:

@@ -20,7 +20,7 @@ from headstart.bandit.files.items import pack_items, unpack_items
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
 from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
-from headstart.bandit.ledger.prior_state import BaseFit, CachedPrior, PriorState
+from headstart.bandit.ledger.prior_state import CachedPrior, PriorState, StartingFit
 from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.errors import FileError, HeadstartError, InputError
@@ -272,7 +272,7 @@ def unpack_prior(
     """The transfer's state, and the cached prior; returns priors and beliefs of a user's own."""
     entries, first, transfer = prior_state.entries, prior_state.state, prior_state.transfer
     dim = entries.dim
-    base = restore(header["base"], first, parts.get("base", {}), (*RECORDS, BaseFit))
+    base = restore(header["base"], first, parts.get("base", {}), (*RECORDS, StartingFit))
     validation.check_base(base, dim)
     state = restore(header["state"], first, parts.get("state", {}), RECORDS)
     for each in (state, *([] if base is None else [base.state])):

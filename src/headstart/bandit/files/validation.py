@@ -21,7 +21,7 @@ from headstart.bandit.ledger.entries import (
     Round,
     TaskEntry,
 )
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE, Features
 from headstart.features.sizes import UsualSizes
@@ -295,7 +295,7 @@ def check_base(base: Any, dim: int) -> None:
     """Refuse tasks that a bandit cannot have begun with."""
     if base is None:
         return
-    if not isinstance(base, BaseFit):
+    if not isinstance(base, StartingFit):
         raise checks.refuse("base", "the state and the sums of tasks, or nothing", base)
     checks.non_negative("base.task_count", base.task_count)
     if not isinstance(base.pooled, Evidence):

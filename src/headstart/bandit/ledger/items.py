@@ -20,7 +20,13 @@ from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
 from headstart.features.items.offers import Offers
 from headstart.features.items.repeats import Repeats, effective_count, own_share
-from headstart.features.items.table import COLUMN_NAMES, VALUE_UNIT, ItemTable, ItemUpdate, Totals
+from headstart.features.items.table import (
+    COLUMN_NAMES,
+    VALUE_UNIT,
+    ItemTable,
+    ItemUpdate,
+    RewardSums,
+)
 from headstart.features.items.vectors import RANK, Loading
 from headstart.features.schema.encoder import Encoder
 from headstart.features.schema.rows import item_key
@@ -70,7 +76,7 @@ class TaskItems:
 
     def __init__(self) -> None:
         self.pairs: dict[str, Pair] = {}
-        self.totals = Totals()
+        self.totals = RewardSums()
         self.offers = Offers()
         self.loading: Loading | None = None  # of the last time it was closed, if it is closed
 
@@ -80,7 +86,7 @@ class TaskItems:
         twin.pairs, twin.offers = self.pairs.copy(), self.offers.copy()
         return twin
 
-    def set_state(self, totals: Totals, loading: Loading | None) -> None:
+    def set_state(self, totals: RewardSums, loading: Loading | None) -> None:
         """Set the sums over its rewards, and how it weighs vectors."""
         self.totals, self.loading = totals, loading
 
@@ -195,7 +201,7 @@ class ItemLedger:
         if belief is not None:
             error = reward - self.rewards.expected(float(belief.predict(row[None])[0]))
         repeats = Repeats.of_reward(pair.rewards, pair.total, reward, error)
-        increment = Totals(1.0, reward, reward**2, repeats)
+        increment = RewardSums(1.0, reward, reward**2, repeats)
         totals, own = table.totals.add(increment), task.totals.add(increment)
         count, total = pair.rewards + 1.0, pair.total + reward
         weight = effective_count(count, totals.repeats.rho)
@@ -289,7 +295,7 @@ class ItemLedger:
             steps.append((table.put, key, update))
         totals = table.totals.subtract(task.totals)
         if not totals.rewards:
-            totals = Totals()  # without the rounding of differences
+            totals = RewardSums()  # without the rounding of differences
         waiting = [each for each in self.waiting if each[0] != name]
         return [
             *steps,

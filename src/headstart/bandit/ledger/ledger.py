@@ -186,7 +186,7 @@ class Ledger:
                     if cached is None
                     else cached.belief.prior
                 )
-        if prior is not None and not prior.determined_by(evidence):
+        if prior is not None and not prior.can_update_on(evidence):
             at = int(np.flatnonzero(far)[0])
             raise TaskError(
                 f"task {name!r} has learned from contexts so far apart in size that its sums "

@@ -28,7 +28,7 @@ from headstart.records import Array
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def fit_task_rows(
     if model.needs_belief:
         tasks = rows_by_task(rows, decay)
 
-        def expand(prior: Prior, units: Units | None) -> Partitions:
+        def expand(prior: Prior, units: Standardization | None) -> Partitions:
             return ordered_partitions(names, expand_tasks(tasks, prior, units), pooled.dim)[0]
 
         return fit_clicks(transfer, expand, pooled, intercept, standardize), ids
@@ -162,7 +162,7 @@ def fit_task_rows(
     return fit, ids
 
 
-def fitted_features(features: Features, units: Units | None) -> Features:
+def fitted_features(features: Features, units: Standardization | None) -> Features:
     """The features of a bandit after a fit, which may have standardized them."""
     if units is None:
         return features._replace(shift=None, scale=None)
@@ -303,7 +303,7 @@ def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
 
 def fit_clicks(
     transfer: Transfer,
-    expand: Callable[[Prior, Units | None], Partitions],
+    expand: Callable[[Prior, Standardization | None], Partitions],
     pooled: Evidence,
     intercept: bool,
     standardize: bool,
@@ -332,7 +332,9 @@ def fit_clicks(
         As for :func:`~headstart.transfer.pooled_fit.fit_standardized`.
     """
     dim = pooled.dim
-    units = Units.of(pooled, constant=dim - 1 if intercept else None).with_indicators(pooled)
+    units = Standardization.of(pooled, constant=dim - 1 if intercept else None).with_indicators(
+        pooled
+    )
     prior, fixed = first_click_prior(pooled, intercept), transfer.in_given_units()
     for number in range(CLICK_PASSES):
         partitions = expand(prior, units)
@@ -365,7 +367,7 @@ def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
     return Prior(mean, np.diag(np.sqrt(variance)))
 
 
-def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Units | None) -> Array:
+def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Standardization | None) -> Array:
     """The packed evidence of tasks, the rewards of each expanded around its posterior."""
     packed = []
     for task in tasks:

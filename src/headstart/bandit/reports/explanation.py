@@ -26,7 +26,7 @@ from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
 from headstart.records import Array
-from headstart.rules.ties import Mask, allowed_arms
+from headstart.rules.ties import Mask, arm_mask
 
 if TYPE_CHECKING:
     from headstart.bandit.state import BanditState
@@ -213,7 +213,7 @@ def explain_choice(
             f"on offer: explain it in the process that made it"
         )
     belief, rows, arm = decision.belief, decision.table, choice.arm
-    others = allowed_arms(rows[:, 0], decision.allowed).copy()
+    others = arm_mask(rows[:, 0], decision.allowed).copy()
     others[[arm, *decision.before]] = False
     index = decision.rule.fixed_index(belief, rows)
     other = other_arm(against, others, belief.predict(rows) if index is None else index)

@@ -29,7 +29,7 @@ from headstart.bandit.offline.fitting import (
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
-from headstart.features.items.table import COLUMN_NAMES, Totals
+from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, Refit, fit_models, learn_prior
@@ -43,7 +43,7 @@ from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import PARTITION
 
 __all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
@@ -76,7 +76,7 @@ class SplitResult(NamedTuple):
 
     models: dict[str, AnyPrior]
     forecasts: dict[str, Forecast]
-    units: Units | None
+    units: Standardization | None
     past_rows: float
 
 
@@ -96,7 +96,7 @@ def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Ga
     if is_binary:
         tasks = tasks_with_rows(sample, split)
 
-        def expand(prior: Prior, units: Units | None) -> PartitionList:
+        def expand(prior: Prior, units: Standardization | None) -> PartitionList:
             packed = expand_tasks(tasks, prior, units)
             starts = range(0, len(packed), PARTITION)
             return PartitionList([packed[start : start + PARTITION] for start in starts], dim)
@@ -106,7 +106,7 @@ def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Ga
         pooled, count = fit.pooled, len(tasks)
     else:
         if setup.standardize:
-            units = Units.of(given, intercept)
+            units = Standardization.of(given, intercept)
             past = units.packed(past)
         learned, pooled = learn_prior(transfer, past, dim), Evidence.unpack(past.sum(0), dim)
     if split is None:
@@ -133,7 +133,7 @@ def refit_sums(refit: Refit, as_one: bool, past: Array) -> tuple[Prior, Array]:
 
 
 def refit_clicks(
-    refit: Refit, as_one: bool, tasks: Sequence[OneTask], units: Units | None, dim: int
+    refit: Refit, as_one: bool, tasks: Sequence[OneTask], units: Standardization | None, dim: int
 ) -> tuple[Prior, Array]:
     """The same for rewards of 0 and 1, in a few passes."""
     some = tasks[:: max(1, -(-len(tasks) // MOST))]
@@ -237,6 +237,6 @@ def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bo
         items.write(name, [key], row[None])
         pair = task.pairs.get(key, Pair())
         task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
-        task.set_state(task.totals.add(Totals(1.0, reward, reward**2)), None)
+        task.set_state(task.totals.add(RewardSums(1.0, reward, reward**2)), None)
     del items.tasks[name]
     return Features(table.shape[1], intercept=intercept).transform(table)

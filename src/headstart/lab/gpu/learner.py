@@ -78,7 +78,7 @@ class Learner:
             prior = transfer.prior(initial_state(group, seeds, shown))
             amount = rules[at].multiplier * np.broadcast_to(prior.noise, (seeds,))
             parts.append(self.padded(prior.mean, prior.root, amount, np.zeros(seeds)))
-            if not transfer.fixed(noise):
+            if not transfer.prior_is_known(noise):
                 # A rule with forced rounds leaves other evidence than one without.
                 apart = rules[at]._replace(multiplier=0.0) if transfer.keeps_forced else ""
                 key = f"{transfer!r} {policy.intercept} {noise} {apart}"

@@ -15,7 +15,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
-from headstart.transfer.base import Explanation, checked_evidence
+from headstart.transfer.base import TaskStructure, checked_evidence
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
@@ -269,16 +269,16 @@ class Mixture(StandardizedTransfer):
         parts = Prior(mean, root, noise=noise, noise_freedom=freedom)
         return MixturePrior(parts, mixture.log_weights)
 
-    def explain(self, state: MixtureState) -> Explanation:
+    def explain(self, state: MixtureState) -> TaskStructure:
         """How many groups there are, and how large."""
         if state.task_count < 1:
-            return Explanation(note="no task has finished yet")
+            return TaskStructure(note="no task has finished yet")
         values = np.linalg.eigvalsh(self.prior(state).as_gaussian().covariance)[::-1]
         shares = np.sort(np.exp(state.fits[state.best].log_weights))[::-1]
         groups = ", ".join(f"{share:.0%}" for share in shares)
         several = f"{len(shares)} groups of tasks: {groups}"
         note = several if len(shares) > 1 else "one group of tasks"
-        return Explanation(eigenvalues=values, note=note)
+        return TaskStructure(eigenvalues=values, note=note)
 
 
 def score_task(state: MixtureState, task: Tasks, weight: float) -> MixtureState:

@@ -83,8 +83,8 @@ class Fit(Record):
         square: Array = total / self.mean.shape[-1]
         return square
 
-    def size_only(self) -> tuple[Array, Array]:
-        """The mean and the covariance of a prior that knows only the size of θ: 0 and s² I."""
+    def isotropic_moments(self) -> tuple[Array, Array]:
+        """The mean and the covariance of the isotropic prior: 0 and s² I."""
         xp = array_namespace(self.mean)
         eye = xp.eye(self.mean.shape[-1])
         return xp.zeros_like(self.mean), self.mean_square[..., None, None] * eye
