@@ -327,7 +327,7 @@ def play_compiled(loops: Any, player: Player, belief: BaseBelief, batch: Episode
 
 def rebuild_rounds(prior: Prior, rounds: int) -> list[int]:
     """The rounds after which a belief is computed again, and the last one."""
-    if not 0.0 < prior.noise_freedom < ONE_NOISE:
+    if not 0.0 < prior.noise_dof < ONE_NOISE:
         return [rounds]
     powers = [2**power for power in range(63) if 2**power < rounds]
     return [*(power for power in powers if power >= rounds_before_noise(prior)), rounds]
@@ -335,7 +335,7 @@ def rebuild_rounds(prior: Prior, rounds: int) -> list[int]:
 
 def seed_prior(prior: Prior, seed: int) -> Prior:
     """The prior of one seed of a batch."""
-    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_freedom)
+    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_dof)
     each = (float(np.broadcast_to(value, prior.batch)[seed]) for value in scalars)
     return Prior(prior.mean[seed], prior.root[seed], *each)
 

@@ -161,7 +161,7 @@ class Belief(BaseBelief):
         if self.mean.ndim == 1:
             if self.scale == 0.0:
                 return True
-            if not 0.0 < self.prior.noise_freedom < ONE_NOISE:
+            if not 0.0 < self.prior.noise_dof < ONE_NOISE:
                 return False
             rounds = int(self.rounds)
             return rounds & (rounds - 1) == 0 and rounds >= rounds_before_noise(self.prior)
@@ -181,10 +181,10 @@ class Belief(BaseBelief):
         The sum, of the parameters that the rewards have told, is at most d and Σ log (1 + λ).
         Without rewards R does not matter to θ.
         """
-        freedom = np.where(has_own_noise(self.prior), self.prior.noise_freedom, np.inf)
+        dof = np.where(has_own_noise(self.prior), self.prior.noise_dof, np.inf)
         residual = np.maximum(self.rounds - np.minimum(self.dim, self.information), 0.0)
-        of_mean = np.where(np.greater(self.rounds, 0), freedom + self.rounds, np.inf)
-        return of_mean, freedom + residual
+        of_mean = np.where(np.greater(self.rounds, 0), dof + self.rounds, np.inf)
+        return of_mean, dof + residual
 
     def as_scaled(self, before: Self) -> Self:
         """The same belief at the scale of ``before``."""
@@ -240,7 +240,7 @@ class Belief(BaseBelief):
         information = self.information + math.log1p(s)
         rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
         prior, noise = self.prior, self.noise
-        if prior.noise_freedom == 0.0 and square > 0.0:
+        if prior.noise_dof == 0.0 and square > 0.0:
             noise = math.sqrt(square / rounds)
         scale = self.scale if s < MAX_INFORMATION else 0.0
         kind = type(self)

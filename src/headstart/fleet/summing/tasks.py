@@ -226,10 +226,10 @@ def compiled_totals(units: Standardization | None, fit: Fit) -> Pass | None:
     mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
     if units is not None:
         mean, root = units.matrix.T @ mean, root @ units.matrix
-    noise, freedom = float(fit.noise_variance), float(fit.freedom)
+    noise, dof = float(fit.noise_variance), float(fit.dof)
 
     def totals(table: Packed, places: Whole) -> PassSums:
-        sums = loops.task_sums(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)
+        sums = loops.task_sums(table, places, mean, root, noise, dof, passes.NOISY_FACTOR)
         return PassSums(np.asarray(float(len(places))), *map(np.asarray, sums))
 
     return totals

@@ -11,7 +11,7 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.lab.policies import AnyPolicy
 from headstart.model.belief import Belief
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM, has_own_noise
+from headstart.model.own_noise import MIN_RESIDUAL_DOF, has_own_noise
 from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.rules import LoopForm
@@ -108,7 +108,7 @@ class Learner:
     def stops(self, task: int, rounds: int) -> list[int]:
         """The rounds of a task after which beliefs are made anew, and the last one."""
         free = [group for group in self.members if group.noise is None]
-        least = min((group.dim for group in free), default=rounds) + MIN_RESIDUAL_FREEDOM
+        least = min((group.dim for group in free), default=rounds) + MIN_RESIDUAL_DOF
         powers = (2**power for power in range(rounds.bit_length()))
         return [*(k for k in powers if k < rounds and free and (not task or k >= least)), rounds]
 
@@ -188,10 +188,10 @@ class Learner:
             if alone:
                 told = group.transfer.single_task_prior(state, evidence)
                 fields = {name: getattr(prior, name) for name in fields_of(Prior)}
-                unknown = Prior.unchecked(**{**fields, "noise_freedom": 0.0})
+                unknown = Prior.unchecked(**{**fields, "noise_dof": 0.0})
                 prior = unknown if told is None else told
             else:
-                due = has_own_noise(prior) & (stop >= group.dim + MIN_RESIDUAL_FREEDOM)
+                due = has_own_noise(prior) & (stop >= group.dim + MIN_RESIDUAL_DOF)
             self.put(parts, group, Belief.of(prior, evidence), due)
         return tuple(map(jnp.stack, parts))
 

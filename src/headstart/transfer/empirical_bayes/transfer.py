@@ -196,7 +196,7 @@ class EmpiricalBayes(StandardizedTransfer):
             return state
         task = Tasks.of(evidence, weight)
         alone = self.units_of(task, state.contexts).convert_tasks(task).with_residuals()
-        task = task.replace(residual=alone.residual, freedom=alone.freedom)
+        task = task.replace(residual=alone.residual, dof=alone.dof)
         local = state.units.convert_tasks(task)
         ready = xp.asarray(state.ready)[..., None] > 0
         if not state.known_noise and (xp is not np or ready.any()):
@@ -374,8 +374,8 @@ class EmpiricalBayes(StandardizedTransfer):
         mean, sigma = average_prior(weights, count, *full_prior(state), state.low_rank)
         root = symmetric_root(sigma) / noise[..., None, None]
         mean, root = state.units.to_original(mean, root)
-        freedom = ONE_NOISE if state.known_noise else fit.freedom
-        return prior_of(mean, root, float_if_scalar(noise), noise_freedom=freedom)
+        dof = ONE_NOISE if state.known_noise else fit.dof
+        return prior_of(mean, root, float_if_scalar(noise), noise_dof=dof)
 
     def with_running(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]

@@ -121,14 +121,14 @@ class GroupFit(Record):
     def with_fit(self, fit: Fit, count: Array) -> GroupFit:
         """The mixture with other populations: one noise for all, and weights by their tasks."""
         share = count / count.sum()
-        noise, freedom = (
+        noise, dof = (
             value
             if (value == value[0]).all()
             else np.full(len(count), np.exp(share @ np.log(value)))
-            for value in (np.asarray(fit.noise_variance), np.asarray(fit.freedom))
+            for value in (np.asarray(fit.noise_variance), np.asarray(fit.dof))
         )
         return self.replace(
-            fit=fit.replace(noise_variance=noise, freedom=freedom),
+            fit=fit.replace(noise_variance=noise, dof=dof),
             log_weights=np.log((count + 1.0) / (count + 1.0).sum()),
         )
 
@@ -161,7 +161,7 @@ class GroupFit(Record):
             np.repeat(covariance[None], number, 0),
             np.zeros_like(self.fit.error),
             np.repeat(whole.noise_variance, number),
-            np.repeat(whole.freedom, number),
+            np.repeat(whole.dof, number),
         )
         return self.replace(fit=start, log_weights=np.log(count / count.sum()))
 

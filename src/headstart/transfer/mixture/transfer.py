@@ -210,7 +210,7 @@ class Mixture(StandardizedTransfer):
         if overflows:
             warn_of_overflow()
         return state.replace(
-            tasks=state.tasks.replace(residual=tasks.residual, freedom=tasks.freedom),
+            tasks=state.tasks.replace(residual=tasks.residual, dof=tasks.dof),
             fits=tuple(fits),
             fitted_count=state.task_count,
         )
@@ -265,8 +265,8 @@ class Mixture(StandardizedTransfer):
         noise = np.sqrt(np.asarray(fit.noise_variance))
         root = symmetric_root(fit.covariance + fit.error) / noise[:, None, None]
         mean, root = state.units.to_original(fit.mean, root)
-        freedom = ONE_NOISE if state.known_noise else fit.freedom
-        parts = Prior(mean, root, noise=noise, noise_freedom=freedom)
+        dof = ONE_NOISE if state.known_noise else fit.dof
+        parts = Prior(mean, root, noise=noise, noise_dof=dof)
         return MixturePrior(parts, mixture.log_weights)
 
     def explain(self, state: MixtureState) -> TaskStructure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headstart.model.evidence import Evidence
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.passes import (
@@ -126,7 +126,7 @@ def fit_low_rank_partitions(
     low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS)
     if not low.active.any():
         return low, start.ensemble, None
-    short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_FREEDOM)
+    short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_DOF)
     for _ in range(FIRST_NOISE_STEPS if short else 0):
         fit = noise_after_step(fit, low_rank_totals(fit, low, first))
         first = first.replace(noise_variance=counting_noise(fit, first))

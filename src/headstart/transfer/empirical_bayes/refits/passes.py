@@ -79,7 +79,7 @@ class PassSums(NamedTuple):
     outer: Array  # Σ z zᵀ
     total: Array  # Σ z
     residual: Any
-    freedom: Any
+    dof: Any
     energy: Any  # Σ r²
     rounds: Any
 
@@ -107,8 +107,8 @@ def task_totals(fit: Fit, tasks: Tasks) -> PassSums:
     """
     root = symmetric_root(fit.covariance)
     tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
-    k, z, _, residual, freedom = task_posteriors(fit, root, tasks)
-    own, noisy = noisy_tasks(fit, residual, freedom)
+    k, z, _, residual, dof = task_posteriors(fit, root, tasks)
+    own, noisy = noisy_tasks(fit, residual, dof)
     if noisy.any():
         at = np.flatnonzero(noisy.any(tuple(range(noisy.ndim - 1))))
         some = tasks[at].replace(noise_variance=np.where(noisy, own, 0.0)[..., at])
@@ -122,23 +122,23 @@ def task_totals(fit: Fit, tasks: Tasks) -> PassSums:
         transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
-        (usual * freedom).sum(-1),
+        (usual * dof).sum(-1),
         (usual * tasks.squares).sum(-1),
         (usual * tasks.rounds).sum(-1),
     )
 
 
-def noisy_tasks(fit: Fit, residual: Array, freedom: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def noisy_tasks(fit: Fit, residual: Array, dof: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     """R_i² of every task, and which are so noisy that they count by it."""
-    own = task_variance(fit.noise_variance, fit.freedom, residual, freedom)
+    own = task_variance(fit.noise_variance, fit.dof, residual, dof)
     return own, np.asarray(own > NOISY_FACTOR * np.asarray(fit.noise_variance)[..., None])
 
 
 def counting_noise(fit: Fit, tasks: Tasks) -> Array:
     """The noise variance that a task counts by: the population's, but for the noisy ones."""
     tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
-    *_, residual, freedom = task_posteriors(fit, symmetric_root(fit.covariance), tasks)
-    own, noisy = noisy_tasks(fit, residual, freedom)
+    *_, residual, dof = task_posteriors(fit, symmetric_root(fit.covariance), tasks)
+    own, noisy = noisy_tasks(fit, residual, dof)
     return np.where(noisy, own, np.asarray(fit.noise_variance)[..., None])
 
 
@@ -210,7 +210,7 @@ def step_from_totals(
     mean = fit.mean + matvec(root, shift)
     variance = noise_from_totals(fit, totals, noise)
     sigma = covariance_step(sums, strength)
-    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.freedom), sums
+    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.dof), sums
 
 
 def noise_from_totals(fit: Fit, totals: PassSums, given: float) -> Any:
@@ -218,10 +218,8 @@ def noise_from_totals(fit: Fit, totals: PassSums, given: float) -> Any:
     variance: Any = given**2
     if not given:
         usual = totals.energy / np.maximum(totals.rounds, 1e-300)
-        doubt = imaginary_residuals(totals.freedom)
-        estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (
-            totals.freedom + doubt
-        )
+        doubt = imaginary_residuals(totals.dof)
+        estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (totals.dof + doubt)
         least = np.maximum(estimate, MIN_NOISE_SHARE * usual)
         variance = np.where(usual > 0, least, fit.noise_variance)
     return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
@@ -241,8 +239,8 @@ def past_from_totals(fit: Fit, totals: PassSums) -> Past:
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
     second = spread + cross + transpose(cross) + count[..., None, None] * square
-    freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise_variance)
-    logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
+    dof, noise = np.asarray(fit.dof), np.asarray(fit.noise_variance)
+    logs = np.log(dof * noise / 2.0) - digamma(dof / 2.0)
     return Past.unchecked(
         float_if_scalar(count),
         first,
