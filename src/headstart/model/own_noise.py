@@ -23,7 +23,7 @@ __all__ = [
     "MIN_RESIDUAL_DOF",
     "has_own_noise",
     "least_squares_residual",
-    "nearest_scale",
+    "nearest_noise_ratio",
     "noise_from_rewards",
     "reward_dof",
     "rounds_before_noise",
@@ -142,12 +142,12 @@ def reward_dof(width: Array, of_mean: Any, of_noise: Any) -> Array:
     return dof
 
 
-def nearest_scale(prior: Prior, noise: Any) -> Any:
+def nearest_noise_ratio(prior: Prior, noise: Any) -> Any:
     """The power of two nearest to R/R₀, where a task may have its own R."""
     if not prior.batch and is_fixed(prior.noise_dof):
         return 1.0
     xp = array_namespace(prior.root, noise)
-    ratio = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
-    scale = xp.where(has_own_noise(prior), xp.exp2(xp.rint(ratio)), 1.0)
-    scale = xp.array(xp.broadcast_to(scale, prior.batch)) if prior.batch else scale
-    return scale if scale.ndim else float(scale)
+    power = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
+    ratio = xp.where(has_own_noise(prior), xp.exp2(xp.rint(power)), 1.0)
+    ratio = xp.array(xp.broadcast_to(ratio, prior.batch)) if prior.batch else ratio
+    return ratio if ratio.ndim else float(ratio)
