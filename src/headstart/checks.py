@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -14,6 +15,7 @@ from headstart.errors import InputError
 
 __all__ = [
     "dimension",
+    "errors_at",
     "finite_array",
     "flag",
     "fraction",
@@ -257,3 +259,13 @@ def task_name(id: object) -> str:
     except UnicodeEncodeError:
         raise refuse("id", want, id) from None
     return str(id)
+
+
+@contextlib.contextmanager
+def errors_at(argument: str, at: int) -> Iterator[None]:
+    """Errors about one entry of an argument, which name the entry."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).removeprefix(argument)
+        raise InputError(f"{argument}[{at}]{text}") from None

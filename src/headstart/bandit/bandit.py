@@ -19,7 +19,8 @@ from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
-from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
+from headstart.features.reader import ContextReader
+from headstart.features.requests import plain_contexts, request_of, requests_of
 from headstart.features.transformer import encoder_of
 from headstart.random import seed_as_integer
 from headstart.records import Array

@@ -18,7 +18,8 @@ from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import Features, arms_not_excluded
-from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.reader import ContextReader
+from headstart.features.requests import plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
 from headstart.features.sizes import UsualSizes

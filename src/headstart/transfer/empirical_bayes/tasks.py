@@ -22,9 +22,9 @@ SCALAR_FIELDS = ("rounds", "squares", "weight", "noise_variance", "residual", "d
 class Tasks(Record):
     """The evidence of several tasks side by side: one axis more, after the batch axes.
 
-    ``noise`` is every task's own R², 0 where it has not been estimated yet; ``residual`` is the
-    residual sum of squares of least squares and ``dof`` its degrees of freedom, below 0 where
-    they have not been computed yet.
+    ``noise_variance`` is every task's own R², 0 where it has not been estimated yet. ``residual``
+    is the residual sum of squares of least squares and ``dof`` its degrees of freedom, below 0
+    where they have not been computed yet.
     """
 
     gram: Array
