@@ -15,6 +15,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
+from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.forgetting import forget
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
@@ -43,7 +44,6 @@ from headstart.transfer.empirical_bayes.scoring import (
     rescore_ensemble,
     score_task,
 )
-from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.state import (
     FEW_TASKS,
     EmpiricalBayesState,

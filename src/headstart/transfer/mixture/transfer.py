@@ -16,6 +16,7 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.base import TaskStructure, checked_evidence
+from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
@@ -26,7 +27,6 @@ from headstart.transfer.empirical_bayes.refits.passes import (
 )
 from headstart.transfer.empirical_bayes.refits.safe_update import largest_size, warn_of_overflow
 from headstart.transfer.empirical_bayes.scoring import MAX_LIKELIHOOD
-from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.strength import (
     SCORE_DECAY,
     clip_scores,

@@ -1,4 +1,4 @@
-"""What transfers that take the units of features from data have in common."""
+"""The base class of transfers that fit in standardized features: empirical Bayes and mixtures."""
 
 from __future__ import annotations
 
