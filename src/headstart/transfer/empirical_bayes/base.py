@@ -72,8 +72,7 @@ class StandardizedTransfer(Transfer):
 
     def __post_init__(self) -> None:
         checks.one_of("units", self.units, ("free", "given"))
-        if not isinstance(self.constant, bool):
-            raise checks.refuse("constant", "True or False", self.constant)
+        checks.flag("constant", self.constant)
 
     @property
     def unit_free(self) -> bool:

@@ -126,8 +126,7 @@ class EmpiricalBayes(StandardizedTransfer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("running", "low_rank"):
-            if not isinstance(getattr(self, name), bool):
-                raise checks.refuse(name, "True or False", getattr(self, name))
+            checks.flag(name, getattr(self, name))
         check_number_or_name("decay_tasks", self.decay_tasks, ("auto",))
         if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
