@@ -24,6 +24,7 @@ __all__ = [
     "one_of",
     "positive",
     "real",
+    "shaped_array",
     "task_name",
 ]
 
@@ -181,6 +182,20 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
         where = f" at index {tuple(int(i) for i in bad)}" if array.ndim else ""
         offender = array[tuple(bad)]
         raise InputError(f"{name} must be finite everywhere; got {offender}{where}")
+    return array
+
+
+def shaped_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
+    """:func:`finite_array` of one shape; a number where that is ``()``.
+
+    >>> shaped_array("reward", "high", ())
+    Traceback (most recent call last):
+    headstart.errors.InputError: reward must be a finite number; got 'high' of type <U4, not numbers
+    """
+    want = f"an array of shape {shape}" if shape else "a finite number"
+    array = finite_array(name, value, want)
+    if array.shape != shape:
+        raise refuse(name, want, value)
     return array
 
 

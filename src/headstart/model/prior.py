@@ -117,9 +117,7 @@ class Prior(BasePrior):
         dim = checks.dimension(dim)
         centre: Array = np.zeros(dim)
         if mean is not None:
-            centre = checks.finite_array("mean", mean, f"a vector of {dim} numbers", ndim=1)
-            if len(centre) != dim:
-                raise checks.refuse("mean", f"a vector of {dim} numbers", centre)
+            centre = checks.shaped_array("mean", mean, (dim,))
         root = np.eye(dim) / np.sqrt(checks.positive("lam", lam))
         return cls(centre, root, noise=noise, bias=bias)
 
