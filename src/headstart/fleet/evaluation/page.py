@@ -18,6 +18,7 @@ from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
 from headstart.fleet.evaluation.offpolicy import NAMES
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
+from headstart.fleet.reading.stores import is_url
 from headstart.lab.figures.elements.text import count, format_interval, number
 from headstart.lab.report import Section, write_report
 from headstart.storage.atomic import check_replaceable, checked_path
@@ -89,6 +90,9 @@ def check_place(folder: str | os.PathLike[str]) -> None:
     Nothing is left behind, and the folder is not made.
     """
     target = checked_path(folder)
+    url = str(target).replace(":/", "://", 1)  # a path has lost one of them
+    if is_url(url):
+        raise FileError(f"out must be a path on this machine; got {url!r}: copy it there")
     there = target
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
