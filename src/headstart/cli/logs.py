@@ -169,7 +169,9 @@ def evaluate(
 ) -> None:
     """Evaluate whether transfer helps: fit on some tasks of the logs, predict the others."""
     from headstart.fleet import evaluate as run
+    from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
     from headstart.fleet.evaluation.page import check_place, write_page
+    from headstart.fleet.evaluation.result import LEGEND
     from headstart.fleet.options import transfer_from
 
     check_place(out)
@@ -202,13 +204,14 @@ def evaluate(
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
     print_table(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
+    print_text(LEGEND)
     print_text(found.verdict.sentence, bold=True)
     print_text(found.basis)
     for note in found.notes:
         print_text(f"Note: {note}")
     if found.values:
         print_table(found.value_frame, "What policies would earn per round")
-        print_text(found.value_note)
+        print_text(ESTIMATOR_NOTE)
     if found.advice:
         print_text(found.advice)
     print_text(f"The report is in {path}, figures beside it.", bold=True)
