@@ -65,7 +65,6 @@ class ContextReader:
         encoder: AnyEncoder | None = None,
     ) -> None:
         self.features = features
-        self.units = features.units
         self.encoder = encoder
         # Columns that the encoder makes itself, such as those of items, cannot be far out either.
         self.is_bounded = np.full(features.context_dim, encoder is not None)
@@ -108,7 +107,7 @@ class ContextReader:
             if hasattr(contexts, "columns") and hasattr(contexts, "index"):
                 labels = contexts.index.to_list()
         sizes = self.check_sizes(table, squares)
-        rows = features.transform(table, self.units)
+        rows = features.transform(table)
         return Offer(table, rows, names, sizes, labels, has_ids)
 
     def encode(
@@ -177,7 +176,7 @@ class ContextReader:
         for at, table in enumerate(contexts):
             with checks.errors_at("contexts", at):
                 values, _, names = features.read(table)
-            features = features._replace(names=names)
+            features = dataclasses.replace(features, names=names)
             tables.append(values.copy())
         flat = np.concatenate(tables)
         sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
@@ -231,7 +230,7 @@ class ContextReader:
         """
         self.offer_count += 1
         if offer.names is not self.features.names:
-            self.features = self.features._replace(names=offer.names)
+            self.features = dataclasses.replace(self.features, names=offer.names)
         if offer.sizes is self.sizes or is_frozen:
             return False
         self.set_sizes(offer.sizes)

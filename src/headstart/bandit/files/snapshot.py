@@ -69,7 +69,7 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
             "seed": str(state.seed),
             "origin": state.origin.hex(),
             "frozen": state.is_frozen,
-            "features": reader.features._asdict(),
+            "features": dataclasses.asdict(reader.features),
             "schema": None if reader.encoder is None else reader.encoder.to_dict(),
             "offer_count": reader.offer_count,
         }

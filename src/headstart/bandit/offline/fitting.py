@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -121,7 +122,7 @@ def fit_rows(
         fit, ids = fit_task_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
-        fitted = fitted_features(reader.features._replace(names=rows.names), fit.units)
+        fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
         twin = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
@@ -165,12 +166,12 @@ def fit_task_rows(
 def fitted_features(features: Features, units: Standardization | None) -> Features:
     """The features of a bandit after a fit, which may have standardized them."""
     if units is None:
-        return features._replace(shift=None, scale=None)
+        return dataclasses.replace(features, shift=None, scale=None)
     count = features.context_dim
     shift, scale = (
         tuple(float(value) for value in part[:count]) for part in (units.shift, units.scale)
     )
-    return features._replace(shift=shift, scale=scale)
+    return dataclasses.replace(features, shift=shift, scale=scale)
 
 
 def close_items(
@@ -243,7 +244,7 @@ def read_rows(
         if len(columns.array("features", name)) != len(ids):
             raise InputError(f"column {name!r} must have {len(ids)} rows, as the tasks have")
     names = tuple(feature_names)
-    features = features._replace(names=names)
+    features = dataclasses.replace(features, names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
     return TaskRows(
