@@ -46,6 +46,21 @@ def test_a_single_noise_is_left_alone():
     assert hs.Belief.start(prior).degrees_of_freedom() == (np.inf, np.inf)
 
 
+@pytest.mark.parametrize("rounds", [1, 3, 40])
+def test_evidence_in_single_precision_gives_the_same_noise(rounds):
+    """What rounding adds to the rank of a few contexts does not count."""
+    rng = np.random.default_rng(rounds)
+    root = rng.standard_normal((6, 6)) / 3
+    prior = hs.Prior(rng.standard_normal(6), root, noise=0.5, noise_dof=8.0)
+    for _ in range(10):
+        x, r = rng.standard_normal((rounds, 6)), 5.0 * rng.standard_normal(rounds)
+        exact, rounded = (
+            task_noise(prior, hs.Evidence.of(x.astype(kind), r.astype(kind)))
+            for kind in (np.float64, np.float32)
+        )
+        assert rounded == pytest.approx(exact, rel=1e-4)
+
+
 def test_the_degrees_of_freedom_of_a_reward_are_those_of_its_larger_part():
     few, many = reward_dof(np.array([0.0, 1e3]), 50.0, 3.0)
     assert few == pytest.approx(3.0)

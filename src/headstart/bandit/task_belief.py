@@ -1,9 +1,9 @@
 """The belief of one task over its life: from a prior, through its rewards, to its evidence.
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
-the task's evidence, in O(d³): after 8, 16, 32, … rewards where the prior leaves the noise to the
-task (the belief needs a rebuild), and after 1, 2, 4, … rewards where no other task tells the
-scale. Bandits and experiments share these steps. What a bandit keeps of its tasks is in
+the task's evidence, in O(d³): after some of 1, 2, 4, … rewards where the prior leaves the noise to
+the task (the belief needs a rebuild), and after all of these where no other task tells the scale.
+Bandits and experiments share these steps. What a bandit keeps of its tasks is in
 :mod:`headstart.bandit.ledger`.
 """
 

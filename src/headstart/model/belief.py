@@ -12,14 +12,16 @@ matrix, and the covariance stays positive semidefinite (Potter's square-root for
 The root is not unique: it depends on the order of the rewards. Compare means and F Fᵀ, not F.
 
 Where the prior allows a task its own noise (ν degrees of freedom around R₀), it is estimated from
-the residuals of least squares on the task alone, with f = k − rank degrees of freedom::
+the task's rewards (:mod:`headstart.model.own_noise`); after many of them from the residuals of
+least squares on the task alone, with f = k − rank degrees of freedom::
 
     R² = (ν R₀² + RSS)/(ν + f)
 
 These do not depend on the prior, so that a task unlike the others is not taken for a noisy one. The
 prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of a
 factor of two: F₀/c with c the power of two nearest to R/R₀. Both take O(d³), and are renewed when
-a belief needs a rebuild: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
+a belief needs a rebuild: after 1, 2, 4, … rewards, the first of them only where ν is small
+(:meth:`Belief.of`). With ν = 0 there is no R₀;
 then R follows in O(1) from S ← S + (r − xᵀθ̂)²/(1+s) as R² = S/k.
 """
 
@@ -41,6 +43,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION, with_information_form
 from headstart.model.own_noise import (
     has_own_noise,
+    is_noise_due,
     nearest_noise_ratio,
     noise_from_rewards,
     rounds_before_noise,
@@ -162,10 +165,10 @@ class Belief(BaseBelief):
         if self.mean.ndim == 1:
             if self.noise_ratio == 0.0:
                 return True
-            if not 0.0 < self.prior.noise_dof < ONE_NOISE:
+            dof, rounds = self.prior.noise_dof, int(self.rounds)
+            if not 0.0 < dof < ONE_NOISE or rounds & (rounds - 1):
                 return False
-            rounds = int(self.rounds)
-            return rounds & (rounds - 1) == 0 and rounds >= rounds_before_noise(self.prior)
+            return bool(rounds >= rounds_before_noise(dof, self.dim))
         return bool(np.any(self.rebuild_due()))
 
     def rebuild_due(self) -> Any:
@@ -173,8 +176,7 @@ class Belief(BaseBelief):
         if not self.batch:
             return self.needs_rebuild
         each = np.asarray(self.rounds).astype(np.int64)
-        due = (each >= rounds_before_noise(self.prior)) & (each & (each - 1) == 0)
-        return has_own_noise(self.prior) & due
+        return is_noise_due(self.prior.noise_dof, self.dim, each) & (each & (each - 1) == 0)
 
     def degrees_of_freedom(self) -> tuple[Any, Any]:
         """After k rewards ν + k, as in the conjugate model, and ν + k − Σ λ/(1 + λ) or less.
@@ -182,7 +184,8 @@ class Belief(BaseBelief):
         The sum, of the parameters that the rewards have told, is at most d and Σ log (1 + λ).
         Without rewards R does not matter to θ.
         """
-        dof = np.where(has_own_noise(self.prior), self.prior.noise_dof, np.inf)
+        dof = self.prior.noise_dof
+        dof = np.where(has_own_noise(dof), dof, np.inf)
         residual = np.maximum(self.rounds - np.minimum(self.dim, self.information), 0.0)
         of_mean = np.where(np.greater(self.rounds, 0), dof + self.rounds, np.inf)
         return of_mean, dof + residual

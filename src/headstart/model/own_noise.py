@@ -13,7 +13,7 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array
-from headstart.small_matrices import spd_inverse
+from headstart.small_matrices import eigh, spd_inverse
 
 if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MIN_RESIDUAL_DOF",
     "has_own_noise",
+    "is_noise_due",
     "least_squares_residual",
     "nearest_noise_ratio",
     "noise_from_rewards",
+    "powers_of_two",
+    "rebuild_rounds",
     "reward_dof",
     "rounds_before_noise",
     "task_noise",
@@ -36,10 +39,9 @@ RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards say nothing of a 
 NOISE_STEPS = 8
 
 
-def has_own_noise(prior: Prior) -> Any:
-    """Whether a task may have a noise of its own, and its size is known beforehand."""
-    xp = array_namespace(prior.noise_dof)
-    dof = xp.asarray(prior.noise_dof)
+def has_own_noise(dof: Any) -> Any:
+    """Whether ν lets a task have a noise of its own, and its size is known beforehand."""
+    dof = array_namespace(dof).asarray(dof)
     return (dof > 0) & (dof < ONE_NOISE)
 
 
@@ -61,16 +63,38 @@ def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> A
     return noise if noise.ndim else float(noise)
 
 
-def rounds_before_noise(prior: Prior) -> Any:
-    """The number of rewards from which on a task's R is estimated from them.
+def rounds_before_noise(dof: Any, dim: int) -> Any:
+    """The number of rewards from which on a task's R is estimated from them, by ν and d.
 
     A few rewards outweigh the prior's R where tasks differ much in their noise. Otherwise the
     residuals of least squares tell it, and nothing is computed before there are any.
     """
-    xp = array_namespace(prior.noise_dof)
-    early = xp.asarray(prior.noise_dof) < MAX_EARLY_DOF
-    rounds = xp.where(early, 1, prior.dim + MIN_RESIDUAL_DOF)
+    xp = array_namespace(dof)
+    early = xp.asarray(dof) < MAX_EARLY_DOF
+    rounds = xp.where(early, 1, dim + MIN_RESIDUAL_DOF)
     return rounds if rounds.ndim else int(rounds)
+
+
+def is_noise_due(dof: Any, dim: int, rounds: Any) -> Any:
+    """Whether a task with ν has its own R, and it is estimated from so many rewards."""
+    return has_own_noise(dof) & (rounds >= rounds_before_noise(dof, dim))
+
+
+def rebuild_rounds(dof: Any, dim: int, rounds: int) -> list[int]:
+    """The rounds of a task before the last after which its belief is computed again.
+
+    They are powers of two. Of a batch with many ν, they are those of any of its tasks.
+
+    >>> rebuild_rounds(100.0, 6, 40), rebuild_rounds(5.0, 6, 40), rebuild_rounds(0.0, 6, 40)
+    ([16, 32], [1, 2, 4, 8, 16, 32], [])
+    """
+    each = np.reshape(np.asarray(dof), -1)  # which may have been another library's
+    return [count for count in powers_of_two(rounds) if is_noise_due(each, dim, count).any()]
+
+
+def powers_of_two(stop: int) -> list[int]:
+    """1, 2, 4 and so on, as far as they are less than ``stop``."""
+    return [2**power for power in range(stop.bit_length()) if 2**power < stop]
 
 
 def task_noise(prior: Prior, evidence: Evidence) -> Any:
@@ -87,9 +111,7 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
     if is_fixed(prior.noise_dof):
         return prior.noise
     xp = array_namespace(evidence.gram)
-    own = has_own_noise(prior) & (
-        xp.asarray(evidence.rounds) >= xp.asarray(rounds_before_noise(prior))
-    )
+    own = is_noise_due(prior.noise_dof, prior.dim, xp.asarray(evidence.rounds))
     if xp is np and not np.any(own):
         return prior.noise
     root, unit = prior.root, xp.asarray(prior.noise) ** 2
@@ -97,9 +119,10 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
     fitted_moment = (evidence.gram @ prior.mean[..., None])[..., 0]
     surprise = (root.swapaxes(-1, -2) @ (evidence.moment - fitted_moment)[..., None])[..., 0]
     raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - fitted_moment)).sum(-1)
-    values, vectors = xp.linalg.eigh(inner)
+    values, vectors = eigh(inner)
     values = xp.maximum(values, 0.0)
-    seen = values > RANK_SHARE * values[..., -1:]
+    rounding = 10.0 * prior.dim * float(np.finfo(evidence.gram.dtype).eps)  # of evidence in float32
+    seen = values > max(RANK_SHARE, rounding) * values[..., -1:]
     squares = (vectors.swapaxes(-1, -2) @ surprise[..., None])[..., 0] ** 2
     squares = xp.where(seen, squares / xp.where(seen, values, 1.0), 0.0) / unit[..., None]
     rest = xp.maximum(raw / unit - squares.sum(-1), 1e-12 * xp.asarray(raw) / unit)
@@ -148,6 +171,6 @@ def nearest_noise_ratio(prior: Prior, noise: Any) -> Any:
         return 1.0
     xp = array_namespace(prior.root, noise)
     power = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
-    ratio = xp.where(has_own_noise(prior), xp.exp2(xp.rint(power)), 1.0)
+    ratio = xp.where(has_own_noise(prior.noise_dof), xp.exp2(xp.rint(power)), 1.0)
     ratio = xp.array(xp.broadcast_to(ratio, prior.batch)) if prior.batch else ratio
     return ratio if ratio.ndim else float(ratio)

@@ -145,7 +145,7 @@ def forecast(
     """
     tasks, rounds = episodes.rewards.shape
     result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
-    has_noise = isinstance(prior, Prior) and bool(has_own_noise(prior))
+    has_noise = isinstance(prior, Prior) and bool(has_own_noise(prior.noise_dof))
     for start in range(0, tasks, CHUNK):
         rows = slice(start, min(start + CHUNK, tasks))
         belief = start_beliefs(prior, rows.stop - rows.start)
