@@ -235,7 +235,7 @@ class ItemLedger:
             (task.pairs.__setitem__, key, new_pair),
             (task.set_state, own, task.loading),
             (table.put, key, update),
-            (table.set_totals, totals, table.version + 1),
+            (setattr, table, "totals", totals),
         ]
 
     def steps_to_close(self, name: str, belief: BaseBelief) -> list[Step]:
@@ -263,7 +263,7 @@ class ItemLedger:
                     precision, moment = precision + pair.precision, moment + pair.moment
                 new_pair = new_pair._replace(precision=precision, moment=moment)
             steps.append((task.pairs.__setitem__, key, new_pair))
-        return [*steps, (table.set_totals, table.totals, table.version + 1)]
+        return steps
 
     def contribution(
         self, loading: Loading, row: Array, reward: float, weight: float
@@ -300,7 +300,7 @@ class ItemLedger:
             *steps,
             (table.offers.put, *table.offers.without(task.offers)),
             (setattr, self, "waiting", waiting),
-            (table.set_totals, totals, table.version + 1),
+            (setattr, table, "totals", totals),
             (self.tasks.pop, name, None),
         ]
 
