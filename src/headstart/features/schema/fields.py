@@ -91,7 +91,7 @@ class Number(Field):
     missing: bool = True
 
     def __post_init__(self) -> None:
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
         return "number()" if self.missing else "number(missing=False)"
@@ -140,7 +140,7 @@ class Boolean(Field):
     missing: bool = True
 
     def __post_init__(self) -> None:
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
         return "boolean()" if self.missing else "boolean(missing=False)"
@@ -178,8 +178,8 @@ class Vector(Field):
     missing: bool = False
 
     def __post_init__(self) -> None:
-        checks.integer("length", self.length, 1, MAX_WIDTH)
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "length", checks.integer("length", self.length, 1, MAX_WIDTH))
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
         return f"vector({self.length}{', missing=True' if self.missing else ''})"
@@ -256,7 +256,7 @@ def number_column(values: Values) -> Array:
         elif isinstance(value, (bool, np.bool_, Decimal)) or checks.is_real(value):
             try:
                 column[place] = float(value)
-            except OverflowError:
+            except (OverflowError, ValueError):  # too large, or a signaling NaN
                 raise FieldError(place, "a finite number", value) from None
         else:
             raise FieldError(place, "a number", value)
