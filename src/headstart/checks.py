@@ -15,6 +15,7 @@ from headstart.errors import InputError
 
 __all__ = [
     "dimension",
+    "entries",
     "errors_at",
     "finite_array",
     "flag",
@@ -236,19 +237,21 @@ def has_masked(value: object, depth: int = 0) -> bool:
     return False
 
 
-def is_iterable(value: object) -> bool:
-    """Whether a value has entries: it is no text, and no array without axes.
+def entries(name: str, value: Any, want: str) -> list[Any]:
+    """The entries of a list, or of anything else that has some; texts are refused.
 
-    >>> is_iterable([1]), is_iterable("ab"), is_iterable(np.array(1.0))
-    (True, False, False)
+    >>> entries("names", ("a", "b"), "a list of names")
+    ['a', 'b']
+    >>> entries("names", "ab", "a list of names")
+    Traceback (most recent call last):
+    headstart.errors.InputError: names must be a list of names; got 'ab'
     """
     if isinstance(value, (str, bytes)):
-        return False
+        raise refuse(name, want, value)
     try:
-        iter(value)  # type: ignore[call-overload]
-    except TypeError:
-        return False
-    return True
+        return list(value)
+    except Exception as error:  # objects of other libraries raise errors of their own
+        raise refuse(name, want, value) from error
 
 
 def is_hashable(value: object) -> bool:

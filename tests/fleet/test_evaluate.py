@@ -672,12 +672,15 @@ def test_any_transfer_may_be_evaluated(opened, transfer):
     assert math.isfinite(found.measures.scores[LEARNED].value)
 
 
-def test_the_learned_prior_is_that_of_refit(opened):
-    drawn_sample, _ = drawn(opened(log()))
-    transfer = hs.EmpiricalBayes()
-    each = [hs.Evidence.unpack(row, 3) for row in drawn_sample.evidence]
-    wanted = transfer.prior(transfer.refit(each))
-    assert models.learn_prior(transfer, drawn_sample.evidence, 3) == wanted
+@pytest.mark.parametrize("standardize", [True, False])
+def test_the_gain_is_that_of_fit(opened, standardize):
+    table = log(60)
+    far = np.asarray(table["x0"]) * 20.0 + 100.0
+    logs = opened(table.set_column(table.schema.get_field_index("x0"), "x0", pa.array(far)))
+    wanted = fit(logs, standardize=standardize).report().gain
+    found = evaluate(logs, standardize=standardize, splits=1).gain
+    for name in ("saved", "low", "high", "learned", "pooled", "alone"):
+        assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-6)
 
 
 def test_policies_are_valued_where_all_arms_were_logged(opened):
@@ -765,6 +768,7 @@ def test_rows_that_cannot_be_used_are_counted(opened):
         ({"seed": -1}, "seed must be"),
         ({"clip": -1.0}, "clip must be"),
         ({"transfer": "best"}, "transfer must be"),
+        ({"transfer": hs.Gaussian()}, "forced=False"),
         ({"rule": "best"}, "rule must be"),
         ({"intercept": 1}, "intercept must be"),
     ],
