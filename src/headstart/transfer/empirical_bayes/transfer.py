@@ -17,7 +17,7 @@ from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.explaining import explain
-from headstart.transfer.empirical_bayes.forgetting import forget
+from headstart.transfer.empirical_bayes.folding import forget, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, estimate_task_noise
@@ -35,7 +35,6 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.joint_fit import fit_together
 from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit, sound_step
-from headstart.transfer.empirical_bayes.refits.updating import update_if_due
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,
@@ -46,6 +45,7 @@ from headstart.transfer.empirical_bayes.scoring import (
 )
 from headstart.transfer.empirical_bayes.state import (
     FEW_TASKS,
+    FEW_TASKS_STEPS,
     EmpiricalBayesState,
     capacity,
     slots,
@@ -274,7 +274,7 @@ class EmpiricalBayes(StandardizedTransfer):
         keep_noise = (xp.asarray(state.restarted_count) > 0) & low_rank
         few = (len(tasks) <= FEW_TASKS) | (xp.asarray(ready) > xp.asarray(state.ready))
         fit, sums, tasks = scoring_steps(
-            steps or xp.where(few & (fit.mean.shape[-1] <= WIDE_DIM), 6, 1),
+            steps or xp.where(few & (fit.mean.shape[-1] <= WIDE_DIM), FEW_TASKS_STEPS, 1),
             fit,
             tasks,
             state.past,
