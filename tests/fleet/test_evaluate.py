@@ -300,11 +300,11 @@ class Given(hs.Transfer):
         return self.known
 
 
-@pytest.mark.parametrize("noise_freedom", [1e12, 3.0])
-def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_freedom):
+@pytest.mark.parametrize("noise_dof", [1e12, 3.0])
+def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_dof):
     rng = np.random.default_rng(0)
     root = np.diag([0.5, 2.0])
-    prior = hs.Prior(rng.normal(size=2), root, noise=0.7, noise_freedom=noise_freedom)
+    prior = hs.Prior(rng.normal(size=2), root, noise=0.7, noise_dof=noise_dof)
     x, r = rng.normal(size=(1, 6, 2)), 2.0 * rng.normal(size=(1, 6))
     found = forecast(prior, Episodes(x, r, np.ones((1, 6)), np.array([6])))
     bandit = hs.Bandit(2, transfer=Given(prior), intercept=False)
@@ -386,17 +386,17 @@ def test_no_interval_has_what_is_impossible():
     assert covered == (1.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("noise_freedom", [np.inf, 3.0])
-def test_calibrated_forecasts_cover_what_they_promise(noise_freedom):
+@pytest.mark.parametrize("noise_dof", [np.inf, 3.0])
+def test_calibrated_forecasts_cover_what_they_promise(noise_dof):
     rng = np.random.default_rng(0)
     tasks, rounds = 800, 5
     prior = hs.Prior.gaussian([1.0, 2.0], [[0.5, 0.2], [0.2, 0.4]], noise=0.6)
     theta = rng.multivariate_normal(prior.mean, prior.covariance, tasks)
     x = rng.normal(size=(tasks, rounds, 2))
     noise = np.full((tasks, 1), 0.6)
-    if noise_freedom < np.inf:
-        noise *= np.sqrt(noise_freedom / rng.chisquare(noise_freedom, (tasks, 1)))
-        prior = prior.replace(noise_freedom=noise_freedom)
+    if noise_dof < np.inf:
+        noise *= np.sqrt(noise_dof / rng.chisquare(noise_dof, (tasks, 1)))
+        prior = prior.replace(noise_dof=noise_dof)
     rewards = np.einsum("tnd,td->tn", x, theta) + noise * rng.normal(size=(tasks, rounds))
     episodes = Episodes(x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
     forecasts = {"it": forecast(prior, episodes)}

@@ -176,7 +176,8 @@ def compile_quickly(tmp_path_factory):
 def started(transfer, state, episodes):
     """The prior of every task."""
     prior = transfer.prior(state)
-    return {"mean": prior.mean, "root": prior.root}
+    dof = np.broadcast_to(prior.noise_dof, prior.batch)
+    return {"mean": prior.mean, "root": prior.root, "dof": dof}
 
 
 def assert_agree(policies, world=WORLD, seeds=SEEDS, tasks=TASKS, rounds=ROUNDS, marks=MARKS):
@@ -233,6 +234,23 @@ def test_every_policy_decides_as_on_the_cpu():
     assert len({regret.tobytes() for regret in found.values()}) == len(found)
 
 
+class UnequalNoise(Synthetic):
+    """The tasks of one seed differ much in their noise, those of another do not."""
+
+    def population(self, seed):
+        population = super().population(seed)
+        if seed == 8:
+            draw = population.episode
+
+            def episode(task, rounds):
+                drawn, scale = draw(task, rounds), 4.0 ** ((-1) ** task)
+                rewards = drawn.values + scale * (drawn.rewards - drawn.values)
+                return drawn._replace(rewards=rewards)
+
+            population.episode = episode
+        return population
+
+
 def test_the_default_decides_as_on_the_cpu(monkeypatch):
     """It finds out units and noise, and replaces older tasks by their posteriors.
 
@@ -244,10 +262,13 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
     other = Policy("oracle", oracle, UCB(0.5), knows_noise=False)
     policies = [policy("empirical_bayes"), other]
     sizes = ((3, 8), 13, 40, (1, 5, 40))
-    world = Synthetic(dim=5, rank=2, arms=5)
-    assert why_not(world, policies) is None
+    world = UnequalNoise(dim=5, rank=2, arms=5)
+    assert why_not(Synthetic(dim=5, rank=2, arms=5), policies) is None
     wanted = engines.simulate(world, policies, *sizes, started, engine="plain")
     found = gpu.simulate(world, policies, *sizes, wide=True)
+    even, uneven = wanted[policies[0].name].probed["dof"]
+    assert even[2:].min() >= 32
+    assert uneven[4:].max() < 32, "from the first reward on"
     for at, (name, trace) in enumerate(wanted.items()):
         for task, parts in enumerate(Table.made[-1].started[1:], 1):
             for what, ours in zip(("mean", "root"), parts, strict=True):

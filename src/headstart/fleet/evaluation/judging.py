@@ -30,7 +30,7 @@ from headstart.bandit.offline.fitting import (
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
-from headstart.features.items.table import COLUMN_NAMES, Totals
+from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, Refit, fit_models
@@ -45,7 +45,7 @@ from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import fit_standardized
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 __all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
 
@@ -77,7 +77,7 @@ class SplitResult(NamedTuple):
 
     models: dict[str, AnyPrior]
     forecasts: dict[str, Forecast]
-    units: Units | None
+    units: Standardization | None
     past_rows: float
 
 
@@ -97,7 +97,7 @@ def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Ga
     if is_binary:
         tasks = tasks_with_rows(sample, split)
 
-        def expand(prior: Prior, units: Units | None) -> MemoryTasks:
+        def expand(prior: Prior, units: Standardization | None) -> MemoryTasks:
             return task_partitions(expand_tasks(tasks, prior, units), dim)
 
         fit = fit_clicks(transfer, expand, given, is_constant, setup.standardize)
@@ -136,7 +136,7 @@ def refit_sums(refit: Refit, as_one: bool, past: Array) -> tuple[Prior, Array]:
 
 
 def refit_clicks(
-    refit: Refit, as_one: bool, tasks: Sequence[OneTask], units: Units | None, dim: int
+    refit: Refit, as_one: bool, tasks: Sequence[OneTask], units: Standardization | None, dim: int
 ) -> tuple[Prior, Array]:
     """The same for rewards of 0 and 1, in a few passes."""
     some = tasks[:: max(1, -(-len(tasks) // MOST))]
@@ -240,6 +240,6 @@ def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bo
         items.write(name, [key], row[None])
         pair = task.pairs.get(key, Pair())
         task.pairs[key] = pair._replace(rewards=pair.rewards + 1.0, total=pair.total + reward)
-        task.set_state(task.totals.add(Totals(1.0, reward, reward**2)), None)
+        task.set_state(task.totals.add(RewardSums(1.0, reward, reward**2)), None)
     del items.tasks[name]
     return Features(table.shape[1], intercept=intercept).transform(table)

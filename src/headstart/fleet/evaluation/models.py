@@ -252,9 +252,9 @@ def fit_scales(
         theta = mean + z * np.sqrt(variances)
         explained = (theta * (2.0 * tasks.moment - (tasks.gram @ theta[..., None])[..., 0])).sum(-1)
         residual = np.maximum(tasks.squares - explained, 0.0).sum()
-        freedom = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
+        dof = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
         if known_noise is None:
-            noise = max(float(residual / max(freedom, 1e-300)), LEAST * usual)
+            noise = max(float(residual / max(dof, 1e-300)), LEAST * usual)
         if around_average and intercept is not None:
             share = float(known[:, intercept, intercept].sum())
             step = np.sqrt(variances[intercept]) * z[:, intercept].sum() / max(share, 1e-300)

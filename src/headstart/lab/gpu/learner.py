@@ -11,7 +11,7 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.lab.policies import AnyPolicy
 from headstart.model.belief import Belief
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM, has_own_noise
+from headstart.model.own_noise import is_noise_due, powers_of_two, rebuild_rounds
 from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.rules import LoopForm
@@ -78,7 +78,7 @@ class Learner:
             prior = transfer.prior(initial_state(group, seeds, shown))
             amount = rules[at].multiplier * np.broadcast_to(prior.noise, (seeds,))
             parts.append(self.padded(prior.mean, prior.root, amount, np.zeros(seeds)))
-            if not transfer.fixed(noise):
+            if not transfer.prior_is_known(noise):
                 # A rule with forced rounds leaves other evidence than one without.
                 apart = rules[at]._replace(multiplier=0.0) if transfer.keeps_forced else ""
                 key = f"{transfer!r} {policy.intercept} {noise} {apart}"
@@ -107,10 +107,17 @@ class Learner:
 
     def stops(self, task: int, rounds: int) -> list[int]:
         """The rounds of a task after which beliefs are made anew, and the last one."""
-        free = [group for group in self.members if group.noise is None]
-        least = min((group.dim for group in free), default=rounds) + MIN_RESIDUAL_FREEDOM
-        powers = (2**power for power in range(rounds.bit_length()))
-        return [*(k for k in powers if k < rounds and free and (not task or k >= least)), rounds]
+        rebuilt = {
+            stop
+            for group, prior in zip(self.members, self.starting, strict=True)
+            if group.noise is None
+            for stop in (
+                rebuild_rounds(prior.noise_dof, group.dim, rounds)
+                if task
+                else powers_of_two(rounds)
+            )
+        }
+        return [*sorted(rebuilt), rounds]
 
     def learn(self, picked: Any, earned: Any) -> None:
         """Take a task's rounds in; the new priors come when they are ready."""
@@ -188,10 +195,10 @@ class Learner:
             if alone:
                 told = group.transfer.single_task_prior(state, evidence)
                 fields = {name: getattr(prior, name) for name in fields_of(Prior)}
-                unknown = Prior.unchecked(**{**fields, "noise_freedom": 0.0})
+                unknown = Prior.unchecked(**{**fields, "noise_dof": 0.0})
                 prior = unknown if told is None else told
             else:
-                due = has_own_noise(prior) & (stop >= group.dim + MIN_RESIDUAL_FREEDOM)
+                due = is_noise_due(prior.noise_dof, group.dim, stop)
             self.put(parts, group, Belief.of(prior, evidence), due)
         return tuple(map(jnp.stack, parts))
 
