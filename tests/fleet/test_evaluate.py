@@ -204,6 +204,8 @@ def test_weights_count_so_many_times(opened):
     ends = np.cumsum(weighted.episodes.weights[at, :size]).astype(int)
     first = np.append(0, ends[:-1])
     np.testing.assert_allclose(heavy.errors[at, :size], twice.errors[at, first])
+    found = evaluate(opened(table, columns), transfer=QUICK, splits=1)
+    assert f"(rows of weight {found.past_rows:,.0f} in all)" in found.basis
 
 
 def offered(tasks=30, arms=3, seed=0):
