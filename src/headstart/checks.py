@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,6 +16,7 @@ from headstart.errors import InputError
 __all__ = [
     "dimension",
     "entries",
+    "errors_at",
     "finite_array",
     "flag",
     "fraction",
@@ -23,6 +25,7 @@ __all__ = [
     "one_of",
     "positive",
     "real",
+    "shaped_array",
     "task_name",
 ]
 
@@ -183,6 +186,20 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
     return array
 
 
+def shaped_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
+    """:func:`finite_array` of one shape; a number where that is ``()``.
+
+    >>> shaped_array("reward", "high", ())
+    Traceback (most recent call last):
+    headstart.errors.InputError: reward must be a finite number; got 'high' of type <U4, not numbers
+    """
+    want = f"an array of shape {shape}" if shape else "a finite number"
+    array = finite_array(name, value, want)
+    if array.shape != shape:
+        raise refuse(name, want, value)
+    return array
+
+
 def float_array(name: str, value: object, want: str) -> Array:
     """What is passed as an array of numbers, as one of floating-point numbers."""
     if has_masked(value):
@@ -237,6 +254,21 @@ def entries(name: str, value: Any, want: str) -> list[Any]:
         raise refuse(name, want, value) from error
 
 
+def is_iterable(value: object) -> bool:
+    """Whether a value has entries: it is no text, and no array without axes.
+
+    >>> is_iterable([1]), is_iterable("ab"), is_iterable(np.array(1.0))
+    (True, False, False)
+    """
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
 def is_hashable(value: object) -> bool:
     """Whether a value can be looked up in a dict."""
     try:
@@ -260,3 +292,13 @@ def task_name(id: object) -> str:
     except UnicodeEncodeError:
         raise refuse("id", want, id) from None
     return str(id)
+
+
+@contextlib.contextmanager
+def errors_at(argument: str, at: int) -> Iterator[None]:
+    """Errors about one entry of an argument, which name the entry."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).removeprefix(argument)
+        raise InputError(f"{argument}[{at}]{text}") from None

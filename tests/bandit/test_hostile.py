@@ -296,7 +296,7 @@ def reseal(path: Path, ids: list[str]) -> None:
     path.write_bytes(opening + body + entries + counts + sealed + layout.END)
 
 
-COUNTED = ["past.count", "past.precision", "task_count", "fit.freedom", "tasks.rounds"]
+COUNTED = ["past.count", "past.precision", "task_count", "fit.dof", "tasks.rounds"]
 
 
 @pytest.mark.parametrize("name", COUNTED)

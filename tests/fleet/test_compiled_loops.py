@@ -8,7 +8,7 @@ import headstart as hs
 from headstart.fleet.summing import tasks as fast_passes
 from headstart.fleet.summing.tasks import Call, MemoryTasks
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
 
@@ -50,7 +50,7 @@ def test_every_fast_pass_agrees_with_its_reference(dim, units, monkeypatch):
     tasks = some_tasks(dim)
     rows = tasks.pack()
     whole = hs.Evidence(*(part.sum(0) for part in sums_of(tasks)))
-    change = Units.of(whole, dim - 1) if units else None
+    change = Standardization.of(whole, dim - 1) if units else None
     before, places = rows.copy(), np.array([3, 1, 8, 0])
     for function in fast_passes.FAST_PASSES:
         calls = [Call(function, (population(dim),), change, count) for count in (0, 10**6)]

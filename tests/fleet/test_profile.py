@@ -335,13 +335,13 @@ def test_rounds_that_appear_twice_are_told(logbook, tmp_path):
     arrays = plain(task=np.arange(200) % 5, turn=np.arange(200) // 5)
     once = profile_of(logbook, tmp_path, columns, **arrays)
     assert not once.findings
-    assert "200 rounds with 1 row on average" in str(once)
+    assert "200 rounds; rows per round: 1" in str(once)
     arrays["turn"][10] = arrays["turn"][5]
     found = profile_of(logbook, tmp_path, columns, **arrays)
     (text,) = texts(found)
     assert text.startswith("1 round with more than one row: are rows logged twice?")
     assert "200 rows of 5 tasks in 1 file" in str(found)
-    assert "199 rounds with 1.01 rows on average" in str(found)
+    assert "199 rounds; rows per round: 1.01" in str(found)
 
 
 def offers(**changes):
@@ -426,10 +426,10 @@ def test_scans_of_parts_add_up(cuts, digits, seed):
         whole.merge(part)
     columns = np.column_stack([features, rewards])
     rounding = 1e-12 + 1e-15 * 10.0**digits
-    np.testing.assert_allclose(whole.moments.mean, columns.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(whole.columns.mean, columns.mean(0), rtol=1e-12)
     wanted = np.cov(columns.T, ddof=0)
-    np.testing.assert_allclose(whole.moments.scatter / 1000, wanted, rtol=1e-9, atol=rounding)
-    np.testing.assert_array_equal(whole.lowest, columns.min(0))
+    np.testing.assert_allclose(whole.columns.scatter / 1000, wanted, rtol=1e-9, atol=rounding)
+    np.testing.assert_array_equal(whole.columns.lowest, columns.min(0))
     assert whole.tasks.columns[0].sum() == 1000
     assert sorted(whole.tasks.columns[0]) == sorted(np.bincount(codes))
 
@@ -479,7 +479,7 @@ def test_the_command_takes_all_columns_and_options(headstart, logbook, tmp_path)
     words += ["--timestamp", "when", "--format", "csv", "--storage", "anon=true"]
     code, out, _ = headstart("check", path, *WORDS, *words)
     assert code == 0
-    assert "50 rounds with 4 rows on average" in out
+    assert "50 rounds; rows per round: 4" in out
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from headstart import checks
 from headstart.features.conversion import MAX_VALUE, check_reward
 from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
-from headstart.model.own_noise import reward_freedom
+from headstart.model.own_noise import reward_dof
 from headstart.records import Array
 
 __all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
@@ -167,10 +167,10 @@ class Numbers(RewardModel):
         q is the quantile of a t distribution where tasks differ in their noise, and of the normal
         distribution where not.
         """
-        width, freedom = belief.width(rows), belief.degrees_of_freedom()
+        width, dof = belief.width(rows), belief.degrees_of_freedom()
         mean = self.sign * belief.predict(rows)
         scale = np.sqrt(1.0 + width**2) if of_reward else width
-        degrees = reward_freedom(width, *freedom) if of_reward else freedom[0]
+        degrees = reward_dof(width, *dof) if of_reward else dof[0]
         half = t_quantile(quantile, degrees) * belief.noise * scale
         return mean, mean - half, mean + half
 
@@ -272,10 +272,10 @@ def reward_model(reward: object, minimize: object) -> RewardModel:
     return kind(checks.flag("minimize", minimize))
 
 
-def t_quantile(quantile: float, freedom: Any) -> Any:
+def t_quantile(quantile: float, dof: Any) -> Any:
     """The quantiles of t distributions at the probability that a standard normal has its own."""
     from scipy.special import stdtrit
 
-    if np.isinf(freedom).all():
+    if np.isinf(dof).all():
         return quantile
-    return np.where(np.isinf(freedom), quantile, -stdtrit(freedom, half_tail(quantile)))
+    return np.where(np.isinf(dof), quantile, -stdtrit(dof, half_tail(quantile)))

@@ -15,10 +15,11 @@ from headstart.bandit.choices.decision import Decision, make_choice, make_rankin
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
-from headstart.features.conversion import Features, allowed_arms
-from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.conversion import Features, arms_not_excluded
+from headstart.features.reader import ContextReader
+from headstart.features.requests import plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
 from headstart.features.sizes import UsualSizes
@@ -96,7 +97,7 @@ class BanditState:
 
     def start_from(
         self,
-        fit: BaseFit,
+        fit: StartingFit,
         features: Features,
         tasks: Iterable[tuple[Sequence[str], Array]] | None,
         items: ItemLedger | None = None,
@@ -230,7 +231,9 @@ class BanditState:
             offer = self.reader.read(contexts, writer)
             rows, allowed = offer.rows, None
             if exclude is not None:
-                allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
+                allowed = arms_not_excluded(
+                    exclude, len(rows), offer.labels if offer.has_ids else None
+                )
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
             check_bounds(rule, len(rows), allowed, 1 if k is None else k)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from headstart import checks
-from headstart.features.reader import request_of
+from headstart.features.requests import request_of
 from headstart.records import Array
 
 if TYPE_CHECKING:

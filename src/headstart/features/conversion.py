@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +14,15 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, set_read_only
 
-__all__ = ["MAX_VALUE", "Features", "allowed_arms", "check_reward"]
+__all__ = ["MAX_VALUE", "Features", "arms_not_excluded", "check_reward"]
 
 MAX_VALUE = 1e60  # of contexts and rewards: products of fourth powers must not overflow
 DOUBLE = np.dtype(np.float64)
 MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger
 
 
-class Features(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Features:
     """The columns of a context, and how they become the features of the model.
 
     Attributes
@@ -68,39 +71,59 @@ class Features(NamedTuple):
         self.check(table)
         return table, float(np.vdot(table, table)), names
 
-    @property
+    @functools.cached_property
     def units(self) -> tuple[Array, Array] | None:
-        """Shift and scale as arrays."""
+        """Shift and scale as arrays; ``None`` where features are not standardized."""
         if self.shift is None or self.scale is None:
             return None
-        return np.array(self.shift), np.array(self.scale)
+        return set_read_only(np.array(self.shift)), set_read_only(np.array(self.scale))
 
-    def transform(self, contexts: Array, units: tuple[Array, Array] | None = None) -> Array:
+    def coefficient_matrix(self) -> Array:
+        """The rows whose products with θ are the coefficients of features as they were given.
+
+        A feature is (x − shift)/scale, so that its coefficient is θ_f/scale_f, and the intercept is
+        what is expected where all features are 0.
+        """
+        matrix = np.eye(self.dim)
+        if self.units is not None:
+            (shift, scale), columns = self.units, np.arange(self.context_dim)
+            matrix[columns, columns] = 1.0 / scale
+            if self.intercept:
+                matrix[-1, columns] = -shift / scale
+        return matrix
+
+    def original_row(self, row: Array) -> Array:
+        """A row of the model with its features as they were given: a new array.
+
+        >>> Features(1, shift=(10.0,), scale=(2.0,)).original_row(np.array([2.0]))
+        array([14.])
+        """
+        original = row.copy()
+        if self.units is not None:
+            original[: self.context_dim] *= self.units[1]
+            original[: self.context_dim] += self.units[0]
+        return original
+
+    def transform(self, contexts: Array) -> Array:
         """Contexts as the model sees them, shifted and scaled and with the intercept: a new array.
-
-        ``units`` are :attr:`units`, where they are at hand.
 
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).transform(np.array([[14.0]]))
         array([[2., 1.]])
         """
-        if self.scale is None:
-            units = None
-        elif units is None:
-            units = self.units
-        if units is not None:
-            contexts = contexts - units[0]
-            contexts /= units[1]
+        if self.units is not None:
+            contexts = contexts - self.units[0]
+            contexts /= self.units[1]
         if self.intercept:
             wider = np.empty(contexts.shape[:-1] + (self.context_dim + 1,))  # noqa: RUF005 (faster)
             wider[..., :-1] = contexts
             wider[..., -1] = 1.0
             return wider
-        return contexts.copy() if units is None else contexts
+        return contexts.copy() if self.units is None else contexts
 
     def context_of(self, row: Array, contexts: Array, arm: int) -> Array:
         """The context of an arm's row, read-only: a copy of the original if it was standardized."""
-        plain = self.shift is None or self.scale is None
-        return row[: self.context_dim] if plain else set_read_only(contexts[arm].copy())
+        is_original = self.units is None
+        return row[: self.context_dim] if is_original else set_read_only(contexts[arm].copy())
 
     def read_many(self, contexts: Any, tasks: int) -> Array:
         """The contexts of several tasks as a new ``(tasks, K, context_dim)`` array."""
@@ -207,16 +230,16 @@ def numeric_column(column: Any, name: str) -> Array:
     return values.astype(np.float64)
 
 
-def allowed_arms(
+def arms_not_excluded(
     exclude: Any, arms: int, ids: Sequence[Any] | None = None
 ) -> npt.NDArray[np.bool_] | None:
     """Which arms may be picked: all but those in ``exclude``, given by row or by id.
 
     Texts are ids. Whole numbers are ids where ``ids`` are whole numbers, and rows otherwise.
 
-    >>> allowed_arms([0, 2], 4)
+    >>> arms_not_excluded([0, 2], 4)
     array([False,  True, False,  True])
-    >>> allowed_arms(["tea"], 2, ["tea", "coffee"])
+    >>> arms_not_excluded(["tea"], 2, ["tea", "coffee"])
     array([False,  True])
     """
     if exclude is None:

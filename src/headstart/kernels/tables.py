@@ -152,7 +152,7 @@ def invert(matrix: Any, pivots: Any) -> None:
 def task_sums(
     table: Any, places: Any, mean: Any, root: Any, scale: float, degrees: float, noisy: float
 ) -> Any:
-    """The sums of a pass over tasks, for one fit: the fields of ``Totals`` after the count.
+    """The sums of a pass over tasks, for one fit: the fields of ``PassSums`` after the count.
 
     The reference is :func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`.
 
@@ -166,7 +166,7 @@ def task_sums(
     gram, half, k = np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((dim, dim))
     known, squared, outer = np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((dim, dim))
     pivots, total, away = np.zeros(dim), np.zeros(dim), np.zeros(dim)
-    residual = freedom = energy = rounds = 0.0
+    residual = dof = energy = rounds = 0.0
     for task in range(len(places)):
         row = table[places[task]]
         moment = row[triangle : triangle + dim]
@@ -206,7 +206,7 @@ def task_sums(
             own = (degrees * scale + square) / (degrees + left)
             if not own > noisy * scale:
                 residual += square
-                freedom += left
+                dof += left
                 energy += row[triangle + dim + 1]
                 rounds += row[triangle + dim]
                 break
@@ -218,4 +218,4 @@ def task_sums(
         for i in range(dim):
             for j in range(dim):
                 outer[i, j] += z[i] * z[j]
-    return known, squared, outer, total, residual, freedom, energy, rounds
+    return known, squared, outer, total, residual, dof, energy, rounds

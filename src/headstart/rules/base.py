@@ -15,7 +15,7 @@ import numpy as np
 
 from headstart.records import Array, reset_inherited
 from headstart.rules.clipping import Bounds, check_arms
-from headstart.rules.ties import Allowed, Rng, allowed_arms
+from headstart.rules.ties import Allowed, Rng, arm_mask
 from headstart.settings import Settings
 
 __all__ = ["BeliefLike", "LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
@@ -205,6 +205,6 @@ def arms_left(contexts: Array, before: Sequence[int], allowed: Allowed) -> Allow
     """The arms of one task that may be picked after others; as ``allowed`` if there are none."""
     if not len(before):
         return allowed
-    left = allowed_arms(contexts[..., 0], allowed).copy()
+    left = arm_mask(contexts[..., 0], allowed).copy()
     left[list(before)] = False
     return left

@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
 from headstart.rules.clipping import Bounds, check_arms, checked_bounds
-from headstart.rules.ties import Allowed, Mask, Rng, allowed_arms, draw_arm, select_by_uniform
+from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, draw_arm, select_by_uniform
 
 __all__ = ["Forced", "Uniform"]
 
@@ -34,7 +34,7 @@ class Uniform(Rule):
     ) -> Pick:
         """Pick any allowed arm."""
         scores = belief.predict(contexts)
-        everyone = self.check_allowed(allowed_arms(scores, allowed))
+        everyone = self.check_allowed(arm_mask(scores, allowed))
         if everyone.ndim == 1:
             arm = draw_arm(everyone, rng)
             return Pick(arm, float(scores[arm]), True)
@@ -46,7 +46,7 @@ class Uniform(Rule):
         self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Exact: one over the number of allowed arms."""
-        everyone = self.check_allowed(allowed_arms(contexts[..., 0], allowed))
+        everyone = self.check_allowed(arm_mask(contexts[..., 0], allowed))
         return Propensities(everyone / everyone.sum(-1, keepdims=True))
 
     def check_allowed(self, everyone: Mask) -> Mask:

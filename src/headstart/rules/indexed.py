@@ -23,7 +23,7 @@ from headstart.rules.clipping import (
 from headstart.rules.ties import (
     Allowed,
     Rng,
-    allowed_arms,
+    arm_mask,
     best_arms,
     best_two,
     draw_arm,
@@ -84,7 +84,7 @@ class Indexed(Rule):
         best = best_arms(scores, allowed, belief.noise)
         if self.explore:
             free = rng.random(best.shape[:-1]) < self.explore
-            best = np.where(free[..., None], allowed_arms(best, allowed), best)
+            best = np.where(free[..., None], arm_mask(best, allowed), best)
         arms = select_by_uniform(best, rng.random(best.shape[:-1]))
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
 
@@ -111,7 +111,7 @@ class Indexed(Rule):
     ) -> Pick:
         """The arm with the top score, unless exploration or a tie with the second decides."""
         if self.explore and rng.random() < self.explore:
-            arm = draw_arm(allowed_arms(scores, allowed), rng)
+            arm = draw_arm(arm_mask(scores, allowed), rng)
         elif second < top - tie_tolerance(top, noise, scores.dtype):
             return Pick(arm, top)
         else:
@@ -130,7 +130,7 @@ class Indexed(Rule):
         self, scores: Array, noise: Any, rng: Rng, count: int, allowed: Allowed
     ) -> list[Pick]:
         """The first ``count`` arms by their scores, with exploration and ties at each position."""
-        left = allowed_arms(scores, allowed).copy()
+        left = arm_mask(scores, allowed).copy()
         picks: list[Pick] = []
         for _ in range(count):
             arm, top, second = best_two(np.where(left, scores, -np.inf))
@@ -225,7 +225,7 @@ class Indexed(Rule):
 
     def with_exploration(self, values: Array, allowed: Allowed) -> Array:
         """Mix the uniform distribution over the allowed arms in, and clip to the bounds."""
-        everyone = allowed_arms(values, allowed)
+        everyone = arm_mask(values, allowed)
         uniform = everyone / everyone.sum(-1, keepdims=True)
         mixed: Array = (1.0 - self.explore) * values + self.explore * uniform
         bounds = self.probability
@@ -234,7 +234,7 @@ class Indexed(Rule):
 
 def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:
     """θ̂ and F of one belief, if compiled loops can be used."""
-    arrays: tuple[Array, Array] | None = getattr(belief, "loop_form", no_arrays)()
+    arrays: tuple[Array, Array] | None = getattr(belief, "loop_arrays", no_arrays)()
     if arrays is None or arrays[0].ndim != 1 or contexts.ndim != 2:
         return None
     return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None

@@ -60,7 +60,7 @@ def draws_in_order(
     Parameters
     ----------
     parts, scale, contexts
-        As for :func:`~headstart.rules.best_arm.best_probabilities`.
+        As for :func:`~headstart.rules.best_arm.best_arm_probabilities`.
     rng
         Source of the draws.
     before

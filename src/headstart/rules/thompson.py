@@ -12,7 +12,7 @@ from headstart import checks
 from headstart.kernels.switch import loops
 from headstart.records import Array
 from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, arms_left
-from headstart.rules.best_arm import best_probabilities
+from headstart.rules.best_arm import best_arm_probabilities
 from headstart.rules.indexed import (
     Indexed,
     arrays_for_loops,
@@ -20,7 +20,7 @@ from headstart.rules.indexed import (
     delta_or_default,
 )
 from headstart.rules.ordering import draws_in_order
-from headstart.rules.ties import Allowed, Mask, Rng, allowed_arms, best_arms
+from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, best_arms
 from headstart.theory import thompson_scale
 
 __all__ = ["DEFAULT_SCALE", "Thompson"]
@@ -124,9 +124,9 @@ class Thompson(Indexed):
         logged choice can be weighted by its inverse. With bounds (``probability``) the propensities
         are exact, because the arm is drawn from them.
         """
-        everyone = allowed_arms(contexts[..., 0], allowed)
+        everyone = arm_mask(contexts[..., 0], allowed)
         if self.probability is not None:
-            values = self.best_probabilities(belief, contexts, everyone)
+            values = self.best_arm_probabilities(belief, contexts, everyone)
             return Propensities(self.with_exploration(values, allowed))
         if (everyone.sum(-1) == 1).all():
             return Propensities(everyone.astype(float))
@@ -149,7 +149,7 @@ class Thompson(Indexed):
         """Whether the arms before a position of a ranking say little about θ."""
         return bool(self.explore) or self.probability is not None
 
-    def best_probabilities(self, belief: BeliefLike, contexts: Array, everyone: Mask) -> Array:
+    def best_arm_probabilities(self, belief: BeliefLike, contexts: Array, everyone: Mask) -> Array:
         """The probability of each arm to be the best of a draw, by quadrature.
 
         Where the belief does not tell which Gaussians it draws from, it is the share of
@@ -164,7 +164,9 @@ class Thompson(Indexed):
         values, scales = np.zeros(everyone.shape), np.broadcast_to(scale, everyone.shape[:-1])
         for at in np.ndindex(everyone.shape[:-1]):
             group = parts[0][at], parts[1][at], parts[2][at]
-            values[at] = best_probabilities(group, float(scales[at]), contexts[at], everyone[at])
+            values[at] = best_arm_probabilities(
+                group, float(scales[at]), contexts[at], everyone[at]
+            )
         return values
 
     def rank_propensities(
@@ -187,9 +189,7 @@ class Thompson(Indexed):
             return self.propensities(belief, contexts, rng, left)
         scale = self.draw_scale(belief)
         scores = draws_in_order(parts, scale, contexts, rng, before, left, self.draws)
-        values = win_shares(
-            best_arms(scores, left, belief.noise), allowed_arms(contexts[:, 0], left)
-        )
+        values = win_shares(best_arms(scores, left, belief.noise), arm_mask(contexts[:, 0], left))
         return Propensities(values, self.draws)
 
 

@@ -15,7 +15,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import equal_fields, read_only_copy
 from headstart.theory import bias_term
-from headstart.transfer.base import Explanation, Transfer, checked_evidence
+from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import NoiseScale, Spectrum
 
@@ -119,7 +119,7 @@ class Oracle(Transfer):
         """
         return cls(mean, covariance=covariance)
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """With the noise given, nothing is left to learn."""
         return noise is not None
 
@@ -167,9 +167,9 @@ class Oracle(Transfer):
             printed_bias=printed,
         )
 
-    def explain(self, state: NoiseScale) -> Explanation:
+    def explain(self, state: NoiseScale) -> TaskStructure:
         """The truth, as given."""
         if self.basis is not None:
-            return Explanation(rank=np.shape(self.basis)[-1], note="the true subspace, given")
+            return TaskStructure(rank=np.shape(self.basis)[-1], note="the true subspace, given")
         values = np.linalg.eigvalsh(np.asarray(self.covariance))[..., ::-1]
-        return Explanation(eigenvalues=values, note="the true covariance, given")
+        return TaskStructure(eigenvalues=values, note="the true covariance, given")

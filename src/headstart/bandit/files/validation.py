@@ -21,7 +21,7 @@ from headstart.bandit.ledger.entries import (
     Round,
     TaskEntry,
 )
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_VALUE, Features
 from headstart.features.sizes import UsualSizes
@@ -295,7 +295,7 @@ def check_base(base: Any, dim: int) -> None:
     """Refuse tasks that a bandit cannot have begun with."""
     if base is None:
         return
-    if not isinstance(base, BaseFit):
+    if not isinstance(base, StartingFit):
         raise checks.refuse("base", "the state and the sums of tasks, or nothing", base)
     checks.non_negative("base.task_count", base.task_count)
     if not isinstance(base.pooled, Evidence):
@@ -370,12 +370,12 @@ def check_belief(name: str, belief: BaseBelief, prior: Any, dim: int) -> None:
         return
     check_moderate(name, parts.replace(prior=None))
     shapes = {"mean": (*groups, dim), "root": (*groups, dim, dim)}
-    for field in ("mean", "root", "information", "rounds", "noise", "square", "scale"):
+    for field in ("mean", "root", "information", "rounds", "noise", "square", "noise_ratio"):
         array: Array = checks.finite_array(f"{name}.{field}", getattr(parts, field), "numbers")
         shape = shapes.get(field, groups)
         if array.shape != shape and not (field == "noise" and array.shape == ()):
             raise checks.refuse(f"{name}.{field}", f"of shape {shape}", array)
-        if field in ("rounds", "square", "scale") and (array < 0).any():
+        if field in ("rounds", "square", "noise_ratio") and (array < 0).any():
             raise InputError(f"{name}.{field} must be 0 or more; got less")
         if field == "noise" and (array <= 0).any():
             raise InputError(f"{name}.noise must be positive; got one that is not")

@@ -31,7 +31,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
-__all__ = ["BaseFit", "CachedPrior", "FoldJob", "PriorState", "has_grown"]
+__all__ = ["CachedPrior", "FoldJob", "PriorState", "StartingFit", "has_grown"]
 
 MAX_RUNNING = 64  # running tasks that count, at most
 MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
@@ -39,7 +39,7 @@ EXACT_REMOVALS = 4  # times as many where no digits are lost
 MIN_SHARE = 1e-3  # of a sum that must be left after a removal, or it is mostly rounding
 
 
-class BaseFit(NamedTuple):
+class StartingFit(NamedTuple):
     """A fit of tasks that are not tasks of the bandit: their state, number and pooled evidence."""
 
     state: Any
@@ -91,7 +91,7 @@ class PriorState:
         self.transfer = transfer
         self.noise = noise
         self.scale_is_known = scale_is_known  # of θ, before any reward
-        self.base: BaseFit | None = None
+        self.base: StartingFit | None = None
         self.state: Any = transfer.init(entries.dim, noise)
         self.closed: dict[str, None] = {}  # in the order they were closed
         self.unfolded: dict[str, None] = {}  # closed, but not in the state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +29,7 @@ from headstart.records import Array
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.pooled_fit import PooledFit, fit_standardized, pool
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import ordered_partitions
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def fit_rows(
         fit, ids = fit_task_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
-        fitted = fitted_features(reader.features._replace(names=rows.names), fit.units)
+        fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
         twin = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
@@ -152,7 +153,7 @@ def fit_task_rows(
     if model.needs_belief:
         tasks = rows_by_task(rows, decay)
 
-        def expand(prior: Prior, units: Units | None) -> Partitions:
+        def expand(prior: Prior, units: Standardization | None) -> Partitions:
             return ordered_partitions(names, expand_tasks(tasks, prior, units), pooled.dim)[0]
 
         return fit_clicks(transfer, expand, pooled, intercept, standardize), ids
@@ -162,15 +163,15 @@ def fit_task_rows(
     return fit, ids
 
 
-def fitted_features(features: Features, units: Units | None) -> Features:
+def fitted_features(features: Features, units: Standardization | None) -> Features:
     """The features of a bandit after a fit, which may have standardized them."""
     if units is None:
-        return features._replace(shift=None, scale=None)
+        return dataclasses.replace(features, shift=None, scale=None)
     count = features.context_dim
     shift, scale = (
         tuple(float(value) for value in part[:count]) for part in (units.shift, units.scale)
     )
-    return features._replace(shift=shift, scale=scale)
+    return dataclasses.replace(features, shift=shift, scale=scale)
 
 
 def close_items(
@@ -243,7 +244,7 @@ def read_rows(
         if len(columns.array("features", name)) != len(ids):
             raise InputError(f"column {name!r} must have {len(ids)} rows, as the tasks have")
     names = tuple(feature_names)
-    features = features._replace(names=names)
+    features = dataclasses.replace(features, names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
     return TaskRows(
@@ -303,7 +304,7 @@ def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
 
 def fit_clicks(
     transfer: Transfer,
-    expand: Callable[[Prior, Units | None], Partitions],
+    expand: Callable[[Prior, Standardization | None], Partitions],
     pooled: Evidence,
     intercept: bool,
     standardize: bool,
@@ -332,7 +333,9 @@ def fit_clicks(
         As for :func:`~headstart.transfer.pooled_fit.fit_standardized`.
     """
     dim = pooled.dim
-    units = Units.of(pooled, constant=dim - 1 if intercept else None).with_indicators(pooled)
+    units = Standardization.of(pooled, constant=dim - 1 if intercept else None).with_indicators(
+        pooled
+    )
     prior, fixed = first_click_prior(pooled, intercept), transfer.in_given_units()
     for number in range(CLICK_PASSES):
         partitions = expand(prior, units)
@@ -365,7 +368,7 @@ def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
     return Prior(mean, np.diag(np.sqrt(variance)))
 
 
-def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Units | None) -> Array:
+def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Standardization | None) -> Array:
     """The packed evidence of tasks, the rewards of each expanded around its posterior."""
     packed = []
     for task in tasks:

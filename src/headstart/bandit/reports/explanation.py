@@ -26,7 +26,7 @@ from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
 from headstart.records import Array
-from headstart.rules.ties import Mask, allowed_arms
+from headstart.rules.ties import Mask, arm_mask
 
 if TYPE_CHECKING:
     from headstart.bandit.state import BanditState
@@ -213,7 +213,7 @@ def explain_choice(
             f"on offer: explain it in the process that made it"
         )
     belief, rows, arm = decision.belief, decision.table, choice.arm
-    others = allowed_arms(rows[:, 0], decision.allowed).copy()
+    others = arm_mask(rows[:, 0], decision.allowed).copy()
     others[[arm, *decision.before]] = False
     index = decision.rule.fixed_index(belief, rows)
     other = other_arm(against, others, belief.predict(rows) if index is None else index)
@@ -236,7 +236,7 @@ def explain_choice(
     if index is not None:
         apart, size = sign * (index[arm] - index[rivals].mean()) - mean[0], np.abs(index).max()
         bonus = float(apart) if abs(apart) > 1e-12 * size else 0.0  # else it is rounding
-    coefficient_rows = sign * units_matrix(features)
+    coefficient_rows = sign * features.coefficient_matrix()
     average = belief.prior.belief()
     return Explanation(
         choice.id,
@@ -244,8 +244,8 @@ def explain_choice(
         other,
         choice.action,
         None if other is None else decision.label(other),
-        original_values(features, rows[arm]),
-        original_values(features, y),
+        features.original_row(rows[arm]),
+        features.original_row(y),
         effects(belief, distinct, is_of * gap, quantile),
         (float(mean[0]), float(mean[0] - half[0]), float(mean[0] + half[0])),
         bonus,
@@ -287,27 +287,3 @@ def feature_names(features: Features) -> tuple[str, ...]:
     """The names of the features that the model has; x0, x1, … where none are known."""
     names = features.names or tuple(f"x{at}" for at in range(features.context_dim))
     return (*names, "intercept") if features.intercept else names
-
-
-def units_matrix(features: Features) -> Array:
-    """The rows whose products with θ are the coefficients of features as they were given.
-
-    A feature is (x − shift)/scale, so that its coefficient is θ_f/scale_f, and the intercept is
-    what is expected where all features are 0.
-    """
-    matrix = np.eye(features.dim)
-    if features.scale is not None and features.shift is not None:
-        columns = np.arange(features.context_dim)
-        matrix[columns, columns] = 1.0 / np.array(features.scale)
-        if features.intercept:
-            matrix[-1, columns] = -np.array(features.shift) / np.array(features.scale)
-    return matrix
-
-
-def original_values(features: Features, row: Array) -> Array:
-    """A context as it was given, followed by the 1 of the intercept."""
-    values = row.copy()
-    if features.scale is not None and features.shift is not None:
-        values[: features.context_dim] *= np.array(features.scale)
-        values[: features.context_dim] += np.array(features.shift)
-    return values

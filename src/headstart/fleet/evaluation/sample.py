@@ -136,15 +136,13 @@ class Sample:
         features, rewards = self.episodes.features[here], self.episodes.rewards[here]
         return thin(np.column_stack([features, rewards]).astype(np.float64, copy=False))
 
-    def offers(self, future: Places) -> Offers | None:
+    def offers(self, future: Places) -> Offers:
         """The rounds of some tasks of which exactly one arm was shown, with all arms on offer.
 
         Of so many rows that they were not kept, those of fewer tasks.
         """
-        if self.arms is None:
-            return None
-        arms = take_rows(self.arms, np.isin(self.arms["key"], self.keys[future]))
-        return Offers.of_rows(arms)
+        assert self.arms is not None  # the log has all arms
+        return Offers.of_rows(take_rows(self.arms, np.isin(self.arms["key"], self.keys[future])))
 
 
 def logs_all_arms(logs: Logs) -> bool:

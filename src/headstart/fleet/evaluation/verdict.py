@@ -241,7 +241,7 @@ OTHERS = {
     POOLED: "the pooled model",
     OFFSET: "pooled slopes with a random intercept",
     ALONE: "tasks alone",
-    AVERAGE: "tasks alone around the average reward",
+    AVERAGE: "tasks that learn alone and know the average reward",
 }
 
 
@@ -267,8 +267,8 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
     if kind == "transfer":
         return (
             f"Tasks share structure: a learned prior is expected to save {gain}. It predicts a new "
-            f"task's {rewards} better than every simpler model, by "
-            f"{format_saving(lead)} {UNIT} of {OTHERS[rival]} or more."
+            f"task's {rewards} better than every simpler model, and saves "
+            f"{format_saving(lead)} {UNIT} of the best of them, {OTHERS[rival]}."
         )
     if kind == "tie":
         return (
@@ -314,4 +314,5 @@ def more_tasks(saved: Estimate) -> str:
             " Even 100 times as many tasks would not settle it: so small a difference is lost in "
             "the noise of these rewards."
         )
-    return f" About {enough} times as many tasks would settle it."
+    times_as_many = "twice" if enough == 2 else f"{enough} times"
+    return f" About {times_as_many} as many tasks would settle it."

@@ -35,9 +35,9 @@ from headstart.model.prior import symmetric_root
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
-from headstart.transfer.empirical_bayes.refits.passes import Totals
+from headstart.transfer.empirical_bayes.refits.passes import PassSums
 from headstart.transfer.partitions import Partitions
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 __all__ = ["Call", "DiskTasks", "LocalTasks", "MemoryTasks", "TaskPartitions"]
 
@@ -54,10 +54,10 @@ class TaskPartitions(Partitions):
     def __init__(self, dim: int, sizes: Sequence[int]) -> None:
         self.dim = dim
         self.sizes: list[int] = list(sizes)
-        self.units: Units | None = None
+        self.units: Standardization | None = None
         self.on_pass: Callable[[], None] = lambda: None
 
-    def in_units(self, units: Units) -> Self:
+    def in_units(self, units: Standardization) -> Self:
         """The same object: from here on, features are in these units."""
         self.units = units
         return self
@@ -196,7 +196,7 @@ class Call(NamedTuple):
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    units: Units | None
+    units: Standardization | None
     tasks: int
 
     def prepare(self, dim: int) -> Pass:
@@ -215,7 +215,7 @@ class Call(NamedTuple):
         return reference
 
 
-def compiled_totals(units: Units | None, fit: Fit) -> Pass | None:
+def compiled_totals(units: Standardization | None, fit: Fit) -> Pass | None:
     """:func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`, compiled.
 
     The evidence stays as it is: with features x' = T x, F G' Fᵀ = (F T) G (F T)ᵀ.
@@ -226,11 +226,11 @@ def compiled_totals(units: Units | None, fit: Fit) -> Pass | None:
     mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
     if units is not None:
         mean, root = units.matrix.T @ mean, root @ units.matrix
-    noise, freedom = float(fit.noise_variance), float(fit.freedom)
+    noise, dof = float(fit.noise_variance), float(fit.dof)
 
-    def totals(table: Packed, places: Whole) -> Totals:
-        sums = loops.task_sums(table, places, mean, root, noise, freedom, passes.NOISY_FACTOR)
-        return Totals(np.asarray(float(len(places))), *map(np.asarray, sums))
+    def totals(table: Packed, places: Whole) -> PassSums:
+        sums = loops.task_sums(table, places, mean, root, noise, dof, passes.NOISY_FACTOR)
+        return PassSums(np.asarray(float(len(places))), *map(np.asarray, sums))
 
     return totals
 

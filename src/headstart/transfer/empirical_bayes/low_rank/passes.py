@@ -31,14 +31,14 @@ from headstart.transfer.empirical_bayes.low_rank.noise import (
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, column_variances
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
-from headstart.transfer.empirical_bayes.refits.passes import own_noise
+from headstart.transfer.empirical_bayes.refits.passes import counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["LowRankTotals", "low_rank_step", "low_rank_totals", "noise_after_step", "pass_over"]
+__all__ = ["LowRankSums", "low_rank_step", "low_rank_totals", "noise_after_step", "pass_over"]
 
 
-class LowRankTotals(NamedTuple):
+class LowRankSums(NamedTuple):
     """The sums of a pass over some tasks."""
 
     count: Any
@@ -53,18 +53,18 @@ class LowRankTotals(NamedTuple):
     shares: Array  # Σ (1 − M_cc)
     noise: Array  # Σ of the scores of R², in the order of ``NoiseScores``
 
-    def plus(self, other: LowRankTotals) -> LowRankTotals:
+    def plus(self, other: LowRankSums) -> LowRankSums:
         """The sums over the tasks of both."""
-        return LowRankTotals(*map(operator.add, self, other))
+        return LowRankSums(*map(operator.add, self, other))
 
-    def minus(self, other: LowRankTotals) -> LowRankTotals:
+    def minus(self, other: LowRankSums) -> LowRankSums:
         """The sums without those of some tasks."""
-        return LowRankTotals(*map(operator.sub, self, other))
+        return LowRankSums(*map(operator.sub, self, other))
 
 
-def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankTotals:
+def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
     """The sums over tasks at hand; those much noisier than the others count by their own noise."""
-    noise, tasks = own_noise(fit, tasks), scale_tasks(tasks, low.scale)
+    noise, tasks = counting_noise(fit, tasks), scale_tasks(tasks, low.scale)
     given = task_precisions(tasks, noise, low.residual)
     a_matrix, b_vector, weight = given
     w, eye = low.loadings, np.eye(low.loadings.shape[-1])
@@ -91,7 +91,7 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankTotals:
     precision = (weight[..., None, None] * a_matrix).sum(-3)
     removed = np.einsum("n,nik,njk->ij", weight, xm, x)
     usual = weight * (noise == fit.noise_variance)
-    return LowRankTotals(
+    return LowRankSums(
         weight.sum(-1),
         precision,
         second.sum(-3),
@@ -113,26 +113,26 @@ def partition_low_rank_totals(rows: Array, dim: int, fit: Fit, low: LowRank) -> 
     )
 
 
-def sum_totals(parts: Iterable[LowRankTotals | None]) -> LowRankTotals | None:
+def sum_totals(parts: Iterable[LowRankSums | None]) -> LowRankSums | None:
     """The sums over all tasks, in order; ``None`` where there is none."""
     totals = [part for part in parts if part is not None]
-    return functools.reduce(LowRankTotals.plus, totals) if totals else None
+    return functools.reduce(LowRankSums.plus, totals) if totals else None
 
 
-def pass_over(partitions: Partitions, fit: Fit, low: LowRank) -> LowRankTotals:
+def pass_over(partitions: Partitions, fit: Fit, low: LowRank) -> LowRankSums:
     """The sums over all tasks."""
     total = sum_totals(partitions.map(partition_low_rank_totals, fit, low))
     assert total is not None
     return total
 
 
-def noise_after_step(fit: Fit, totals: LowRankTotals) -> Fit:
+def noise_after_step(fit: Fit, totals: LowRankSums) -> Fit:
     """The fit with the noise of the usual tasks after one scoring step from the sums of a pass."""
     step, _ = noise_step(NoiseScores(*totals.noise))
     return fit.replace(noise_variance=float_if_scalar(fit.noise_variance * np.exp(step)))
 
 
-def low_rank_step(low: LowRank, totals: LowRankTotals) -> LowRank:
+def low_rank_step(low: LowRank, totals: LowRankSums) -> LowRank:
     """The fit after one step from the sums of a pass."""
     count = np.maximum(totals.count, 1e-300)
     eye = np.eye(low.loadings.shape[-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headstart.model.evidence import Evidence
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.passes import (
@@ -25,7 +25,7 @@ from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
     PASS_SCHEDULE,
     Passes,
-    own_noise,
+    counting_noise,
     partition_totals,
     past_from_totals,
     step_from_totals,
@@ -121,15 +121,15 @@ def fit_low_rank_partitions(
     count, dim, known = len(partitions), partitions.dim, start.known_noise
     rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, count - len(held)))
     first = Tasks.from_batch(Evidence.unpack(rows, dim))
-    first = first.replace(noise_variance=own_noise(fit, first))
+    first = first.replace(noise_variance=counting_noise(fit, first))
     low = start_low_rank(fit, float(len(first)))
     low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS)
     if not low.active.any():
         return low, start.ensemble, None
-    short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_FREEDOM)
+    short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_DOF)
     for _ in range(FIRST_NOISE_STEPS if short else 0):
         fit = noise_after_step(fit, low_rank_totals(fit, low, first))
-        first = first.replace(noise_variance=own_noise(fit, first))
+        first = first.replace(noise_variance=counting_noise(fit, first))
         low = safe_fit(low, fit, first, start.past, WARM_ROUNDS, SWEEPS)
     low = low.replace(information=low.information * (count / len(first)))
     for _ in range(passes.LOW_RANK_PASSES):

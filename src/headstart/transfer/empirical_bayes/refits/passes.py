@@ -53,9 +53,9 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import Partitions, chunks
 
 __all__ = [
+    "PassSums",
     "Passes",
-    "Totals",
-    "own_noise",
+    "counting_noise",
     "partition_totals",
     "step_from_totals",
     "sum_totals",
@@ -70,7 +70,7 @@ PASS_SCHEDULE = [False] * 12 + [True] + [False] * 2 + [True]
 LOW_RANK_PASSES = 2  # over all tasks, for the low-rank population
 
 
-class Totals(NamedTuple):
+class PassSums(NamedTuple):
     """The sums of a pass over some tasks."""
 
     count: Any  # Σ w
@@ -79,81 +79,81 @@ class Totals(NamedTuple):
     outer: Array  # Σ z zᵀ
     total: Array  # Σ z
     residual: Any
-    freedom: Any
+    dof: Any
     energy: Any  # Σ r²
     rounds: Any
 
-    def plus(self, other: Totals) -> Totals:
+    def plus(self, other: PassSums) -> PassSums:
         """The sums over the tasks of both."""
-        return Totals(*map(operator.add, self, other))
+        return PassSums(*map(operator.add, self, other))
 
-    def minus(self, other: Totals) -> Totals:
+    def minus(self, other: PassSums) -> PassSums:
         """The sums without those of some tasks."""
-        return Totals(*map(operator.sub, self, other))
+        return PassSums(*map(operator.sub, self, other))
 
-    def extrapolate(self, now: Totals, then: Totals) -> Totals:
+    def extrapolate(self, now: PassSums, then: PassSums) -> PassSums:
         """These sums over all tasks, for a fit under which a few of them sum to ``now``.
 
         Under the fit of these sums, those few summed to ``then``.
         """
         ratio = np.sum(self.count) / np.sum(then.count)
-        return Totals(*(a + ratio * b for a, b in zip(self, now.minus(then), strict=True)))
+        return PassSums(*(a + ratio * b for a, b in zip(self, now.minus(then), strict=True)))
 
 
-def task_totals(fit: Fit, tasks: Tasks) -> Totals:
+def task_totals(fit: Fit, tasks: Tasks) -> PassSums:
     """The sums over tasks at hand; the fit may be several, with weights for each.
 
     A task that is much noisier than the others counts by its own noise, and not for theirs.
     """
     root = symmetric_root(fit.covariance)
     tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
-    k, z, _, residual, freedom = task_posteriors(fit, root, tasks)
-    own, noisy = noisy_tasks(fit, residual, freedom)
+    k, z, _, residual, dof = task_posteriors(fit, root, tasks)
+    own, noisy = noisy_tasks(fit, residual, dof)
     if noisy.any():
         at = np.flatnonzero(noisy.any(tuple(range(noisy.ndim - 1))))
         some = tasks[at].replace(noise_variance=np.where(noisy, own, 0.0)[..., at])
         k[..., at, :, :], z[..., at, :] = posteriors(fit, root, some)
     weight = np.broadcast_to(tasks.weight, z.shape[:-1])
     usual = weight * ~noisy
-    return Totals(
+    return PassSums(
         weight.sum(-1),
         (weight[..., None, None] * k).sum(-3),
         sum_of_products(k, None, k, weight),
         transpose(z) @ (weight[..., None] * z),
         (weight[..., None] * z).sum(-2),
         (usual * residual).sum(-1),
-        (usual * freedom).sum(-1),
+        (usual * dof).sum(-1),
         (usual * tasks.squares).sum(-1),
         (usual * tasks.rounds).sum(-1),
     )
 
 
-def noisy_tasks(fit: Fit, residual: Array, freedom: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def noisy_tasks(fit: Fit, residual: Array, dof: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     """R_i² of every task, and which are so noisy that they count by it."""
-    own = task_variance(fit.noise_variance, fit.freedom, residual, freedom)
+    own = task_variance(fit.noise_variance, fit.dof, residual, dof)
     return own, np.asarray(own > NOISY_FACTOR * np.asarray(fit.noise_variance)[..., None])
 
 
-def own_noise(fit: Fit, tasks: Tasks) -> Array:
+def counting_noise(fit: Fit, tasks: Tasks) -> Array:
     """The noise variance that a task counts by: the population's, but for the noisy ones."""
     tasks = tasks.replace(noise_variance=np.zeros_like(tasks.noise_variance))
-    *_, residual, freedom = task_posteriors(fit, symmetric_root(fit.covariance), tasks)
-    own, noisy = noisy_tasks(fit, residual, freedom)
+    *_, residual, dof = task_posteriors(fit, symmetric_root(fit.covariance), tasks)
+    own, noisy = noisy_tasks(fit, residual, dof)
     return np.where(noisy, own, np.asarray(fit.noise_variance)[..., None])
 
 
-def partition_totals(rows: Array, dim: int, fit: Fit) -> Totals | None:
+def partition_totals(rows: Array, dim: int, fit: Fit) -> PassSums | None:
     """The sums over a partition's tasks."""
     return sum_totals(task_totals(fit, Tasks.from_batch(some)) for some in chunks(rows, dim))
 
 
-def sum_totals(parts: Iterable[Totals | None]) -> Totals | None:
+def sum_totals(parts: Iterable[PassSums | None]) -> PassSums | None:
     """The sums over all tasks, in order; ``None`` where there is none."""
     totals = [part for part in parts if part is not None]
-    return functools.reduce(Totals.plus, totals) if totals else None
+    return functools.reduce(PassSums.plus, totals) if totals else None
 
 
-def sum_nonempty(parts: Iterable[Totals | None]) -> Totals:
+def sum_nonempty(parts: Iterable[PassSums | None]) -> PassSums:
     """The same where there are tasks."""
     total = sum_totals(parts)
     assert total is not None
@@ -169,14 +169,14 @@ class Passes:
     def __init__(self, partitions: Partitions) -> None:
         self.partitions = partitions
         self.few = min(SUBSET_TASKS, len(partitions))
-        self.latest: tuple[Totals, Totals] | None = None  # of all, and of the few among them
+        self.latest: tuple[PassSums, PassSums] | None = None  # of all, and of the few among them
 
     @property
     def complete(self) -> bool:
         """Whether all tasks were looked at, or the few are all."""
         return self.latest is not None or self.few == len(self.partitions)
 
-    def totals(self, whole: bool, function: Callable[..., Totals | None], fit: Any) -> Totals:
+    def totals(self, whole: bool, function: Callable[..., PassSums | None], fit: Any) -> PassSums:
         """The sums of ``function(rows, dim, fit)`` over all tasks.
 
         They are estimated from the first few tasks unless the pass is over the ``whole``.
@@ -191,7 +191,7 @@ class Passes:
 
 
 def step_from_totals(
-    fit: Fit, totals: Totals, strength: Any, noise: float = 0.0, size: Any = None
+    fit: Fit, totals: PassSums, strength: Any, noise: float = 0.0, size: Any = None
 ) -> tuple[Fit, StepSums]:
     """The fit after one step, and the sums it took; ``size`` as in ``scoring_step``."""
     dim = fit.mean.shape[-1]
@@ -210,24 +210,22 @@ def step_from_totals(
     mean = fit.mean + matvec(root, shift)
     variance = noise_from_totals(fit, totals, noise)
     sigma = covariance_step(sums, strength)
-    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.freedom), sums
+    return Fit.unchecked(mean, sigma, root @ own @ root, variance, fit.dof), sums
 
 
-def noise_from_totals(fit: Fit, totals: Totals, given: float) -> Any:
+def noise_from_totals(fit: Fit, totals: PassSums, given: float) -> Any:
     """s², from the residuals of all but the noisy tasks, unless R is given."""
     variance: Any = given**2
     if not given:
         usual = totals.energy / np.maximum(totals.rounds, 1e-300)
-        doubt = imaginary_residuals(totals.freedom)
-        estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (
-            totals.freedom + doubt
-        )
+        doubt = imaginary_residuals(totals.dof)
+        estimate = (totals.residual + doubt * EXPECTED_NOISE_SHARE * usual) / (totals.dof + doubt)
         least = np.maximum(estimate, MIN_NOISE_SHARE * usual)
         variance = np.where(usual > 0, least, fit.noise_variance)
     return float_if_scalar(variance * np.ones_like(np.asarray(totals.energy)))
 
 
-def past_from_totals(fit: Fit, totals: Totals) -> Past:
+def past_from_totals(fit: Fit, totals: PassSums) -> Past:
     """The tasks of a pass as their posteriors under the fit that it was made with.
 
     With m = μ + F z, Σ m and Σ (C + m mᵀ) follow from Σ z, Σ z zᵀ and Σ K.
@@ -241,8 +239,8 @@ def past_from_totals(fit: Fit, totals: Totals) -> Past:
     cross = fit.mean[..., :, None] * away[..., None, :]
     square = fit.mean[..., :, None] * fit.mean[..., None, :]
     second = spread + cross + transpose(cross) + count[..., None, None] * square
-    freedom, noise = np.asarray(fit.freedom), np.asarray(fit.noise_variance)
-    logs = np.log(freedom * noise / 2.0) - digamma(freedom / 2.0)
+    dof, noise = np.asarray(fit.dof), np.asarray(fit.noise_variance)
+    logs = np.log(dof * noise / 2.0) - digamma(dof / 2.0)
     return Past.unchecked(
         float_if_scalar(count),
         first,
