@@ -135,7 +135,8 @@ def replay_entry(state: BanditState, entry: dict[str, Any]) -> bool:
         return state.replay(entry["token"], entry["reward"])
     with state.lock:
         rest = {field: value for field, value in entry.items() if field != "seal"}
-        if not hmac.compare_digest(seal_of(rest, state.origin).encode(), entry["seal"].encode()):
+        seal = entry["seal"].encode(errors="replace")
+        if not hmac.compare_digest(seal_of(rest, state.origin).encode(), seal):
             raise InputError("the rounds are damaged, or belong to another bandit than this one")
         name = checks.task_name(entry["task"])
         epoch = checks.integer("epoch", entry["epoch"], 0, 2**64 - 1)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
-from headstart.fleet.check.findings import find_problems, notes_on_features
+from headstart.fleet.check.findings import find_problems, notes_on_columns
 from headstart.fleet.check.profile import Profile, RoundCounts
 from headstart.fleet.engines.threads import job_runner, no_progress, report_parts
 from headstart.fleet.reading.arrays import as_array
@@ -72,7 +72,7 @@ def check(
     return dataclasses.replace(
         profile,
         findings=tuple(find_problems(profile, logs)),
-        notes=(*profile.notes, *notes_on_features(profile, logs)),
+        notes=(*profile.notes, *notes_on_columns(profile, logs)),
     )
 
 

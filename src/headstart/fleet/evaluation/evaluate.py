@@ -122,14 +122,17 @@ def evaluate(
     # A second reward is read in any case: whether tasks have one matters to the verdict.
     plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
-        rows, advance = logs.replace(intercept=intercept), part(progress, 0.0, 0.5)
+        share, advance = logs.survey.share, part(progress, 0.0, 0.5)
+        rows = logs.replace(intercept=intercept, share=share)
         sample, parted = read_sample(
             rows, plan, future, splits, map_jobs, lambda _, done, total: advance(done / total)
         )
         if is_binary and sample.rows is not None:
             check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
-        notes = list(column_notes(logs.feature_names, intercept, whole, sample.sampled_rows()))
+        summary = sample.summary
+        notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
+        notes += column_notes(logs.feature_names, intercept, whole, summary.sampled)
         if logs.columns.timestamp is not None and sample.cut is None:
             notes.append(
                 "most tasks start at the same time: they are split at random, and the rewards of "
@@ -144,8 +147,7 @@ def evaluate(
                 results.append(result)
                 advance(len(results) / (1 + len(parted)))
         except np.linalg.LinAlgError as error:
-            ends = float(sample.lowest.min()), float(sample.highest.max())
-            raise refuse_scales(whole, *ends, float(sample.episodes.weights.max())) from error
+            raise refuse_scales(whole, summary.least, summary.greatest, summary.heaviest) from error
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), offpolicy.missing(logs.columns)
@@ -176,7 +178,7 @@ def evaluate(
         rewards=basis.rewards,
         first=first,
         rounds=sample.rounds,
-        bad=sample.bad,
+        bad=summary.bad,
         priors={
             name: prior if units is None else units.undone(prior) for name, prior in models.items()
         },

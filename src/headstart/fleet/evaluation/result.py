@@ -53,7 +53,8 @@ class Evaluation:
     past, future
         How many tasks each time.
     past_rows, future_rows
-        How many rows of them, on average: those that were learned from, and those predicted.
+        How many rows of them, on average: those that were learned from, each counted by its weight,
+        and those predicted.
     judged
         How many tasks were predicted in all, each in one split or more.
     rewards
@@ -138,8 +139,11 @@ class Evaluation:
     def basis(self) -> str:
         """What the verdict rests on, in words."""
         which = "the first reward" if self.first == 1 else f"the first {self.first} rewards"
+        past_rows = f"{self.past_rows:,.0f} rows"
+        if self.origin.columns.weight is not None:
+            past_rows = f"rows of weight {self.past_rows:,.0f} in all"
         text = (
-            f"Learned from {self.past:,} past tasks ({self.past_rows:,.0f} rows); judged on "
+            f"Learned from {self.past:,} past tasks ({past_rows}); judged on "
             f"{which} of {self.future:,} future tasks ({self.future_rows:,.0f} rows)"
         )
         if self.splits == 1:

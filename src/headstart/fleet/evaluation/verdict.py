@@ -157,7 +157,8 @@ def too_little(basis: Basis) -> str:
         (basis.several, f"more than one reward, {single}"),
     ):
         if tasks < FEWEST:
-            return f"only {tasks} {'task has' if tasks == 1 else 'tasks have'} {what}"
+            who = {0: "no task has", 1: "only 1 task has"}.get(tasks, f"only {tasks} tasks have")
+            return f"{who} {what}"
     if basis.unusual < FEWEST:
         return (
             f"only {basis.unusual:,} of the {basis.rewards:,} rewards that were predicted "
@@ -177,7 +178,8 @@ def misfit(scores: Savings, models: Mapping[str, str]) -> str:
         return (
             f"The fit has failed: by log-likelihood the learned prior predicts worse than every "
             f"simpler model, by {min(rivals).value:.3g} nats per reward or more. These models are "
-            f"special cases of it, so that its fit cannot be trusted, whatever its squared error."
+            f"special cases of it, so that its fit cannot be trusted, whatever its squared error: "
+            f"look for repeated rows and outliers with headstart check."
         )
     return ""
 
