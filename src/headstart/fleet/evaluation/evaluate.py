@@ -180,7 +180,8 @@ def evaluate(
         rounds=sample.rounds,
         bad=summary.bad,
         priors={
-            name: prior if units is None else units.undone(prior) for name, prior in models.items()
+            name: prior if units is None else units.original_prior(prior)
+            for name, prior in models.items()
         },
         settings={name: options[name] for name in SETTINGS}
         | {

@@ -49,7 +49,7 @@ def simulate(
     size = sum(learning_bytes(policy, world, tasks) for policy in own)
     many = max(1, int(MEMORY_SHARE * Rounds.free_memory() / max(size, 1)))
     found = []
-    with kept_compiled(), wide_numbers():
+    with compilation_cache(), wide_numbers():
         for at in range(0, len(seeds), many):
             some = populations[at : at + many]
             found.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
@@ -126,7 +126,7 @@ def on_jax(array: Any) -> Any:
 
 
 @contextlib.contextmanager
-def kept_compiled() -> Iterator[None]:
+def compilation_cache() -> Iterator[None]:
     """Keep what JAX compiles meanwhile on disk, unless the caller has said where.
 
     Compiling takes longer than a short experiment.

@@ -358,7 +358,9 @@ class EmpiricalBayes(StandardizedTransfer):
         None counts less for being older, whatever ``decay_tasks`` says.
         """
         if len(partitions) <= passes.FIRST_FIT_TASKS:
-            return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
+            return dataclasses.replace(self, decay_tasks="auto").refit(
+                partitions.evidences(), noise
+            )
         # Whoever has so many tasks has standardized them.
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 
