@@ -22,6 +22,7 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision
+from headstart.bandit.rewards import two_sided_quantile
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
@@ -199,8 +200,6 @@ def explain_choice(
     state: BanditState, task: str, choice: Any, against: Any, level: Any
 ) -> Explanation:
     """Explain a choice of a task."""
-    from scipy.special import ndtri  # importing headstart must stay cheap
-
     level = checks.fraction("level", level, open_ends=True)
     if not isinstance(choice, Choice):
         raise checks.refuse("choice", "a Choice (a token does not carry what was on offer)", choice)
@@ -221,7 +220,7 @@ def explain_choice(
     if not rivals.any():  # it was the only one: beside itself, all differences are 0
         rivals = np.arange(len(rows)) == arm
     y = rows[rivals].mean(0)
-    quantile = float(ndtri(0.5 + level / 2.0))
+    quantile = two_sided_quantile(level)
     with state.lock:
         features, rewards = state.reader.features, state.ledger.rewards
         encoder = state.reader.encoder
