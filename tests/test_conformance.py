@@ -346,8 +346,8 @@ class TestTransfers:
             learns = transfer == hs.Independent("plug-in") or not isinstance(
                 transfer, (hs.Independent, hs.Oracle)
             )
-            assert transfer.fixed(0.4) != learns
-            assert not transfer.fixed(None)
+            assert transfer.prior_is_known(0.4) != learns
+            assert not transfer.prior_is_known(None)
 
     @each_transfer
     def test_refitting_nothing_is_refused(self, transfer):

@@ -108,7 +108,7 @@ class SaysItIsReversible(Sum):
 
 @frozen
 class SaysItIsFixed(Sum):
-    def fixed(self, noise):
+    def prior_is_known(self, noise):
         return noise is not None
 
 

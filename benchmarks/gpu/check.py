@@ -515,7 +515,7 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
 
 # --- A task's own noise -------------------------------------------------------------------------
 
-FREEDOMS = (0.5, 2.0, 8.0, 31.0, 32.0, 300.0, 1e12)  # ν, the last of them that of one noise for all
+DOFS = (0.5, 2.0, 8.0, 31.0, 32.0, 300.0, 1e12)  # ν, the last of them that of one noise for all
 
 
 def check_own_noise(dim, rounds=70):
@@ -524,7 +524,7 @@ def check_own_noise(dim, rounds=70):
 
     from headstart.lab.gpu import engine
 
-    rng, seeds = np.random.default_rng(dim), 3 * len(FREEDOMS)
+    rng, seeds = np.random.default_rng(dim), 3 * len(DOFS)
     world, policies = world_of(dim, 5), [parse("empirical_bayes")]
     populations = populations_of(world, range(seeds))
     rules = engine.rules_of(policies, populations)
@@ -532,8 +532,8 @@ def check_own_noise(dim, rounds=70):
     noise = rng.choice([0.05, 0.5, 5.0], (1, seeds, 1))
     r = x.sum(-1) / dim + noise * rng.standard_normal(x.shape[:-1])
     means, roots = random_priors(1, seeds, dim + 1)
-    freedom = np.resize(FREEDOMS, seeds)
-    prior = Prior(means[0], roots[0], noise=np.full(seeds, 0.5), noise_freedom=freedom)
+    dof = np.resize(DOFS, seeds)
+    prior = Prior(means[0], roots[0], noise=np.full(seeds, 0.5), noise_dof=dof)
     played = (1.0 + means, 2.0 * roots, np.full((1, seeds), 3.0), np.full((1, seeds), 4.0))
     worst, made = 0.0, 0
     with engine.wide_numbers():
@@ -548,7 +548,7 @@ def check_own_noise(dim, rounds=70):
             wanted = [np.array(part) for part in played]
             for seed in range(seeds):
                 own = seed_prior(prior, seed)
-                if stop in rebuild_rounds(own.noise_freedom, dim + 1, rounds):
+                if stop in rebuild_rounds(own.noise_dof, dim + 1, rounds):
                     belief = own.belief(Evidence.of(x[0, seed, :stop], r[0, seed, :stop]))
                     amount = rules[0].multiplier * belief.noise
                     new = (belief.mean, belief.root, amount, belief.square)

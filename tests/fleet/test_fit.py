@@ -16,7 +16,7 @@ from headstart.fleet.options import bytes_from, transfer_from
 from headstart.model.evidence import packed_size
 from headstart.transfer import standardize
 from headstart.transfer.empirical_bayes.refits import passes
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 COLUMNS = Columns("task", "reward", "x*")
 AS_THEY_ARE = {"intercept": False, "standardize": False}
@@ -142,7 +142,7 @@ def test_compiled_and_plain_units_agree(constant, monkeypatch):
         x[..., constant] = 2.0
     tasks = hs.Evidence.of(x, rng.normal(size=(5, 30)))
     whole = hs.Evidence.of(x.reshape(-1, 4), np.zeros(150))
-    units = Units.of(whole, constant)
+    units = Standardization.of(whole, constant)
     changed = x @ units.matrix.T
     np.testing.assert_allclose(units.contexts(x), changed, atol=1e-12)
     want = hs.Evidence.of(changed, np.zeros((5, 30))).gram

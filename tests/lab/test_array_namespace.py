@@ -189,7 +189,7 @@ def test_the_tasks_make_every_transfer_learn_something():
     for (transfer, noise), story in zip(settings(FULL), played(FULL), strict=True):
         before, after = story[0][1], story[-1][1]
         never = getattr(transfer, "min_rounds", None) == ROUNDS + 1
-        assert (before == after) == (transfer.fixed(noise) or never), transfer
+        assert (before == after) == (transfer.prior_is_known(noise) or never), transfer
         ends.append(np.concatenate([after.mean.ravel(), after.root.ravel()]).round(9).tobytes())
     assert len(set(ends)) >= 0.75 * len(ends)
 
@@ -233,7 +233,7 @@ def test_a_subclass_must_promise_again():
     assert Bias().traceable
     assert not Mine().traceable
     assert Willing().traceable
-    assert Independent().fixed(NOISE)
+    assert Independent().prior_is_known(NOISE)
     assert Subspace(pca=ExactPCA()).traceable
     assert not Subspace(pca=MyPCA()).traceable
     assert not Subspace(pca=CCIPCA()).traceable

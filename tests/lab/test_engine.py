@@ -378,7 +378,7 @@ class Folded(Independent):
 
     log: list = dataclasses.field(default_factory=list)
 
-    def fixed(self, noise):
+    def prior_is_known(self, noise):
         return False
 
     def fold(self, state, evidence, weight=1.0):

@@ -461,8 +461,8 @@ def no_fold(transfer):
 
     @dataclasses.dataclass(frozen=True, repr=False, eq=False)
     class Unfolded(type(transfer)):
-        def fixed(self, noise):
-            return transfer.fixed(noise)
+        def prior_is_known(self, noise):
+            return transfer.prior_is_known(noise)
 
         def fold(self, state, evidence, weight=1.0):
             raise AssertionError("folded")
@@ -475,7 +475,7 @@ def always_folded(transfer):
 
     @dataclasses.dataclass(frozen=True, repr=False, eq=False)
     class Folded(type(transfer)):
-        def fixed(self, noise):
+        def prior_is_known(self, noise):
             return False
 
     return same_settings(Folded, transfer)
@@ -535,17 +535,17 @@ def test_what_says_that_it_is_fixed_is(transfer, noise):
         state = used.fold(state, evidence.replace(forced=evidence))
         after = used.prior(state)
         changed |= not (type(after) is type(before) and after == before)
-    assert changed != transfer.fixed(noise)
+    assert changed != transfer.prior_is_known(noise)
 
 
 def test_an_unknown_noise_is_always_learned():
     for transfer in (*FIXED, *LEARNING):
-        assert not transfer.fixed(None)
+        assert not transfer.prior_is_known(None)
 
 
 def test_a_transfer_of_ones_own_is_folded():
     assert not inspect.isabstract(Independent)
-    assert Transfer.fixed(Independent(), 0.1) is False
+    assert Transfer.prior_is_known(Independent(), 0.1) is False
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

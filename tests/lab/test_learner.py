@@ -178,8 +178,8 @@ def compile_quickly(tmp_path_factory):
 def started(transfer, state, episodes):
     """The prior of every task."""
     prior = transfer.prior(state)
-    freedom = np.broadcast_to(prior.noise_freedom, prior.batch)
-    return {"mean": prior.mean, "root": prior.root, "freedom": freedom}
+    dof = np.broadcast_to(prior.noise_dof, prior.batch)
+    return {"mean": prior.mean, "root": prior.root, "dof": dof}
 
 
 def assert_agree(policies, world=WORLD, seeds=SEEDS, tasks=TASKS, rounds=ROUNDS, marks=MARKS):
@@ -268,7 +268,7 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
     assert why_not(Synthetic(dim=5, rank=2, arms=5), policies) is None
     wanted = engines.simulate(world, policies, *sizes, started, engine="plain")
     found = gpu.simulate(world, policies, *sizes, wide=True)
-    even, uneven = wanted[policies[0].name].probed["freedom"]
+    even, uneven = wanted[policies[0].name].probed["dof"]
     assert even[2:].min() >= 32
     assert uneven[4:].max() < 32, "from the first reward on"
     for at, (name, trace) in enumerate(wanted.items()):

@@ -10,8 +10,9 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal, norm
 
 import headstart as hs
+from headstart.model.base import BaseBelief
 from headstart.model.mixture import MixturePrior
-from headstart.rules.best_arm import best_probabilities, probabilities_of_best
+from headstart.rules.best_arm import best_arm_probabilities, largest_entry_probabilities
 from headstart.rules.clipping import clip_probabilities, select_by_probability
 
 EVERYONE = np.ones(4, dtype=bool)
@@ -79,17 +80,19 @@ class TestTheBestArm:
         contexts = np.array([[1.0, 0.5], [-0.4, 0.8]])
         gap = contexts[0] - contexts[1]
         expected = norm.cdf(gap @ parts[1][0] / (2.0 * np.linalg.norm(gap @ parts[2][0])))
-        found = best_probabilities(parts, 2.0, contexts, np.ones(2, dtype=bool))
+        found = best_arm_probabilities(parts, 2.0, contexts, np.ones(2, dtype=bool))
         assert found[0] == pytest.approx(expected, abs=1e-12)
         # Lines 0, t − 1 and −t − 1: the first is the highest between −1 and 1.
-        found = probabilities_of_best(np.array([0.0, -1.0, -1.0]), np.array([[0.0], [1.0], [-1.0]]))
+        found = largest_entry_probabilities(
+            np.array([0.0, -1.0, -1.0]), np.array([[0.0], [1.0], [-1.0]])
+        )
         np.testing.assert_allclose(found, [1 - 2 * norm.cdf(-1), norm.cdf(-1), norm.cdf(-1)])
 
     @pytest.mark.parametrize(("seed", "count", "dim"), [(0, 3, 2), (1, 4, 6), (2, 5, 3), (3, 5, 9)])
     def test_several_arms_agree_with_the_multivariate_normal_distribution(self, seed, count, dim):
         rng = np.random.default_rng(seed)
         centres, slopes = 0.5 * rng.standard_normal(count), rng.standard_normal((count, dim))
-        found = probabilities_of_best(centres, slopes)
+        found = largest_entry_probabilities(centres, slopes)
         for arm in range(count):
             others = np.delete(np.arange(count), arm)
             gap = slopes[others] - slopes[arm]
@@ -109,22 +112,26 @@ class TestTheBestArm:
         centres, slopes = 0.3 * rng.standard_normal(20), rng.standard_normal((20, 10))
         best = (centres + rng.standard_normal((400_000, 10)) @ slopes.T).argmax(1)
         expected = np.bincount(best, minlength=20) / len(best)
-        np.testing.assert_allclose(probabilities_of_best(centres, slopes), expected, atol=4e-3)
+        np.testing.assert_allclose(
+            largest_entry_probabilities(centres, slopes), expected, atol=4e-3
+        )
 
     def test_very_many_arms_agree_with_draws(self):
         rng = np.random.default_rng(1)
         centres, slopes = rng.standard_normal(500), rng.standard_normal((500, 5))
         best = (centres + rng.standard_normal((40_000, 5)) @ slopes.T).argmax(1)
         expected = np.bincount(best, minlength=500) / len(best)
-        np.testing.assert_allclose(probabilities_of_best(centres, slopes), expected, atol=8e-3)
+        np.testing.assert_allclose(
+            largest_entry_probabilities(centres, slopes), expected, atol=8e-3
+        )
 
     def test_equal_arms_share_and_certain_arms_win(self):
         parts = np.ones(1), np.array([[1.0, 0.0]]), 0.1 * np.eye(2)[None]
         contexts = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.3], [1.0, 0.0], [9.0, 0.0]])
-        found = best_probabilities(parts, 1.0, contexts, np.arange(5) < 4)
+        found = best_arm_probabilities(parts, 1.0, contexts, np.arange(5) < 4)
         np.testing.assert_allclose(found, [1 / 3, 1 / 3, 0.0, 1 / 3, 0.0])
         certain = np.ones(1), np.array([[1.0, 0.0]]), np.zeros((1, 2, 2))
-        found = best_probabilities(certain, 1.0, contexts, np.ones(5, dtype=bool))
+        found = best_arm_probabilities(certain, 1.0, contexts, np.ones(5, dtype=bool))
         np.testing.assert_allclose(found, [0.0, 0.0, 0.0, 0.0, 1.0])
 
     def test_groups_are_mixed_by_their_weights(self):
@@ -204,9 +211,9 @@ def test_rankings_keep_the_bounds_at_every_position():
 def test_a_belief_of_ones_own_is_clipped_too():
     belief = some_belief()
 
-    class Own:
+    class Own(BaseBelief):
         rounds, noise, dim = 5.0, belief.noise, belief.dim
-        predict, width, draw = belief.predict, belief.width, belief.draw
+        predict, width, draw, update = belief.predict, belief.width, belief.draw, belief.update
 
     rule = hs.Thompson(probability=(0.1, 0.6))
     ours, theirs = (rule.propensities(one, arms(), None).values for one in (Own(), belief))

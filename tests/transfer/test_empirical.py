@@ -9,7 +9,7 @@ import headstart as hs
 from headstart.transfer.empirical_bayes import state as kept_state
 from headstart.transfer.empirical_bayes.full_covariance import posteriors
 from headstart.transfer.empirical_bayes.full_covariance.likelihood import log_likelihood
-from headstart.transfer.empirical_bayes.scoring import STRENGTHS, prefers_size_only
+from headstart.transfer.empirical_bayes.scoring import STRENGTHS, prefers_isotropic
 from headstart.transfer.empirical_bayes.strength import mean_strength
 
 DIM, NOISE = 5, 0.3
@@ -263,7 +263,7 @@ class TestNoHarm:
         state = folded(draw(seed, *NOTHING_SHARED, tasks=50))
         values = np.linalg.eigvalsh(TRANSFER.prior(state).covariance)
         assert values[-1] < 1.5 * values[0]
-        assert bool(prefers_size_only(state)) or mean_strength(state.scores[:-1], STRENGTHS) > 1.0
+        assert bool(prefers_isotropic(state)) or mean_strength(state.scores[:-1], STRENGTHS) > 1.0
 
     def test_there_it_costs_new_tasks_little_however_few_were_seen(self):
         """Next to a learner told the right size, noise and units: a few nats at first."""
@@ -461,7 +461,7 @@ class TestForgetting:
             told = draw(seed + 100, mean, covariance, tasks=60)
             state = folded([*told[:40], *outlier, *told[40:]])
             np.testing.assert_array_equal(state.tasks.weight, np.ones(61))
-            assert not prefers_size_only(state)
+            assert not prefers_isotropic(state)
 
     def ordinary(self, tasks=40):
         """A bandit that has finished ordinary tasks."""
@@ -539,7 +539,7 @@ class TestExplanations:
         assert explained(draw(seed, *population(seed), tasks=50)).support > 2.0 * 50
         nothing = explained(draw(seed, *NOTHING_SHARED, tasks=50))
         assert abs(nothing.support) < 0.4 * 50
-        assert "only the size" in nothing.note
+        assert "isotropic" in nothing.note
 
     def test_the_support_is_known_after_a_refit_too(self):
         """Tasks are fitted anew whenever a bandit has taken many of them back."""

@@ -9,16 +9,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.choices.batch import check_k, pair_up
+from headstart.bandit.choices.batch import check_bounds, check_k, pair_up
 from headstart.bandit.choices.choice import Choice, check_choice, choice_id
 from headstart.bandit.choices.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
 from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
-from headstart.features.conversion import Features, allowed_arms
-from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.conversion import Features, arms_not_excluded
+from headstart.features.reader import ContextReader
+from headstart.features.requests import plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
 from headstart.features.sizes import UsualSizes
@@ -96,7 +97,7 @@ class BanditState:
 
     def start_from(
         self,
-        fit: BaseFit,
+        fit: StartingFit,
         features: Features,
         tasks: Iterable[tuple[Sequence[str], Array]] | None,
         items: ItemLedger | None = None,
@@ -230,9 +231,12 @@ class BanditState:
             offer = self.reader.read(contexts, writer)
             rows, allowed = offer.rows, None
             if exclude is not None:
-                allowed = allowed_arms(exclude, len(rows), offer.labels if offer.has_ids else None)
+                allowed = arms_not_excluded(
+                    exclude, len(rows), offer.labels if offer.has_ids else None
+                )
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
+            check_bounds(rule, len(rows), allowed, 1 if k is None else k)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared_choice[0], self.stream_key(name, cached)

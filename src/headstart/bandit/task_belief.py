@@ -17,7 +17,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, select
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief"]
+__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief", "refresh_count"]
 
 
 class LoneTask(NamedTuple):
@@ -93,9 +93,18 @@ def rebuilt_belief(
 
 def holds(prior: BasePrior, evidence: Evidence) -> bool:
     """Whether the sums of one task have kept the digits a posterior needs; not asked of a batch."""
-    return bool(evidence.batch) or prior.determined_by(evidence)
+    return bool(evidence.batch) or prior.can_update_on(evidence)
 
 
 def is_power_of_two(count: int) -> bool:
     """Whether a count is one of 1, 2, 4, 8 and so on."""
     return count & (count - 1) == 0
+
+
+def refresh_count(count: int) -> int:
+    """How often a running task takes a new prior in so many choices: after 8, 32, 128, … of them.
+
+    >>> [count for count in range(1, 600) if refresh_count(count) > refresh_count(count - 1)]
+    [8, 32, 128, 512]
+    """
+    return max(count.bit_length() - 2, 0) // 2

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from headstart.bandit import Bandit
 from headstart.bandit.ledger.items import ItemLedger
-from headstart.bandit.ledger.prior_state import BaseFit
+from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.bandit.offline.fitting import fitted_features
 from headstart.bandit.reports.report import Report
 from headstart.errors import FileError, InputError
@@ -28,7 +28,7 @@ from headstart.storage import atomic, tensor_file
 from headstart.storage.atomic import PathLike, checked_path
 from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import PooledFit
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 __all__ = ["Fitted", "Plan", "Target"]
 
@@ -103,7 +103,7 @@ class Fitted(NamedTuple):
     noise: float | None
     state: Any
     pooled: Evidence
-    units: Units | None
+    units: Standardization | None
     intercept: bool
     tasks: int
     rows: int
@@ -180,7 +180,7 @@ class Fitted(NamedTuple):
             items.tasks.clear()
         given = Features(self.pooled.dim - self.intercept, self.feature_names, self.intercept)
         return Bandit.from_fit(
-            BaseFit(self.state, float(self.tasks), self.pooled),
+            StartingFit(self.state, float(self.tasks), self.pooled),
             fitted_features(given, self.units),
             self.transfer,
             rule,

@@ -48,7 +48,7 @@ from headstart.records import Array
 from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 from headstart.transfer.task_order import PARTITION, ordered_partitions
 
 __all__ = [
@@ -147,7 +147,7 @@ class ClickRows:
         summary.parts.append(part.key)
         return runs, summary, pooled
 
-    def expand(self, prior: Prior, units: Units | None) -> PartitionList:
+    def expand(self, prior: Prior, units: Standardization | None) -> PartitionList:
         """The evidence of all tasks, in the order of the hashes of their ids."""
         ids: list[str] = []
         path, size = self.folder / f"pass-{self.passes}", packed_size(self.logs.width)
@@ -167,7 +167,7 @@ class ClickRows:
         return PartitionList([table[piece] for piece in pieces], self.logs.width)
 
     def expand_range(
-        self, number: int, prior: Prior, units: Units | None
+        self, number: int, prior: Prior, units: Standardization | None
     ) -> tuple[list[str], Array]:
         """The ids and the packed evidence of the tasks of a range of hashes."""
         span, dim = partition_range(number, self.ranges), self.logs.width

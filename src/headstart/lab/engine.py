@@ -185,7 +185,7 @@ def simulate(
             alone = task == 0 and (player.noise is None or logistic)
             learned = batch
             compiled = loops if not alone and not logistic else None
-            if compiled is not None and player.form and belief.loop_form():
+            if compiled is not None and player.form and belief.loop_arrays():
                 arms = play_compiled(compiled, player, belief, batch)
                 first = player.form.forced_of(rounds)
                 forced = np.broadcast_to(np.arange(rounds) < first, arms.shape)
@@ -195,7 +195,7 @@ def simulate(
                 arms, forced = play(player, belief, batch, learned, lone)
             values = batch.select("values", arms)
             regret[name][:, task] = (batch.best - values).cumsum(1)[:, np.asarray(marks) - 1]
-            if not player.transfer.fixed(player.noise):
+            if not player.transfer.prior_is_known(player.noise):
                 evidence = learned.evidence(arms, forced if player.transfer.keeps_forced else None)
                 states[name] = player.transfer.fold(states[name], evidence)
         if progress is not None:
@@ -276,7 +276,7 @@ def play(
     arms = np.empty((seeds, rounds), dtype=np.intp)
     forced = np.zeros((seeds, rounds), dtype=bool)
     rng: Any = player.rng
-    if player.form and belief.loop_form():
+    if player.form and belief.loop_arrays():
         rng = PredrawnNumbers(player.rng, player.form, rounds, dim)
     for k in range(rounds):
         rng.round = k
@@ -303,7 +303,7 @@ def play_compiled(loops: Any, player: Player, belief: BaseBelief, batch: Episode
     for seed in range(seeds):
         prior = seed_prior(belief.prior, seed)
         own, start = Belief.start(prior), 0
-        for stop in [*rebuild_rounds(prior.noise_freedom, prior.dim, rounds), rounds]:
+        for stop in [*rebuild_rounds(prior.noise_dof, prior.dim, rounds), rounds]:
             loops.play(
                 batch.contexts[seed],
                 batch.rewards[seed],
@@ -327,7 +327,7 @@ def play_compiled(loops: Any, player: Player, belief: BaseBelief, batch: Episode
 
 def seed_prior(prior: Prior, seed: int) -> Prior:
     """The prior of one seed of a batch."""
-    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_freedom)
+    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_dof)
     each = (float(np.broadcast_to(value, prior.batch)[seed]) for value in scalars)
     return Prior(prior.mean[seed], prior.root[seed], *each)
 

@@ -64,7 +64,7 @@ class BasePrior(Record, ABC):
             f"{cls.__name__} cannot be stacked, as experiments with many seeds need it"
         )
 
-    def determined_by(self, evidence: Evidence) -> bool:
+    def can_update_on(self, evidence: Evidence) -> bool:
         """Whether the sums of the evidence have kept the digits that the posterior needs."""
         return True
 
@@ -101,7 +101,7 @@ class BaseBelief(Record, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        reset_inherited(cls, BaseBelief, ("gaussian_parts", "loop_form", "stack"))
+        reset_inherited(cls, BaseBelief, ("gaussian_parts", "loop_arrays", "stack"))
 
     @property
     def dim(self) -> int:
@@ -136,13 +136,8 @@ class BaseBelief(Record, ABC):
 
     def learn(self, context: npt.ArrayLike, reward: Any) -> Self:
         """The belief after one more round ``(x, r)``."""
-        shape = (*self.batch, self.dim)
-        x = checks.finite_array("context", context, f"an array of shape {shape}")
-        if x.shape != shape:
-            raise checks.refuse("context", f"an array of shape {shape}", x)
-        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
-        if r.shape != self.batch:
-            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        x = checks.shaped_array("context", context, (*self.batch, self.dim))
+        r = checks.shaped_array("reward", reward, self.batch)
         return self.update(x, r if self.batch else float(r)).sealed()
 
     def degrees_of_freedom(self) -> tuple[Any, Any]:
@@ -187,7 +182,7 @@ class BaseBelief(Record, ABC):
         """
         return None
 
-    def loop_form(self) -> tuple[Array, Array] | None:
+    def loop_arrays(self) -> tuple[Array, Array] | None:
         """θ̂ and F, if compiled loops may compute :meth:`predict`, :meth:`width` and draws by them.
 
         They are xᵀθ̂, ‖Fᵀx‖ and θ̂ + v F z with standard normal z.

@@ -23,9 +23,10 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import max_abs
 from headstart.records import Array, set_read_only
 
-__all__ = ["best_probabilities", "probabilities_of_best"]
+__all__ = ["best_arm_probabilities", "largest_entry_probabilities"]
 
 POWER = 13  # the mean is taken at 2^13 points
 MAX_LINES = 32  # arms; of more, all directions are left to the points, twice as many
@@ -33,7 +34,7 @@ BLOCK = 1 << 22  # scores that are computed at a time
 FAR = 9.0  # standard deviations below another arm at which an arm is never the best
 
 
-def best_probabilities(
+def best_arm_probabilities(
     parts: tuple[Array, Array, Array],
     scale: float,
     contexts: Array,
@@ -56,7 +57,8 @@ def best_probabilities(
     Examples
     --------
     >>> parts = np.ones(1), np.array([[0.5]]), np.array([[[1.0]]])
-    >>> best_probabilities(parts, 1.0, np.array([[1.0], [-1.0]]), np.array([True, True])).round(4)
+    >>> arms = np.array([[1.0], [-1.0]])
+    >>> best_arm_probabilities(parts, 1.0, arms, np.array([True, True])).round(4)
     array([0.6915, 0.3085])
     """
     values = np.zeros(len(contexts))
@@ -65,13 +67,13 @@ def best_probabilities(
     )
     shares = np.zeros(len(arms))
     for weight, mean, root in zip(*parts, strict=True):
-        shares += weight * probabilities_of_best(arms @ mean, scale * (arms @ root), copies)
+        shares += weight * largest_entry_probabilities(arms @ mean, scale * (arms @ root), copies)
     values[everyone] = (shares / copies)[place.reshape(-1)]
     values /= values.sum()
     return values
 
 
-def probabilities_of_best(
+def largest_entry_probabilities(
     centres: Array, slopes: Array, copies: npt.NDArray[np.intp] | None = None
 ) -> Array:
     """The probability of each entry of ``centres + slopes @ z`` to be the largest, z ~ N(0, I).
@@ -79,7 +81,7 @@ def probabilities_of_best(
     Entries that are always equal share their probability, by their ``copies`` where given.
     """
     copies = np.ones(len(centres), dtype=np.intp) if copies is None else copies
-    size = float(np.abs(slopes).max(initial=0.0) + np.abs(centres).max(initial=0.0)) or 1.0
+    size = max_abs(slopes) + max_abs(centres) or 1.0
     rounded = np.round(np.column_stack([centres, slopes]) / (1e-9 * size))
     _, first, place = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
     place = place.reshape(-1)

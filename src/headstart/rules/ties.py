@@ -13,7 +13,7 @@ __all__ = [
     "Allowed",
     "Mask",
     "Rng",
-    "allowed_arms",
+    "arm_mask",
     "best_arms",
     "best_two",
     "draw_arm",
@@ -75,7 +75,7 @@ def select_by_uniform(mask: Mask, uniform: Array) -> npt.NDArray[np.intp]:
     return arms
 
 
-def allowed_arms(like: npt.NDArray[Any], allowed: Allowed) -> Mask:
+def arm_mask(like: npt.NDArray[Any], allowed: Allowed) -> Mask:
     """The arms that may be picked, in the shape of ``like``."""
     if allowed is None:
         return np.ones(like.shape, dtype=bool)

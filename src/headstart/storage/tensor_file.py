@@ -37,7 +37,7 @@ from headstart.storage.atomic import AnyArray, byte_view
 __all__ = ["read", "write"]
 
 FORMAT = "headstart"
-VERSION = 4
+VERSION = 5
 BLOCK = 2**20  # bytes that are read at a time
 
 Tensors = Mapping[str, AnyArray | Sequence[AnyArray]]  # an array, or the rows of a matrix

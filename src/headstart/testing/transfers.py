@@ -80,8 +80,11 @@ def refits_as_it_folds(transfer: Transfer, tolerance: float = 0.0) -> None:
 
 def keeps_a_fixed_prior(transfer: Transfer, tolerance: float = 0.0) -> None:
     """A prior that is said to be fixed never changes."""
-    require(not transfer.fixed(None), "tasks always tell something of a noise that is not given")
-    if not transfer.fixed(0.4):
+    require(
+        not transfer.prior_is_known(None),
+        "tasks always tell something of a noise that is not given",
+    )
+    if not transfer.prior_is_known(0.4):
         return
     evidences = [evidence_for(transfer, evidence_of(seed)) for seed in range(8)]
     first = transfer.prior(transfer.init(DIM, 0.4))

@@ -5,7 +5,7 @@ The records they work on are in :mod:`headstart.model`, principal components in
 as tasks finish is :mod:`headstart.bandit`.
 """
 
-from headstart.transfer.base import Explanation, Transfer
+from headstart.transfer.base import TaskStructure, Transfer
 from headstart.transfer.bias import Bias
 from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 from headstart.transfer.gaussian import Gaussian
@@ -17,11 +17,11 @@ from headstart.transfer.subspace import Subspace
 __all__ = [
     "Bias",
     "EmpiricalBayes",
-    "Explanation",
     "Gaussian",
     "Independent",
     "Mixture",
     "Oracle",
     "Subspace",
+    "TaskStructure",
     "Transfer",
 ]

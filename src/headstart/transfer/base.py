@@ -17,11 +17,11 @@ from headstart.records import Array, reset_inherited
 from headstart.settings import Settings
 from headstart.transfer.partitions import Partitions, chunks
 
-__all__ = ["Explanation", "Transfer"]
+__all__ = ["TaskStructure", "Transfer"]
 
 
-class Explanation(NamedTuple):
-    """What a transfer can say of the structure it has found."""
+class TaskStructure(NamedTuple):
+    """What a transfer has learned of how tasks differ, for reports."""
 
     rank: int | None = None
     eigenvalues: Array | None = None
@@ -58,7 +58,7 @@ class Transfer(Settings, ABC):
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts`, :meth:`unscaled_features` and
                                 :meth:`in_given_units`
-    nothing to learn            :meth:`fixed`
+    nothing to learn            :meth:`prior_is_known`
     states read from files      :attr:`fixed_layout` and :meth:`check_state`
     reports and experiments     :meth:`explain` and :meth:`residual_projection`
     ==========================  ===================================================================
@@ -72,7 +72,7 @@ class Transfer(Settings, ABC):
         super().__init_subclass__(**options)
         # A subclass may learn in another way than its base: what is promised of a class holds for
         # that class alone.
-        reset_inherited(cls, Transfer, ("fixed", "fixed_layout", "traceable"))
+        reset_inherited(cls, Transfer, ("prior_is_known", "fixed_layout", "traceable"))
 
     # --- What a transfer must have --------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Transfer(Settings, ABC):
         """The state with running tasks counted too, to take a prior from and then throw away."""
         return state
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """Whether the prior stays the same whatever tasks show, given the noise (or not).
 
         Not inherited.
@@ -264,9 +264,9 @@ class Transfer(Settings, ABC):
             Names the field that is wrong.
         """
 
-    def explain(self, state: Any) -> Explanation:
-        """What was found, for a report."""
-        return Explanation()
+    def explain(self, state: Any) -> TaskStructure:
+        """What the state tells of how tasks differ."""
+        return TaskStructure()
 
 
 def summarize_partition(rows: Array, dim: int, transfer: Transfer, noise: float | None) -> Any:
@@ -287,7 +287,7 @@ def checked_evidence(evidence: object, shape: tuple[int, ...]) -> Evidence:
     return evidence
 
 
-def check_choice(name: str, value: object, names: Collection[str]) -> None:
+def check_number_or_name(name: str, value: object, names: Collection[str]) -> None:
     """Refuse a setting that is neither a positive number nor one of a few names."""
     if isinstance(value, str):
         checks.one_of(name, value, names)

@@ -13,7 +13,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array, Record
 from headstart.theory import estimation_ridge
-from headstart.transfer.base import Explanation, Transfer, check_choice
+from headstart.transfer.base import TaskStructure, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
 __all__ = ["Bias"]
@@ -74,7 +74,7 @@ class Bias(Transfer):
 
     def __post_init__(self) -> None:
         checks.one_of("method", self.method, ("average", "pooled"))
-        check_choice("lam", self.lam, ("plug-in", "theory"))
+        check_number_or_name("lam", self.lam, ("plug-in", "theory"))
         if self.ridge is not None:
             checks.positive("ridge", self.ridge)
         checks.integer("horizon", self.horizon, 2)
@@ -149,12 +149,12 @@ class Bias(Transfer):
         eye = np.broadcast_to(np.eye(estimates.dim), (*estimates.batch, *2 * (estimates.dim,)))
         return eye, estimates.mean, np.asarray(estimates.count) > 0
 
-    def explain(self, state: BiasState) -> Explanation:
+    def explain(self, state: BiasState) -> TaskStructure:
         """How far the tasks' mean is from zero, next to their spread."""
         eye = np.eye(state.estimates.dim)
         square = float(state.estimates.second_moment(eye))
         variance = float(state.estimates.variance(eye))
         if state.estimates.count < 2 or square <= 0:
-            return Explanation(note="too few tasks to tell their mean from their spread")
+            return TaskStructure(note="too few tasks to tell their mean from their spread")
         share = max(0.0, 1.0 - variance / square)
-        return Explanation(note=f"a shared mean explains {share:.0%} of the tasks' mean square")
+        return TaskStructure(note=f"a shared mean explains {share:.0%} of the tasks' mean square")

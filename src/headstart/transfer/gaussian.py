@@ -12,7 +12,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.small_matrices import eigh
-from headstart.transfer.base import Explanation, Transfer, checked_evidence
+from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import Estimates, isotropic_root, prior_of
 
 __all__ = ["Gaussian"]
@@ -63,8 +63,7 @@ class Gaussian(Transfer):
     reversible = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.forced, bool):
-            raise checks.refuse("forced", "True or False", self.forced)
+        checks.flag("forced", self.forced)
         checks.one_of("estimate", self.estimate, ("least-squares", "ridge"))
         checks.positive("ridge", self.ridge)
         checks.non_negative("widen", self.widen)
@@ -140,9 +139,11 @@ class Gaussian(Transfer):
         widened = floored + (self.widen * floored.mean(-1) * xp.sqrt(dim / count))[..., None]
         return widened, vectors
 
-    def explain(self, state: Estimates) -> Explanation:
+    def explain(self, state: Estimates) -> TaskStructure:
         """Eigenvalues of Σ̂ once there is one."""
         if not self.ready(state):
             need = max(state.dim, 2) if self.warmup is None else self.warmup
-            return Explanation(note=f"{state.count:g} of the {need} tasks needed for a covariance")
-        return Explanation(eigenvalues=self.spread(state)[0][..., ::-1])
+            return TaskStructure(
+                note=f"{state.count:g} of the {need} tasks needed for a covariance"
+            )
+        return TaskStructure(eigenvalues=self.spread(state)[0][..., ::-1])

@@ -10,7 +10,7 @@ from headstart.arrays import array_namespace
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior
 from headstart.theory import inner_regularisation
-from headstart.transfer.base import Transfer, check_choice
+from headstart.transfer.base import Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, isotropic_root, plug_in_lambda, prior_of
 
 __all__ = ["Independent"]
@@ -50,11 +50,11 @@ class Independent(Transfer):
     additive = True
 
     def __post_init__(self) -> None:
-        check_choice("lam", self.lam, ("theory", "plug-in"))
+        check_number_or_name("lam", self.lam, ("theory", "plug-in"))
         checks.positive("bound", self.bound)
         checks.positive("ridge", self.ridge)
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """With the noise and λ given, nothing is left to learn."""
         return noise is not None and self.lam != "plug-in"
 

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace, matvec, norm, transpose
+from headstart.arrays import array_namespace, matvec, max_abs, norm, transpose
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
 from headstart.records import equal_fields, read_only_copy
 from headstart.theory import bias_term
-from headstart.transfer.base import Explanation, Transfer, checked_evidence
+from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
 from headstart.transfer.noise import NoiseScale, Spectrum
 
@@ -55,7 +55,7 @@ class Oracle(Transfer):
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
-        if not float(np.abs(mean).max(initial=0.0)) <= checks.MAX_MAGNITUDE:
+        if not max_abs(mean) <= checks.MAX_MAGNITUDE:
             raise InputError(f"mean must be below {checks.MAX_MAGNITUDE:g} in size; got more")
         object.__setattr__(self, "mean", read_only_copy(mean))
         dim, batch = mean.shape[-1], mean.shape[:-1]
@@ -119,7 +119,7 @@ class Oracle(Transfer):
         """
         return cls(mean, covariance=covariance)
 
-    def fixed(self, noise: float | None) -> bool:
+    def prior_is_known(self, noise: float | None) -> bool:
         """With the noise given, nothing is left to learn."""
         return noise is not None
 
@@ -167,9 +167,9 @@ class Oracle(Transfer):
             printed_bias=printed,
         )
 
-    def explain(self, state: NoiseScale) -> Explanation:
+    def explain(self, state: NoiseScale) -> TaskStructure:
         """The truth, as given."""
         if self.basis is not None:
-            return Explanation(rank=np.shape(self.basis)[-1], note="the true subspace, given")
+            return TaskStructure(rank=np.shape(self.basis)[-1], note="the true subspace, given")
         values = np.linalg.eigvalsh(np.asarray(self.covariance))[..., ::-1]
-        return Explanation(eigenvalues=values, note="the true covariance, given")
+        return TaskStructure(eigenvalues=values, note="the true covariance, given")

@@ -15,7 +15,7 @@ import numpy as np
 
 from headstart.model.evidence import Evidence
 from headstart.records import Array
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 __all__ = ["PartitionList", "Partitions"]
 
@@ -48,7 +48,7 @@ class Partitions(ABC):
         """
 
     @abstractmethod
-    def in_units(self, units: Units) -> Partitions:
+    def in_units(self, units: Standardization) -> Partitions:
         """The same tasks, of features in these units."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class PartitionList(Partitions):
             rest -= len(part)
         return [function(part, self.dim, *arguments) for part in parts if len(part)]
 
-    def in_units(self, units: Units) -> PartitionList:
+    def in_units(self, units: Standardization) -> PartitionList:
         """Changed at once."""
         return PartitionList(
             [units.packed(part.astype(np.float64)) for part in self.parts], self.dim

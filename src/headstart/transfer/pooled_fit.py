@@ -13,7 +13,7 @@ from headstart.model.evidence import Evidence, packed_size
 from headstart.records import Array
 from headstart.transfer.base import Transfer
 from headstart.transfer.partitions import Partitions
-from headstart.transfer.standardize import Units
+from headstart.transfer.standardize import Standardization
 
 __all__ = ["PooledFit", "fit_standardized", "pool"]
 
@@ -35,7 +35,7 @@ class PooledFit(NamedTuple):
 
     state: Any
     pooled: Evidence
-    units: Units | None
+    units: Standardization | None
     partitions: Partitions
 
 
@@ -82,7 +82,7 @@ def fit_standardized(
     """
     units = None
     if standardize:
-        units = Units.of(pooled, constant=partitions.dim - 1 if intercept else None)
+        units = Standardization.of(pooled, constant=partitions.dim - 1 if intercept else None)
         partitions, pooled = partitions.in_units(units), units.evidence(pooled)
     if len(partitions) == 1 and not refits_lone_task:
         state = transfer.fold(transfer.init(partitions.dim, noise), pooled)

@@ -1,4 +1,4 @@
-"""Units for features: each centred and in its own standard deviation.
+"""Standardized features: each centred and in its own standard deviation.
 
 A prior that is learned from few tasks leans towards one that treats all features alike, and that
 means something only if a step in one of them is about as large as a step in another. With a
@@ -23,15 +23,15 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["STEADY", "Units"]
+__all__ = ["STEADY", "Standardization"]
 
 STEADY = 1e-12  # a variance that is no more of the mean square is rounding: the feature is constant
 
 INDICATOR_SCALE = 0.5  # the standard deviation of a feature that is 0 or 1 in half of the rows
 
 
-class Units(NamedTuple):
-    """Where every feature begins, and its unit.
+class Standardization(NamedTuple):
+    """The mean and the standard deviation of every feature, and the change to them.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Units(NamedTuple):
     Examples
     --------
     >>> contexts = np.array([[10.0, 1.0], [14.0, 1.0]])
-    >>> units = Units.of(Evidence.of(contexts, [1.0, 2.0]), constant=1)
+    >>> units = Standardization.of(Evidence.of(contexts, [1.0, 2.0]), constant=1)
     >>> units.contexts(contexts)
     array([[-1.,  1.],
            [ 1.,  1.]])

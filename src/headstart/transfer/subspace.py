@@ -21,7 +21,7 @@ from headstart.theory import (
     outer_regularisation,
     projection_error,
 )
-from headstart.transfer.base import Explanation, Transfer, check_choice
+from headstart.transfer.base import TaskStructure, Transfer, check_number_or_name
 from headstart.transfer.estimates import Estimates, inverse_sqrt, plug_in_lambda, prior_of
 
 __all__ = ["Subspace"]
@@ -121,8 +121,8 @@ class Subspace(Transfer):
         if not isinstance(self.pca, PCA):
             checks.one_of("pca", self.pca, PCAS)
         checks.one_of("shrink", self.shrink, ("zero", "mean"))
-        check_choice("lam1", self.lam1, LAMBDAS)
-        check_choice("lam2", self.lam2, LAMBDAS)
+        check_number_or_name("lam1", self.lam1, LAMBDAS)
+        check_number_or_name("lam2", self.lam2, LAMBDAS)
         for name in ("warmup", "min_rounds"):
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name))
@@ -326,12 +326,12 @@ class Subspace(Transfer):
         outside = np.eye(state.estimates.dim) - components.projection(rank)
         return outside, state.estimates.mean, learning
 
-    def explain(self, state: SubspaceState) -> Explanation:
+    def explain(self, state: SubspaceState) -> TaskStructure:
         """Rank, eigenvalues of the covariance in use, and the share the plane explains."""
         components, rank, learning = self.structure(state)
         if not learning:
             need = state.estimates.dim if self.warmup is None else self.warmup
-            return Explanation(
+            return TaskStructure(
                 eigenvalues=components.values,
                 note=f"{state.estimates.count:g} of the {need} tasks needed before a subspace "
                 f"is looked for",
@@ -340,4 +340,4 @@ class Subspace(Transfer):
         p = int(rank)
         explained = float(components.values[:p].sum()) / total if total > 0 else None
         note = "" if p < state.estimates.dim else "no subspace stands out: nothing is projected"
-        return Explanation(rank=p, eigenvalues=components.values, explained=explained, note=note)
+        return TaskStructure(rank=p, eigenvalues=components.values, explained=explained, note=note)

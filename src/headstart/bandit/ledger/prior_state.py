@@ -21,9 +21,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-import numpy.typing as npt
-
+from headstart.arrays import max_abs
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes, Step
 from headstart.bandit.ledger.entries import TaskEntries, TaskEntry
@@ -31,7 +29,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, flatten
 from headstart.transfer import Transfer
 
-__all__ = ["BaseFit", "CachedPrior", "FoldJob", "PriorState", "has_grown"]
+__all__ = ["CachedPrior", "FoldJob", "PriorState", "StartingFit", "has_grown"]
 
 MAX_RUNNING = 64  # running tasks that count, at most
 MIN_REMOVALS = 64  # removals, or as many as there are closed tasks, after which rounding adds up
@@ -39,7 +37,7 @@ EXACT_REMOVALS = 4  # times as many where no digits are lost
 MIN_SHARE = 1e-3  # of a sum that must be left after a removal, or it is mostly rounding
 
 
-class BaseFit(NamedTuple):
+class StartingFit(NamedTuple):
     """A fit of tasks that are not tasks of the bandit: their state, number and pooled evidence."""
 
     state: Any
@@ -91,7 +89,7 @@ class PriorState:
         self.transfer = transfer
         self.noise = noise
         self.scale_is_known = scale_is_known  # of θ, before any reward
-        self.base: BaseFit | None = None
+        self.base: StartingFit | None = None
         self.state: Any = transfer.init(entries.dim, noise)
         self.closed: dict[str, None] = {}  # in the order they were closed
         self.unfolded: dict[str, None] = {}  # closed, but not in the state
@@ -389,8 +387,3 @@ def has_grown(count: int, before: int) -> bool:
     (True, False, True, False)
     """
     return count - before >= max(8, before // 4)
-
-
-def max_abs(array: npt.NDArray[Any]) -> float:
-    """The largest entry of an array in absolute value."""
-    return float(np.abs(array).max(initial=0.0))

@@ -46,7 +46,7 @@ class Report(Record):
         The share of the tasks' variance inside the subspace.
     support
         The evidence for transfer, in nats: by how much the learned prior predicted new tasks
-        better than one that knows only the size of θ, summed over all tasks (the logarithm of how
+        better than an isotropic one, summed over all tasks (the logarithm of how
         many times likelier it made their rewards). Below 0, it predicted them worse.
     gain
         What the prior is expected to be worth to a new task (:class:`Gain`).

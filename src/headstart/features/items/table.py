@@ -28,7 +28,7 @@ from headstart.features.items.repeats import Repeats
 from headstart.features.items.vectors import RANK, initial_vectors
 from headstart.records import Array
 
-__all__ = ["COLUMN_NAMES", "ItemTable", "ItemUpdate", "Totals"]
+__all__ = ["COLUMN_NAMES", "ItemTable", "ItemUpdate", "RewardSums"]
 
 COLUMN_NAMES = (
     "id value",
@@ -42,7 +42,7 @@ VALUE_UNIT = 0.3  # of q, in standard deviations of rewards
 MIN_SPREAD = 1e-9  # of rewards, in their size: below, they are constant
 
 
-class Totals(NamedTuple):
+class RewardSums(NamedTuple):
     """Sums over all rewards, and those from which the worth of repeats is estimated."""
 
     rewards: float = 0.0
@@ -50,18 +50,18 @@ class Totals(NamedTuple):
     squares: float = 0.0
     repeats: Repeats = Repeats()
 
-    def add(self, other: Totals) -> Totals:
+    def add(self, other: RewardSums) -> RewardSums:
         """The sums of both."""
-        return Totals(
+        return RewardSums(
             self.rewards + other.rewards,
             self.total + other.total,
             self.squares + other.squares,
             self.repeats.add(other.repeats),
         )
 
-    def subtract(self, other: Totals) -> Totals:
+    def subtract(self, other: RewardSums) -> RewardSums:
         """The difference."""
-        return Totals(
+        return RewardSums(
             self.rewards - other.rewards,
             self.total - other.total,
             self.squares - other.squares,
@@ -96,8 +96,7 @@ class ItemTable:
     """The statistics of all items that have had a reward, in arrays that grow by doubling."""
 
     def __init__(self) -> None:
-        self.version = 0  # how often it was changed
-        self.totals = Totals()
+        self.totals = RewardSums()
         self.offers = Offers()
         self.places: dict[str, int] = {}
         self.size = 0  # places that are or were taken
@@ -164,10 +163,6 @@ class ItemTable:
             self.places[key] = at
             if self.free and self.free[-1] == at:
                 self.free.pop()
-
-    def set_totals(self, totals: Totals, version: int) -> None:
-        """Set the sums over all rewards."""
-        self.totals, self.version = totals, version
 
     def grow(self) -> None:
         """Make room for twice as many items."""

@@ -38,7 +38,7 @@ def why_not(world: World, policies: Sequence[AnyPolicy], probe: Any = None) -> s
         if policy.reward != "number":
             return f"{policy.name} has a model of {policy.reward} rewards, which is not compiled"
         transfer = policy.transfer
-        if world.logistic or (not policy.knows_noise and transfer.fixed(None)):
+        if world.logistic or (not policy.knows_noise and transfer.prior_is_known(None)):
             return f"{policy.name} must be told the noise"
         if not transfer.traceable:
             return f"{policy.name} learns by {transfer!r}, which is not compiled for it"

@@ -81,7 +81,7 @@ class Learner:
                 prior.root,
             )
             amounts[at] = rules[at].multiplier * np.broadcast_to(prior.noise, (seeds,))
-            if not transfer.fixed(noise):
+            if not transfer.prior_is_known(noise):
                 # A rule with forced rounds leaves other evidence than one without.
                 key = (steps.Constant(transfer), policy.intercept, noise, forced)
                 known = found.setdefault(key, group._replace(places=()))
@@ -113,7 +113,7 @@ class Learner:
             for group, prior in zip(self.members, self.starting, strict=True)
             if group.noise is None
             for stop in (
-                rebuild_rounds(prior.noise_freedom, group.dim, rounds)
+                rebuild_rounds(prior.noise_dof, group.dim, rounds)
                 if task
                 else powers_of_two(rounds)
             )

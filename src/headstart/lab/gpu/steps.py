@@ -101,11 +101,11 @@ def rebuild(transfer: Constant, state: Any, prior: Prior, evidence: Evidence) ->
     """
     due: Any = True
     if state is None:
-        due = is_noise_due(prior.noise_freedom, prior.dim, evidence.rounds)
+        due = is_noise_due(prior.noise_dof, prior.dim, evidence.rounds)
     else:
         lone = transfer.value.single_task_prior(state, evidence)
         fields = {name: getattr(prior, name) for name in fields_of(Prior)}
-        prior = Prior.unchecked(**{**fields, "noise_freedom": 0.0}) if lone is None else lone
+        prior = Prior.unchecked(**{**fields, "noise_dof": 0.0}) if lone is None else lone
     belief = Belief.of(prior, evidence)
     return belief.mean, belief.root, belief.noise, belief.square, due
 

@@ -14,7 +14,7 @@ from headstart.model.evidence import Evidence
 from headstart.storage import atomic
 from headstart.storage.archive.layout import Batch
 from headstart.storage.archive.reading import EvidenceFile
-from headstart.storage.archive.writing import several, write_evidence
+from headstart.storage.archive.writing import write_evidence
 
 __all__ = ["merge_evidence"]
 
@@ -42,7 +42,7 @@ def merge_evidence(
     ['a', 'b', 'c'] True
     >>> folder.cleanup()
     """
-    if isinstance(paths, (str, bytes, os.PathLike)) or not several(paths):
+    if isinstance(paths, os.PathLike) or not checks.is_iterable(paths):
         raise checks.refuse("paths", "a list of paths", paths)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(EvidenceFile(path)) for path in paths]

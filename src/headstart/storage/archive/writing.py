@@ -107,7 +107,7 @@ def write_evidence(
 def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[Batch]:
     """Ids and packed evidence, checked, from what users give."""
     want = "pairs of a task id and its Evidence, or of many ids and Evidence with a batch axis"
-    if not several(items):
+    if not checks.is_iterable(items):
         raise checks.refuse("items", want, items)
     forced: bool | None = None
     for item in items:
@@ -120,7 +120,7 @@ def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[
             raise checks.refuse("items", want, evidence.moment)
         if not evidence.batch:
             ids = [ids]
-        elif isinstance(ids, (str, bytes)) or not several(ids):
+        elif not checks.is_iterable(ids):
             raise checks.refuse("items", want, ids)
         names = [task_name(id) for id in ids]
         rows = np.atleast_2d(evidence.pack())
@@ -143,11 +143,6 @@ def packed_batches(items: Iterable[tuple[Any, Evidence]], dim: int) -> Iterator[
                 f"task {names[0]!r} differs from those before it"
             )
         yield names, rows
-
-
-def several(value: object) -> bool:
-    """Whether a value can be gone through: an array of no axes says that it can."""
-    return isinstance(value, Iterable) and not (isinstance(value, np.ndarray) and not value.ndim)
 
 
 def rows_to_store(ids: Sequence[str], rows: Rows, layout: Layout) -> Rows:

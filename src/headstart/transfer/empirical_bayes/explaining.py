@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart.model.prior import symmetric_root
-from headstart.transfer.base import Explanation
-from headstart.transfer.empirical_bayes.scoring import prefers_size_only
+from headstart.transfer.base import TaskStructure
+from headstart.transfer.empirical_bayes.scoring import prefers_isotropic
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
 if TYPE_CHECKING:
@@ -20,23 +20,23 @@ __all__ = ["explain"]
 MAX_SURE_SIGNAL = 10.0  # times the detection limit, from which on a direction is taken for sure
 
 
-def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Explanation:
+def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> TaskStructure:
     """Eigenvalues with intervals, and the evidence for transfer."""
     if not np.asarray(state.ready).all():
-        return Explanation(note="no task has finished yet")
+        return TaskStructure(note="no task has finished yet")
     values = np.linalg.eigvalsh(state.fit.covariance)[::-1]
     vectors = np.linalg.eigh(symmetric_root(state.fit.covariance))[1]
     information = (vectors * (state.known_squared @ vectors)).sum(-2)[..., ::-1]
     half = 1.96 * np.sqrt(2.0 / np.maximum(information + transfer.strength(state), 1e-9))
     notes = []
-    if bool(prefers_size_only(state)):
-        notes.append("a prior that knows only the size of θ predicts as well: it is used")
+    if bool(prefers_isotropic(state)):
+        notes.append("an isotropic prior predicts as well: it is used")
     if state.task_count < 1:
         notes.append("no task has finished yet: all of this is from running ones")
     if transfer.unit_free and bool(transfer.unscaled_features(state).any()):
         many = int(transfer.unscaled_features(state).sum())
         notes.append(f"{many} features have not varied yet, and have no say")
-    return Explanation(
+    return TaskStructure(
         eigenvalues=values,
         lower=values * np.exp(-half),
         upper=values * np.exp(half),

@@ -82,8 +82,8 @@ def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) 
     return tasks if known_noise else estimate_task_noise(fit, tasks.with_residuals(), constant)
 
 
-def prefers_size_only(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
-    """Whether the prior that knows only a size has predicted recent tasks best."""
+def prefers_isotropic(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
+    """Whether the isotropic prior has predicted recent tasks best."""
     xp = array_namespace(state.scores)
     better = xp.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
     prefers: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
@@ -115,7 +115,7 @@ def score_task(
     informed = log_likelihood(
         fit.mean, state.candidates + fit.error[..., None, :, :], variance, evidence
     )
-    alone = log_likelihood(*fit.size_only(), variance, evidence)
+    alone = log_likelihood(*fit.isotropic_moments(), variance, evidence)
     latest = xp.concatenate([informed, xp.asarray(alone)[..., None]], -1)
     # Nor does one whose rewards are so far out of range that squares of them are not finite.
     counts = counts * (xp.abs(latest).max(-1) < MAX_LIKELIHOOD)
@@ -152,7 +152,7 @@ def score_ensemble(
     """Score the full covariance, as it was used, and the low-rank candidates.
 
     ``informed`` and ``alone`` are the log-likelihoods of the full covariance and of the prior that
-    knows only the tasks' size; the support is that of the average.
+    is isotropic; the support is that of the average.
     """
     xp = array_namespace(state.scores)
     count, weights = before.counting_tasks, before.ensemble_weights
@@ -176,10 +176,10 @@ def score_ensemble(
 def full_prior(state: EmpiricalBayesState) -> tuple[Array, Array]:
     """N(μ, Σ), what μ is uncertain by included; or N(0, s² I) where that has predicted better."""
     xp = array_namespace(state.fit.mean)
-    fit, size_only = state.fit, prefers_size_only(state)
-    zero, size = fit.size_only()
-    mean = xp.where(size_only[..., None], zero, fit.mean)
-    return mean, xp.where(size_only[..., None, None], size, fit.covariance + fit.error)
+    fit, isotropic = state.fit, prefers_isotropic(state)
+    zero, size = fit.isotropic_moments()
+    mean = xp.where(isotropic[..., None], zero, fit.mean)
+    return mean, xp.where(isotropic[..., None, None], size, fit.covariance + fit.error)
 
 
 def score_held_out(
@@ -187,12 +187,12 @@ def score_held_out(
 ) -> tuple[Array, float]:
     """Scores of all strengths on tasks that are new to a fit; every one of them counts.
 
-    Also the support: by how much the strength that did best has predicted them better than a prior
-    that knows only the size of θ.
+    Also the support: by how much the strength that did best has predicted them better than the
+    isotropic prior.
     """
     none = np.zeros_like(fit.error)
     populations = [fit.replace(covariance=sigma, error=none) for sigma in candidates + fit.error]
-    mean, covariance = fit.size_only()
+    mean, covariance = fit.isotropic_moments()
     populations.append(fit.replace(mean=mean, covariance=covariance, error=none))
     counts = (tasks.rounds > 0) * tasks.weight
     # One by one, to save memory.

@@ -41,8 +41,8 @@ class EmpiricalBayesState(Record):
     candidates
         Covariances of other strengths of regularisation.
     scores
-        The recent log-likelihoods of new tasks under these and, last, under a prior that knows only
-        the tasks' size.
+        The recent log-likelihoods of new tasks under these and, last, under the isotropic
+        prior.
     support
         The sum of all evidence for transfer, in nats.
     cusum, cusum_length

@@ -14,7 +14,8 @@ from headstart.arrays import array_namespace, congruence, float_if_scalar
 from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
-from headstart.transfer.base import Explanation, check_choice, checked_evidence
+from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
+from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.forgetting import forget
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
@@ -43,7 +44,6 @@ from headstart.transfer.empirical_bayes.scoring import (
     rescore_ensemble,
     score_task,
 )
-from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.state import (
     FEW_TASKS,
     EmpiricalBayesState,
@@ -67,7 +67,7 @@ class EmpiricalBayes(StandardizedTransfer):
 
     The maximum of the tasks' marginal likelihood, with as much regularisation as predicts best:
     each new task is first predicted by priors of many strengths, and those that did well recently
-    decide. Where a prior that knows only the size of θ has predicted recent tasks better, by a nat
+    decide. Where an isotropic prior has predicted recent tasks better, by a nat
     in all, that is used instead.
 
     Evidence of up to 256 tasks is kept, and the fit is updated whenever tasks have grown by 1/32;
@@ -126,9 +126,8 @@ class EmpiricalBayes(StandardizedTransfer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("running", "low_rank"):
-            if not isinstance(getattr(self, name), bool):
-                raise checks.refuse(name, "True or False", getattr(self, name))
-        check_choice("decay_tasks", self.decay_tasks, ("auto",))
+            checks.flag(name, getattr(self, name))
+        check_number_or_name("decay_tasks", self.decay_tasks, ("auto",))
         if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
 
@@ -146,7 +145,7 @@ class EmpiricalBayes(StandardizedTransfer):
         ones, zeros = float_if_scalar(np.ones(batch)), float_if_scalar(np.zeros(batch))
         variance = (known or 1.0) ** 2 * ones
         fit = Fit.isotropic(np.zeros((*batch, dim)), variance, variance)
-        scores = np.append(initial_scores(STRENGTHS), 0.0)  # the last knows only a size
+        scores = np.append(initial_scores(STRENGTHS), 0.0)  # the last is of the isotropic prior
         tasks, contexts = Tasks.empty(dim, batch), ContextMoments.zero(dim, batch)
         return EmpiricalBayesState.unchecked(
             known_noise=known,
@@ -196,7 +195,7 @@ class EmpiricalBayes(StandardizedTransfer):
             return state
         task = Tasks.of(evidence, weight)
         alone = self.units_of(task, state.contexts).convert_tasks(task).with_residuals()
-        task = task.replace(residual=alone.residual, freedom=alone.freedom)
+        task = task.replace(residual=alone.residual, dof=alone.dof)
         local = state.units.convert_tasks(task)
         ready = xp.asarray(state.ready)[..., None] > 0
         if not state.known_noise and (xp is not np or ready.any()):
@@ -374,8 +373,8 @@ class EmpiricalBayes(StandardizedTransfer):
         mean, sigma = average_prior(weights, count, *full_prior(state), state.low_rank)
         root = symmetric_root(sigma) / noise[..., None, None]
         mean, root = state.units.to_original(mean, root)
-        freedom = ONE_NOISE if state.known_noise else fit.freedom
-        return prior_of(mean, root, float_if_scalar(noise), noise_freedom=freedom)
+        dof = ONE_NOISE if state.known_noise else fit.dof
+        return prior_of(mean, root, float_if_scalar(noise), noise_dof=dof)
 
     def with_running(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]
@@ -386,6 +385,6 @@ class EmpiricalBayes(StandardizedTransfer):
         tasks = state.tasks.join(*(Tasks.of(evidence) for evidence in running))
         return self.update_fit(state.replace(tasks=tasks), survey=False)
 
-    def explain(self, state: EmpiricalBayesState) -> Explanation:
+    def explain(self, state: EmpiricalBayesState) -> TaskStructure:
         """Eigenvalues, ranks, the evidence for transfer, and what the prior is averaged from."""
         return explain(self, state)
