@@ -84,12 +84,12 @@ class Averaged(Transfer):
 
 def group_priors(mixture):
     """The prior of every group."""
-    noise, freedom = (
+    noise, dof = (
         np.broadcast_to(value, len(mixture.log_weights))
-        for value in (mixture.parts.noise, mixture.parts.noise_freedom)
+        for value in (mixture.parts.noise, mixture.parts.noise_dof)
     )
     return [
-        Prior(mean, root, noise=float(noise[at]), noise_freedom=float(freedom[at]))
+        Prior(mean, root, noise=float(noise[at]), noise_dof=float(dof[at]))
         for at, (mean, root) in enumerate(zip(mixture.parts.mean, mixture.parts.root, strict=True))
     ]
 

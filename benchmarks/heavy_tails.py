@@ -20,7 +20,7 @@ from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.worlds.synthetic import Synthetic, SyntheticPopulation
 
-FREEDOM = 3.5
+DOF = 3.5
 QUANTILE = 1.6449  # of the normal distribution: 90 % lie within so many standard deviations
 
 
@@ -29,7 +29,7 @@ class StudentPopulation(SyntheticPopulation):
 
     def student_factor(self, rng, shape):
         """What makes a normal variable Student's, of the same variance."""
-        return np.sqrt((FREEDOM - 2.0) / rng.chisquare(FREEDOM, shape))
+        return np.sqrt((DOF - 2.0) / rng.chisquare(DOF, shape))
 
     def draw_task(self, task, rng):
         theta = super().draw_task(task, rng)

@@ -19,8 +19,11 @@ import numpy as np
 from scipy import stats
 
 from headstart.algorithms import DEFAULT
-from headstart.lab.engine import simulate
+from headstart.lab.engine import seed_prior, simulate
 from headstart.lab.policies import PAPER, parse
+from headstart.model.evidence import Evidence
+from headstart.model.own_noise import rebuild_rounds
+from headstart.model.prior import Prior
 from headstart.rules import LoopForm
 from headstart.worlds import Synthetic
 
@@ -510,6 +513,55 @@ def check_small_matrices(dim, rank, seeds=37, tasks=13):
     return ", ".join(f"{name} {off:.1g}" for name, off in worst.items())
 
 
+# --- A task's own noise -------------------------------------------------------------------------
+
+DOFS = (0.5, 2.0, 8.0, 31.0, 32.0, 300.0, 1e12)  # ν, the last of them that of one noise for all
+
+
+def check_own_noise(dim, rounds=70):
+    """Beliefs in the middle of a task are the CPU's to 1e-9, where tasks have an R of their own."""
+    import jax
+
+    from headstart.lab.gpu import engine
+
+    rng, seeds = np.random.default_rng(dim), 3 * len(DOFS)
+    world, policies = world_of(dim, 5), [parse("empirical_bayes")]
+    populations = populations_of(world, range(seeds))
+    rules = engine.rules_of(policies, populations)
+    x = rng.standard_normal((1, seeds, rounds, dim + 1))
+    noise = rng.choice([0.05, 0.5, 5.0], (1, seeds, 1))
+    r = x.sum(-1) / dim + noise * rng.standard_normal(x.shape[:-1])
+    means, roots = random_priors(1, seeds, dim + 1)
+    dof = np.resize(DOFS, seeds)
+    prior = Prior(means[0], roots[0], noise=np.full(seeds, 0.5), noise_dof=dof)
+    played = (1.0 + means, 2.0 * roots, np.full((1, seeds), 3.0), np.full((1, seeds), 4.0))
+    worst, made = 0.0, 0
+    with engine.wide_numbers():
+        shown = rng.standard_normal((seeds, 5, dim + 1))
+        learner = engine.Learner(policies, rules, populations, world, shown=shown)
+        learner.starting, learner.finished = (jax.device_put(prior),), 1
+        stops = learner.stops(1, rounds)
+        assert stops == [1, 2, 4, 8, 16, 32, 64, rounds], f"beliefs are made anew after {stops}"
+        picked, earned = jax.numpy.asarray(x), jax.numpy.asarray(r)
+        for stop in stops[:-1]:
+            found = learner.rebuild(jax.device_put(played), picked, earned, stop)
+            wanted = [np.array(part) for part in played]
+            for seed in range(seeds):
+                own = seed_prior(prior, seed)
+                if stop in rebuild_rounds(own.noise_dof, dim + 1, rounds):
+                    belief = own.belief(Evidence.of(x[0, seed, :stop], r[0, seed, :stop]))
+                    amount = rules[0].multiplier * belief.noise
+                    new = (belief.mean, belief.root, amount, belief.square)
+                    for part, value in zip(wanted, new, strict=True):
+                        part[0, seed] = value
+                    made += 1
+            for ours, theirs in zip(found, wanted, strict=True):
+                size = np.abs(theirs).max(tuple(range(2, theirs.ndim)), keepdims=True)
+                worst = max(worst, (np.abs(np.asarray(ours) - theirs) / size).max())
+                assert worst < 1e-9, f"after {stop} rewards they are off by {worst:.2g}"
+    return f"{made} beliefs, off by {worst:.1g}"
+
+
 # --- Results ------------------------------------------------------------------------------------
 
 
@@ -564,6 +616,7 @@ CHECKS = {
         f"small matrices, {dim}, {rank}": (check_small_matrices, (dim, rank))
         for dim, rank in ((31, 16), (32, 16), (30, 7), (17, 16), (16, 15), (6, 5), (2, 1))
     },
+    **{f"own noise, {dim}": (check_own_noise, (dim,)) for dim in (30, 5, 40)},
     "alone in an experiment": (check_alone_in_an_experiment, ()),
     "totals": (check_totals, ()),
     "totals of the default": (check_totals, (OURS,)),

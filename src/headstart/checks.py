@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -14,6 +15,8 @@ from headstart.errors import InputError
 
 __all__ = [
     "dimension",
+    "entries",
+    "errors_at",
     "finite_array",
     "flag",
     "fraction",
@@ -22,6 +25,7 @@ __all__ = [
     "one_of",
     "positive",
     "real",
+    "shaped_array",
     "task_name",
 ]
 
@@ -182,6 +186,20 @@ def finite_array(name: str, value: object, want: str, ndim: int | None = None) -
     return array
 
 
+def shaped_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
+    """:func:`finite_array` of one shape; a number where that is ``()``.
+
+    >>> shaped_array("reward", "high", ())
+    Traceback (most recent call last):
+    headstart.errors.InputError: reward must be a finite number; got 'high' of type <U4, not numbers
+    """
+    want = f"an array of shape {shape}" if shape else "a finite number"
+    array = finite_array(name, value, want)
+    if array.shape != shape:
+        raise refuse(name, want, value)
+    return array
+
+
 def float_array(name: str, value: object, want: str) -> Array:
     """What is passed as an array of numbers, as one of floating-point numbers."""
     if has_masked(value):
@@ -217,6 +235,23 @@ def has_masked(value: object, depth: int = 0) -> bool:
         items = value.flat if isinstance(value, np.ndarray) else value
         return any(has_masked(part, depth + 1) for part in items if isinstance(part, parts))
     return False
+
+
+def entries(name: str, value: Any, want: str) -> list[Any]:
+    """The entries of a list, or of anything else that has some; texts are refused.
+
+    >>> entries("names", ("a", "b"), "a list of names")
+    ['a', 'b']
+    >>> entries("names", "ab", "a list of names")
+    Traceback (most recent call last):
+    headstart.errors.InputError: names must be a list of names; got 'ab'
+    """
+    if isinstance(value, (str, bytes)):
+        raise refuse(name, want, value)
+    try:
+        return list(value)
+    except Exception as error:  # objects of other libraries raise errors of their own
+        raise refuse(name, want, value) from error
 
 
 def is_iterable(value: object) -> bool:
@@ -257,3 +292,13 @@ def task_name(id: object) -> str:
     except UnicodeEncodeError:
         raise refuse("id", want, id) from None
     return str(id)
+
+
+@contextlib.contextmanager
+def errors_at(argument: str, at: int) -> Iterator[None]:
+    """Errors about one entry of an argument, which name the entry."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).removeprefix(argument)
+        raise InputError(f"{argument}[{at}]{text}") from None

@@ -115,12 +115,14 @@ class Settings:
 
 
 def convert_numbers(settings: Any) -> None:
-    """Convert the numbers among settings to floats and ints."""
+    """Convert the numbers among settings to floats, ints and bools."""
     for field in dataclasses.fields(settings):
         value: Any = getattr(settings, field.name)
         if isinstance(value, np.ndarray) and not value.ndim and not np.ma.is_masked(value):
             value = value.item()
-        if checks.is_whole(value):
+        if isinstance(value, np.bool_):
+            value = bool(value)
+        elif checks.is_whole(value):
             value = int(value)
         fractional = not isinstance(value, (int, float)) and checks.is_real(value)
         too_long = type(value) is int and abs(value) >= 2**63 and "float" in str(field.type)

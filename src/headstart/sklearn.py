@@ -5,6 +5,7 @@ Needs the extra ``sklearn``: ``pip install 'headstart[sklearn]'``.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any, Self
 
@@ -161,7 +162,7 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._features = features
         if fit.units is not None:
             shift, scale = (part[: X.shape[1]] for part in (fit.units.shift, fit.units.scale))
-            self._features = features._replace(shift=tuple(shift), scale=tuple(scale))
+            self._features = dataclasses.replace(features, shift=tuple(shift), scale=tuple(scale))
         self.prior_: BasePrior = self._prior if fit.units is None else fit.units.undone(self._prior)
         mean = self.prior_.as_gaussian().mean
         self.coef_: Array = mean[: X.shape[1]].copy()

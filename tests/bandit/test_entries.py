@@ -419,7 +419,7 @@ class TestTheOnlyTask:
         for at in range(ROUNDS):
             go_on(bandit, 1, at)
             belief = task.belief
-            assert belief.prior.noise_freedom == 0.0
+            assert belief.prior.noise_dof == 0.0
             noise = hs.Belief.of(belief.prior, task.evidence).noise
             assert belief.noise == pytest.approx(noise, rel=1e-6)
 

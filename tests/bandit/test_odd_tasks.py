@@ -110,7 +110,7 @@ def assert_learned(belief, rounds, bandit):
     """A belief is what its prior and the rounds give, one by one."""
     parts = belief.parts if isinstance(belief, MixtureBelief) else belief
     prior = parts.prior
-    roots = prior.root / np.asarray(parts.scale)[..., None, None]
+    roots = prior.root / np.asarray(parts.noise_ratio)[..., None, None]
     many = len(prior.mean) if prior.batch else 1
     for group in range(many):
         at = (group,) if prior.batch else ()

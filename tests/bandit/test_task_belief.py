@@ -40,12 +40,10 @@ def test_with_a_known_noise_no_evidence_is_needed():
     np.testing.assert_allclose(beliefs[-1].mean, exact.mean, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("noise_freedom", "times"), [(2.0, [1, 2, 4, 8, 16, 32]), (50.0, [8, 16, 32])]
-)
-def test_a_noise_left_to_the_task_is_estimated_again_after_some_rewards(noise_freedom, times):
+@pytest.mark.parametrize(("noise_dof", "times"), [(2.0, [1, 2, 4, 8, 16, 32]), (50.0, [8, 16, 32])])
+def test_a_noise_left_to_the_task_is_estimated_again_after_some_rewards(noise_dof, times):
     contexts, rewards = rounds(1)
-    prior = hs.Prior.isotropic(DIM, noise=0.1).replace(noise_freedom=noise_freedom)
+    prior = hs.Prior.isotropic(DIM, noise=0.1).replace(noise_dof=noise_dof)
     beliefs, asked = life(prior, contexts, rewards)
     assert asked == times
     for count in asked:
@@ -80,10 +78,10 @@ def test_without_a_prior_for_it_the_noise_is_left_to_the_task():
 
 def test_a_batch_of_tasks_is_as_each_of_them():
     contexts, rewards = rounds(4, (2,))
-    prior = hs.Prior(np.zeros((2, DIM)), np.stack([np.eye(DIM)] * 2), noise_freedom=2.0)
+    prior = hs.Prior(np.zeros((2, DIM)), np.stack([np.eye(DIM)] * 2), noise_dof=2.0)
     batch, _ = life(prior, contexts, rewards)
     for at in range(2):
         own, _ = life(
-            hs.Prior(np.zeros(DIM), np.eye(DIM), noise_freedom=2.0), contexts[at], rewards[at]
+            hs.Prior(np.zeros(DIM), np.eye(DIM), noise_dof=2.0), contexts[at], rewards[at]
         )
         np.testing.assert_allclose(batch[-1].mean[at], own[-1].mean, rtol=1e-12)

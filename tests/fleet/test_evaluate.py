@@ -204,6 +204,8 @@ def test_weights_count_so_many_times(opened):
     ends = np.cumsum(weighted.episodes.weights[at, :size]).astype(int)
     first = np.append(0, ends[:-1])
     np.testing.assert_allclose(heavy.errors[at, :size], twice.errors[at, first])
+    found = evaluate(opened(table, columns), transfer=QUICK, splits=1)
+    assert f"(rows of weight {found.past_rows:,.0f} in all)" in found.basis
 
 
 def offered(tasks=30, arms=3, seed=0):
@@ -300,11 +302,11 @@ class Given(hs.Transfer):
         return self.known
 
 
-@pytest.mark.parametrize("noise_freedom", [1e12, 3.0])
-def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_freedom):
+@pytest.mark.parametrize("noise_dof", [1e12, 3.0])
+def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_dof):
     rng = np.random.default_rng(0)
     root = np.diag([0.5, 2.0])
-    prior = hs.Prior(rng.normal(size=2), root, noise=0.7, noise_freedom=noise_freedom)
+    prior = hs.Prior(rng.normal(size=2), root, noise=0.7, noise_dof=noise_dof)
     x, r = rng.normal(size=(1, 6, 2)), 2.0 * rng.normal(size=(1, 6))
     found = forecast(prior, Episodes(x, r, np.ones((1, 6)), np.array([6])))
     bandit = hs.Bandit(2, transfer=Given(prior), intercept=False)
@@ -386,17 +388,17 @@ def test_no_interval_has_what_is_impossible():
     assert covered == (1.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("noise_freedom", [np.inf, 3.0])
-def test_calibrated_forecasts_cover_what_they_promise(noise_freedom):
+@pytest.mark.parametrize("noise_dof", [np.inf, 3.0])
+def test_calibrated_forecasts_cover_what_they_promise(noise_dof):
     rng = np.random.default_rng(0)
     tasks, rounds = 800, 5
     prior = hs.Prior.gaussian([1.0, 2.0], [[0.5, 0.2], [0.2, 0.4]], noise=0.6)
     theta = rng.multivariate_normal(prior.mean, prior.covariance, tasks)
     x = rng.normal(size=(tasks, rounds, 2))
     noise = np.full((tasks, 1), 0.6)
-    if noise_freedom < np.inf:
-        noise *= np.sqrt(noise_freedom / rng.chisquare(noise_freedom, (tasks, 1)))
-        prior = prior.replace(noise_freedom=noise_freedom)
+    if noise_dof < np.inf:
+        noise *= np.sqrt(noise_dof / rng.chisquare(noise_dof, (tasks, 1)))
+        prior = prior.replace(noise_dof=noise_dof)
     rewards = np.einsum("tnd,td->tn", x, theta) + noise * rng.normal(size=(tasks, rounds))
     episodes = Episodes(x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
     forecasts = {"it": forecast(prior, episodes)}
@@ -468,14 +470,17 @@ def test_a_random_intercept_is_found_beside_the_slopes():
 # The whole.
 
 
-def test_one_gain_figure_everywhere(opened, tmp_path):
+@pytest.mark.parametrize("standardize", [True, False])
+def test_one_gain_figure_everywhere(opened, tmp_path, standardize):
     """In evaluate, in fit, and in the report of the bandit that fit writes."""
-    logs = opened(log(80))
-    found = evaluate(logs, splits=1)
-    fitted = fit(logs, out=tmp_path / "prior", workers=1)
+    table = log(60)
+    far = np.asarray(table["x0"]) * 20.0 + 100.0
+    logs = opened(table.set_column(table.schema.get_field_index("x0"), "x0", pa.array(far)))
+    found = evaluate(logs, splits=1, standardize=standardize)
+    fitted = fit(logs, out=tmp_path / "prior", workers=1, standardize=standardize)
     for other in (fitted.report().gain, hs.load(tmp_path / "prior").report().gain):
         for name in ("saved", "low", "high", "learned", "pooled", "alone"):
-            assert getattr(other, name) == pytest.approx(getattr(found.gain, name), abs=0.01), name
+            assert getattr(other, name) == pytest.approx(getattr(found.gain, name), rel=1e-6), name
         assert other.over == found.gain.over
     assert fitted.summary()["gain"]["regret_saved"] == fitted.report().gain.saved
     assert found.summary()["gain"]["sentence"] in found.verdict.sentence
@@ -672,14 +677,6 @@ def test_any_transfer_may_be_evaluated(opened, transfer):
     assert math.isfinite(found.measures.scores[LEARNED].value)
 
 
-def test_the_learned_prior_is_that_of_refit(opened):
-    drawn_sample, _ = drawn(opened(log()))
-    transfer = hs.EmpiricalBayes()
-    each = [hs.Evidence.unpack(row, 3) for row in drawn_sample.evidence]
-    wanted = transfer.prior(transfer.refit(each))
-    assert models.learn_prior(transfer, drawn_sample.evidence, 3) == wanted
-
-
 def test_policies_are_valued_where_all_arms_were_logged(opened):
     found = evaluate(opened(offered(60), WHOLE), transfer=QUICK, splits=2)
     assert found.advice == ""
@@ -693,13 +690,14 @@ def test_policies_are_valued_where_all_arms_were_logged(opened):
     assert "(propensity)" in without.advice
     printed = str(found)
     assert "What policies would earn per round" in printed
-    assert [row["estimator"] for row in found.value_table] == [
-        "replay", "weighted replay", "IPS", "SNIPS", "doubly robust"
+    table = found.value_frame
+    assert table["estimator"].unique(maintain_order=True).to_list() == [
+        "as logged", "replay", "weighted replay", "IPS", "SNIPS", "doubly robust"
     ]  # fmt: skip
-    assert found.value_frame.columns == ["estimator", LEARNED, POOLED, ALONE, "uniform"]
-    rounds = found.values[0].rounds
-    assert f"on all {rounds} of {found.values[0].tasks} tasks" in found.value_note
-    assert found.value_note in printed
+    shown = table.filter(estimator="IPS")
+    assert shown["policy"].to_list() == [LEARNED, POOLED, ALONE, "uniform"]
+    assert set(shown["rounds"]) == {str(found.values[0].rounds)}
+    assert all(row in printed for row in shown["reward per round"])
 
 
 def test_values_that_cannot_be_right_are_withheld(opened):
@@ -764,6 +762,7 @@ def test_rows_that_cannot_be_used_are_counted(opened):
         ({"seed": -1}, "seed must be"),
         ({"clip": -1.0}, "clip must be"),
         ({"transfer": "best"}, "transfer must be"),
+        ({"transfer": hs.Gaussian()}, "forced=False"),
         ({"rule": "best"}, "rule must be"),
         ({"intercept": 1}, "intercept must be"),
     ],

@@ -11,7 +11,6 @@ from headstart.fleet import Columns
 from headstart.fleet.evaluation.forecasts import Offers, follow, replay
 from headstart.fleet.evaluation.measures import Draws
 from headstart.fleet.evaluation.offpolicy import (
-    Followed,
     Policy,
     estimate,
     follow_terms,
@@ -72,9 +71,8 @@ def test_ips_and_dr_are_unbiased_over_all_logs():
     policy = Policy("mine", PRIOR, RULE)
     for model in (PRIOR, hs.Prior.gaussian([3.0, -2.0], np.eye(2), noise=1.0)):  # good and absurd
         walked = follow(policy, offers, model, np.random.default_rng(0))
-        found = Followed(offers.rewards, offers.propensities, *walked, offers.owner)
         for name in ("ips", "dr"):
-            each = follow_terms(found)[name].above.reshape(-1, 2).mean(1)
+            each = follow_terms(offers, *walked)[name].above.reshape(-1, 2).mean(1)
             assert each @ [log[2] for log in logs] == pytest.approx(exact, abs=1e-12)
 
 
@@ -146,17 +144,10 @@ def test_formulas_are_those_of_open_bandit_pipeline(clip):
             + iw * (reward - estimated[places, action])
         ),
     }
-    found = follow_terms(
-        Followed(
-            reward,
-            pscore,
-            action_dist[places, action],
-            estimated[places, action],
-            (action_dist * estimated).sum(1),
-            places % 10,
-        ),
-        clip,
-    )
+    starts, tasks = np.arange(rounds + 1), np.array([0, rounds // 2, rounds])
+    offers = Offers(np.zeros((rounds, 1)), starts, tasks, np.zeros(rounds, int), reward, pscore)
+    policy, expected = action_dist[places, action], (action_dist * estimated).sum(1)
+    found = follow_terms(offers, policy, estimated[places, action], expected, clip)
     assert {name: terms.value for name, terms in found.items()} == pytest.approx(wanted)
     assert found["ips"].effective == pytest.approx(iw.sum() ** 2 / (iw**2).sum())
     assert found["ips"].effective <= rounds

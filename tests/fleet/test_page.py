@@ -112,7 +112,7 @@ def test_the_page_says_how_it_was_made(made):
     assert hs.__version__ in end
     assert "UTC" in end
     assert "no timestamp was given" in end
-    assert ("rest on all" in text) == whole
+    assert ("effective rounds" in text) == whole
 
 
 def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path, monkeypatch):

@@ -103,7 +103,10 @@ def test_it_speaks_plainly():
     found = decided(sure, saves(), first=10).sentence
     wanted = "save 40 % [30 % to 50 %] of the regret of one pooled model, over 20 rounds"
     assert f"a learned prior is expected to {wanted}" in found
-    assert "by +20.00 % [+15.00, +25.00] of the squared error of the pooled model or more" in found
+    assert (
+        "saves +20.00 % [+15.00, +25.00] of the squared error of the best of them, the pooled"
+        in found
+    )
     lone = decided(sure, saves(over="alone"), first=1).sentence
     assert "of the regret of a task that learns alone" in lone
     assert "first reward better" in lone

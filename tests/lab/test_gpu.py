@@ -197,6 +197,11 @@ def test_the_checks_of_numbers_notice_what_is_not_normal():
         check.assert_unrelated(numbers, rng.standard_normal(100_000) + 0.05 * numbers, "these")
 
 
+def test_beliefs_with_a_noise_of_their_own_are_the_cpus_without_a_gpu_too():
+    pytest.importorskip("jax")
+    assert check.check_own_noise(5).startswith("102 beliefs")
+
+
 def test_every_size_and_rule_is_checked():
     assert {(30, 20), (18, 10), (5, 3), (40, 50), (31, 33), (63, 20), (1, 1)} <= set(check.SIZES)
     assert {rule.kind for rule in check.RULES.values()} == {"ucb", "thompson", "uniform"}

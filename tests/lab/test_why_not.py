@@ -82,7 +82,7 @@ class Mine(Synthetic):
         Elsewhere(),
         Synthetic(dim=6, rank=2, drift=0.1),
         Synthetic(dim=6, rank=2, contexts="sphere"),
-        Synthetic(dim=6, rank=2, task_freedom=3.5),
+        Synthetic(dim=6, rank=2, task_dof=3.5),
         Mine(dim=6, rank=2),
     ],
     ids=repr,

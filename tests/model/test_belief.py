@@ -333,7 +333,7 @@ def test_bad_input_is_refused_by_name(call, argument):
 def test_a_task_that_alone_tells_its_noise_has_the_likeliest(seed, rounds):
     """θ ~ N(θ̂₀, R² F₀F₀ᵀ), so rewards ~ N(Xθ̂₀, R² (I + X F₀F₀ᵀ Xᵀ)); R² at its maximum."""
     rng = np.random.default_rng(seed)
-    prior = random_prior(rng, 4).replace(noise_freedom=0.0)
+    prior = random_prior(rng, 4).replace(noise_dof=0.0)
     contexts, rewards = random_rounds(rng, rounds, 4)
     marginal = np.eye(rounds) + contexts @ prior.root @ prior.root.T @ contexts.T
     surprise = rewards - contexts @ prior.mean

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.model.own_noise import reward_freedom, task_noise
+from headstart.model.own_noise import reward_dof, task_noise
 
 
 def log_posterior(log_ratio, prior, x, r):
@@ -15,19 +15,19 @@ def log_posterior(log_ratio, prior, x, r):
     ratio, unit = np.exp(log_ratio), prior.noise**2
     covariance = x @ prior.covariance @ x.T + ratio * unit * np.eye(len(r))
     likelihood = scipy.stats.multivariate_normal(x @ prior.mean, covariance).logpdf(r)
-    freedom = prior.noise_freedom
-    return likelihood - freedom / 2 * log_ratio - freedom / (2 * ratio)
+    dof = prior.noise_dof
+    return likelihood - dof / 2 * log_ratio - dof / (2 * ratio)
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 6, 20]), st.sampled_from([1.5, 4.0, 20.0]))
-def test_the_noise_of_a_task_is_the_likeliest_given_its_rewards(seed, rounds, freedom):
+def test_the_noise_of_a_task_is_the_likeliest_given_its_rewards(seed, rounds, dof):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(4, 4)) * np.array([1.0, 1.0, 0.1, 1e-3])
     mean = rng.normal(size=4)
-    prior = hs.Prior(mean, root, noise=0.5, noise_freedom=freedom)
+    prior = hs.Prior(mean, root, noise=0.5, noise_dof=dof)
     x = rng.normal(size=(rounds, 4))
-    noise = 0.5 * np.sqrt(freedom / rng.chisquare(freedom))
+    noise = 0.5 * np.sqrt(dof / rng.chisquare(dof))
     r = x @ (mean + 0.5 * root @ rng.normal(size=4)) + noise * rng.normal(size=rounds)
     estimate = task_noise(prior, hs.Evidence.of(x, r))
     at = 2 * np.log(estimate / 0.5)
@@ -46,11 +46,26 @@ def test_a_single_noise_is_left_alone():
     assert hs.Belief.start(prior).degrees_of_freedom() == (np.inf, np.inf)
 
 
+@pytest.mark.parametrize("rounds", [1, 3, 40])
+def test_evidence_in_single_precision_gives_the_same_noise(rounds):
+    """What rounding adds to the rank of a few contexts does not count."""
+    rng = np.random.default_rng(rounds)
+    root = rng.standard_normal((6, 6)) / 3
+    prior = hs.Prior(rng.standard_normal(6), root, noise=0.5, noise_dof=8.0)
+    for _ in range(10):
+        x, r = rng.standard_normal((rounds, 6)), 5.0 * rng.standard_normal(rounds)
+        exact, rounded = (
+            task_noise(prior, hs.Evidence.of(x.astype(kind), r.astype(kind)))
+            for kind in (np.float64, np.float32)
+        )
+        assert rounded == pytest.approx(exact, rel=1e-4)
+
+
 def test_the_degrees_of_freedom_of_a_reward_are_those_of_its_larger_part():
-    few, many = reward_freedom(np.array([0.0, 1e3]), 50.0, 3.0)
+    few, many = reward_dof(np.array([0.0, 1e3]), 50.0, 3.0)
     assert few == pytest.approx(3.0)
     assert many == pytest.approx(50.0, rel=1e-3)
-    assert np.isinf(reward_freedom(np.array([1.0]), np.inf, np.inf))
+    assert np.isinf(reward_dof(np.array([1.0]), np.inf, np.inf))
 
 
 @pytest.fixture(scope="module")

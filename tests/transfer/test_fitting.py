@@ -241,7 +241,7 @@ class TestImprove:
         )
         # A parabola through these has its top within 1 % of here.
         assert abs(more - less) < 2.0 * abs(more + less - 2 * here)
-        assert fit.freedom > 100
+        assert fit.dof > 100
         assert fit.noise_variance == pytest.approx(NOISE**2, rel=0.2)
 
     @on_random_instances

@@ -91,7 +91,7 @@ def test_steps_end_at_the_maximum_of_the_marginal_likelihood():
     variance, residual = np.exp(best.x)
     at_best = low.replace(residual=residual)
     found = marginal_residuals(at_best, tasks, np.full(30, variance))
-    assert found.square.sum() == pytest.approx(variance * found.freedom.sum(), rel=1e-3)
+    assert found.square.sum() == pytest.approx(variance * found.dof.sum(), rel=1e-3)
     # From elsewhere the residuals lead there: their mean square is the next R².
     for _ in range(12):
         total_scores = NoiseScores(*(each.sum() for each in scores_of(low, tasks, variance)))

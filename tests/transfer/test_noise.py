@@ -51,14 +51,14 @@ def test_weights_count_tasks():
 @given(seeds)
 def test_residual_estimate_is_least_squares(seed):
     rng = np.random.default_rng(seed)
-    squares, freedom, evidences = 0.0, 0, []
+    squares, dof, evidences = 0.0, 0, []
     for _ in range(4):
         contexts, rewards = rng.standard_normal((12, 4)), rng.standard_normal(12)
         theta = np.linalg.lstsq(contexts, rewards, rcond=None)[0]
         squares += ((rewards - contexts @ theta) ** 2).sum()
-        freedom += 12 - 4
+        dof += 12 - 4
         evidences.append(hs.Evidence.of(contexts, rewards))
-    assert estimate(evidences) == pytest.approx(math.sqrt(squares / freedom), rel=1e-8)
+    assert estimate(evidences) == pytest.approx(math.sqrt(squares / dof), rel=1e-8)
 
 
 def test_a_singular_gram_leaves_more_freedom():

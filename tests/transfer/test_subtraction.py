@@ -65,9 +65,7 @@ def test_deleting_tasks_after_a_change_leaves_a_sound_prior(
 def fit_of(rng, dim, size):
     half = size * rng.standard_normal((dim, dim))
     fit = Fit.isotropic(size * rng.standard_normal(dim), 0.1 * size**2, size**2 * rng.random())
-    return fit.replace(
-        covariance=fit.covariance + half @ half.T, freedom=float(rng.choice([2, 99]))
-    )
+    return fit.replace(covariance=fit.covariance + half @ half.T, dof=float(rng.choice([2, 99])))
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,24 +18,24 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 NOTHING = (0.0, 0.0, 0.0)
 
 
-def drawn(rng, freedom, scale, tasks=400, residual_freedom=30):
+def drawn(rng, dof, scale, tasks=400, residual_dof=30):
     """Residuals of tasks with R² = ν s²/χ²_ν."""
-    variance = freedom * scale / rng.chisquare(freedom, tasks)
-    free = rng.integers(1, 2 * residual_freedom, tasks).astype(float)
+    variance = dof * scale / rng.chisquare(dof, tasks)
+    free = rng.integers(1, 2 * residual_dof, tasks).astype(float)
     return Residuals(variance * rng.chisquare(free), free, np.ones(tasks))
 
 
-def log_likelihood(found, freedom, scale):
+def log_likelihood(found, dof, scale):
     """The density of the residual sums of squares: scaled F distributions."""
-    half, own = found.freedom / 2, freedom / 2
-    total = freedom * scale + found.square
-    each = gammaln(half + own) - gammaln(own) + own * np.log(freedom * scale)
+    half, own = found.dof / 2, dof / 2
+    total = dof * scale + found.square
+    each = gammaln(half + own) - gammaln(own) + own * np.log(dof * scale)
     return float((each - (half + own) * np.log(total)).sum())
 
 
-@pytest.mark.parametrize(("freedom", "scale"), [(2.5, 2.0), (6.0, 1e-4), (40.0, 1e6)])
-def test_scale_and_freedom_are_about_the_likeliest(freedom, scale):
-    found = drawn(np.random.default_rng(0), freedom, scale)
+@pytest.mark.parametrize(("dof", "scale"), [(2.5, 2.0), (6.0, 1e-4), (40.0, 1e6)])
+def test_scale_and_freedom_are_about_the_likeliest(dof, scale):
+    found = drawn(np.random.default_rng(0), dof, scale)
     best = minimize(
         lambda point: -log_likelihood(found, np.exp(point[0]), np.exp(point[1])),
         [0.0, np.log(scale)],
@@ -51,10 +51,10 @@ def test_one_noise_for_all_is_found_to_be_one():
     rng = np.random.default_rng(1)
     free = np.full(200, 40.0)
     found = Residuals(0.09 * rng.chisquare(free), free, np.ones(200))
-    noise, freedom = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
+    noise, dof = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
     assert noise == pytest.approx(0.09, rel=0.03)
-    assert freedom > 200
-    own = task_variance(noise, freedom, found.square, found.freedom)
+    assert dof > 200
+    own = task_variance(noise, dof, found.square, found.dof)
     assert np.abs(own / 0.09 - 1).max() < 0.12
 
 
@@ -64,33 +64,33 @@ def test_one_broken_task_leaves_the_others_alone():
     clean = Residuals(rng.chisquare(free), free, np.ones(300))
     broken = clean._replace(square=np.where(np.arange(300) == 7, 1e6 * clean.square, clean.square))
     before, _ = population_noise(clean, NOTHING, np.asarray(1.0), 1.0)
-    after, freedom = population_noise(broken, NOTHING, np.asarray(1.0), 1.0)
+    after, dof = population_noise(broken, NOTHING, np.asarray(1.0), 1.0)
     assert after == pytest.approx(before, rel=0.05)
-    own = task_variance(after, freedom, broken.square, broken.freedom)
+    own = task_variance(after, dof, broken.square, broken.dof)
     assert own[7] > 1e5
     assert np.delete(own, 7).max() < 2.0
 
 
 def test_the_unit_of_rewards_is_that_of_the_noise():
     found = drawn(np.random.default_rng(3), 5.0, 1.0)
-    noise, freedom = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
+    noise, dof = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
     for unit in (1e-12, 1e12):
         scaled = found._replace(square=unit * found.square)
         other, same = population_noise(scaled, NOTHING, np.asarray(unit), unit)
         assert other == pytest.approx(unit * noise, rel=1e-9)
-        assert same == pytest.approx(freedom, rel=1e-9)
+        assert same == pytest.approx(dof, rel=1e-9)
 
 
 def test_tasks_long_past_count_as_they_did():
     found = drawn(np.random.default_rng(4), 5.0, 2.0)
-    noise, freedom = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
+    noise, dof = population_noise(found, NOTHING, np.asarray(1.0), 1.0)
     half = Residuals(*(part[:200] for part in found[:3]))
     rest = Residuals(*(part[200:] for part in found[:3]))
-    precision, logs = expected_precision_and_log(noise, freedom, half)
+    precision, logs = expected_precision_and_log(noise, dof, half)
     past = (200.0, precision.sum(), logs.sum())
     other, same = population_noise(rest, past, np.asarray(1.0), 1.0)
     assert other == pytest.approx(noise, rel=0.05)
-    assert np.log2(same / freedom) == pytest.approx(0.0, abs=1.0)
+    assert np.log2(same / dof) == pytest.approx(0.0, abs=1.0)
 
 
 def test_clicks_do_not_make_lucky_tasks_noisy():
@@ -105,9 +105,9 @@ def test_clicks_do_not_make_lucky_tasks_noisy():
     found = usable_residuals(
         tasks, tasks.squares - tasks.rounds * mean**2, tasks.rounds - 1, True, 0.45
     )
-    noise, freedom = population_noise(found, NOTHING, np.asarray(0.45), 0.45)
+    noise, dof = population_noise(found, NOTHING, np.asarray(0.45), 0.45)
     assert noise == pytest.approx(9 * 0.05 * 0.95, rel=0.15)
-    own = task_variance(noise, freedom, found.square, found.freedom)
+    own = task_variance(noise, dof, found.square, found.dof)
     quiet, loud = own[tasks.squares == 0].mean(), own[tasks.squares > 0].mean()
     assert quiet > 0.9 * loud
 
@@ -116,7 +116,7 @@ def test_equal_rewards_say_nothing_of_noise():
     tasks = Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0], [3.0, 1.0]], [4.5, 4.5, 4.5]))
     tasks = tasks.join(Tasks.of(hs.Evidence.of([[1.0, 1.0], [2.0, 1.0]], [4.0, 5.0])))
     found = usable_residuals(tasks, np.zeros(2), np.array([1.0, 1.0]), True, 1.0)
-    np.testing.assert_array_equal(found.freedom, [0.0, 1.0])
+    np.testing.assert_array_equal(found.dof, [0.0, 1.0])
     assert not found.one
 
 

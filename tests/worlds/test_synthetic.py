@@ -46,7 +46,7 @@ EVERY = [
     {"clusters": 3, "apart": 1.0},
     {"curve": 0.4},
     {"curve": 0.4, "clusters": 2},
-    {"task_freedom": 12.0},
+    {"task_dof": 12.0},
 ]
 
 
@@ -257,13 +257,13 @@ def test_heavy_tails_are_those_of_a_student_distribution_of_the_same_variance():
     """By scipy's quantiles; the largest of 4000 normal variables is less than 6 deviations away."""
     from scipy import stats
 
-    freedom, shares = 3.5, np.array([0.5, 0.9, 0.99])
-    wanted = stats.t.ppf(0.5 + shares / 2, freedom) * np.sqrt((freedom - 2) / freedom)
-    for option in ("task_freedom", "reward_freedom"):
-        world = Synthetic(**SMALL, **{option: freedom})
+    dof, shares = 3.5, np.array([0.5, 0.9, 0.99])
+    wanted = stats.t.ppf(0.5 + shares / 2, dof) * np.sqrt((dof - 2) / dof)
+    for option in ("task_dof", "reward_dof"):
+        world = Synthetic(**SMALL, **{option: dof})
         population = world.population(1)
         assert not world.gaussian
-        if option == "task_freedom":
+        if option == "task_dof":
             drawn = population.draw_tasks(4000, np.random.default_rng(3)) - population.truth.mean
             scaled = np.linalg.solve(np.linalg.cholesky(population.truth.covariance), drawn.T)[0]
         else:
@@ -272,6 +272,6 @@ def test_heavy_tails_are_those_of_a_student_distribution_of_the_same_variance():
         found = np.quantile(np.abs(scaled), shares)
         np.testing.assert_allclose(found, wanted, rtol=0.12)
         assert np.abs(scaled).max() > 6
-    for freedom in (-1.0, 1.0, 2.0, np.nan):
-        with pytest.raises(hs.InputError, match="reward_freedom"):
-            Synthetic(**SMALL, reward_freedom=freedom)
+    for dof in (-1.0, 1.0, 2.0, np.nan):
+        with pytest.raises(hs.InputError, match="reward_dof"):
+            Synthetic(**SMALL, reward_dof=dof)

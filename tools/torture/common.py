@@ -120,9 +120,10 @@ SHOP = hs.Schema(
 
 
 @functools.cache
-def saved_with_items(seed: int, schema: hs.Schema = ITEMS) -> bytes:
-    """The file of a bandit that knows items by their ids."""
-    rng, bandit = np.random.default_rng(seed), hs.Bandit(schema, seed=seed, cache_size=3)
+def saved_with_items(seed: int, schema: hs.Schema = ITEMS, alone: bool = False) -> bytes:
+    """The file of a bandit that knows items by their ids; ``alone``, without a learned prior."""
+    rng, transfer = np.random.default_rng(seed), hs.Independent() if alone else None
+    bandit = hs.Bandit(schema, transfer, seed=seed, cache_size=3)
     for number in range(5):
         task = bandit.task(f"task {number}")
         for turn in range(8):

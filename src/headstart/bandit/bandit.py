@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from headstart import checks
 from headstart.bandit.choices.batch import Choices, choose_many
 from headstart.bandit.files.encoding import check_kinds
-from headstart.bandit.ledger.items import ItemLedger, new_items
+from headstart.bandit.ledger.items import ItemLedger
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.bandit.offline.from_data import BanditFromData
@@ -19,7 +19,8 @@ from headstart.bandit.rewards import reward_model
 from headstart.bandit.state import BanditState
 from headstart.bandit.task import Task
 from headstart.features.conversion import Features
-from headstart.features.reader import ContextReader, plain_contexts, request_of, requests_of
+from headstart.features.reader import ContextReader
+from headstart.features.requests import plain_contexts, request_of, requests_of
 from headstart.features.transformer import encoder_of
 from headstart.random import seed_as_integer
 from headstart.records import Array
@@ -125,17 +126,10 @@ class Bandit(BanditFromData):
         features = Features(dim, names, intercept=intercept)
         transfer = transfer.with_constant(intercept)
         rewards = reward_model(reward, minimize)
-        scale = rewards.check_noise(noise)
-        rewards.check_rule(rule)
-        if half_life is not None:
-            half_life = checks.positive("half_life", half_life)
-        choice_window = checks.integer("choice_window", choice_window, 1)
-        cache_size = checks.integer("cache_size", cache_size, 1)
         ledger = Ledger(
-            features.dim, transfer, scale, cache_size, choice_window, half_life, rewards
+            features, encoder, transfer, rewards, noise, cache_size, choice_window, half_life
         )
-        ledger.items = new_items(encoder, features, rewards)
-        rule.check_bandit(transfer.prior(ledger.prior_state.state), transfer, scale, half_life)
+        ledger.check_rule(rule)
         if transfer.keeps_forced and not rule.forces:
             warnings.warn(
                 f"{transfer!r} learns from forced rounds alone, and {rule!r} has none: no prior "

@@ -1,4 +1,7 @@
-"""What can be asked of a bandit, without changing it."""
+"""What can be read from a bandit without changing it.
+
+A base class of :class:`~headstart.Bandit`, which holds its methods of this kind.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from headstart import checks
 from headstart.features.conversion import MAX_VALUE, check_reward
 from headstart.model.base import BaseBelief
 from headstart.model.logistic import MIN_WEIGHT, expected_probability, linearize, sigmoid
-from headstart.model.own_noise import reward_freedom
+from headstart.model.own_noise import reward_dof
 from headstart.records import Array
 
 __all__ = ["REWARD_MODELS", "Binary", "Numbers", "RewardModel", "reward_model"]
@@ -81,13 +81,10 @@ class RewardModel(ABC):
         """A rule's index, a number or an array, in the units of the user's rewards."""
 
     @abstractmethod
-    def interval(
-        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
-    ) -> Interval:
+    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """Expected rewards with intervals, in the units of the user's rewards.
 
-        ``quantile`` is q, such that a standard normal is between −q and q with the probability of
-        the interval. With ``of_reward`` the intervals are those of single rewards.
+        ``level`` is their probability. With ``of_reward`` they are those of single rewards.
         """
 
     def check_noise(self, noise: object) -> float | None:
@@ -159,19 +156,17 @@ class Numbers(RewardModel):
         """The index itself, of the opposite sign for costs."""
         return -index if self.minimize else index
 
-    def interval(
-        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
-    ) -> Interval:
+    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹.
 
         q is the quantile of a t distribution where tasks differ in their noise, and of the normal
         distribution where not.
         """
-        width, freedom = belief.width(rows), belief.degrees_of_freedom()
+        width, dof = belief.width(rows), belief.degrees_of_freedom()
         mean = self.sign * belief.predict(rows)
         scale = np.sqrt(1.0 + width**2) if of_reward else width
-        degrees = reward_freedom(width, *freedom) if of_reward else freedom[0]
-        half = t_quantile(quantile, degrees) * belief.noise * scale
+        degrees = reward_dof(width, *dof) if of_reward else dof[0]
+        half = t_quantile(level, degrees) * belief.noise * scale
         return mean, mean - half, mean + half
 
     def describe(self) -> str:
@@ -238,28 +233,19 @@ class Binary(RewardModel):
         """σ of an index in log-odds: a probability."""
         return sigmoid(self.sign * index)
 
-    def interval(
-        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
-    ) -> Interval:
+    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """E σ(xᵀθ), with the quantiles of σ(xᵀθ); or those of a reward, which are 0 or 1."""
         odds, deviation = self.sign * belief.predict(rows), belief.width(rows)
         mean = expected_probability(odds, deviation)
         if of_reward:
-            tail = half_tail(quantile)
+            tail = (1.0 - level) / 2.0
             return mean, (1.0 - mean <= tail).astype(float), (mean > tail).astype(float)
-        half = quantile * deviation
+        half = two_sided_quantile(level) * deviation
         return mean, sigmoid(odds - half), sigmoid(odds + half)
 
     def describe(self) -> str:
         """That the linear model is one of log-odds."""
         return f"0 or 1, by a logistic model{super().describe()}"
-
-
-def half_tail(quantile: float) -> float:
-    """The probability that a standard normal is above a quantile."""
-    from scipy.special import ndtr  # importing headstart must stay cheap
-
-    return float(ndtr(-quantile))
 
 
 #: Reward models by name.
@@ -272,10 +258,22 @@ def reward_model(reward: object, minimize: object) -> RewardModel:
     return kind(checks.flag("minimize", minimize))
 
 
-def t_quantile(quantile: float, freedom: Any) -> Any:
-    """The quantiles of t distributions at the probability that a standard normal has its own."""
+def two_sided_quantile(level: float) -> float:
+    """Q such that a standard normal is between −q and q with the probability ``level``.
+
+    >>> round(two_sided_quantile(0.95), 3)
+    1.96
+    """
+    from scipy.special import ndtri  # importing headstart must stay cheap
+
+    return float(ndtri(0.5 + level / 2.0))
+
+
+def t_quantile(level: float, dof: Any) -> Any:
+    """The same for t distributions; of infinite ``dof`` they are normal."""
     from scipy.special import stdtrit
 
-    if np.isinf(freedom).all():
-        return quantile
-    return np.where(np.isinf(freedom), quantile, -stdtrit(freedom, half_tail(quantile)))
+    normal = two_sided_quantile(level)
+    if np.isinf(dof).all():
+        return normal
+    return np.where(np.isinf(dof), normal, -stdtrit(dof, (1.0 - level) / 2.0))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.choices.batch import check_k, pair_up
+from headstart.bandit.choices.batch import check_bounds, check_k, pair_up
 from headstart.bandit.choices.choice import Choice, check_choice, choice_id
 from headstart.bandit.choices.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
@@ -18,7 +18,8 @@ from headstart.bandit.ledger.ledger import Ledger, RewardedChoice
 from headstart.bandit.ledger.prior_state import StartingFit
 from headstart.errors import ChoiceError, HeadstartError, TaskError
 from headstart.features.conversion import Features, arms_not_excluded
-from headstart.features.reader import ContextReader, plain_contexts
+from headstart.features.reader import ContextReader
+from headstart.features.requests import plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
 from headstart.features.sizes import UsualSizes
@@ -235,6 +236,7 @@ class BanditState:
                 )
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
+            check_bounds(rule, len(rows), allowed, 1 if k is None else k)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared_choice[0], self.stream_key(name, cached)

@@ -1,9 +1,9 @@
 """The belief of one task over its life: from a prior, through its rewards, to its evidence.
 
 A reward updates the belief in O(d²). In two cases the belief is computed again from the prior and
-the task's evidence, in O(d³): after 8, 16, 32, … rewards where the prior leaves the noise to the
-task (the belief needs a rebuild), and after 1, 2, 4, … rewards where no other task tells the
-scale. Bandits and experiments share these steps. What a bandit keeps of its tasks is in
+the task's evidence, in O(d³): after some of 1, 2, 4, … rewards where the prior leaves the noise to
+the task (the belief needs a rebuild), and after all of these where no other task tells the scale.
+Bandits and experiments share these steps. What a bandit keeps of its tasks is in
 :mod:`headstart.bandit.ledger`.
 """
 
@@ -17,7 +17,7 @@ from headstart.model.evidence import Evidence
 from headstart.records import Array, select
 from headstart.transfer import Transfer
 
-__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief"]
+__all__ = ["LoneTask", "is_power_of_two", "next_belief", "rebuilt_belief", "refresh_count"]
 
 
 class LoneTask(NamedTuple):
@@ -99,3 +99,12 @@ def holds(prior: BasePrior, evidence: Evidence) -> bool:
 def is_power_of_two(count: int) -> bool:
     """Whether a count is one of 1, 2, 4, 8 and so on."""
     return count & (count - 1) == 0
+
+
+def refresh_count(count: int) -> int:
+    """How often a running task takes a new prior in so many choices: after 8, 32, 128, … of them.
+
+    >>> [count for count in range(1, 600) if refresh_count(count) > refresh_count(count - 1)]
+    [8, 32, 128, 512]
+    """
+    return max(count.bit_length() - 2, 0) // 2

@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headstart.cli.log_options import (
-    ChosenColumn,
-    FeatureColumns,
-    LogFormat,
-    LogPaths,
-    OnBadRows,
-    PropensityColumn,
-    RewardColumn,
-    RoundColumn,
-    SchemaFile,
-    Storage,
-    TaskColumn,
-    TimeColumn,
-    WeightColumn,
-    open_logs,
+from headstart.cli.options import (
+    Cluster,
+    Json,
+    LogOptions,
+    Workers,
     progress_unit,
-    storage_options,
+    with_log_options,
 )
-from headstart.cli.options import Cluster, Json, Workers
 from headstart.cli.screen import print_json, progress_bars
 from headstart.errors import FileError, InputError, visible
 
@@ -36,12 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
+@with_log_options
 def check(
-    logs: LogPaths,
-    task: TaskColumn,
-    reward: RewardColumn,
-    features: FeatureColumns = None,
-    schema: SchemaFile = None,
+    logs: LogOptions,
     context: Annotated[
         str,
         typer.Option(help="Columns of the context (device,hour), for the schema that is proposed."),
@@ -52,14 +38,6 @@ def check(
     write_schema: Annotated[
         Path | None, typer.Option("--write-schema", help="New file for the schema proposed.")
     ] = None,
-    weight: WeightColumn = None,
-    timestamp: TimeColumn = None,
-    round: RoundColumn = None,
-    chosen: ChosenColumn = None,
-    propensity: PropensityColumn = None,
-    format: LogFormat = None,
-    on_bad_rows: OnBadRows = "error",
-    storage: Storage = None,
     cluster: Cluster = None,
     workers: Workers = None,
     as_json: Json = False,
@@ -71,22 +49,21 @@ def check(
     from headstart.fleet import check as run
     from headstart.fleet.reading.sample import sample_log
 
-    roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
-    roles |= {"round": round, "chosen": chosen, "propensity": propensity}
     proposed = None
-    if features is None and schema is None:
+    if logs.features is None and logs.schema is None:
         check_new(write_schema)
-        sample, sample_notes = sample_log(logs, format, storage_options(storage), task, reward)
+        sample, sample_notes = sample_log(
+            logs.logs, logs.format, logs.storage_options, logs.task, logs.reward
+        )
         named = [name.strip() for name in context.split(",") if name.strip()]
-        proposed = propose_schema(sample, roles, named, id)
+        proposed = propose_schema(sample, logs.roles, named, id)
     else:
         for name, value in (("--context", context), ("--write-schema", write_schema)):
             if value:
                 raise InputError(
                     f"{name} is for a schema that is proposed: leave out --features and --schema"
                 )
-    used = proposed or schema
-    opened = open_logs(logs, features, used, format, on_bad_rows, storage, **roles)
+    opened = logs.open(proposed)
     with progress_bars(quiet=as_json) as bar, bar("reading", progress_unit(opened)) as progress:
         profile = run(opened, cluster=cluster, workers=workers, progress=progress)
     if write_schema is not None and proposed is not None:

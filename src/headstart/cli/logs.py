@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,30 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headstart import checks
-from headstart.cli.log_options import (
-    ChosenColumn,
-    FeatureColumns,
+from headstart.cli.options import (
+    Cluster,
     Intercept,
-    LogFormat,
-    LogPaths,
-    OnBadRows,
-    PropensityColumn,
-    RewardColumn,
+    Json,
+    LogOptions,
+    Out,
     RewardModel,
-    RoundColumn,
-    RoundOfRepeats,
-    SchemaFile,
     Standardize,
-    Storage,
-    TaskColumn,
-    TimeColumn,
-    TimeOfRepeats,
-    UnusedPropensity,
-    WeightColumn,
-    open_logs,
+    TransferText,
+    Workers,
     progress_unit,
+    with_log_options,
 )
-from headstart.cli.options import Cluster, Json, Out, Workers
 from headstart.cli.screen import (
     Interrupted,
     print_facts,
@@ -52,26 +40,13 @@ if TYPE_CHECKING:
 __all__ = ["evaluate", "fit"]
 
 
+@with_log_options
 def fit(
-    logs: LogPaths,
-    task: TaskColumn,
-    reward: RewardColumn,
-    features: FeatureColumns = None,
-    schema: SchemaFile = None,
+    logs: LogOptions,
     out: Annotated[
         str, typer.Option("--out", "-o", help="Path or URL for the bandit (headstart.load).")
     ] = "prior.headstart",
-    weight: WeightColumn = None,
-    timestamp: TimeOfRepeats = None,
-    round_id: RoundOfRepeats = None,
-    chosen: ChosenColumn = None,
-    propensity: UnusedPropensity = None,
-    format: LogFormat = None,
-    on_bad_rows: OnBadRows = "error",
-    storage: Storage = None,
-    transfer: Annotated[
-        str, typer.Option(help="Transfer and its options: subspace:rank=3.")
-    ] = "empirical_bayes",
+    transfer: TransferText = "empirical_bayes",
     reward_model: RewardModel = "number",
     noise: Annotated[
         float | None, typer.Option(help="Noise scale R; estimated by default.")
@@ -111,9 +86,7 @@ def fit(
     check_reward_model(reward_model, noise)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
-    roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
-    roles |= {"round": round_id, "chosen": chosen, "propensity": propensity}
-    rows = open_logs(logs, features, schema, format, on_bad_rows, storage, **roles)
+    rows = logs.open()
     options, fields = rows.storage, rows.columns.schema
     Target(out, rows)
     place = out + ".partial" if checkpoint is None else checkpoint
@@ -152,7 +125,10 @@ def fit(
         summary["notes"] = list(dict.fromkeys([*rows.notes, *notes]))
         print_json(summary)
         return
-    print_facts({**summary, "gain": f"saves {summary['gain']['sentence']}"})
+    gain = summary.pop("gain")["sentence"]
+    none_left_out = [name for name in ("bad_rows", "weightless_rows") if not summary[name]]
+    print_facts({name: value for name, value in summary.items() if name not in none_left_out})
+    print_text(f"What a new task is expected to save by this prior: {gain}.")
     for note in notes:
         if note not in rows.notes:  # those were printed before
             print_text(f"Note: {note}")
@@ -163,23 +139,10 @@ def fit(
     )
 
 
+@with_log_options
 def evaluate(
-    logs: LogPaths,
-    task: TaskColumn,
-    reward: RewardColumn,
-    features: FeatureColumns = None,
-    schema: SchemaFile = None,
-    weight: WeightColumn = None,
-    timestamp: TimeColumn = None,
-    round_id: RoundColumn = None,
-    chosen: ChosenColumn = None,
-    propensity: PropensityColumn = None,
-    format: LogFormat = None,
-    on_bad_rows: OnBadRows = "error",
-    storage: Storage = None,
-    transfer: Annotated[
-        str, typer.Option(help="Transfer and its options: subspace:rank=3.")
-    ] = "empirical_bayes",
+    logs: LogOptions,
+    transfer: TransferText = "empirical_bayes",
     reward_model: RewardModel = "number",
     future: Annotated[
         float, typer.Option(help="Share of tasks to predict: the latest, or random ones.")
@@ -206,17 +169,16 @@ def evaluate(
 ) -> None:
     """Evaluate whether transfer helps: fit on some tasks of the logs, predict the others."""
     from headstart.fleet import evaluate as run
+    from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
     from headstart.fleet.evaluation.page import check_place, write_page
+    from headstart.fleet.evaluation.result import LEGEND
     from headstart.fleet.options import transfer_from
 
-    check_local(out)
     check_place(out)
     if (out / "report.html").exists():
         warn(f"Note: {str(out)!r} has the report of an earlier evaluation; it will be replaced.")
     check_reward_model(reward_model, None)
-    roles = {"task": task, "reward": reward, "weight": weight, "timestamp": timestamp}
-    roles |= {"round": round_id, "chosen": chosen, "propensity": propensity}
-    rows = open_logs(logs, features, schema, format, on_bad_rows, storage, **roles)
+    rows = logs.open()
     if not as_json:
         print_notes(rows)
     with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
@@ -242,13 +204,14 @@ def evaluate(
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
     print_table(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
+    print_text(LEGEND)
     print_text(found.verdict.sentence, bold=True)
     print_text(found.basis)
     for note in found.notes:
         print_text(f"Note: {note}")
     if found.values:
         print_table(found.value_frame, "What policies would earn per round")
-        print_text(found.value_note)
+        print_text(ESTIMATOR_NOTE)
     if found.advice:
         print_text(found.advice)
     print_text(f"The report is in {path}, figures beside it.", bold=True)
@@ -267,13 +230,6 @@ def check_reward_model(reward_model: str, noise: float | None) -> None:
     checks.one_of("reward-model", reward_model, REWARD_MODELS)
     if noise is not None and reward_model != "number":
         raise checks.refuse("--noise", f"left out with --reward-model {reward_model}", noise)
-
-
-def check_local(out: Path) -> None:
-    """Refuse a URL for results."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
-        url = str(out).replace(":/", "://", 1)  # a path has lost one of them
-        raise InputError(f"out must be a path on this machine; got {url!r} (--out): copy it there")
 
 
 @contextlib.contextmanager

@@ -37,43 +37,6 @@ class Interrupted(Exception):
     """Ctrl-C, with a message on what was stored."""
 
 
-class Pace:
-    """Rate and remaining time of a process; what was done before it began does not count."""
-
-    def __init__(self, unit: str | None) -> None:
-        self.unit = unit
-        self.first: float | None = None
-        self.start = self.printed = time.monotonic()
-
-    def update(self, done: float, total: float) -> None:
-        """Take note of progress."""
-        if self.first is None:
-            self.first, self.start = done, time.monotonic()
-        self.done, self.total = done, total
-
-    @property
-    def rate(self) -> float:
-        """Units per second; 0 while unknown."""
-        spent = time.monotonic() - self.start
-        return 0.0 if self.first is None or spent <= 0 else (self.done - self.first) / spent
-
-    @property
-    def speed(self) -> str:
-        """The rate with its unit."""
-        if self.unit is None or self.rate <= 0:
-            return ""
-        return f"{amount(self.rate, self.unit)}/s"
-
-    def __str__(self) -> str:
-        words = [f"{100 * self.done / self.total:.0f} %" if self.total else "…"]
-        if self.unit is not None:
-            words[0] += f" of {amount(self.total, self.unit)}"
-        if self.rate > 0:
-            left = (self.total - self.done) / self.rate
-            words += [self.speed, f"{duration(left)} left"]
-        return ", ".join(filter(None, words))
-
-
 def amount(count: float, unit: str) -> str:
     """Rows or bytes, in few digits.
 
@@ -108,9 +71,6 @@ def progress_bars(quiet: bool) -> Iterator[Any]:
     from rich import progress as rich
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield progress_lines
-        return
     columns = (
         rich.TextColumn("{task.description:<28}"),
         rich.BarColumn(bar_width=30),
@@ -119,38 +79,44 @@ def progress_bars(quiet: bool) -> Iterator[Any]:
         rich.TimeRemainingColumn(),
         rich.TextColumn("{task.fields[speed]}"),
     )
-    with rich.Progress(*columns, console=console) as progress:
+    with rich.Progress(
+        *columns,
+        console=console,
+        disable=not console.is_terminal,
+        get_time=time.monotonic,
+        speed_estimate_period=3600.0,
+    ) as progress:
 
         @contextlib.contextmanager
         def bar(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
-            task = progress.add_task(label, total=None, speed="")
-            pace = Pace(unit)
+            place = progress.add_task(label, total=None, speed="")
+            task = progress.tasks[place]
+            printed = time.monotonic()
 
             def show(done: float, total: float) -> None:
-                if pace.first is None:  # what was done before is no speed
-                    progress.reset(task, completed=int(done), total=total)
-                pace.update(done, total)
-                progress.update(task, completed=done, total=total, speed=pace.speed)
+                nonlocal printed
+                if task.total is None:  # what was done before is no speed
+                    progress.reset(task.id, completed=int(done), total=total)
+                progress.update(task.id, completed=done, total=total)
+                if unit is not None and task.speed:
+                    progress.update(task.id, speed=f"{amount(task.speed, unit)}/s")
+                now = time.monotonic()
+                if progress.disable and now - printed >= PROGRESS_SECONDS and done < total:
+                    printed = now
+                    print(f"{label}: {progress_text(task, unit)}", file=sys.stderr, flush=True)
 
             yield show
-            progress.update(task, completed=1, total=1)
+            progress.update(task.id, completed=1, total=1)
 
         yield bar
 
 
-@contextlib.contextmanager
-def progress_lines(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:
-    """Progress as lines of text on standard error, one every ten seconds."""
-    pace = Pace(unit)
-
-    def show(done: float, total: float) -> None:
-        pace.update(done, total)
-        now = time.monotonic()
-        if now - pace.printed >= PROGRESS_SECONDS and done < total:
-            pace.printed = now
-            print(f"{label}: {pace}", file=sys.stderr, flush=True)
-
-    yield show
+def progress_text(task: Any, unit: str | None) -> str:
+    """How much of a task of Rich is done, how fast, and the time left."""
+    words = [f"{task.percentage:.0f} %" + (f" of {amount(task.total, unit)}" if unit else "")]
+    if task.speed:
+        words += [task.fields["speed"], f"{duration(task.time_remaining)} left"]
+    return ", ".join(filter(None, words))
 
 
 def print_outcome(outcome: Outcome, as_json: bool) -> None:
@@ -179,8 +145,6 @@ def print_table(table: Any, title: str) -> None:
 def print_facts(facts: dict[str, Any]) -> None:
     """Print names and values, one per row; unknown values are left out."""
     shown = Table(show_header=False)
-    shown.add_column()
-    shown.add_column(justify="right")
     for name, value in facts.items():
         if value is not None and value != "":
             text = f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,36 +1,30 @@
-"""Reading the contexts that are passed to a bandit, and what is remembered of earlier ones."""
+"""Reading the contexts that are passed to a bandit, with the names and usual sizes of features."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
 from headstart.features.conversion import MAX_SQUARES, Features
+from headstart.features.requests import Request, is_ragged, plain_contexts
 from headstart.features.schema.encoder import EncodedRows
 from headstart.features.schema.rows import item_key
 from headstart.features.sizes import UsualSizes
 from headstart.features.transformer import AnyEncoder, encoder_of
 from headstart.records import Array
 
-__all__ = ["ContextReader", "Offer", "Request", "plain_contexts", "request_of", "requests_of"]
+__all__ = ["ContextReader", "Offer"]
 
 # The usual sizes are computed at offers 1, 2, 4, …, and at the first ones where values were few.
 FIRST_OFFERS = 16
 
 #: Writes what is known of items, given by the keys of their ids, into the last columns of a table.
 ItemWriter = Callable[[Sequence[Any], Array], None]
-
-
-class Request(NamedTuple):
-    """What a caller of ``choose`` has passed by name: a context and the actions on offer."""
-
-    context: Any
-    actions: Any
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -71,7 +65,6 @@ class ContextReader:
         encoder: AnyEncoder | None = None,
     ) -> None:
         self.features = features
-        self.units = features.units
         self.encoder = encoder
         # Columns that the encoder makes itself, such as those of items, cannot be far out either.
         self.is_bounded = np.full(features.context_dim, encoder is not None)
@@ -114,7 +107,7 @@ class ContextReader:
             if hasattr(contexts, "columns") and hasattr(contexts, "index"):
                 labels = contexts.index.to_list()
         sizes = self.check_sizes(table, squares)
-        rows = features.transform(table, self.units)
+        rows = features.transform(table)
         return Offer(table, rows, names, sizes, labels, has_ids)
 
     def encode(
@@ -153,13 +146,42 @@ class ContextReader:
                 item_key(label, place)
         return encoded._replace(table=np.array(table, dtype=np.float64, order="C"))
 
-    def read_many(self, contexts: Any, tasks: int) -> Offer:
-        """The contexts of several tasks, shape ``(tasks, K, context_dim)``."""
+    def read_many(
+        self, contexts: Any, tasks: int, write_items: Sequence[ItemWriter | None] = ()
+    ) -> Offer:
+        """What is on offer to several tasks: requests with a schema, otherwise their contexts.
+
+        Contexts are of shape ``(tasks, K, context_dim)``, or a list of tables or frames.
+        """
+        if self.encoder is not None:
+            return self.read_requests(contexts, write_items)
+        frames = isinstance(contexts, Sequence) and any(
+            hasattr(part, "columns") for part in contexts
+        )
+        if frames or is_ragged(contexts):
+            return self.read_ragged(contexts, tasks)
         tables, sizes = self.features.read_many(contexts, tasks), self.sizes
         if tasks:
             flat = tables.reshape(-1, self.features.context_dim)
             sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
         return Offer(tables, self.features.transform(tables), self.features.names, sizes)
+
+    def read_ragged(self, contexts: Any, tasks: int) -> Offer:
+        """The contexts of several tasks: tables with different numbers of arms, or frames."""
+        if len(contexts) != tasks:
+            raise InputError(
+                f"contexts must hold {tasks} tables, one per task; got {len(contexts)}"
+            )
+        features, tables = self.features, []
+        for at, table in enumerate(contexts):
+            with checks.errors_at("contexts", at):
+                values, _, names = features.read(table)
+            features = dataclasses.replace(features, names=names)
+            tables.append(values.copy())
+        flat = np.concatenate(tables)
+        sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
+        names = self.features.names if features.names == self.features.names else features.names
+        return Offer(tables, [features.transform(table) for table in tables], names, sizes)
 
     def read_requests(
         self, requests: Sequence[Request], write_items: Sequence[ItemWriter | None]
@@ -208,63 +230,8 @@ class ContextReader:
         """
         self.offer_count += 1
         if offer.names is not self.features.names:
-            self.features = self.features._replace(names=offer.names)
+            self.features = dataclasses.replace(self.features, names=offer.names)
         if offer.sizes is self.sizes or is_frozen:
             return False
         self.set_sizes(offer.sizes)
         return True
-
-
-def request_of(contexts: Any, context: Any, actions: Any) -> Any:
-    """What was passed to ``choose``: contexts as they are, or a context and actions by name."""
-    if context is None and actions is None:
-        if contexts is None:
-            raise InputError("contexts must be given, or actions; got None")
-        return contexts
-    if actions is None:
-        return Request(context, contexts)
-    if contexts is not None:
-        raise InputError("contexts and actions must not both be given: they say the same")
-    return Request(context, actions)
-
-
-def requests_of(tasks: int, contexts: Any, context: Any, actions: Any) -> list[Request]:
-    """What was passed to ``choose_many`` of a bandit with a schema, one request for each task."""
-    actions = contexts if actions is None else actions
-    if actions is None:
-        raise InputError("actions must be given: what is on offer to each task")
-    contexts_by_task = [context] * tasks
-    if context is not None and not isinstance(context, Mapping):
-        contexts_by_task = one_per_task("context", context, tasks, "a dict, or one for each task")
-    if is_one_offer(actions):
-        return [Request(each, actions) for each in contexts_by_task]
-    want = "what is on offer to each task, or to all of them"
-    pairs = zip(contexts_by_task, one_per_task("actions", actions, tasks, want), strict=True)
-    return [Request(*pair) for pair in pairs]
-
-
-def is_one_offer(actions: Any) -> bool:
-    """Whether actions are those of one decision: a frame, or dicts or ids, not lists of them."""
-    if not isinstance(actions, (list, tuple)):
-        return True
-    return any(isinstance(each, (Mapping, str)) or checks.is_whole(each) for each in actions[:1])
-
-
-def one_per_task(name: str, value: Any, count: int, want: str) -> list[Any]:
-    """A list with one entry for each task."""
-    if not isinstance(value, (list, tuple)) or len(value) != count:
-        got = f"{len(value)}" if isinstance(value, (list, tuple)) else checks.describe(value)
-        raise InputError(f"{name} must be {want} ({count} of them); got {got}")
-    return list(value)
-
-
-def plain_contexts(contexts: Any) -> Any:
-    """What was passed to a bandit without a schema, which takes contexts as they are."""
-    if type(contexts) is not Request:
-        return contexts
-    if contexts.context is not None:
-        raise InputError(
-            "context must be part of the rows, or the bandit must have a schema: "
-            "headstart.Bandit(headstart.Schema(…))"
-        )
-    return contexts.actions

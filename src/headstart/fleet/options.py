@@ -14,6 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.features.schema.schema import Schema
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.logs import Logs
+from headstart.lab.policies import split_options
 from headstart.records import equal_values
 from headstart.transfer import (
     Bias,
@@ -63,20 +64,12 @@ def transfer_from(text: str) -> Transfer:
     >>> transfer_from("subspace:rank=3,lam2=plug-in"), transfer_from("gaussian")
     (Subspace(rank=3), Gaussian(forced=False))
     """
-    name, _, rest = text.partition(":")
-    kind = TRANSFERS[checks.one_of("transfer", name.strip(), tuple(TRANSFERS))]
+    name, given = split_options("transfer", text)
+    kind = TRANSFERS[checks.one_of("transfer", name, tuple(TRANSFERS))]
     known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    options: dict[str, Any] = {"forced": False} if kind is Gaussian else {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise checks.refuse("transfer", "name:option=value,option=value", text)
-        checks.one_of(f"option of {name}", key.strip(), known)
-        try:  # a number, true or false, or text
-            options[key.strip()] = json.loads(value.strip().lower())
-        except ValueError:
-            options[key.strip()] = value.strip()
-    return kind(**options)
+    for key in given:
+        checks.one_of(f"option of {name}", key, known)
+    return kind(**({"forced": False} if kind is Gaussian else {}) | given)
 
 
 def transfer_option(transfer: Transfer) -> str | None:

@@ -1,4 +1,4 @@
-"""Loops over rows of logs and over the evidence of many tasks, compiled by Numba.
+"""Loops over rows of logs and over packed evidence, compiled by Numba.
 
 Each has a reference in NumPy of the same name and arguments, with which it is registered
 (:class:`headstart.kernels.forms.Kernel`). Products of matrices are BLAS's. None of them holds
@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["add_rows", "group_rows", "prepare", "standardize_rows", "task_sums", "transpose_strip"]
+__all__ = ["add_rows", "group_rows", "prepare", "standardize_rows", "transpose_strip"]
 
 # Sums may be reordered, which lets them use a processor's wide registers.
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}
@@ -132,95 +132,3 @@ def standardize_rows(packed: Any, across: Any, constant: int, shift: Any, scale:
                 place += 1
         for i in range(dim):
             row[triangle + i] = (row[triangle + i] - shift[i] * pull) / scale[i]
-
-
-@numba.njit(nogil=True, cache=True, fastmath=REORDERED_SUMS)
-def invert(matrix: Any, pivots: Any) -> None:
-    """Turn a positive definite matrix into its inverse, in its place: Gauss and Jordan's sweep."""
-    size = len(matrix)
-    for p in range(size):
-        scale = 1.0 / matrix[p, p]
-        for j in range(size):
-            pivots[j] = matrix[p, j] * scale
-        for i in range(size):
-            if i != p:
-                row, factor = matrix[i], matrix[i, p]
-                for j in range(size):
-                    row[j] -= factor * pivots[j]
-                row[p] = -factor * scale
-        for j in range(size):
-            matrix[p, j] = pivots[j]
-        matrix[p, p] = scale
-
-
-@numba.njit(nogil=True, cache=True)
-def task_sums(
-    table: Any, places: Any, mean: Any, root: Any, scale: float, degrees: float, noisy: float
-) -> Any:
-    """The sums of a pass over tasks, for one fit: the fields of ``PassSums`` after the count.
-
-    The reference is :func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`.
-
-    ``root`` is F, or any other matrix with prior covariance FᵀF; ``scale`` and ``degrees`` are
-    those of the tasks' noise, and ``noisy`` is how many times the scale a task's own variance has
-    to be for the task to count by it.
-    """
-    dim = len(mean)
-    triangle = dim * (dim + 1) // 2
-    turned = np.ascontiguousarray(root.T)
-    gram, half, k = np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((dim, dim))
-    known, squared, outer = np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((dim, dim))
-    pivots, total, away = np.zeros(dim), np.zeros(dim), np.zeros(dim)
-    residual = freedom = energy = rounds = 0.0
-    for task in range(len(places)):
-        row = table[places[task]]
-        moment = row[triangle : triangle + dim]
-        variance = scale
-        z = total
-        for look in range(2):
-            place = 0
-            for i in range(dim):
-                for j in range(i, dim):
-                    value = row[place + j - i] / variance
-                    gram[i, j] = value
-                    gram[j, i] = value
-                place += dim - i
-            # E = (I + F G Fᵀ)⁻¹
-            np.dot(root, gram, half)
-            np.dot(half, turned, k)
-            for i in range(dim):
-                k[i, i] += 1.0
-            invert(k, pivots)
-            # z = E F (b − G μ)
-            away[:] = moment / variance - np.dot(gram, mean)
-            z = np.dot(k, np.dot(root, away))
-            # θ̂ = μ + Fᵀ z, and what it leaves unexplained
-            theta = mean + np.dot(turned, z)
-            fitted = 0.0
-            left = row[triangle + dim]
-            away[:] = np.dot(gram, theta)
-            for i in range(dim):
-                fitted += theta[i] * (2.0 * moment[i] - variance * away[i])
-                for j in range(dim):
-                    k[i, j] = -k[i, j]
-                k[i, i] += 1.0  # K = I − E
-                left -= k[i, i]
-            if look:
-                break
-            square, left = max(row[triangle + dim + 1] - fitted, 0.0), max(left, 0.0)
-            own = (degrees * scale + square) / (degrees + left)
-            if not own > noisy * scale:
-                residual += square
-                freedom += left
-                energy += row[triangle + dim + 1]
-                rounds += row[triangle + dim]
-                break
-            variance = own
-        known += k
-        np.dot(k, k, half)
-        squared += half
-        total += z
-        for i in range(dim):
-            for j in range(dim):
-                outer[i, j] += z[i] * z[j]
-    return known, squared, outer, total, residual, freedom, energy, rounds

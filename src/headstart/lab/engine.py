@@ -28,8 +28,8 @@ from headstart.lab.policies import AnyPolicy
 from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
-from headstart.model.own_noise import rounds_before_noise
-from headstart.model.prior import ONE_NOISE, Prior
+from headstart.model.own_noise import rebuild_rounds
+from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import LoopForm, Rule
 from headstart.transfer import Transfer
@@ -303,7 +303,7 @@ def play_compiled(loops: Any, player: Player, belief: BaseBelief, batch: Episode
     for seed in range(seeds):
         prior = seed_prior(belief.prior, seed)
         own, start = Belief.start(prior), 0
-        for stop in rebuild_rounds(prior, rounds):
+        for stop in [*rebuild_rounds(prior.noise_dof, prior.dim, rounds), rounds]:
             loops.play(
                 batch.contexts[seed],
                 batch.rewards[seed],
@@ -325,17 +325,9 @@ def play_compiled(loops: Any, player: Player, belief: BaseBelief, batch: Episode
     return arms
 
 
-def rebuild_rounds(prior: Prior, rounds: int) -> list[int]:
-    """The rounds after which a belief is computed again, and the last one."""
-    if not 0.0 < prior.noise_freedom < ONE_NOISE:
-        return [rounds]
-    powers = [2**power for power in range(63) if 2**power < rounds]
-    return [*(power for power in powers if power >= rounds_before_noise(prior)), rounds]
-
-
 def seed_prior(prior: Prior, seed: int) -> Prior:
     """The prior of one seed of a batch."""
-    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_freedom)
+    scalars = (prior.noise, prior.bias, prior.printed_bias, prior.noise_dof)
     each = (float(np.broadcast_to(value, prior.batch)[seed]) for value in scalars)
     return Prior(prior.mean[seed], prior.root[seed], *each)
 

@@ -136,13 +136,8 @@ class BaseBelief(Record, ABC):
 
     def learn(self, context: npt.ArrayLike, reward: Any) -> Self:
         """The belief after one more round ``(x, r)``."""
-        shape = (*self.batch, self.dim)
-        x = checks.finite_array("context", context, f"an array of shape {shape}")
-        if x.shape != shape:
-            raise checks.refuse("context", f"an array of shape {shape}", x)
-        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
-        if r.shape != self.batch:
-            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        x = checks.shaped_array("context", context, (*self.batch, self.dim))
+        r = checks.shaped_array("reward", reward, self.batch)
         return self.update(x, r if self.batch else float(r)).sealed()
 
     def degrees_of_freedom(self) -> tuple[Any, Any]:

@@ -12,14 +12,16 @@ matrix, and the covariance stays positive semidefinite (Potter's square-root for
 The root is not unique: it depends on the order of the rewards. Compare means and F Fᵀ, not F.
 
 Where the prior allows a task its own noise (ν degrees of freedom around R₀), it is estimated from
-the residuals of least squares on the task alone, with f = k − rank degrees of freedom::
+the task's rewards (:mod:`headstart.model.own_noise`); after many of them from the residuals of
+least squares on the task alone, with f = k − rank degrees of freedom::
 
     R² = (ν R₀² + RSS)/(ν + f)
 
 These do not depend on the prior, so that a task unlike the others is not taken for a noisy one. The
 prior covariance of θ does not depend on R, so F₀ = Σ^½/R must follow it. It does so in steps of a
 factor of two: F₀/c with c the power of two nearest to R/R₀. Both take O(d³), and are renewed when
-a belief needs a rebuild: after 8, 16, 32, … rewards (:meth:`Belief.of`). With ν = 0 there is no R₀;
+a belief needs a rebuild: after 1, 2, 4, … rewards, the first of them only where ν is small
+(:meth:`Belief.of`). With ν = 0 there is no R₀;
 then R follows in O(1) from S ← S + (r − xᵀθ̂)²/(1+s) as R² = S/k.
 """
 
@@ -41,7 +43,8 @@ from headstart.model.evidence import Evidence
 from headstart.model.information_form import MAX_INFORMATION, with_information_form
 from headstart.model.own_noise import (
     has_own_noise,
-    nearest_scale,
+    is_noise_due,
+    nearest_noise_ratio,
     noise_from_rewards,
     rounds_before_noise,
     task_noise,
@@ -75,8 +78,9 @@ class Belief(BaseBelief):
         The prior it started from.
     square : float or array of shape (...)
         S = Σ (r − xᵀθ̂)² + (θ̂ − θ̂₀)ᵀB₀(θ̂ − θ̂₀), from which R is estimated where ν = 0.
-    scale : float or array of shape (...)
-        c, which the prior's root was divided by; 0 if the root has lost too many digits.
+    noise_ratio : float or array of shape (...)
+        c, a power of two near R/R₀, by which the prior's root was divided; 0 if the root has lost
+        too many digits.
 
     Examples
     --------
@@ -97,7 +101,7 @@ class Belief(BaseBelief):
     noise: Any
     prior: Prior
     square: Any
-    scale: Any
+    noise_ratio: Any
 
     @classmethod
     def start(cls, prior: Prior) -> Self:
@@ -132,7 +136,7 @@ class Belief(BaseBelief):
                 f"got {evidence.batch}"
             )
         noise = task_noise(prior, evidence)
-        return cls.unchecked(*posterior(prior, evidence, noise, nearest_scale(prior, noise)))
+        return cls.unchecked(*posterior(prior, evidence, noise, nearest_noise_ratio(prior, noise)))
 
     @property
     def dim(self) -> int:
@@ -152,19 +156,19 @@ class Belief(BaseBelief):
     @property
     def log_det(self) -> Any:
         """Log det B."""
-        wider = 2.0 * self.dim * np.log(np.maximum(self.scale, 1e-300))
+        wider = 2.0 * self.dim * np.log(np.maximum(self.noise_ratio, 1e-300))
         return self.prior.log_det + (wider if self.batch else float(wider)) + self.information
 
     @property
     def needs_rebuild(self) -> bool:
         """Whether it must be built anew from prior and evidence (one answer for a whole batch)."""
         if self.mean.ndim == 1:
-            if self.scale == 0.0:
+            if self.noise_ratio == 0.0:
                 return True
-            if not 0.0 < self.prior.noise_freedom < ONE_NOISE:
+            dof, rounds = self.prior.noise_dof, int(self.rounds)
+            if not 0.0 < dof < ONE_NOISE or rounds & (rounds - 1):
                 return False
-            rounds = int(self.rounds)
-            return rounds & (rounds - 1) == 0 and rounds >= rounds_before_noise(self.prior)
+            return bool(rounds >= rounds_before_noise(dof, self.dim))
         return bool(np.any(self.rebuild_due()))
 
     def rebuild_due(self) -> Any:
@@ -172,8 +176,7 @@ class Belief(BaseBelief):
         if not self.batch:
             return self.needs_rebuild
         each = np.asarray(self.rounds).astype(np.int64)
-        due = (each >= rounds_before_noise(self.prior)) & (each & (each - 1) == 0)
-        return has_own_noise(self.prior) & due
+        return is_noise_due(self.prior.noise_dof, self.dim, each) & (each & (each - 1) == 0)
 
     def degrees_of_freedom(self) -> tuple[Any, Any]:
         """After k rewards ν + k, as in the conjugate model, and ν + k − Σ λ/(1 + λ) or less.
@@ -181,14 +184,15 @@ class Belief(BaseBelief):
         The sum, of the parameters that the rewards have told, is at most d and Σ log (1 + λ).
         Without rewards R does not matter to θ.
         """
-        freedom = np.where(has_own_noise(self.prior), self.prior.noise_freedom, np.inf)
+        dof = self.prior.noise_dof
+        dof = np.where(has_own_noise(dof), dof, np.inf)
         residual = np.maximum(self.rounds - np.minimum(self.dim, self.information), 0.0)
-        of_mean = np.where(np.greater(self.rounds, 0), freedom + self.rounds, np.inf)
-        return of_mean, freedom + residual
+        of_mean = np.where(np.greater(self.rounds, 0), dof + self.rounds, np.inf)
+        return of_mean, dof + residual
 
     def as_scaled(self, before: Self) -> Self:
-        """The same belief at the scale of ``before``."""
-        return self.replace(scale=before.scale)
+        """The same belief at the noise ratio of ``before``."""
+        return self.replace(noise_ratio=before.noise_ratio)
 
     def update(self, x: Array, r: Any) -> Self:
         """The belief after one more round: the square-root update, O(d²).
@@ -214,7 +218,7 @@ class Belief(BaseBelief):
             noise_from_rewards(self.prior, square, rounds, self.noise),
             self.prior,
             square,
-            self.scale,
+            self.noise_ratio,
         )
 
     def update_one(self, x: Array, r: float) -> Self:
@@ -240,12 +244,12 @@ class Belief(BaseBelief):
         information = self.information + math.log1p(s)
         rounds, square = self.rounds + 1.0, self.square + away * away / (1.0 + s)
         prior, noise = self.prior, self.noise
-        if prior.noise_freedom == 0.0 and square > 0.0:
+        if prior.noise_dof == 0.0 and square > 0.0:
             noise = math.sqrt(square / rounds)
-        scale = self.scale if s < MAX_INFORMATION else 0.0
+        noise_ratio = self.noise_ratio if s < MAX_INFORMATION else 0.0
         kind = type(self)
         make = DRAFT if kind is Belief else kind
-        belief: Any = make(mean, root, information, rounds, noise, prior, square, scale)
+        belief: Any = make(mean, root, information, rounds, noise, prior, square, noise_ratio)
         if make is DRAFT:
             belief.__class__ = Belief
         after: Self = belief
@@ -315,12 +319,12 @@ def einsum_vecdot(left: Array, right: Array) -> Array:
 vecdot: Any = getattr(np, "vecdot", einsum_vecdot)
 
 
-def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple[Any, ...]:
-    """The fields of a belief, with the task's own noise and the prior's root over ``scale``."""
+def posterior(prior: Prior, evidence: Evidence, noise: Any, ratio: Any) -> tuple[Any, ...]:
+    """The fields of a belief, with the task's own noise and the prior's root over ``ratio``."""
     xp = array_namespace(prior.root, evidence.gram)
     start = prior.root
-    if xp is not np or (scale != 1.0 if type(scale) is float else (scale != 1.0).any()):
-        start = start / xp.asarray(scale)[..., None, None]
+    if xp is not np or (ratio != 1.0 if type(ratio) is float else (ratio != 1.0).any()):
+        start = start / xp.asarray(ratio)[..., None, None]
     inner = xp.eye(prior.dim) + start.swapaxes(-1, -2) @ evidence.gram @ start
     inner = (inner + inner.swapaxes(-1, -2)) / 2
     inverse, log_det = inverse_root(inner)
@@ -346,4 +350,4 @@ def posterior(prior: Prior, evidence: Evidence, noise: Any, scale: Any) -> tuple
     else:
         information, square = float(information), float(square)
     noise = noise_from_rewards(prior, square, rounds, noise)
-    return mean, root, information, rounds, noise, prior, square, scale
+    return mean, root, information, rounds, noise, prior, square, ratio

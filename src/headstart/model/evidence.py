@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import sys
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -72,9 +74,7 @@ class Evidence(Record):
         if moment.ndim < 1 or moment.shape[-1] < 1:
             raise checks.refuse("moment", "an array of shape (..., d)", moment)
         dim, batch = moment.shape[-1], moment.shape[:-1]
-        gram = checks.finite_array("gram", self.gram, "an array of shape (..., d, d)")
-        if gram.shape != (*batch, dim, dim):
-            raise checks.refuse("gram", f"an array of shape {(*batch, dim, dim)}", gram)
+        gram = checks.shaped_array("gram", self.gram, (*batch, dim, dim))
         scale = np.abs(gram).max(initial=0.0)
         if np.abs(gram - gram.swapaxes(-1, -2)).max(initial=0.0) > 1e-6 * scale:
             raise InputError("gram must be symmetric, a sum of x xᵀ; got one that is not")
@@ -121,9 +121,7 @@ class Evidence(Record):
         x = checks.finite_array("contexts", contexts, "an array of shape (..., n, d)")
         if x.ndim < 2:
             raise checks.refuse("contexts", "an array of shape (..., n, d)", x)
-        r = checks.finite_array("rewards", rewards, "an array of shape (..., n)")
-        if r.shape != x.shape[:-1]:
-            raise checks.refuse("rewards", f"an array of shape {x.shape[:-1]}", r)
+        r = checks.shaped_array("rewards", rewards, x.shape[:-1])
         gram = x.swapaxes(-1, -2) @ x
         batch = x.shape[:-2]
         return cls(
@@ -148,12 +146,8 @@ class Evidence(Record):
 
         With ``forced`` it is added to the forced part as well, if that is kept apart.
         """
-        x = checks.finite_array("context", context, f"an array of shape {self.moment.shape}")
-        if x.shape != self.moment.shape:
-            raise checks.refuse("context", f"an array of shape {self.moment.shape}", x)
-        r = checks.finite_array("reward", reward, f"finite, of shape {self.batch}")
-        if r.shape != self.batch:
-            raise checks.refuse("reward", f"finite, of shape {self.batch}", reward)
+        x = checks.shaped_array("context", context, self.moment.shape)
+        r = checks.shaped_array("reward", reward, self.batch)
         forced = checks.flag("forced", forced)
         return self.add_unchecked(x, r if self.batch else float(r), forced)
 
@@ -186,13 +180,7 @@ class Evidence(Record):
 
     def at(self, index: Any) -> Evidence:
         """The evidence of one task of a batch, with arrays of its own."""
-        gram, moment, rounds, squares = (
-            np.array(part[index]) for part in (self.gram, self.moment, self.rounds, self.squares)
-        )
-        forced = None if self.forced is None else self.forced.at(index)
-        return Evidence.unchecked(
-            gram, moment, float_if_scalar(rounds), float_if_scalar(squares), forced
-        )
+        return self.combine(lambda part: float_if_scalar(np.array(part[index])))
 
     def discounted(self, factor: float) -> Evidence:
         """The same rounds, each with its weight multiplied by ``factor``.
@@ -202,14 +190,16 @@ class Evidence(Record):
         """
         if factor == 1.0:
             return self
-        part = None if self.forced is None else self.forced.discounted(factor)
-        return Evidence.unchecked(
-            self.gram * factor,
-            self.moment * factor,
-            self.rounds * factor,
-            self.squares * factor,
-            part,
-        )
+        return self.combine(lambda part: part * factor)
+
+    def combine(self, function: Callable[..., Any], *others: Evidence) -> Evidence:
+        """A function of each of the four sums, and of the same sum of others."""
+        sums = ((part.gram, part.moment, part.rounds, part.squares) for part in (self, *others))
+        forced: Any = None
+        if self.forced is not None:
+            rest: tuple[Any, ...] = tuple(other.forced for other in others)
+            forced = self.forced.combine(function, *rest)
+        return Evidence.unchecked(*map(function, *sums), forced)
 
     def __add__(self, other: Evidence) -> Evidence:
         if not isinstance(other, Evidence):
@@ -226,13 +216,7 @@ class Evidence(Record):
             )
         if (self.forced is None) != (other.forced is None):
             raise InputError("evidence with its forced rounds apart cannot be added to one without")
-        return Evidence.unchecked(
-            self.gram + other.gram,
-            self.moment + other.moment,
-            self.rounds + other.rounds,
-            self.squares + other.squares,
-            None if self.forced is None or other.forced is None else self.forced + other.forced,
-        )
+        return self.combine(operator.add, other)
 
     def __radd__(self, other: object) -> Evidence:
         """So that ``sum(evidences)`` works."""

@@ -256,9 +256,9 @@ def mixture_posterior(parts: Belief, log_start: Array) -> MixtureBelief:
     −½ (ν + k) log(1 + S/(ν R₀²)) − ½ (log det B − log det B₀); with ν → ∞ its first term is
     −S/(2 R₀²).
     """
-    freedom = np.asarray(parts.prior.noise_freedom)
-    surprise = parts.square / (freedom * np.asarray(parts.prior.noise) ** 2)
-    log_likelihood = -0.5 * (freedom + parts.rounds) * np.log1p(surprise)
+    dof = np.asarray(parts.prior.noise_dof)
+    surprise = parts.square / (dof * np.asarray(parts.prior.noise) ** 2)
+    log_likelihood = -0.5 * (dof + parts.rounds) * np.log1p(surprise)
     log_likelihood = log_likelihood - 0.5 * np.asarray(parts.information)
     return MixtureBelief(parts, normalize_log_weights(log_start + log_likelihood), log_start)
 

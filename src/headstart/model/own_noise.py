@@ -13,64 +13,88 @@ import numpy as np
 from headstart.arrays import array_namespace
 from headstart.model.prior import ONE_NOISE
 from headstart.records import Array
-from headstart.small_matrices import spd_inverse
+from headstart.small_matrices import eigh, spd_inverse
 
 if TYPE_CHECKING:
     from headstart.model.evidence import Evidence
     from headstart.model.prior import Prior
 
 __all__ = [
-    "MIN_RESIDUAL_FREEDOM",
+    "MIN_RESIDUAL_DOF",
     "has_own_noise",
+    "is_noise_due",
     "least_squares_residual",
-    "nearest_scale",
+    "nearest_noise_ratio",
     "noise_from_rewards",
-    "reward_freedom",
+    "powers_of_two",
+    "rebuild_rounds",
+    "reward_dof",
     "rounds_before_noise",
     "task_noise",
 ]
 
-MIN_RESIDUAL_FREEDOM = 4  # degrees of freedom from which on residuals tell the noise
-MAX_EARLY_FREEDOM = 32.0  # ν below which a few rewards tell something of R
+MIN_RESIDUAL_DOF = 4  # degrees of freedom from which on residuals tell the noise
+MAX_EARLY_DOF = 32.0  # ν below which a few rewards tell something of R
 RANK_SHARE = 1e-9  # of the largest eigenvalue: below, rewards say nothing of a direction
 NOISE_STEPS = 8
 
 
-def has_own_noise(prior: Prior) -> Any:
-    """Whether a task may have a noise of its own, and its size is known beforehand."""
-    xp = array_namespace(prior.noise_freedom)
-    freedom = xp.asarray(prior.noise_freedom)
-    return (freedom > 0) & (freedom < ONE_NOISE)
+def has_own_noise(dof: Any) -> Any:
+    """Whether ν lets a task have a noise of its own, and its size is known beforehand."""
+    dof = array_namespace(dof).asarray(dof)
+    return (dof > 0) & (dof < ONE_NOISE)
 
 
-def is_fixed(freedom: Any) -> bool:
+def is_fixed(dof: Any) -> bool:
     """Whether ν is one number, by which no task has a noise of its own whose size is known."""
-    return type(freedom) is float and not 0.0 < freedom < ONE_NOISE
+    return type(dof) is float and not 0.0 < dof < ONE_NOISE
 
 
 def noise_from_rewards(prior: Prior, square: Any, rounds: Any, before: Any) -> Any:
     """R from S where nothing else tells it; as before where the prior does, or S is zero."""
-    if type(square) is float and type(prior.noise_freedom) is float:
-        has_scale = prior.noise_freedom == 0.0 and square > 0.0
+    if type(square) is float and type(prior.noise_dof) is float:
+        has_scale = prior.noise_dof == 0.0 and square > 0.0
         return math.sqrt(square / max(rounds, 1e-300)) if has_scale else before
     xp = array_namespace(square)
-    has_scale = (xp.asarray(prior.noise_freedom) == 0) & (xp.asarray(square) > 0)
+    has_scale = (xp.asarray(prior.noise_dof) == 0) & (xp.asarray(square) > 0)
     if xp is np and not has_scale.any():
         return before
     noise = xp.where(has_scale, xp.sqrt(square / xp.maximum(rounds, 1e-300)), before)
     return noise if noise.ndim else float(noise)
 
 
-def rounds_before_noise(prior: Prior) -> Any:
-    """The number of rewards from which on a task's R is estimated from them.
+def rounds_before_noise(dof: Any, dim: int) -> Any:
+    """The number of rewards from which on a task's R is estimated from them, by ν and d.
 
     A few rewards outweigh the prior's R where tasks differ much in their noise. Otherwise the
     residuals of least squares tell it, and nothing is computed before there are any.
     """
-    xp = array_namespace(prior.noise_freedom)
-    early = xp.asarray(prior.noise_freedom) < MAX_EARLY_FREEDOM
-    rounds = xp.where(early, 1, prior.dim + MIN_RESIDUAL_FREEDOM)
+    xp = array_namespace(dof)
+    early = xp.asarray(dof) < MAX_EARLY_DOF
+    rounds = xp.where(early, 1, dim + MIN_RESIDUAL_DOF)
     return rounds if rounds.ndim else int(rounds)
+
+
+def is_noise_due(dof: Any, dim: int, rounds: Any) -> Any:
+    """Whether a task with ν has its own R, and it is estimated from so many rewards."""
+    return has_own_noise(dof) & (rounds >= rounds_before_noise(dof, dim))
+
+
+def rebuild_rounds(dof: Any, dim: int, rounds: int) -> list[int]:
+    """The rounds of a task before the last after which its belief is computed again.
+
+    They are powers of two. Of a batch with many ν, they are those of any of its tasks.
+
+    >>> rebuild_rounds(100.0, 6, 40), rebuild_rounds(5.0, 6, 40), rebuild_rounds(0.0, 6, 40)
+    ([16, 32], [1, 2, 4, 8, 16, 32], [])
+    """
+    each = np.reshape(np.asarray(dof), -1)  # which may have been another library's
+    return [count for count in powers_of_two(rounds) if is_noise_due(each, dim, count).any()]
+
+
+def powers_of_two(stop: int) -> list[int]:
+    """1, 2, 4 and so on, as far as they are less than ``stop``."""
+    return [2**power for power in range(stop.bit_length()) if 2**power < stop]
 
 
 def task_noise(prior: Prior, evidence: Evidence) -> Any:
@@ -84,12 +108,10 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
 
     RSS is that of least squares, all that counts after many rewards (λ ≫ c).
     """
-    if is_fixed(prior.noise_freedom):
+    if is_fixed(prior.noise_dof):
         return prior.noise
     xp = array_namespace(evidence.gram)
-    own = has_own_noise(prior) & (
-        xp.asarray(evidence.rounds) >= xp.asarray(rounds_before_noise(prior))
-    )
+    own = is_noise_due(prior.noise_dof, prior.dim, xp.asarray(evidence.rounds))
     if xp is np and not np.any(own):
         return prior.noise
     root, unit = prior.root, xp.asarray(prior.noise) ** 2
@@ -97,14 +119,15 @@ def task_noise(prior: Prior, evidence: Evidence) -> Any:
     fitted_moment = (evidence.gram @ prior.mean[..., None])[..., 0]
     surprise = (root.swapaxes(-1, -2) @ (evidence.moment - fitted_moment)[..., None])[..., 0]
     raw = evidence.squares - (prior.mean * (2.0 * evidence.moment - fitted_moment)).sum(-1)
-    values, vectors = xp.linalg.eigh(inner)
+    values, vectors = eigh(inner)
     values = xp.maximum(values, 0.0)
-    seen = values > RANK_SHARE * values[..., -1:]
+    rounding = 10.0 * prior.dim * float(np.finfo(evidence.gram.dtype).eps)  # of evidence in float32
+    seen = values > max(RANK_SHARE, rounding) * values[..., -1:]
     squares = (vectors.swapaxes(-1, -2) @ surprise[..., None])[..., 0] ** 2
     squares = xp.where(seen, squares / xp.where(seen, values, 1.0), 0.0) / unit[..., None]
     rest = xp.maximum(raw / unit - squares.sum(-1), 1e-12 * xp.asarray(raw) / unit)
     free = xp.maximum(xp.asarray(evidence.rounds) - seen.sum(-1), 0.0)
-    many, ratio = xp.asarray(prior.noise_freedom), xp.ones_like(free)
+    many, ratio = xp.asarray(prior.noise_dof), xp.ones_like(free)
     for _ in range(NOISE_STEPS):
         share = xp.where(seen, ratio[..., None] / (values + ratio[..., None]), 0.0)
         residual = xp.maximum(rest, 0.0) + (share**2 * squares).sum(-1)
@@ -128,7 +151,7 @@ def least_squares_residual(
     return xp.maximum(square, 0.0), xp.maximum(xp.asarray(rounds) - rank, 0.0)
 
 
-def reward_freedom(width: Array, of_mean: Any, of_noise: Any) -> Array:
+def reward_dof(width: Array, of_mean: Any, of_noise: Any) -> Array:
     """The degrees of freedom of a reward's t distribution, by Welch and Satterthwaite.
 
     Its variance is R² (1 + w²), of which R² w², that of xᵀθ, and R² have degrees of freedom of
@@ -138,16 +161,16 @@ def reward_freedom(width: Array, of_mean: Any, of_noise: Any) -> Array:
     """
     square = width**2
     with np.errstate(divide="ignore"):
-        freedom: Array = (1.0 + square) ** 2 / (square**2 / of_mean + 1.0 / np.asarray(of_noise))
-    return freedom
+        dof: Array = (1.0 + square) ** 2 / (square**2 / of_mean + 1.0 / np.asarray(of_noise))
+    return dof
 
 
-def nearest_scale(prior: Prior, noise: Any) -> Any:
+def nearest_noise_ratio(prior: Prior, noise: Any) -> Any:
     """The power of two nearest to R/R₀, where a task may have its own R."""
-    if not prior.batch and is_fixed(prior.noise_freedom):
+    if not prior.batch and is_fixed(prior.noise_dof):
         return 1.0
     xp = array_namespace(prior.root, noise)
-    ratio = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
-    scale = xp.where(has_own_noise(prior), xp.exp2(xp.rint(ratio)), 1.0)
-    scale = xp.array(xp.broadcast_to(scale, prior.batch)) if prior.batch else scale
-    return scale if scale.ndim else float(scale)
+    power = xp.log2(xp.asarray(noise) / xp.asarray(prior.noise))
+    ratio = xp.where(has_own_noise(prior.noise_dof), xp.exp2(xp.rint(power)), 1.0)
+    ratio = xp.array(xp.broadcast_to(ratio, prior.batch)) if prior.batch else ratio
+    return ratio if ratio.ndim else float(ratio)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace
+from headstart.arrays import array_namespace, max_abs
 from headstart.errors import InputError
 from headstart.model.base import BasePrior
 from headstart.model.information_form import sums_are_accurate
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ONE_NOISE", "Prior"]
 
 MAX_ENTRY = 1e150  # numbers whose squares are finite
-SCALAR_FIELDS = ("noise", "bias", "printed_bias", "noise_freedom")
+SCALAR_FIELDS = ("noise", "bias", "printed_bias", "noise_dof")
 FIELDS = ("mean", "root", *SCALAR_FIELDS)
 ONE_NOISE = 1e12  # degrees of freedom that no rewards can outweigh
 
@@ -54,7 +54,7 @@ class Prior(BasePrior):
         ``"theory"`` radius refuses the prior.
     printed_bias : float or array of shape (...), optional
         The same term as the paper prints it, for the ``"paper"`` radius; ``bias`` unless given.
-    noise_freedom : float or array of shape (...), default ``ONE_NOISE``
+    noise_dof : float or array of shape (...), default ``ONE_NOISE``
         ν: a task's own R_i² is scaled-inverse-χ² with scale R² and ν degrees of freedom. 0 leaves
         R_i to the task's own rewards; the default fixes it at R.
 
@@ -75,7 +75,7 @@ class Prior(BasePrior):
     noise: Any = 1.0
     bias: Any = math.inf
     printed_bias: Any = None
-    noise_freedom: Any = ONE_NOISE
+    noise_dof: Any = ONE_NOISE
 
     def __post_init__(self) -> None:
         mean = bounded_array("mean", self.mean, "an array of shape (..., d)")
@@ -93,7 +93,7 @@ class Prior(BasePrior):
         object.__setattr__(self, "root", read_only_copy(root))
         if self.printed_bias is None:
             object.__setattr__(self, "printed_bias", self.bias)
-        for name in ("noise", "bias", "printed_bias", "noise_freedom"):
+        for name in ("noise", "bias", "printed_bias", "noise_dof"):
             value = getattr(self, name)
             if is_non_negative(name, value):
                 continue
@@ -117,9 +117,7 @@ class Prior(BasePrior):
         dim = checks.dimension(dim)
         centre: Array = np.zeros(dim)
         if mean is not None:
-            centre = checks.finite_array("mean", mean, f"a vector of {dim} numbers", ndim=1)
-            if len(centre) != dim:
-                raise checks.refuse("mean", f"a vector of {dim} numbers", centre)
+            centre = checks.shaped_array("mean", mean, (dim,))
         root = np.eye(dim) / np.sqrt(checks.positive("lam", lam))
         return cls(centre, root, noise=noise, bias=bias)
 
@@ -172,7 +170,7 @@ class Prior(BasePrior):
 
     def with_unknown_noise(self) -> Prior:
         """The same prior with R left to the task's own rewards; itself if it is so already."""
-        return self.replace(noise_freedom=0.0) if np.any(self.noise_freedom) else self
+        return self.replace(noise_dof=0.0) if np.any(self.noise_dof) else self
 
     @property
     def covariance(self) -> Array:
@@ -195,11 +193,6 @@ def bounded_array(name: str, value: Any, want: str) -> Array:
     if not max_abs(array) <= MAX_ENTRY:
         raise InputError(f"{name} must be below {MAX_ENTRY:g} in size; got more")
     return array
-
-
-def max_abs(array: Array) -> float:
-    """The largest entry of an array in absolute value."""
-    return float(np.abs(array).max(initial=0.0))
 
 
 def is_non_negative(name: str, value: Any) -> bool:
@@ -232,7 +225,7 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     """A finite, symmetric, positive semi-definite matrix of this shape."""
     want = f"symmetric, positive semi-definite and of shape {shape}"
     sigma = checks.finite_array("covariance", covariance, want)
-    if not float(np.abs(sigma).max(initial=0.0)) <= checks.MAX_MAGNITUDE**2:
+    if not max_abs(sigma) <= checks.MAX_MAGNITUDE**2:
         raise InputError(f"covariance must be below {checks.MAX_MAGNITUDE**2:g} in size; got more")
     if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
         raise checks.refuse("covariance", want, sigma)

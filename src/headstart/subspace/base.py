@@ -81,9 +81,7 @@ def check_update(mean: Array, vector: npt.ArrayLike, weight: Any) -> tuple[Array
     xp = array_namespace(mean)
     if xp is not np:
         return xp.asarray(vector), xp.asarray(weight)
-    array = checks.finite_array("vector", vector, f"an array of shape {mean.shape}")
-    if array.shape != mean.shape:
-        raise checks.refuse("vector", f"an array of shape {mean.shape}", array)
+    array = checks.shaped_array("vector", vector, mean.shape)
     return array, checks.finite_array("weight", weight, "a finite number")
 
 

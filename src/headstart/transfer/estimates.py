@@ -172,10 +172,10 @@ class Estimates(Record):
         xp = array_namespace(projection, self.errors)
         size = xp.maximum(trace(projection), 1.0)
         count = xp.maximum(self.count, 1.0)
-        freedom = xp.maximum(count - 1.0 - fitted, 1.0)
+        dof = xp.maximum(count - 1.0 - fitted, 1.0)
         sample, error, unseen = (projected_trace(projection, each) for each in self.covariances())
-        raw = sample * count / freedom / size
-        corrected = denoised(raw, error / size, size * freedom)
+        raw = sample * count / dof / size
+        corrected = denoised(raw, error / size, size * dof)
         return corrected + raw * (1.0 + fitted) / count + unseen / size
 
     def second_moment(self, projection: Array) -> Any:
@@ -185,15 +185,15 @@ class Estimates(Record):
         outer = self.mean[..., :, None] * self.mean[..., None, :]
         sample, error, unseen = self.covariances()
         raw = projected_trace(projection, sample + outer) / size
-        freedom = size * xp.maximum(self.count, 1.0)
-        corrected = denoised(raw, projected_trace(projection, error) / size, freedom)
+        dof = size * xp.maximum(self.count, 1.0)
+        corrected = denoised(raw, projected_trace(projection, error) / size, dof)
         return corrected + projected_trace(projection, unseen) / size
 
 
-def denoised(variance: Any, noise: Any, freedom: Any) -> Any:
+def denoised(variance: Any, noise: Any, dof: Any) -> Any:
     """A variance less that of noise, and not below what it is uncertain by itself."""
     xp = array_namespace(variance)
-    return xp.maximum(variance - noise, variance * xp.minimum(xp.sqrt(2.0 / freedom), 1.0))
+    return xp.maximum(variance - noise, variance * xp.minimum(xp.sqrt(2.0 / dof), 1.0))
 
 
 class RidgeEstimate(NamedTuple):
@@ -279,14 +279,14 @@ def prior_of(
     noise: Any,
     bias: Any = math.inf,
     printed_bias: Any = None,
-    noise_freedom: Any = ONE_NOISE,
+    noise_dof: Any = ONE_NOISE,
 ) -> Prior:
     """A prior; its fields are checked if they are NumPy's.
 
     The values of another library's arrays may not be there yet.
     """
     if array_namespace(mean, root) is np:
-        return Prior(mean, root, noise, bias, printed_bias, noise_freedom)
+        return Prior(mean, root, noise, bias, printed_bias, noise_dof)
     fields = {"mean": mean, "root": root, "noise": noise, "bias": bias}
     fields["printed_bias"] = bias if printed_bias is None else printed_bias
-    return Prior.unchecked(**fields, noise_freedom=noise_freedom)
+    return Prior.unchecked(**fields, noise_dof=noise_dof)

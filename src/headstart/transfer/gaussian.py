@@ -63,8 +63,7 @@ class Gaussian(Transfer):
     reversible = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.forced, bool):
-            raise checks.refuse("forced", "True or False", self.forced)
+        checks.flag("forced", self.forced)
         checks.one_of("estimate", self.estimate, ("least-squares", "ridge"))
         checks.positive("ridge", self.ridge)
         checks.non_negative("widen", self.widen)

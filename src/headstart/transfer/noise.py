@@ -27,7 +27,7 @@ from headstart.small_matrices import eigh
 
 __all__ = ["NoiseScale", "Spectrum", "task_ridge", "task_scale"]
 
-SUFFICIENT_FREEDOM = 20.0  # residual degrees of freedom at which least squares is trusted
+SUFFICIENT_DOF = 20.0  # residual degrees of freedom at which least squares is trusted
 MIN_VARIANCE_SHARE = 1e-6  # the least R², as a share of the marginal estimate
 RANK_TOLERANCE = 1e-10  # eigenvalues of a gram below this share of the largest count as zero
 
@@ -89,14 +89,14 @@ class Spectrum(Record):
 class NoiseScale(Record):
     """What the finished tasks say of R; additive, so that a task can be taken out again.
 
-    ``given`` is R where the caller knows it, else 0. ``residual`` and ``freedom`` sum the
+    ``given`` is R where the caller knows it, else 0. ``residual`` and ``dof`` sum the
     least-squares residuals and their degrees of freedom; ``marginal`` and ``rounds`` sum the
     quadratic form of the marginal likelihood and the rounds.
     """
 
     given: float
     residual: Any
-    freedom: Any
+    dof: Any
     marginal: Any
     rounds: Any
 
@@ -113,11 +113,11 @@ class NoiseScale(Record):
         inverse, squares = spectrum.inverse(0.0), spectrum.moment**2
         fitted = (squares * inverse).sum(-1)
         shrunk = (squares * spectrum.inverse(1.0)).sum(-1)
-        freedom = xp.maximum(evidence.rounds - (inverse > 0).sum(-1), 0.0)
-        # Where a task leaves no freedom its residual is rounding: it must not count either.
-        residual = xp.where(freedom > 0, xp.maximum(evidence.squares - fitted, 0.0), 0.0)
+        dof = xp.maximum(evidence.rounds - (inverse > 0).sum(-1), 0.0)
+        # Where a task leaves no dof its residual is rounding: it must not count either.
+        residual = xp.where(dof > 0, xp.maximum(evidence.squares - fitted, 0.0), 0.0)
         marginal = xp.maximum(evidence.squares - shrunk, 0.0)
-        added = zip(SUMS, (residual, freedom, marginal, evidence.rounds), strict=True)
+        added = zip(SUMS, (residual, dof, marginal, evidence.rounds), strict=True)
         sums = {name: float_if_scalar(getattr(self, name) + weight * one) for name, one in added}
         return NoiseScale.unchecked(given=self.given, **sums)
 
@@ -142,15 +142,15 @@ class NoiseScale(Record):
         if self.given > 0:
             return self.given
         xp = array_namespace(self.rounds)
-        clean = xp.asarray(self.freedom) >= SUFFICIENT_FREEDOM
-        residual = self.residual / xp.maximum(self.freedom, 1.0)
+        clean = xp.asarray(self.dof) >= SUFFICIENT_DOF
+        residual = self.residual / xp.maximum(self.dof, 1.0)
         marginal = self.marginal / xp.maximum(self.rounds, 1.0)
         variance = xp.where(clean, xp.maximum(residual, MIN_VARIANCE_SHARE * marginal), marginal)
         # Sums from which the last task was taken out leave rounding behind, not knowledge.
         return float_if_scalar(xp.sqrt(xp.where((variance > 0) & self.known, variance, 1.0)))
 
 
-SUMS = ("residual", "freedom", "marginal", "rounds")
+SUMS = ("residual", "dof", "marginal", "rounds")
 
 
 def task_scale(evidence: Evidence) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace, matvec, norm, transpose
+from headstart.arrays import array_namespace, matvec, max_abs, norm, transpose
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
@@ -55,7 +55,7 @@ class Oracle(Transfer):
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
-        if not float(np.abs(mean).max(initial=0.0)) <= checks.MAX_MAGNITUDE:
+        if not max_abs(mean) <= checks.MAX_MAGNITUDE:
             raise InputError(f"mean must be below {checks.MAX_MAGNITUDE:g} in size; got more")
         object.__setattr__(self, "mean", read_only_copy(mean))
         dim, batch = mean.shape[-1], mean.shape[:-1]

@@ -46,7 +46,7 @@ class Synthetic(World):
         vary alike.
     logistic
         If above 0, rewards are 1 with probability 1/(1 + exp(−a·xᵀθ*)), a this number, else 0.
-    task_freedom, reward_freedom
+    task_dof, reward_dof
         If above 0, the degrees of freedom (more than 2) of a Student distribution of the tasks
         around their mean, or of the noise of rewards, with the variance that the normal one has.
     """
@@ -65,8 +65,8 @@ class Synthetic(World):
     drift: float = 0.0
     logistic: float = 0.0
     contexts: str = "normal"
-    task_freedom: float = 0.0
-    reward_freedom: float = 0.0
+    task_dof: float = 0.0
+    reward_dof: float = 0.0
 
     def __post_init__(self) -> None:
         checks.integer("dim", self.dim, 1)
@@ -79,10 +79,10 @@ class Synthetic(World):
         checks.positive("noise", self.noise)
         for name in ("inside", "outside", "offset", "apart", "curve", "drift", "logistic"):
             checks.non_negative(name, getattr(self, name))
-        for name in ("task_freedom", "reward_freedom"):
-            freedom = checks.non_negative(name, getattr(self, name))
-            if 0.0 < freedom <= 2.0:  # no variance
-                raise checks.refuse(name, "0, or more than 2", freedom)
+        for name in ("task_dof", "reward_dof"):
+            dof = checks.non_negative(name, getattr(self, name))
+            if 0.0 < dof <= 2.0:  # no variance
+                raise checks.refuse(name, "0, or more than 2", dof)
         if self.curve > 0 and self.dim < 4:
             raise checks.refuse("dim", "4 or more for a curve", self.dim)
         nowhere = {"off": self.plane == self.dim, "on": self.plane == 0, "anywhere": False}
@@ -96,7 +96,7 @@ class Synthetic(World):
 
         The engine for a GPU draws no others.
         """
-        normal = self.contexts == "normal" and not (self.task_freedom or self.reward_freedom)
+        normal = self.contexts == "normal" and not (self.task_dof or self.reward_dof)
         return normal and not self.drift
 
     @property
@@ -190,8 +190,8 @@ class SyntheticPopulation(Population):
             coordinates[:, :4] = world.curve * np.stack(winding, axis=-1)
         frames = np.asarray(self.frames)[cluster] if world.clusters > 1 else self.frames[0]
         offsets = (frames @ coordinates[..., None])[..., 0]
-        if world.task_freedom:
-            offsets *= student_factors(world.task_freedom, (count, 1), rng)
+        if world.task_dof:
+            offsets *= student_factors(world.task_dof, (count, 1), rng)
         return np.asarray(self.means)[cluster] + offsets
 
     def episode(self, task: int, rounds: int) -> Episode:
@@ -206,8 +206,8 @@ class SyntheticPopulation(Population):
             rewards = (rng.random((rounds, 1)) < values).astype(float)
             return Episode(contexts, values, rewards, theta)
         noise = world.noise * rng.standard_normal((rounds, 1))
-        if world.reward_freedom:
-            noise *= student_factors(world.reward_freedom, (rounds, 1), rng)
+        if world.reward_dof:
+            noise *= student_factors(world.reward_dof, (rounds, 1), rng)
         return Episode(contexts, values, values + noise, theta)
 
     def draw_contexts(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -221,9 +221,9 @@ class SyntheticPopulation(Population):
         return contexts
 
 
-def student_factors(freedom: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def student_factors(dof: float, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """What makes normal variables Student's with the same variance: √((ν − 2)/χ²_ν)."""
-    return np.sqrt((freedom - 2.0) / rng.chisquare(freedom, shape))
+    return np.sqrt((dof - 2.0) / rng.chisquare(dof, shape))
 
 
 def orthogonal(dim: int, rng: np.random.Generator) -> Array:

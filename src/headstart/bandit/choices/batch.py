@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -14,7 +13,7 @@ from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision, make_ranking
 from headstart.errors import InputError
 from headstart.features.conversion import arms_not_excluded
-from headstart.features.reader import ContextReader, Offer
+from headstart.features.reader import Offer
 from headstart.random import Stream
 from headstart.records import Array
 from headstart.rules import Pick, Rule
@@ -79,14 +78,17 @@ def choose_many(
         ledger, rule, is_frozen = state.ledger, state.rule, state.is_frozen
         ledger.finish()
         writers = [ledger.item_writer(name) for name in names]
-        offer, allowed = read_tables(state.reader, contexts, exclude, len(names), writers)
+        offer = state.reader.read_many(contexts, len(names), writers)
+        allowed = allowed_by_task(exclude, offer, len(names))
         tables = offer.rows
         if k is not None:
             for table, mask in zip(tables, allowed, strict=True):
                 check_k(k, len(table), mask, ledger.choice_window)
             k = checks.integer("k", k, 1)
         count = 1 if k is None else k
-        check_tables(rule, tables, allowed, count)
+        if rule.bounds is not None:
+            for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
+                check_bounds(rule, len(table), mask, count, f" of contexts[{at}]")
         for name in names:
             entry = ledger.entries.get(name)
             if entry is not None and entry.cached is None:
@@ -138,19 +140,10 @@ def choose_many(
     return Choices(arms, scores, names, make)
 
 
-def read_tables(
-    reader: ContextReader, contexts: Any, exclude: Any, tasks: int, write_items: Any = ()
-) -> tuple[Offer, list[Any]]:
-    """What is on offer to several tasks, and which arms each may pick (``None`` for all)."""
-    frames = isinstance(contexts, Sequence) and any(hasattr(part, "columns") for part in contexts)
-    if reader.encoder is not None:
-        offer = reader.read_requests(contexts, write_items)
-    elif frames or is_ragged(contexts):
-        offer = read_ragged(reader, contexts, tasks)
-    else:
-        offer = reader.read_many(contexts, tasks)
+def allowed_by_task(exclude: Any, offer: Offer, tasks: int) -> list[Any]:
+    """Which arms each of several tasks may pick: a mask, or ``None`` for all of them."""
     if exclude is None:
-        return offer, [None] * tasks
+        return [None] * tasks
     want = f"a sequence of {tasks}, for each task its excluded arms or None"
     if isinstance(exclude, (str, bytes)) or not isinstance(exclude, (Sequence, np.ndarray)):
         raise checks.refuse("exclude", want, exclude)
@@ -158,61 +151,21 @@ def read_tables(
         raise InputError(f"exclude must be {want}; got {len(exclude)}")
     allowed = []
     for at, (rows, table) in enumerate(zip(exclude, offer.rows, strict=True)):
-        with errors_at("exclude", at):
+        with checks.errors_at("exclude", at):
             ids = offer.labels[at] if offer.has_ids else None
             allowed.append(arms_not_excluded(rows, len(table), ids))
-    return offer, allowed
+    return allowed
 
 
-def check_tables(rule: Rule, tables: Any, allowed: Sequence[Any], positions: int) -> None:
-    """Refuse numbers of arms for which a rule cannot keep the bounds on their probabilities.
+def check_bounds(rule: Rule, arms: int, allowed: Any, positions: int, where: str = "") -> None:
+    """Refuse a number of arms for which a rule cannot keep the bounds on their probabilities.
 
     They must hold at the last of so many positions too, where fewer arms are left.
     """
     if rule.bounds is not None:
-        for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
-            count = len(table) if mask is None else int(mask.sum())
-            place = f" of contexts[{at}]" if positions == 1 else f" left at position {positions}"
-            check_arms(rule.bounds, count + 1 - positions, place)
-
-
-def is_ragged(contexts: Any) -> bool:
-    """Whether contexts are a list of tables that differ in their number of arms."""
-    if isinstance(contexts, (np.ndarray, str, bytes)) or not isinstance(contexts, Sequence):
-        return False
-    tables = all(
-        isinstance(part, (Sequence, np.ndarray)) and np.ndim(part) for part in contexts[:1]
-    )
-    have_lengths = tables and all(
-        hasattr(part, "__len__") and getattr(part, "ndim", 1) > 0 for part in contexts
-    )
-    return have_lengths and len({len(part) for part in contexts}) > 1
-
-
-def read_ragged(reader: ContextReader, contexts: Any, tasks: int) -> Offer:
-    """As :meth:`ContextReader.read_many`, for tables with different numbers of arms, or frames."""
-    if len(contexts) != tasks:
-        raise InputError(f"contexts must hold {tasks} tables, one per task; got {len(contexts)}")
-    features, tables = reader.features, []
-    for at, table in enumerate(contexts):
-        with errors_at("contexts", at):
-            values, _, names = features.read(table)
-        features = features._replace(names=names)
-        tables.append(values.copy())
-    flat = np.concatenate(tables)
-    sizes = reader.check_sizes(flat, float(np.vdot(flat, flat)))
-    names = reader.features.names if features.names == reader.features.names else features.names
-    return Offer(tables, [features.transform(table) for table in tables], names, sizes)
-
-
-@contextlib.contextmanager
-def errors_at(argument: str, at: int) -> Iterator[None]:
-    """Errors about one entry of an argument, which name the entry."""
-    try:
-        yield
-    except InputError as error:
-        text = str(error).removeprefix(argument)
-        raise InputError(f"{argument}[{at}]{text}") from None
+        count = arms if allowed is None else int(allowed.sum())
+        where = where if positions == 1 else f" left at position {positions}"
+        check_arms(rule.bounds, count + 1 - positions, where)
 
 
 def decide_many(

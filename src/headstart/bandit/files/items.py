@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import max_abs
 from headstart.bandit.files import validation
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
 from headstart.errors import InputError
 from headstart.features.items.repeats import Repeats
 from headstart.features.items.table import ItemTable, ItemUpdate, RewardSums
 from headstart.features.items.vectors import RANK, Loading
+from headstart.model.prior import MAX_ENTRY
 
 __all__ = ["pack_items", "unpack_items"]
 
@@ -42,7 +44,6 @@ def pack_items(items: ItemLedger | None) -> tuple[dict[str, Any], Arrays]:
         "item_offered": offered_keys,
         "item_offers": [len(counts) for counts in offers],
         "item_waiting": [[name, *keys] for name, keys in items.waiting],
-        "item_version": table.version,
         "item_tasks": list(items.tasks),
         "item_closed": [task.loading is not None for task in items.tasks.values()],
         "item_pairs": [len(task.pairs) for task in items.tasks.values()],
@@ -135,7 +136,7 @@ def unpack_items(items: ItemLedger, header: dict[str, Any], parts: Arrays, tasks
     numbers = parts["pair_items"]
     if total and not (numbers.min() >= 0 and numbers.max() < len(ids)):
         raise InputError("pair_items must be numbers of items; got others")
-    items.table = table_of(ids, parts, validation.check_count("version", header["item_version"]))
+    items.table = table_of(ids, parts)
     rows, precisions = iter(parts["pending_rows"]), iter(parts["pair_precisions"])
     moments, loadings = iter(parts["pair_moments"]), loadings_of(items, parts)
     place = 0
@@ -215,7 +216,7 @@ def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
         array, kind = parts[name], kinds.get(name, np.float64)
         if array.shape != (lengths[name], *shape) or array.dtype != kind:
             raise checks.refuse(f"items.{name}", f"of shape {(lengths[name], *shape)}", array)
-        if kind is np.float64 and not np.abs(array).max(initial=0.0) <= validation.MAX_NUMBER:
+        if kind is np.float64 and not max_abs(array) <= MAX_ENTRY:
             raise InputError(f"items.{name} must be finite; got other numbers")
     for name in ("counts", "loading_noises"):
         if (parts[name] <= 0).any():
@@ -230,13 +231,13 @@ def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
         raise InputError("items.precisions must be positive definite; got others") from None
 
 
-def table_of(ids: list[str], parts: Arrays, version: int) -> ItemTable:
+def table_of(ids: list[str], parts: Arrays) -> ItemTable:
     """The statistics of items."""
     table = ItemTable()
     arrays = (parts[name] for name in ("counts", "sums", "precisions", "moments"))
     for key, count, total, precision, moment in zip(ids, *arrays, strict=True):
         table.put(key, ItemUpdate(float(count), float(total), precision, moment))
-    table.set_totals(totals_of(parts["totals"][0]), version)
+    table.totals = totals_of(parts["totals"][0])
     return table
 
 

@@ -18,7 +18,6 @@ from headstart import checks
 from headstart.bandit.files import encoding, validation
 from headstart.bandit.files.items import pack_items, unpack_items
 from headstart.bandit.ledger.entries import CachedTask, TaskEntry
-from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.ledger import Ledger
 from headstart.bandit.ledger.prior_state import CachedPrior, PriorState, StartingFit
 from headstart.bandit.rewards import reward_model
@@ -69,7 +68,7 @@ def pack(state: BanditState) -> tuple[Header, Tensors]:
             "seed": str(state.seed),
             "origin": state.origin.hex(),
             "frozen": state.is_frozen,
-            "features": reader.features._asdict(),
+            "features": dataclasses.asdict(reader.features),
             "schema": None if reader.encoder is None else reader.encoder.to_dict(),
             "offer_count": reader.offer_count,
         }
@@ -202,25 +201,14 @@ def unpack_state(
     validation.check_encoder(encoder, features)
     validation.check_dimension(features.dim, transfer, tensors.values())
     rewards = reward_model(header.get("reward", "number"), header.get("minimize", False))
-    noise = rewards.check_noise("auto" if header["noise"] is None else header["noise"])
-    half_life = header["half_life"]
-    ledger = Ledger(
-        features.dim,
-        transfer,
-        noise,
-        checks.integer("cache_size", header["cache_size"], 1),
-        checks.integer("choice_window", header["choice_window"], 1),
-        None if half_life is None else checks.positive("half_life", half_life),
-        rewards,
-    )
-    prior_state = ledger.prior_state
-    rewards.check_rule(rule)
-    rule.check_bandit(transfer.prior(prior_state.state), transfer, noise, ledger.half_life)
+    noise = "auto" if header["noise"] is None else header["noise"]
+    settings = (header[name] for name in ("cache_size", "choice_window", "half_life"))
+    ledger = Ledger(features, encoder, transfer, rewards, noise, *settings)
+    ledger.check_rule(rule)
     parts = group_by_part(tensors)
     unpack_entries(ledger, header, tensors["evidence"], parts["task"])
-    templates = unpack_prior(prior_state, header, tensors["removals"], parts)
+    templates = unpack_prior(ledger.prior_state, header, tensors["removals"], parts)
     unpack_cache(ledger, header, parts, templates)
-    ledger.items = new_items(encoder, features, rewards)
     if ledger.items is not None:
         unpack_items(ledger.items, header, parts["items"], ledger.entries)
     sizes = validation.parse_sizes(tensors["sizes"], features.context_dim)

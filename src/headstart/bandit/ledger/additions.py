@@ -8,6 +8,7 @@ from typing import Any
 from headstart.bandit.ledger.changes import Step
 from headstart.bandit.ledger.entries import MAX_REWARDS, CachedTask
 from headstart.bandit.ledger.ledger import Ledger
+from headstart.bandit.task_belief import refresh_count
 from headstart.errors import FileError, InputError
 from headstart.model.base import BaseBelief
 from headstart.model.evidence import Evidence
@@ -65,7 +66,7 @@ def add_evidence(
     ledger.changes.commit(*steps)
     if failures:
         raise failures[0]
-    if cached is not None and passes_refresh_time(rewards - count, rewards):
+    if cached is not None and refresh_count(rewards) > refresh_count(rewards - count):
         ledger.refresh_if_grown(name, cached)
 
 
@@ -81,15 +82,6 @@ def execute_if_noted(
             return
         for function, *arguments in steps:
             function(*arguments)
-
-
-def passes_refresh_time(before: int, after: int) -> bool:
-    """Whether a count that was ``before`` passes one after which a task takes a new prior.
-
-    >>> passes_refresh_time(3, 7), passes_refresh_time(3, 8), passes_refresh_time(8, 100)
-    (False, True, True)
-    """
-    return any(before < count <= after for count in (8 * 4**power for power in range(28)))
 
 
 def updated_belief(

@@ -112,7 +112,6 @@ class ItemLedger:
         self.features = features
         self.action_columns = action_columns
         self.first_column = features.context_dim - len(COLUMN_NAMES)
-        self.scaling: tuple[Any, Any, Any] = (None, None, None)  # of features, as arrays
         self.vector_columns = slice(features.context_dim - RANK, features.context_dim)
 
     def copy(self) -> ItemLedger:
@@ -208,7 +207,7 @@ class ItemLedger:
         share, gain = weight * total / count, max(weight - pair.weight, 0.0)
         all_weights, all_shares = table.count_and_sum(key)
         update = ItemUpdate(all_weights + weight - pair.weight, all_shares + share - pair.share)
-        encoded_row = row if is_encoded else self.encoded_row(row)
+        encoded_row = row if is_encoded else self.features.original_row(row)
         sums = count, total, weight, share
         if task.loading is not None:
             more = self.contribution(task.loading, encoded_row, reward, gain)
@@ -236,7 +235,7 @@ class ItemLedger:
             (task.pairs.__setitem__, key, new_pair),
             (task.set_state, own, task.loading),
             (table.put, key, update),
-            (table.set_totals, totals, table.version + 1),
+            (setattr, table, "totals", totals),
         ]
 
     def steps_to_close(self, name: str, belief: BaseBelief) -> list[Step]:
@@ -264,7 +263,7 @@ class ItemLedger:
                     precision, moment = precision + pair.precision, moment + pair.moment
                 new_pair = new_pair._replace(precision=precision, moment=moment)
             steps.append((task.pairs.__setitem__, key, new_pair))
-        return [*steps, (table.set_totals, table.totals, table.version + 1)]
+        return steps
 
     def contribution(
         self, loading: Loading, row: Array, reward: float, weight: float
@@ -301,7 +300,7 @@ class ItemLedger:
             *steps,
             (table.offers.put, *table.offers.without(task.offers)),
             (setattr, self, "waiting", waiting),
-            (table.set_totals, totals, table.version + 1),
+            (setattr, table, "totals", totals),
             (self.tasks.pop, name, None),
         ]
 
@@ -333,19 +332,6 @@ class ItemLedger:
             ):
                 function(*arguments)
 
-    def encoded_row(self, row: Array) -> Array:
-        """A row of the model as it was encoded, before it was shifted and scaled."""
-        if self.features.scale is None:
-            return row
-        if self.scaling[0] is not self.features:
-            shift, scale = np.array(self.features.shift), np.array(self.features.scale)
-            self.scaling = (self.features, shift, scale)
-        _, shift, scale = self.scaling
-        row = row.copy()
-        row[: len(scale)] *= scale
-        row[: len(scale)] += shift
-        return row
-
     def loading(self, belief: BaseBelief) -> Loading:
         """How a task weighs vectors, for rows as they are encoded."""
         noise = float(belief.noise)
@@ -355,14 +341,9 @@ class ItemLedger:
             cross = np.zeros((RANK, len(mean)))
         else:
             cross = noise**2 * (root[columns] @ root.T)
-        shift, scale = self.features.shift, self.features.scale
-        if shift is not None and scale is not None:
-            change = np.eye(len(mean))
-            change[range(len(scale)), range(len(scale))] = 1.0 / np.array(scale)
-            if self.features.intercept:
-                change[: len(scale), -1] = -np.array(shift) / np.array(scale)
-            mean = change.T @ mean
-            cross = (change.T[columns, columns] @ cross) @ change
+        if self.features.units is not None:
+            change = self.features.coefficient_matrix()
+            mean, cross = change @ mean, (change[columns, columns] @ cross) @ change.T
         return Loading(mean, cross, noise, columns)
 
 

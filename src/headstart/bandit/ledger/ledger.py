@@ -9,25 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from headstart import checks
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes
 from headstart.bandit.ledger.entries import CachedTask, TaskEntries, TaskEntry
-from headstart.bandit.ledger.items import ItemLedger
+from headstart.bandit.ledger.items import new_items
 from headstart.bandit.ledger.prior_state import PriorState, has_grown
 from headstart.bandit.ledger.rounds import task_after_round
-from headstart.bandit.rewards import Numbers, RewardModel
-from headstart.bandit.task_belief import LoneTask, is_power_of_two
+from headstart.bandit.rewards import RewardModel
+from headstart.bandit.task_belief import LoneTask, refresh_count
 from headstart.errors import HeadstartError, TaskError
+from headstart.features.conversion import Features
+from headstart.features.transformer import AnyEncoder
 from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.evidence import Evidence
 from headstart.records import Array
+from headstart.rules import Rule
 from headstart.transfer import Transfer
 
 __all__ = ["Ledger", "RewardedChoice"]
 
 MAX_FAILURES = 3  # of a batch of rewards, before the rest of it is dropped
 MAX_SIZE_RATIO = 100.0  # of the root mean square of a feature in a task and its usual size
-NUMBERS = Numbers()
 
 #: A task, the epoch and the number of a choice, its context as the model sees it, its reward,
 #: whether it was forced, and the key of its item where items are known by their ids.
@@ -42,12 +45,14 @@ class Ledger:
 
     Parameters
     ----------
-    dim
-        The dimension of θ.
+    features, encoder
+        The features of θ, and what encodes contexts and actions, if anything does.
     transfer
         The way the prior is learned.
+    rewards
+        What rewards are.
     noise
-        R, or ``None`` to estimate it.
+        R, or ``"auto"`` to estimate it.
     cache_size
         How many beliefs are cached.
     choice_window
@@ -55,42 +60,46 @@ class Ledger:
     half_life
         The number of rewards of a task after which an earlier one counts half; ``None`` for no
         decay.
-    rewards
-        What rewards are.
     """
 
     def __init__(
         self,
-        dim: int,
+        features: Features,
+        encoder: AnyEncoder | None,
         transfer: Transfer,
-        noise: float | None,
+        rewards: RewardModel,
+        noise: float | str,
         cache_size: int,
         choice_window: int,
-        half_life: float | None = None,
-        rewards: RewardModel = NUMBERS,
+        half_life: float | None,
     ) -> None:
-        if rewards.fixed_noise is not None:
-            noise = rewards.fixed_noise
+        given_noise = rewards.check_noise(noise)
         self.rewards = rewards
-        self.half_life = half_life
-        self.decay = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
-        self.choice_window = choice_window
-        self.entries = TaskEntries(dim, keeps_forced=transfer.keeps_forced)
-        self.cache = BeliefCache(self.entries, cache_size)
+        self.half_life = None if half_life is None else checks.positive("half_life", half_life)
+        self.decay = 1.0 if self.half_life is None else 0.5 ** (1.0 / self.half_life)
+        self.choice_window = checks.integer("choice_window", choice_window, 1)
+        self.entries = TaskEntries(features.dim, keeps_forced=transfer.keeps_forced)
+        self.cache = BeliefCache(self.entries, checks.integer("cache_size", cache_size, 1))
         self.changes = Changes()
         self.prior_state = PriorState(
             self.entries,
             self.cache,
             self.changes,
             transfer,
-            noise,
-            scale_is_known=noise is not None and rewards.fixed_noise is None,
+            rewards.fixed_noise or given_noise,
+            scale_is_known=given_noise is not None,
         )
         self.usual_sizes: Array | None = None  # of the features, infinite where they are unknown
         self.batch: Sequence[RewardedChoice] = ()  # being learned from, all or none
         self.batch_done = 0  # how many of them are learned from
         self.batch_failures = 0
-        self.items: ItemLedger | None = None  # where items are known by their ids
+        self.items = new_items(encoder, features, rewards)  # where they are known by their ids
+
+    def check_rule(self, rule: Rule) -> None:
+        """Refuse a rule that these rewards and this transfer are not for."""
+        self.rewards.check_rule(rule)
+        state, transfer = self.prior_state, self.prior_state.transfer
+        rule.check_bandit(transfer.prior(state.state), transfer, state.noise, self.half_life)
 
     def copy(self) -> Ledger:
         """A ledger of its own with the same content."""
@@ -335,7 +344,8 @@ class Ledger:
             last_step = (setattr, self, "batch_done", batch_done)
             self.changes.commit((self.entries.put_round, update), *(steps or ()), last_step)
         # By the number of this choice and not of the latest one: several may be made at a time.
-        if cached is not None and is_refresh_time(number + 1 - entry.first_number):
+        count = number + 1 - entry.first_number
+        if cached is not None and refresh_count(count) > refresh_count(count - 1):
             self.refresh_if_grown(name, cached)
 
     def refresh_if_grown(self, name: str, cached: CachedTask) -> None:
@@ -388,13 +398,3 @@ class Ledger:
         """Let a running task take the newest prior."""
         if name not in self.prior_state.closed:
             self.cache_belief(name, *self.compute_belief(name))
-
-
-def is_refresh_time(choice_count: int) -> bool:
-    """Whether a running task takes a new prior: after 8, 32, 128, … choices.
-
-    >>> [count for count in range(600) if is_refresh_time(count)]
-    [8, 32, 128, 512]
-    """
-    is_wide = is_power_of_two(choice_count) and choice_count >= 8
-    return is_wide and choice_count.bit_length() % 2 == 0

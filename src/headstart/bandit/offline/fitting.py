@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,13 @@ from headstart.bandit.offline.observation import (
 )
 from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
-from headstart.features.conversion import Features, numeric_column
+from headstart.features.conversion import (
+    Features,
+    column_array,
+    frame_names,
+    is_frame,
+    numeric_column,
+)
 from headstart.features.reader import ContextReader
 from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
@@ -50,12 +57,10 @@ class Columns(NamedTuple):
         """From what a user passes."""
         if isinstance(frame, Mapping):
             return cls({str(name): column for name, column in frame.items()})
-        if not hasattr(frame, "columns") or not hasattr(frame, "to_numpy"):
+        if not is_frame(frame):
             want = "a pandas or Polars frame, or a dict of columns"
             raise checks.refuse("frame", want, frame)
-        names = [str(name) for name in frame.columns]
-        if len(set(names)) < len(names):
-            raise InputError(f"frame must have distinct column names; got {names}")
+        names = frame_names("frame", frame)
         return cls({name: frame[key] for name, key in zip(names, frame.columns, strict=True)})
 
     def array(self, argument: str, name: object) -> npt.NDArray[Any]:
@@ -65,7 +70,7 @@ class Columns(NamedTuple):
             raise checks.refuse(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
         try:
-            values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+            values = column_array(column) if hasattr(column, "to_numpy") else np.asarray(column)
         except (RecursionError, TypeError, ValueError):
             raise checks.refuse(f"column {name!r}", "one value per row", column) from None
         if values.ndim != 1:
@@ -121,7 +126,7 @@ def fit_rows(
         fit, ids = fit_task_rows(
             transfer, noise, ledger.rewards, rows, ledger.decay, intercept, standardize
         )
-        fitted = fitted_features(reader.features._replace(names=rows.names), fit.units)
+        fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
         twin = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
         twin.start_with_closed(fit.state, tasks)
@@ -165,12 +170,12 @@ def fit_task_rows(
 def fitted_features(features: Features, units: Standardization | None) -> Features:
     """The features of a bandit after a fit, which may have standardized them."""
     if units is None:
-        return features._replace(shift=None, scale=None)
+        return dataclasses.replace(features, shift=None, scale=None)
     count = features.context_dim
     shift, scale = (
         tuple(float(value) for value in part[:count]) for part in (units.shift, units.scale)
     )
-    return features._replace(shift=shift, scale=scale)
+    return dataclasses.replace(features, shift=shift, scale=scale)
 
 
 def close_items(
@@ -206,15 +211,15 @@ def read_rows(
     """The rows of a frame, checked; ``items`` learns from them in their order."""
     features = reader.features
     columns = Columns.of(frame)
-    ids = columns.array("task", task)
+    ids, given_rewards = columns.array("task", task), columns.array("reward", reward)
+    weights = None if weight is None else columns.array("weight", weight)
     if task == reward or weight in (task, reward):
         raise InputError(
             f"task, reward and weight must be different columns; got {task!r}, {reward!r} and "
             f"{weight!r}"
         )
-    rewards = model.read_many(read_rewards(columns.array("reward", reward), len(ids)))
+    rewards = model.read_many(read_rewards(given_rewards, len(ids)))
     others = {task, reward} | ({weight} if weight is not None else set())
-    weights = None if weight is None else columns.array("weight", weight)
     if reader.encoder is not None:
         if feature_names is not None:
             raise InputError("features must not be given: the schema says which columns are used")
@@ -243,7 +248,7 @@ def read_rows(
         if len(columns.array("features", name)) != len(ids):
             raise InputError(f"column {name!r} must have {len(ids)} rows, as the tasks have")
     names = tuple(feature_names)
-    features = features._replace(names=names)
+    features = dataclasses.replace(features, names=names)
     table = np.column_stack([columns.feature(name) for name in names])
     features.check(table)
     return TaskRows(

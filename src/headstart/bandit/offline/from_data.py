@@ -1,4 +1,7 @@
-"""How a bandit learns from data that are not its own choices: rows, sums and journals."""
+"""How a bandit learns from data that are not its own choices: rows, sums and journals.
+
+A base class of :class:`~headstart.Bandit`, which holds its methods of this kind.
+"""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision
+from headstart.bandit.rewards import two_sided_quantile
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
@@ -199,8 +200,6 @@ def explain_choice(
     state: BanditState, task: str, choice: Any, against: Any, level: Any
 ) -> Explanation:
     """Explain a choice of a task."""
-    from scipy.special import ndtri  # importing headstart must stay cheap
-
     level = checks.fraction("level", level, open_ends=True)
     if not isinstance(choice, Choice):
         raise checks.refuse("choice", "a Choice (a token does not carry what was on offer)", choice)
@@ -221,7 +220,7 @@ def explain_choice(
     if not rivals.any():  # it was the only one: beside itself, all differences are 0
         rivals = np.arange(len(rows)) == arm
     y = rows[rivals].mean(0)
-    quantile = float(ndtri(0.5 + level / 2.0))
+    quantile = two_sided_quantile(level)
     with state.lock:
         features, rewards = state.reader.features, state.ledger.rewards
         encoder = state.reader.encoder
@@ -236,7 +235,7 @@ def explain_choice(
     if index is not None:
         apart, size = sign * (index[arm] - index[rivals].mean()) - mean[0], np.abs(index).max()
         bonus = float(apart) if abs(apart) > 1e-12 * size else 0.0  # else it is rounding
-    coefficient_rows = sign * units_matrix(features)
+    coefficient_rows = sign * features.coefficient_matrix()
     average = belief.prior.belief()
     return Explanation(
         choice.id,
@@ -244,8 +243,8 @@ def explain_choice(
         other,
         choice.action,
         None if other is None else decision.label(other),
-        original_values(features, rows[arm]),
-        original_values(features, y),
+        features.original_row(rows[arm]),
+        features.original_row(y),
         effects(belief, distinct, is_of * gap, quantile),
         (float(mean[0]), float(mean[0] - half[0]), float(mean[0] + half[0])),
         bonus,
@@ -287,27 +286,3 @@ def feature_names(features: Features) -> tuple[str, ...]:
     """The names of the features that the model has; x0, x1, … where none are known."""
     names = features.names or tuple(f"x{at}" for at in range(features.context_dim))
     return (*names, "intercept") if features.intercept else names
-
-
-def units_matrix(features: Features) -> Array:
-    """The rows whose products with θ are the coefficients of features as they were given.
-
-    A feature is (x − shift)/scale, so that its coefficient is θ_f/scale_f, and the intercept is
-    what is expected where all features are 0.
-    """
-    matrix = np.eye(features.dim)
-    if features.scale is not None and features.shift is not None:
-        columns = np.arange(features.context_dim)
-        matrix[columns, columns] = 1.0 / np.array(features.scale)
-        if features.intercept:
-            matrix[-1, columns] = -np.array(features.shift) / np.array(features.scale)
-    return matrix
-
-
-def original_values(features: Features, row: Array) -> Array:
-    """A context as it was given, followed by the 1 of the intercept."""
-    values = row.copy()
-    if features.scale is not None and features.shift is not None:
-        values[: features.context_dim] *= np.array(features.scale)
-        values[: features.context_dim] += np.array(features.shift)
-    return values

@@ -96,7 +96,6 @@ class ItemTable:
     """The statistics of all items that have had a reward, in arrays that grow by doubling."""
 
     def __init__(self) -> None:
-        self.version = 0  # how often it was changed
         self.totals = RewardSums()
         self.offers = Offers()
         self.places: dict[str, int] = {}
@@ -164,10 +163,6 @@ class ItemTable:
             self.places[key] = at
             if self.free and self.free[-1] == at:
                 self.free.pop()
-
-    def set_totals(self, totals: RewardSums, version: int) -> None:
-        """Set the sums over all rewards."""
-        self.totals, self.version = totals, version
 
     def grow(self) -> None:
         """Make room for twice as many items."""

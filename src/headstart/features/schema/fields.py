@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ class FieldError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Field:
+class Field(ABC):
     """What the kinds of fields have in common.
 
     Values that are equal (1, 1.0 and True) have the same columns.
@@ -49,20 +50,20 @@ class Field:
     is_discrete: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def width(self) -> int:
         """How many columns the field becomes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def column_names(self, name: str) -> list[str]:
         """The names of the columns of a field of this name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, values: Values, out: Array) -> None:
         """Write the columns of some values into ``out``, of shape ``(len(values), width)``.
 
         ``out`` holds zeros. A value that is refused raises a :class:`FieldError`.
         """
-        raise NotImplementedError
 
     @property
     def is_bounded(self) -> list[bool]:
@@ -84,31 +85,37 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Number(Field):
-    """A number; see :func:`number`."""
+class OneColumn(Field):
+    """A field that is one number and, where it may be missing, an indicator."""
 
-    kind: ClassVar[str] = "number"
     missing: bool = True
 
     def __post_init__(self) -> None:
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
-        return "number()" if self.missing else "number(missing=False)"
+        return f"{self.kind}({'' if self.missing else 'missing=False'})"
 
     @property
     def width(self) -> int:
         """The number and, where it may be missing, an indicator."""
         return 1 + self.missing
 
+    def column_names(self, name: str) -> list[str]:
+        """The number, and whether it is missing."""
+        return [name, f"{name} missing"][: self.width]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Number(OneColumn):
+    """A number; see :func:`number`."""
+
+    kind: ClassVar[str] = "number"
+
     @property
     def is_bounded(self) -> list[bool]:
         """The indicator is."""
         return [False, True][: self.width]
-
-    def column_names(self, name: str) -> list[str]:
-        """The number, and whether it is missing."""
-        return [name, f"{name} missing"][: self.width]
 
     def write(self, values: Values, out: Array) -> None:
         """The numbers, 0 where they are missing, and the indicator."""
@@ -132,27 +139,11 @@ class Number(Field):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Boolean(Field):
+class Boolean(OneColumn):
     """True or False; see :func:`boolean`."""
 
     kind: ClassVar[str] = "boolean"
     is_discrete: ClassVar[bool] = True
-    missing: bool = True
-
-    def __post_init__(self) -> None:
-        checks.flag("missing", self.missing)
-
-    def __repr__(self) -> str:
-        return "boolean()" if self.missing else "boolean(missing=False)"
-
-    @property
-    def width(self) -> int:
-        """The flag and, where it may be missing, an indicator."""
-        return 1 + self.missing
-
-    def column_names(self, name: str) -> list[str]:
-        """The flag, and whether it is missing."""
-        return [name, f"{name} missing"][: self.width]
 
     def write(self, values: Values, out: Array) -> None:
         """1 for true, 0 for false and for missing, and the indicator."""
@@ -178,8 +169,8 @@ class Vector(Field):
     missing: bool = False
 
     def __post_init__(self) -> None:
-        checks.integer("length", self.length, 1, MAX_WIDTH)
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "length", checks.integer("length", self.length, 1, MAX_WIDTH))
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
         return f"vector({self.length}{', missing=True' if self.missing else ''})"
@@ -256,7 +247,7 @@ def number_column(values: Values) -> Array:
         elif isinstance(value, (bool, np.bool_, Decimal)) or checks.is_real(value):
             try:
                 column[place] = float(value)
-            except OverflowError:
+            except (OverflowError, ValueError):  # too large, or a signaling NaN
                 raise FieldError(place, "a finite number", value) from None
         else:
             raise FieldError(place, "a number", value)

@@ -308,7 +308,7 @@ def merge_shards(
 
 def apply(call: Call, dim: int, partition: Partition, limit: int) -> Any:
     """The result of a pass over the first tasks of a partition."""
-    return call.prepare(dim)(partition.rows, np.arange(limit))
+    return call(partition.rows, np.arange(limit), dim)
 
 
 def take_rows(partition: Partition, low: int, high: int) -> Array:
@@ -337,7 +337,7 @@ class RayPartitions(TaskPartitions):
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
     ) -> list[Result]:
         """Every partition's, where the partition is."""
-        call = self.cluster.ray.put(Call(function, arguments, self.units, len(self)))
+        call = self.cluster.ray.put(Call(function, arguments, self.units))
         task = self.cluster.task(apply)
         pending = [
             task(call, self.dim, self.merged[number][0], limit)

@@ -44,6 +44,7 @@ from headstart.fleet.summing.tasks import (
     write_partition,
 )
 from headstart.kernels import forms
+from headstart.transfer.empirical_bayes.refits.partition_totals import LOOPS
 
 __all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here", "report_parts"]
 
@@ -116,6 +117,7 @@ class Reading:
         rows = sum(part.rows or part.bytes // (4 * logs.dim + 8) for part in parts)
         if rows >= forms.WORTH:
             forms.load_in_background(TABLES)
+            forms.load_in_background(LOOPS)
         self.partitions = partition_count(rows, logs.width, self.limit)
         self.runs: list[Path] = []  # what was spilled
         self.sums = Accumulator(logs.width, left, self.partitions, self.spill, workers)

@@ -16,7 +16,7 @@ from headstart.model.base import BaseBelief
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence
 from headstart.model.mixture import MixtureBelief, MixturePrior
-from headstart.model.own_noise import has_own_noise, reward_freedom
+from headstart.model.own_noise import has_own_noise, reward_dof
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
@@ -81,18 +81,18 @@ def score_rewards(
     from scipy.special import logsumexp  # only for those who evaluate: it takes a while
 
     log_weights: Array
-    freedom = np.full((1, 1), np.inf)
+    dof = np.full((1, 1), np.inf)
     if isinstance(belief, Belief):  # a mixture of one
         log_weights, means = np.zeros((len(x), 1)), (x * belief.mean).sum(-1)[:, None]
         width, noise = belief.width(x[:, None, :]), np.asarray(belief.noise)[..., None]
         degrees = (np.asarray(each)[..., None] for each in belief.degrees_of_freedom())
-        freedom = reward_freedom(width, *degrees)
+        dof = reward_dof(width, *degrees)
     else:
         log_weights, means = belief.log_weights, (x[:, None, :] * belief.parts.mean).sum(-1)
         width, noise = belief.parts.width(x[:, None, None, :])[..., 0], belief.parts.noise
     variance, weights = np.square(noise) * (1.0 + width**2), np.exp(log_weights)
     error = (r[:, None] - means) / np.sqrt(variance)
-    densities, places = t_distribution(error, freedom)
+    densities, places = t_distribution(error, dof)
     return (
         (r - (weights * means).sum(-1)) ** 2,
         logsumexp(log_weights + densities - 0.5 * np.log(variance), axis=-1),
@@ -100,20 +100,20 @@ def score_rewards(
     )
 
 
-def t_distribution(error: Array, freedom: Array) -> tuple[Array, Array]:
+def t_distribution(error: Array, dof: Array) -> tuple[Array, Array]:
     """Log densities and distribution functions of t distributions, normal with ∞ degrees."""
     from scipy.special import gammaln, ndtr, stdtr
 
     normal = -0.5 * (error**2 + LOG_TWO_PI)
-    if np.isinf(freedom).all():
+    if np.isinf(dof).all():
         return normal, ndtr(error)
-    degrees = np.where(np.isinf(freedom), 1.0, freedom)
+    degrees = np.where(np.isinf(dof), 1.0, dof)
     half = (degrees + 1.0) / 2.0
     constant = gammaln(half) - gammaln(degrees / 2.0) - 0.5 * np.log(np.pi * degrees)
     density = constant - half * np.log1p(error**2 / degrees)
     return (
-        np.where(np.isinf(freedom), normal, density),
-        np.where(np.isinf(freedom), ndtr(error), stdtr(degrees, error)),
+        np.where(np.isinf(dof), normal, density),
+        np.where(np.isinf(dof), ndtr(error), stdtr(degrees, error)),
     )
 
 
@@ -145,7 +145,7 @@ def forecast(
     """
     tasks, rounds = episodes.rewards.shape
     result = Forecast(*(np.zeros((tasks, rounds)) for _ in Forecast._fields))
-    has_noise = isinstance(prior, Prior) and bool(has_own_noise(prior))
+    has_noise = isinstance(prior, Prior) and bool(has_own_noise(prior.noise_dof))
     for start in range(0, tasks, CHUNK):
         rows = slice(start, min(start + CHUNK, tasks))
         belief = start_beliefs(prior, rows.stop - rows.start)
@@ -184,7 +184,7 @@ def start_beliefs(prior: AnyPrior, tasks: int) -> Any:
     if isinstance(prior, MixturePrior):
         weights = np.broadcast_to(prior.log_weights, (tasks, *prior.log_weights.shape))
         return MixturePrior(wide, weights).belief()
-    return Belief.start(wide.replace(noise_freedom=np.full(tasks, prior.noise_freedom)))
+    return Belief.start(wide.replace(noise_dof=np.full(tasks, prior.noise_dof)))
 
 
 Whole = npt.NDArray[np.int64]

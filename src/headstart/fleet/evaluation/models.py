@@ -19,18 +19,15 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 
 from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
-from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.prior import Prior
 from headstart.records import Array
-from headstart.transfer import Transfer
 
-__all__ = ["Refit", "alone", "fit_models", "learn_prior", "random_intercept"]
+__all__ = ["Refit", "alone", "fit_models", "random_intercept"]
 
 Refit = Callable[[Array], Prior]  # of packed evidence
 
@@ -70,18 +67,6 @@ def fit_models(
         models[AVERAGE] = fitted(functools.partial(single, around_average=True), False)[0]
     models[ALONE] = fitted(single, False)[0]
     return models
-
-
-def learn_prior(transfer: Transfer, past: Array, dim: int) -> AnyPrior:
-    """The prior that a transfer learns from the packed evidence of past tasks.
-
-    As ``headstart fit`` learns it: all together if they are few, in passes over partitions
-    otherwise.
-    """
-    table, ids = np.asarray(past, dtype=np.float64), pa.nulls(len(past), pa.large_string())
-    tasks = MemoryTasks(dim, table, np.arange(len(past)), ids)
-    prior: AnyPrior = transfer.prior(transfer.refit_partitions(tasks))
-    return prior
 
 
 def alone(
@@ -267,9 +252,9 @@ def fit_scales(
         theta = mean + z * np.sqrt(variances)
         explained = (theta * (2.0 * tasks.moment - (tasks.gram @ theta[..., None])[..., 0])).sum(-1)
         residual = np.maximum(tasks.squares - explained, 0.0).sum()
-        freedom = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
+        dof = np.maximum(tasks.rounds - np.trace(known, axis1=-2, axis2=-1), 0.0).sum()
         if known_noise is None:
-            noise = max(float(residual / max(freedom, 1e-300)), LEAST * usual)
+            noise = max(float(residual / max(dof, 1e-300)), LEAST * usual)
         if around_average and intercept is not None:
             share = float(known[:, intercept, intercept].sum())
             step = np.sqrt(variances[intercept]) * z[:, intercept].sum() / max(share, 1e-300)

@@ -25,7 +25,6 @@ dr has no bias where the propensities are right.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -39,7 +38,7 @@ from headstart.fleet.reading.columns import Columns
 from headstart.lab.figures.elements.text import join_words, number
 from headstart.records import Array
 
-__all__ = ["Followed", "Policy", "Terms", "Value", "estimate", "follow_terms", "replay_terms"]
+__all__ = ["Policy", "Terms", "Value", "estimate", "follow_terms", "replay_terms"]
 
 #: What each estimator is called in tables and figures.
 NAMES = {
@@ -50,6 +49,17 @@ NAMES = {
     "snips": "SNIPS",
     "dr": "doubly robust",
 }
+
+#: What to make of several estimators.
+ESTIMATOR_NOTE = (
+    "Estimators answer different questions, so compare policies by one estimator. Replay and "
+    "weighted replay: what a policy earns that starts with a new task and learns from its own "
+    "choices alone; they rest on the rounds in which it picks what was logged, when it still knows "
+    "little of a task. IPS, SNIPS and doubly robust: what its choice earns after all that was "
+    "logged of a task until then; they rest on all rounds. Effective rounds: how many would tell "
+    "as much had the policy chosen the arms itself; where they are few, intervals are wide, and "
+    "may be too narrow still."
+)
 
 #: By how much the propensities of a round may miss 1, and in which share of the rounds they may.
 CLOSE = 1e-3
@@ -100,38 +110,29 @@ class Value(NamedTuple):
     tasks: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Followed:
-    """What a policy would have done in each logged round, at the histories that were logged.
+def follow_terms(
+    offers: Offers, targets: Array, shown: Array, expected: Array, clip: float | None = None
+) -> dict[str, Terms]:
+    """The terms of ips, snips and dr.
 
-    ``targets`` is π of the arm shown, ``shown`` its modelled reward q̂, ``expected`` Σ_a π(a) q̂(a).
+    Parameters
+    ----------
+    offers
+        The logged rounds.
+    targets, shown, expected
+        π of the arm shown in each, its modelled reward q̂, and Σ_a π(a) q̂(a).
+    clip
+        The largest weight, if it is limited.
     """
-
-    rewards: Array
-    chances: Array
-    targets: Array
-    shown: Array
-    expected: Array
-    tasks: Whole
-
-
-def follow_terms(followed: Followed, clip: float | None = None) -> dict[str, Terms]:
-    """The terms of ips, snips and dr; no weight is above ``clip``, if it is given.
-
-    >>> one = Followed(*np.array([[1.0, 0.0], [0.5, 0.5], [1.0, 0.5], [0, 0], [0, 0]]), np.zeros(2))
-    >>> {name: terms.value for name, terms in follow_terms(one).items()}
-    {'ips': 1.0, 'snips': 0.6666666666666666, 'dr': 1.0}
-    """
-    weights = followed.targets / followed.chances
+    weights = targets / offers.propensities
     if clip is not None:
         weights = np.minimum(weights, checks.positive("clip", clip))
-    ones = np.ones_like(weights)
-    effective = effective_rounds(weights)
-    corrected = followed.expected + weights * (followed.rewards - followed.shown)
+    ones, rewards = np.ones_like(weights), offers.rewards
+    tasks, effective = offers.owner, effective_rounds(weights)
     return {
-        "ips": Terms(weights * followed.rewards, ones, followed.tasks, effective),
-        "snips": Terms(weights * followed.rewards, weights, followed.tasks, effective),
-        "dr": Terms(corrected, ones, followed.tasks, effective),
+        "ips": Terms(weights * rewards, ones, tasks, effective),
+        "snips": Terms(weights * rewards, weights, tasks, effective),
+        "dr": Terms(expected + weights * (rewards - shown), ones, tasks, effective),
     }
 
 
@@ -207,10 +208,7 @@ def policy_terms(
         "replay": replay_terms(policy, offers, rng),
         "weighted": replay_terms(policy, offers, rng, weighted=True),
     }
-    followed = Followed(
-        offers.rewards, offers.propensities, *follow(policy, offers, model, rng), offers.owner
-    )
-    return terms | follow_terms(followed, clip)
+    return terms | follow_terms(offers, *follow(policy, offers, model, rng), clip)
 
 
 def missing(columns: Columns) -> str:

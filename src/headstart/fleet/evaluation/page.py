@@ -16,9 +16,11 @@ import headstart
 from headstart.errors import FileError, visible
 from headstart.fleet.evaluation import plots
 from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET, POOLED
-from headstart.fleet.evaluation.offpolicy import NAMES
+from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
+from headstart.fleet.evaluation.result import LEGEND
 from headstart.fleet.evaluation.verdict import ALIKE, MISSED, RELEVANT, TOLERATED, WORTH
-from headstart.lab.figures.elements.text import count, format_interval, number
+from headstart.fleet.reading.stores import is_url
+from headstart.lab.figures.elements.text import count
 from headstart.lab.report import Section, write_report
 from headstart.storage.atomic import check_replaceable, checked_path
 
@@ -89,6 +91,9 @@ def check_place(folder: str | os.PathLike[str]) -> None:
     Nothing is left behind, and the folder is not made.
     """
     target = checked_path(folder)
+    url = str(target).replace(":/", "://", 1)  # a path has lost one of them
+    if is_url(url):
+        raise FileError(f"out must be a path on this machine; got {url!r}: copy it there")
     there = target
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
@@ -154,8 +159,8 @@ def sections(evaluation: Evaluation) -> list[Section]:
             "Models are compared by the squared error of rewards that they predicted before they "
             "saw them, and by the regret that is expected of them. An answer is given where the "
             "intervals of both support it. The table has the share of the other model's squared "
-            f"error that is saved; + speaks for the answer, − against it.\n\n"
-            f"{answer_table(evaluation)}",
+            "error that is saved; + speaks for the answer, − against it.",
+            table=answer_table(evaluation),
         ),
         Section("Models", describe_models(evaluation), table=evaluation.frame),
         Section("Error by position", "", plots.errors(evaluation)),
@@ -164,14 +169,10 @@ def sections(evaluation: Evaluation) -> list[Section]:
         Section("Calibration", "", plots.calibration(evaluation)),
         Section("Tasks", describe_left_out(evaluation), plots.rounds_per_task(evaluation.rounds)),
     ]
+    text, figure, table = evaluation.advice, None, None
     if evaluation.values:
-        text = describe_values(evaluation)
-        parts.append(
-            Section("Off-policy values", text, plots.values(evaluation), value_table(evaluation))
-        )
-    else:
-        parts.append(Section("Off-policy values", evaluation.advice))
-    parts.append(Section("What was done", DONE))
+        text, figure, table = ESTIMATOR_NOTE, plots.values(evaluation), evaluation.value_frame
+    parts += [Section("Off-policy values", text, figure, table), Section("What was done", DONE)]
     return parts
 
 
@@ -186,35 +187,6 @@ def describe_gain(evaluation: Evaluation) -> str:
         f"{count(int(gain.tasks), 'task')} and holds as far as that prior does; its interval "
         f"tells how uncertain the prior is."
     )
-
-
-EFFECTIVE = (
-    "The *effective rounds* of an estimate say how many rounds would tell as much had the policy "
-    "chosen the arms itself; where they are few, its interval is wide, and may be too narrow still."
-)
-
-
-def describe_values(evaluation: Evaluation) -> str:
-    """On what the estimates rest, and why they need not agree."""
-    logged = evaluation.values[0]
-    replayed = [value for value in evaluation.values if value.estimator == NAMES["replay"]]
-    shares = [value.used / max(1, value.tasks) for value in replayed]
-    low, high = (number(share, 2) for share in (min(shares), max(shares)))
-    each = low if low == high else f"{low} to {high}"
-    every = number(logged.used / max(1, logged.tasks), 2)
-    return f"""
-The estimators answer two questions and rest on different rounds, so that their numbers need not
-agree: compare policies by one estimator, not estimators with each other.
-
-- *{NAMES["replay"]}* and *{NAMES["weighted"]}*: what a policy earns that starts with a new task
-  and learns from its own choices only. They rest on the rounds in which it picks what was logged,
-  when it still knows little of a task ({NAMES["replay"]}: per task {each} rounds of {every}).
-- *{NAMES["ips"]}*, *{NAMES["snips"]}* and *{NAMES["dr"]}*: what its choice earns after all that
-  was logged of a task until then. They rest on all {count(logged.used, "logged round")} of
-  {count(logged.tasks, "task")}, late ones too.
-
-{EFFECTIVE}
-"""
 
 
 DONE = f"""
@@ -244,17 +216,10 @@ choosing at random loses. Otherwise there is too little data.
 """
 
 
-COLUMNS = (
-    "*log-likelihood* is per reward, in nats, and more is better; *in 95 %* is the share of "
-    "rewards inside their predictive intervals of 95 %; *regret* is what choosing by it is "
-    "[expected](#expected-gain) to lose, of what choosing at random loses."
-)
-
-
 def describe_models(evaluation: Evaluation) -> str:
     """What each model is."""
     lines = [f"- **{name}**: {ABOUT[name]}" for name in evaluation.priors]
-    lines.append(f"\nIntercept: {evaluation.settings['intercept']}. {COLUMNS}")
+    lines.append(f"\nIntercept: {evaluation.settings['intercept']}. {LEGEND}")
     return "\n".join(lines)
 
 
@@ -268,31 +233,17 @@ def describe_left_out(evaluation: Evaluation) -> str:
     return f"{count(evaluation.bad.count, 'row')} could not be used: {reasons}.{notes}"
 
 
-def answer_table(evaluation: Evaluation) -> str:
-    """The possible answers with what is for and against them, as a table in Markdown."""
-    rows = [
-        f"| {finding.statement} | {ANSWERS[finding.holds]} | {finding.evidence} |"
-        for finding in evaluation.verdict.findings
-    ]
-    return "\n".join(["| answer | holds | its model against the others |", "|---|---|---|", *rows])
-
-
-def value_table(evaluation: Evaluation) -> pl.DataFrame:
-    """One row per policy and estimator."""
+def answer_table(evaluation: Evaluation) -> pl.DataFrame:
+    """The possible answers with what is for and against them."""
     import polars as pl
 
     return pl.DataFrame(
-        [
-            {
-                "policy": value.policy,
-                "estimator": value.estimator,
-                "reward per round": format_interval(*value.value),
-                "rounds": number(value.used),
-                "of tasks": number(value.tasks),
-                "effective rounds": number(value.effective),
-            }
-            for value in evaluation.values
-        ]
+        {
+            "answer": finding.statement,
+            "holds": ANSWERS[finding.holds],
+            "its model against the others": finding.evidence,
+        }
+        for finding in evaluation.verdict.findings
     )
 
 

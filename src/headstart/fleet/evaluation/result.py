@@ -11,25 +11,24 @@ import numpy.typing as npt
 from headstart.bandit.reports.gain import Gain
 from headstart.errors import visible
 from headstart.fleet.evaluation.forecasts import AnyPrior
-from headstart.fleet.evaluation.measures import (
-    ALONE,
-    AVERAGE,
-    LEARNED,
-    OFFSET,
-    POOLED,
-    Estimate,
-    Measures,
-)
-from headstart.fleet.evaluation.offpolicy import NAMES, Value
+from headstart.fleet.evaluation.measures import LEARNED, OFFSET, POOLED, Estimate, Measures
+from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE, NAMES, Value
 from headstart.fleet.evaluation.verdict import Verdict
 from headstart.fleet.options import Origin
 from headstart.fleet.reading.rows import BadRows, plain
-from headstart.lab.figures.elements.text import format_interval
+from headstart.lab.figures.elements.text import format_interval, number
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Evaluation"]
+__all__ = ["LEGEND", "Evaluation"]
+
+#: What the columns of the table of models are.
+LEGEND = (
+    "Squared error and log-likelihood (in nats) are means per reward. 95 % coverage is the share "
+    "of rewards inside their predictive intervals of 95 %. Expected regret is what choosing by the "
+    "model is expected to lose, as a share of what choosing at random loses."
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,7 +53,8 @@ class Evaluation:
     past, future
         How many tasks each time.
     past_rows, future_rows
-        How many rows of them, on average: those that were learned from, and those predicted.
+        How many rows of them, on average: those that were learned from, each counted by its weight,
+        and those predicted.
     judged
         How many tasks were predicted in all, each in one split or more.
     rewards
@@ -99,75 +99,51 @@ class Evaluation:
     seconds: float
 
     @property
-    def table(self) -> list[dict[str, str]]:
-        """One row per model, for people."""
+    def frame(self) -> pl.DataFrame:
+        """One row per model, for people; :data:`LEGEND` says what the columns are."""
+        import polars as pl
+
         pooled, alone = self.gain.pooled, self.gain.alone
-        regret = {LEARNED: self.gain.learned, POOLED: pooled, OFFSET: pooled, AVERAGE: alone}
-        regret[ALONE] = alone
+        regret = {LEARNED: self.gain.learned, POOLED: pooled, OFFSET: pooled}
         measures = self.measures
-        return [
+        return pl.DataFrame(
             {
                 "model": name,
                 "squared error": format_estimate(measures.errors[name]),
                 "log-likelihood": format_estimate(measures.scores[name]),
-                "in 95 %": f"{100.0 * measures.coverage[name][0.95].value:.1f} %",
-                "regret": f"{100.0 * regret[name]:.1f} %",
+                "95 % coverage": f"{100.0 * measures.coverage[name][0.95].value:.1f} %",
+                "expected regret": f"{100.0 * regret.get(name, alone):.1f} %",
             }
             for name in self.priors
-        ]
-
-    @property
-    def frame(self) -> pl.DataFrame:
-        """The same as a Polars table."""
-        import polars as pl
-
-        return pl.DataFrame(self.table)
-
-    @property
-    def value_table(self) -> list[dict[str, str]]:
-        """What policies are estimated to earn per round: one row per estimator, for people."""
-        rows: dict[str, dict[str, str]] = {}
-        for value in self.values:
-            if value.estimator != NAMES["logged"]:
-                row = rows.setdefault(value.estimator, {"estimator": value.estimator})
-                row[value.policy] = format_estimate(value.value)
-        return list(rows.values())
+        )
 
     @property
     def value_frame(self) -> pl.DataFrame:
-        """The same as a Polars table."""
+        """What policies are estimated to earn per round: one row per estimator and policy."""
         import polars as pl
 
-        return pl.DataFrame(self.value_table)
-
-    @property
-    def value_note(self) -> str:
-        """What was earned as logged, and on how many rounds each estimate rests."""
-        if not self.values:
-            return ""
-        by_name: dict[str, list[Value]] = {}
-        for value in self.values:
-            by_name.setdefault(value.estimator, []).append(value)
-        logged = by_name[NAMES["logged"]][0]
-        parts = [
-            f"{NAMES[name]} on {format_range([value.used for value in by_name[NAMES[name]]])} of "
-            f"{format_range([value.tasks for value in by_name[NAMES[name]]])} tasks"
-            for name in ("replay", "weighted")
-        ]
-        return (
-            f"As logged, a round earned {format_estimate(logged.value)}. Estimates rest on "
-            f"different rounds: {' and '.join(parts)}, while the policy is new to them; "
-            f"{NAMES['ips']}, {NAMES['snips']} and {NAMES['dr']} on all {logged.used:,} of "
-            f"{logged.tasks:,} tasks. They answer different questions: compare policies by one "
-            f"estimator."
+        order = list(NAMES.values())
+        return pl.DataFrame(
+            {
+                "estimator": value.estimator,
+                "policy": value.policy,
+                "reward per round": format_estimate(value.value),
+                "rounds": number(value.used),
+                "of tasks": number(value.tasks),
+                "effective rounds": number(value.effective),
+            }
+            for value in sorted(self.values, key=lambda value: order.index(value.estimator))
         )
 
     @property
     def basis(self) -> str:
         """What the verdict rests on, in words."""
         which = "the first reward" if self.first == 1 else f"the first {self.first} rewards"
+        past_rows = f"{self.past_rows:,.0f} rows"
+        if self.origin.columns.weight is not None:
+            past_rows = f"rows of weight {self.past_rows:,.0f} in all"
         text = (
-            f"Learned from {self.past:,} past tasks ({self.past_rows:,.0f} rows); judged on "
+            f"Learned from {self.past:,} past tasks ({past_rows}); judged on "
             f"{which} of {self.future:,} future tasks ({self.future_rows:,.0f} rows)"
         )
         if self.splits == 1:
@@ -222,39 +198,36 @@ class Evaluation:
         return plain(summary)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        lines = [*align_columns(self.table), "", self.verdict.sentence, "", self.basis]
+        parts = [text_table(self.frame), LEGEND, self.verdict.sentence, self.basis]
         if self.values:
-            lines += ["", "What policies would earn per round", *align_columns(self.value_table)]
-            lines += ["", self.value_note]
+            table = text_table(self.value_frame)
+            parts += [f"What policies would earn per round\n{table}", ESTIMATOR_NOTE]
         elif self.advice:
-            lines += ["", self.advice]
-        lines += [line for note in self.notes for line in ("", f"Note: {note}")]
-        return visible("\n".join(lines))
+            parts.append(self.advice)
+        return visible("\n\n".join([*parts, *(f"Note: {note}" for note in self.notes)]))
 
 
-def align_columns(table: list[dict[str, str]]) -> list[str]:
-    """A table as lines of text.
+def text_table(frame: pl.DataFrame) -> str:
+    """A table of texts, with columns aligned.
 
-    >>> align_columns([{"model": "none", "error": "1.2"}, {"model": "pooled", "error": "0.9"}])
-    ['model   error', 'none    1.2', 'pooled  0.9']
+    >>> import polars as pl
+    >>> print(text_table(pl.DataFrame({"model": ["none", "pooled"], "error": ["1.2", "0.9"]})))
+    model   error
+    none    1.2
+    pooled  0.9
     """
-    titles = list(table[0])
-    rows = [titles, *(list(row.values()) for row in table)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(titles))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    import polars as pl
 
-
-def format_range(counts: list[int]) -> str:
-    """Several counts as one, or as a range.
-
-    >>> format_range([24, 24]), format_range([1300, 74, 130])
-    ('24', '74 to 1,300')
-    """
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    with pl.Config(
+        tbl_formatting="NOTHING",
+        tbl_hide_dataframe_shape=True,
+        tbl_hide_column_data_types=True,
+        tbl_rows=-1,
+        tbl_cols=-1,
+        tbl_width_chars=1000,
+        fmt_str_lengths=1000,
+    ):
+        return "\n".join(line.strip() for line in str(frame).splitlines())
 
 
 def format_estimate(estimate: Estimate) -> str:

@@ -157,7 +157,8 @@ def too_little(basis: Basis) -> str:
         (basis.several, f"more than one reward, {single}"),
     ):
         if tasks < FEWEST:
-            return f"only {tasks} {'task has' if tasks == 1 else 'tasks have'} {what}"
+            who = {0: "no task has", 1: "only 1 task has"}.get(tasks, f"only {tasks} tasks have")
+            return f"{who} {what}"
     if basis.unusual < FEWEST:
         return (
             f"only {basis.unusual:,} of the {basis.rewards:,} rewards that were predicted "
@@ -177,7 +178,8 @@ def misfit(scores: Savings, models: Mapping[str, str]) -> str:
         return (
             f"The fit has failed: by log-likelihood the learned prior predicts worse than every "
             f"simpler model, by {min(rivals).value:.3g} nats per reward or more. These models are "
-            f"special cases of it, so that its fit cannot be trusted, whatever its squared error."
+            f"special cases of it, so that its fit cannot be trusted, whatever its squared error: "
+            f"look for repeated rows and outliers with headstart check."
         )
     return ""
 
@@ -241,7 +243,7 @@ OTHERS = {
     POOLED: "the pooled model",
     OFFSET: "pooled slopes with a random intercept",
     ALONE: "tasks alone",
-    AVERAGE: "tasks alone around the average reward",
+    AVERAGE: "tasks that learn alone and know the average reward",
 }
 
 
@@ -267,8 +269,8 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
     if kind == "transfer":
         return (
             f"Tasks share structure: a learned prior is expected to save {gain}. It predicts a new "
-            f"task's {rewards} better than every simpler model, by "
-            f"{format_saving(lead)} {UNIT} of {OTHERS[rival]} or more."
+            f"task's {rewards} better than every simpler model, and saves "
+            f"{format_saving(lead)} {UNIT} of the best of them, {OTHERS[rival]}."
         )
     if kind == "tie":
         return (
@@ -314,4 +316,5 @@ def more_tasks(saved: Estimate) -> str:
             " Even 100 times as many tasks would not settle it: so small a difference is lost in "
             "the noise of these rewards."
         )
-    return f" About {enough} times as many tasks would settle it."
+    times_as_many = "twice" if enough == 2 else f"{enough} times"
+    return f" About {times_as_many} as many tasks would settle it."

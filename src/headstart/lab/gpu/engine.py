@@ -12,13 +12,14 @@ import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.lab.gpu.learner import Learner
+from headstart.lab.gpu.steps import wide_numbers
 from headstart.lab.policies import AnyPolicy, Policy
 from headstart.records import flatten
 from headstart.rules import LoopForm
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["Learner", "play_task", "simulate"]
+__all__ = ["Learner", "play_task", "simulate", "wide_numbers"]
 
 #: Copies of a policy's state that learning takes, about, and the share of memory it may take.
 WORKING_COPIES, MEMORY_SHARE = 20, 0.8
@@ -93,6 +94,7 @@ def play_seeds(
     needed = any(policy.transfer.unit_free for policy in own)
     shown = table.first_contexts() if needed else None
     learner = Learner(policies, rules, populations, world, wide=wide, shown=shown)
+    learner.prepare(tasks)
     for task in range(tasks):
         play_task(table, learner, task, rounds)
         if learner.groups and task + 1 < tasks:
@@ -150,11 +152,3 @@ def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[
     """The policies' rules, as the kernel knows them."""
     rules = [policy.for_populations(populations).rule.loop_form() for policy in policies]
     return [rule for rule in rules if rule is not None]
-
-
-def wide_numbers() -> Any:
-    """Double precision in JAX, here and nowhere else."""
-    enable: Any = getattr(jax, "enable_x64", None)
-    if enable is None:  # older JAX has it elsewhere
-        enable = vars(importlib.import_module("jax.experimental"))["enable_x64"]
-    return enable(True)

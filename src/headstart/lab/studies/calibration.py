@@ -25,8 +25,8 @@ KINDS = ("an arm's expected reward", "a single reward")
 BINARY = ' (reward="binary")'
 #: Worlds beyond those of the other studies.
 MORE_WORLDS: dict[str, World] = {
-    "tasks with heavy tails": Synthetic(task_freedom=3.5),
-    "rewards with heavy tails": Synthetic(reward_freedom=3.5),
+    "tasks with heavy tails": Synthetic(task_dof=3.5),
+    "rewards with heavy tails": Synthetic(reward_dof=3.5),
     f"logistic{BINARY}": Synthetic(logistic=4.0),
     f"clicks, 5 %{BINARY}": Clicks(),
 }

@@ -88,12 +88,10 @@ class Layout(NamedTuple):
 
 def layout_of(header: dict[str, Any]) -> Layout:
     """The layout that a header tells, if it makes sense."""
-    if not isinstance(header["forced"], bool):
-        raise checks.refuse("forced", "true or false", header["forced"])
     return Layout(
         checks.integer("dim", header["dim"], 1),
         checks.one_of("precision", header["precision"], PRECISIONS),
-        header["forced"],
+        checks.flag("forced", header["forced"]),
     )
 
 

@@ -15,16 +15,16 @@ from headstart.records import Array, Record
 
 __all__ = ["Tasks", "canonical_order"]
 
-SCALAR_FIELDS = ("rounds", "squares", "weight", "noise_variance", "residual", "freedom")
+SCALAR_FIELDS = ("rounds", "squares", "weight", "noise_variance", "residual", "dof")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tasks(Record):
     """The evidence of several tasks side by side: one axis more, after the batch axes.
 
-    ``noise`` is every task's own R², 0 where it has not been estimated yet; ``residual`` is the
-    residual sum of squares of least squares and ``freedom`` its degrees of freedom, below 0 where
-    they have not been computed yet.
+    ``noise_variance`` is every task's own R², 0 where it has not been estimated yet. ``residual``
+    is the residual sum of squares of least squares and ``dof`` its degrees of freedom, below 0
+    where they have not been computed yet.
     """
 
     gram: Array
@@ -34,7 +34,7 @@ class Tasks(Record):
     weight: Array
     noise_variance: Array
     residual: Array
-    freedom: Array
+    dof: Array
 
     @classmethod
     def empty(cls, dim: int, batch: tuple[int, ...] = ()) -> Self:
@@ -116,20 +116,20 @@ class Tasks(Record):
 
     def noise_fields(self) -> dict[str, Array]:
         """What is estimated of each task's noise."""
-        return {name: getattr(self, name) for name in ("noise_variance", "residual", "freedom")}
+        return {name: getattr(self, name) for name in ("noise_variance", "residual", "dof")}
 
     def with_residuals(self) -> Tasks:
         """The same, with what least squares leaves of each task (in units that make sense)."""
         if not len(self):
             return self
-        xp, known = array_namespace(self.gram), self.freedom >= 0
+        xp, known = array_namespace(self.gram), self.dof >= 0
         if xp is np and known.all():
             return self
-        square, freedom = least_squares_residual(self.gram, self.moment, self.squares, self.rounds)
+        square, dof = least_squares_residual(self.gram, self.moment, self.squares, self.rounds)
         if xp is not np or known.any():
             square = xp.where(known, self.residual, square)
-            freedom = xp.where(known, self.freedom, freedom)
-        return self.replace(residual=square, freedom=freedom)
+            dof = xp.where(known, self.dof, dof)
+        return self.replace(residual=square, dof=dof)
 
     def task(self, at: int) -> Evidence:
         """One of them."""

@@ -15,6 +15,7 @@ from headstart.model.evidence import Evidence
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
+from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.forgetting import forget
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
@@ -43,7 +44,6 @@ from headstart.transfer.empirical_bayes.scoring import (
     rescore_ensemble,
     score_task,
 )
-from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.state import (
     FEW_TASKS,
     EmpiricalBayesState,
@@ -126,8 +126,7 @@ class EmpiricalBayes(StandardizedTransfer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("running", "low_rank"):
-            if not isinstance(getattr(self, name), bool):
-                raise checks.refuse(name, "True or False", getattr(self, name))
+            checks.flag(name, getattr(self, name))
         check_number_or_name("decay_tasks", self.decay_tasks, ("auto",))
         if not isinstance(self.decay_tasks, str) and self.decay_tasks < 1.0:
             raise checks.refuse("decay_tasks", "'auto', or 1 task or more", self.decay_tasks)
@@ -196,7 +195,7 @@ class EmpiricalBayes(StandardizedTransfer):
             return state
         task = Tasks.of(evidence, weight)
         alone = self.units_of(task, state.contexts).convert_tasks(task).with_residuals()
-        task = task.replace(residual=alone.residual, freedom=alone.freedom)
+        task = task.replace(residual=alone.residual, dof=alone.dof)
         local = state.units.convert_tasks(task)
         ready = xp.asarray(state.ready)[..., None] > 0
         if not state.known_noise and (xp is not np or ready.any()):
@@ -374,8 +373,8 @@ class EmpiricalBayes(StandardizedTransfer):
         mean, sigma = average_prior(weights, count, *full_prior(state), state.low_rank)
         root = symmetric_root(sigma) / noise[..., None, None]
         mean, root = state.units.to_original(mean, root)
-        freedom = ONE_NOISE if state.known_noise else fit.freedom
-        return prior_of(mean, root, float_if_scalar(noise), noise_freedom=freedom)
+        dof = ONE_NOISE if state.known_noise else fit.dof
+        return prior_of(mean, root, float_if_scalar(noise), noise_dof=dof)
 
     def with_running(
         self, state: EmpiricalBayesState, running: Sequence[Evidence]

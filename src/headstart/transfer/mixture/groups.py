@@ -22,7 +22,7 @@ from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
 )
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, posteriors
-from headstart.transfer.empirical_bayes.refits.passes import PassSums, sum_totals, task_totals
+from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, task_totals
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 
@@ -121,14 +121,14 @@ class GroupFit(Record):
     def with_fit(self, fit: Fit, count: Array) -> GroupFit:
         """The mixture with other populations: one noise for all, and weights by their tasks."""
         share = count / count.sum()
-        noise, freedom = (
+        noise, dof = (
             value
             if (value == value[0]).all()
             else np.full(len(count), np.exp(share @ np.log(value)))
-            for value in (np.asarray(fit.noise_variance), np.asarray(fit.freedom))
+            for value in (np.asarray(fit.noise_variance), np.asarray(fit.dof))
         )
         return self.replace(
-            fit=fit.replace(noise_variance=noise, freedom=freedom),
+            fit=fit.replace(noise_variance=noise, dof=dof),
             log_weights=np.log((count + 1.0) / (count + 1.0).sum()),
         )
 
@@ -161,15 +161,15 @@ class GroupFit(Record):
             np.repeat(covariance[None], number, 0),
             np.zeros_like(self.fit.error),
             np.repeat(whole.noise_variance, number),
-            np.repeat(whole.freedom, number),
+            np.repeat(whole.dof, number),
         )
         return self.replace(fit=start, log_weights=np.log(count / count.sum()))
 
 
-def group_totals(rows: Array, dim: int, mixture: GroupFit) -> PassSums | None:
+def group_totals(rows: Array, dim: int, mixture: GroupFit) -> tuple[PassSums]:
     """The sums of a pass over a partition's tasks, shared out among the groups."""
     parts = (mixture.assign(Tasks.from_batch(some)) for some in chunks(rows, dim))
-    return sum_totals(task_totals(mixture.fit, part) for part in parts)
+    return (add_up(task_totals(mixture.fit, part) for part in parts),)
 
 
 def nearest_centres(points: Array, number: int) -> npt.NDArray[np.intp]:

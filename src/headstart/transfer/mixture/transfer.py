@@ -16,17 +16,16 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, Record
 from headstart.transfer.base import TaskStructure, checked_evidence
+from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
-    PASS_SCHEDULE,
     Passes,
     past_from_totals,
     step_from_totals,
 )
 from headstart.transfer.empirical_bayes.refits.safe_update import largest_size, warn_of_overflow
 from headstart.transfer.empirical_bayes.scoring import MAX_LIKELIHOOD
-from headstart.transfer.empirical_bayes.standardized import StandardizedTransfer
 from headstart.transfer.empirical_bayes.strength import (
     SCORE_DECAY,
     clip_scores,
@@ -210,7 +209,7 @@ class Mixture(StandardizedTransfer):
         if overflows:
             warn_of_overflow()
         return state.replace(
-            tasks=state.tasks.replace(residual=tasks.residual, freedom=tasks.freedom),
+            tasks=state.tasks.replace(residual=tasks.residual, dof=tasks.dof),
             fits=tuple(fits),
             fitted_count=state.task_count,
         )
@@ -247,10 +246,10 @@ class Mixture(StandardizedTransfer):
         self, state: MixtureState, partitions: Partitions, strength: float, mixture: GroupFit
     ) -> GroupFit:
         """A mixture after a few passes over all tasks."""
-        before, over = mixture, Passes(partitions)
+        before, over = mixture, Passes(partitions, group_totals)
         strengths = np.full(mixture.groups, strength)
-        for whole in PASS_SCHEDULE:
-            totals = over.totals(whole, group_totals, mixture)
+        for whole in over.schedule:
+            (totals,) = over.sums(whole, mixture)
             before, size = mixture, mixture.size(totals.count)
             fit, sums = step_from_totals(before.fit, totals, strengths, state.known_noise, size)
             mixture = before.with_fit(fit, totals.count)
@@ -265,8 +264,8 @@ class Mixture(StandardizedTransfer):
         noise = np.sqrt(np.asarray(fit.noise_variance))
         root = symmetric_root(fit.covariance + fit.error) / noise[:, None, None]
         mean, root = state.units.to_original(fit.mean, root)
-        freedom = ONE_NOISE if state.known_noise else fit.freedom
-        parts = Prior(mean, root, noise=noise, noise_freedom=freedom)
+        dof = ONE_NOISE if state.known_noise else fit.dof
+        parts = Prior(mean, root, noise=noise, noise_dof=dof)
         return MixturePrior(parts, mixture.log_weights)
 
     def explain(self, state: MixtureState) -> TaskStructure:

@@ -143,17 +143,17 @@ def scoring_step(
 
 
 def fit_noise(
-    fit: Fit, tasks: Tasks, past: Past, square: Array, freedom: Array, constant: bool = False
+    fit: Fit, tasks: Tasks, past: Past, square: Array, dof: Array, constant: bool = False
 ) -> tuple[Fit, Tasks]:
     """The fit with the distribution of the tasks' noise, and the tasks with their own.
 
-    ``square`` and ``freedom`` are residuals for tasks that are too short for least squares.
+    ``square`` and ``dof`` are residuals for tasks that are too short for least squares.
     """
-    usable = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+    usable = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
     gone, usual = (past.count, past.precision, past.logs), typical_square(fit, tasks)
     variance, many = population_noise(usable, gone, usual, fit.noise_variance)
-    own = task_variance(variance, many, usable.square, usable.freedom)
-    return fit.replace(noise_variance=variance, freedom=many), tasks.replace(noise_variance=own)
+    own = task_variance(variance, many, usable.square, usable.dof)
+    return fit.replace(noise_variance=variance, dof=many), tasks.replace(noise_variance=own)
 
 
 def scoring_steps(

@@ -26,14 +26,14 @@ from headstart.transfer.noise import task_scale
 __all__ = ["Fit", "begin_fit"]
 
 INITIAL_FIT_TASKS = 64  # tasks that a first guess is made from, at most
-INITIAL_FREEDOM = 128.0  # how alike the tasks' noise is taken to be before there are tasks
+INITIAL_DOF = 128.0  # how alike the tasks' noise is taken to be before there are tasks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Fit(Record):
     """μ, Σ, the covariance of μ's own error, and the distribution of the tasks' noise.
 
-    A task's R_i² is scaled-inverse-χ² with scale ``noise_variance`` and ``freedom`` degrees of
+    A task's R_i² is scaled-inverse-χ² with scale ``noise_variance`` and ``dof`` degrees of
     freedom (:mod:`~headstart.transfer.empirical_bayes.full_covariance.task_noise`). Σ and μ's error
     are in reward units, as everywhere.
     """
@@ -42,15 +42,15 @@ class Fit(Record):
     covariance: Array
     error: Array
     noise_variance: Any
-    freedom: Any = ONE_NOISE
+    dof: Any = ONE_NOISE
 
     @classmethod
     def isotropic(cls, mean: Array, variance: Any, noise_variance: Any) -> Fit:
         """The same variance everywhere."""
         xp = array_namespace(mean, variance)
         covariance = xp.asarray(variance)[..., None, None] * xp.eye(mean.shape[-1])
-        freedom = float_if_scalar(xp.full(mean.shape[:-1], INITIAL_FREEDOM))
-        return cls.unchecked(mean, covariance, xp.zeros_like(covariance), noise_variance, freedom)
+        dof = float_if_scalar(xp.full(mean.shape[:-1], INITIAL_DOF))
+        return cls.unchecked(mean, covariance, xp.zeros_like(covariance), noise_variance, dof)
 
     @classmethod
     def initial(cls, tasks: Tasks, known_noise: float) -> tuple[Fit, npt.NDArray[np.bool_]]:

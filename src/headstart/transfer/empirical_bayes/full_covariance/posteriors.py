@@ -29,7 +29,7 @@ from headstart.model.information_form import (
     InformationPosterior,
     information_posterior,
 )
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.model.prior import symmetric_root
 from headstart.records import Array, Record
 from headstart.small_matrices import (
@@ -110,14 +110,14 @@ def noise_variances(fit: Fit, tasks: Tasks) -> Array:
 class TaskPosteriors(NamedTuple):
     """Of every task: K_i, z_i, the posterior mean, and the residuals there.
 
-    ``square`` is the residual sum of squares and ``freedom`` its degrees of freedom.
+    ``square`` is the residual sum of squares and ``dof`` its degrees of freedom.
     """
 
     known: Array
     z: Array
     mean: Array
     square: Array
-    freedom: Array
+    dof: Array
 
 
 def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
@@ -127,8 +127,8 @@ def task_posteriors(fit: Fit, root: Array, tasks: Tasks) -> TaskPosteriors:
     mean = fit.mean[..., None, :] + matvec(root[..., None, :, :], z)
     fitted = (mean * (2.0 * tasks.moment - symmetric_matvec(tasks.gram, mean))).sum(-1)
     square = xp.maximum(tasks.squares - fitted, 0.0)
-    freedom = xp.maximum(tasks.rounds - trace(known), 0.0)
-    return TaskPosteriors(known, z, mean, square, freedom)
+    dof = xp.maximum(tasks.rounds - trace(known), 0.0)
+    return TaskPosteriors(known, z, mean, square, dof)
 
 
 def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks:
@@ -138,19 +138,19 @@ def estimate_task_noise(fit: Fit, tasks: Tasks, constant: bool = False) -> Tasks
     """
     xp = array_namespace(tasks.gram)
 
-    def variance(square: Array, freedom: Array) -> Array:
-        usable = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
-        return task_variance(fit.noise_variance, fit.freedom, usable.square, usable.freedom)
+    def variance(square: Array, dof: Array) -> Array:
+        usable = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
+        return task_variance(fit.noise_variance, fit.dof, usable.square, usable.dof)
 
     def by_posteriors(own: Array) -> Array:
         root, own = symmetric_root(fit.covariance), tasks.noise_variance
         for _ in range(NOISE_ITERATIONS):
             found = task_posteriors(fit, root, tasks.replace(noise_variance=own))
-            own = variance(found.square, found.freedom)
+            own = variance(found.square, found.dof)
         return own
 
     zeros = xp.zeros_like(tasks.rounds)
-    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM).any()
+    short = (tasks.dof < MIN_RESIDUAL_DOF).any()
     own = apply_if(xp, short, by_posteriors, variance(zeros, zeros))
     return tasks.replace(noise_variance=own)
 
@@ -185,16 +185,16 @@ class Past(Record):
         """
         xp = array_namespace(tasks.gram)
         root = symmetric_root(fit.covariance)
-        known, _, mean, square, freedom = task_posteriors(fit, root, tasks)
+        known, _, mean, square, dof = task_posteriors(fit, root, tasks)
         bounded = (xp.abs(mean) <= MAX_MEAN).all(-1)
         weight = xp.where(bounded, tasks.weight, 0.0)
         mean = xp.where(bounded[..., None], mean, 0.0)
         left = xp.where(bounded[..., None, None], xp.eye(known.shape[-1]) - known, 0.0)
         spread = root @ xp.einsum("...n,...nij->...ij", weight, left) @ root
-        residuals = usable_residuals(tasks, square, freedom, constant, fit.noise_variance)
+        residuals = usable_residuals(tasks, square, dof, constant, fit.noise_variance)
         precision, logs = (
             xp.where(bounded, part, 0.0)
-            for part in expected_precision_and_log(fit.noise_variance, fit.freedom, residuals)
+            for part in expected_precision_and_log(fit.noise_variance, fit.dof, residuals)
         )
         return cls.unchecked(
             weight.sum(-1),

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headstart.arrays import array_namespace, float_if_scalar
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.gamma import digamma, log_gamma
 from headstart.transfer.empirical_bayes.tasks import Tasks
@@ -41,8 +41,8 @@ from headstart.transfer.empirical_bayes.tasks import Tasks
 __all__ = ["Residuals", "population_noise", "task_variance", "usable_residuals"]
 
 #: The degrees of freedom that are tried, and how likely each is before there are tasks.
-FREEDOMS = 2.0 ** np.arange(0.0, 10.1, 0.5)
-LOG_PRIOR = 0.3 * np.log2(FREEDOMS)
+DOF_GRID = 2.0 ** np.arange(0.0, 10.1, 0.5)
+LOG_PRIOR = 0.3 * np.log2(DOF_GRID)
 MIN_NOISE_SHARE = 1e-6  # the least s², as a share of the mean square reward
 EXPECTED_NOISE_SHARE = 0.1  # of the mean square reward, that s² is expected to be
 IMAGINARY_RESIDUALS = 5.0  # how many say so at first
@@ -50,7 +50,7 @@ SUFFICIENT_RESIDUALS = 20.0  # real residuals that make these superfluous
 NEWTON_STEPS = 6
 #: Degrees of freedom beyond which a task's noise is known as well as can be computed with: a
 #: log-likelihood of more would lose the digits that tell one population from another.
-MAX_FREEDOM = 1e8
+MAX_DOF = 1e8
 MAX_SHORT_TASK_RATIO = 100.0  # times s², for R_i² of a task too short for least squares
 
 
@@ -61,30 +61,30 @@ class Residuals(NamedTuple):
     """
 
     square: Array
-    freedom: Array
+    dof: Array
     weight: Array
     one: Any = False
 
 
 def usable_residuals(
-    tasks: Tasks, square: Array, freedom: Array, constant: bool, noise: Any
+    tasks: Tasks, square: Array, dof: Array, constant: bool, noise: Any
 ) -> Residuals:
     """Residuals, with no degrees of freedom where they do not tell the noise.
 
-    ``square`` and ``freedom`` are those around the posterior means, for tasks that are too short
+    ``square`` and ``dof`` are those around the posterior means, for tasks that are too short
     for least squares; ``noise`` is s². ``constant`` says that the last feature is 1 in every
     context, so that Σr is known.
     """
     xp = array_namespace(square)
-    square = xp.minimum(square, MAX_SHORT_TASK_RATIO * freedom * xp.asarray(noise)[..., None])
-    long = tasks.freedom >= MIN_RESIDUAL_FREEDOM
+    square = xp.minimum(square, MAX_SHORT_TASK_RATIO * dof * xp.asarray(noise)[..., None])
+    long = tasks.dof >= MIN_RESIDUAL_DOF
     square = xp.where(long, tasks.residual, square)
-    freedom = xp.where(long, tasks.freedom, freedom)
-    share = MAX_FREEDOM / xp.maximum(freedom, MAX_FREEDOM)
-    square, freedom = share * square, share * freedom
+    dof = xp.where(long, tasks.dof, dof)
+    share = MAX_DOF / xp.maximum(dof, MAX_DOF)
+    square, dof = share * square, share * dof
     if not constant:
         telling = tasks.squares > 0
-        return Residuals(square * telling, freedom * telling, tasks.weight)
+        return Residuals(square * telling, dof * telling, tasks.weight)
     total, counted = tasks.moment[..., -1], tasks.weight > 0
     # Rewards of 0 and a: Σr² = a Σr for every task, with the same a.
     whole = (counted * total).sum(-1)
@@ -93,23 +93,23 @@ def usable_residuals(
     two = ((away <= 1e-9 * tasks.squares) | ~counted).all(-1) & (whole != 0)
     spread = tasks.squares - total**2 / xp.maximum(tasks.rounds, 1.0)
     telling = (spread > 1e-12 * tasks.squares) | two[..., None]
-    return Residuals(square * telling, freedom * telling, tasks.weight, two)
+    return Residuals(square * telling, dof * telling, tasks.weight, two)
 
 
-def task_variance(noise: Any, freedom: Any, square: Array, residual_freedom: Array) -> Array:
+def task_variance(noise: Any, dof: Any, square: Array, residual_dof: Array) -> Array:
     """R_i² of every task, from its residuals and the population's noise."""
     xp = array_namespace(square)
-    scale, many = xp.asarray(noise)[..., None], xp.asarray(freedom)[..., None]
-    variance: Array = (many * scale + square) / (many + residual_freedom)
+    scale, many = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
+    variance: Array = (many * scale + square) / (many + residual_dof)
     return variance
 
 
-def imaginary_residuals(freedom: Any, past: Any = 0.0) -> Any:
+def imaginary_residuals(dof: Any, past: Any = 0.0) -> Any:
     """How many imaginary residuals of the expected size are added to so many real ones.
 
     Each of the ``past`` tasks is worth a sufficient number.
     """
-    real = SUFFICIENT_RESIDUALS + freedom + past * SUFFICIENT_RESIDUALS
+    real = SUFFICIENT_RESIDUALS + dof + past * SUFFICIENT_RESIDUALS
     return IMAGINARY_RESIDUALS * (SUFFICIENT_RESIDUALS / real) ** 2
 
 
@@ -122,30 +122,30 @@ def population_noise(
     square reward, and ``before`` the s² to start from.
     """
     xp = array_namespace(residuals.square)
-    free = xp.asarray((residuals.weight * residuals.freedom).sum(-1))
+    free = xp.asarray((residuals.weight * residuals.dof).sum(-1))
     count, precision, logs = (xp.asarray(value) for value in past)
     # Tasks shorter than their dimension hardly tell noise from θ: a few imaginary residuals.
     doubt = imaginary_residuals(free, count)
     square = xp.concatenate(
         [residuals.square, (doubt * EXPECTED_NOISE_SHARE * usual)[..., None]], -1
     )
-    freedom = xp.concatenate([residuals.freedom, doubt[..., None]], -1)
+    dof = xp.concatenate([residuals.dof, doubt[..., None]], -1)
     weight = xp.concatenate([residuals.weight, xp.ones_like(doubt)[..., None]], -1)
     # The unit of the rewards drops out: everything is in terms of the s² to start from.
     unit = xp.maximum(xp.asarray(before), 1e-300)
     square = square[..., None, :] / unit[..., None, None]
-    freedom, weight = freedom[..., None, :], weight[..., None, :]
-    many = xp.broadcast_to(FREEDOMS, (*unit.shape, len(FREEDOMS)))
-    half = (many[..., None] + freedom) / 2.0
+    dof, weight = dof[..., None, :], weight[..., None, :]
+    many = xp.broadcast_to(DOF_GRID, (*unit.shape, len(DOF_GRID)))
+    half = (many[..., None] + dof) / 2.0
     log_scale = xp.zeros_like(many)
     past_precision = (precision * unit)[..., None]
-    tasks = (weight * (freedom > 0)).sum(-1) + count[..., None]
+    tasks = (weight * (dof > 0)).sum(-1) + count[..., None]
     for _ in range(NEWTON_STEPS):
         scale = xp.exp(log_scale)[..., None] * many[..., None]
         share = scale / (scale + square)
-        slope = (weight * (many[..., None] / 2.0 - half * share) * (freedom > 0)).sum(-1)
+        slope = (weight * (many[..., None] / 2.0 - half * share) * (dof > 0)).sum(-1)
         slope = slope + (many / 2.0) * (count[..., None] - xp.exp(log_scale) * past_precision)
-        bend = (weight * half * share * (1.0 - share) * (freedom > 0)).sum(-1)
+        bend = (weight * half * share * (1.0 - share) * (dof > 0)).sum(-1)
         bend = bend + (many / 2.0) * xp.exp(log_scale) * past_precision
         step = slope / xp.maximum(bend, 1e-3 * many * xp.maximum(tasks, 1.0) / 2.0)
         log_scale = log_scale + xp.clip(step, -3.0, 3.0)
@@ -158,13 +158,13 @@ def population_noise(
             + (many / 2.0 * xp.log(scale))[..., None]
             - half * xp.log(scale[..., None] + square)
         )
-        * (freedom > 0)
+        * (dof > 0)
     ).sum(-1)
     fit = fit + count[..., None] * (many / 2.0 * xp.log(scale / 2.0) - log_gamma(many / 2.0))
     shifted = logs - count * xp.log(unit)
     fit = fit - many / 2.0 * shifted[..., None] - scale / 2.0 * past_precision
     fit = fit + LOG_PRIOR
-    one = xp.asarray(residuals.one)[..., None] & (FREEDOMS[-1] > FREEDOMS)
+    one = xp.asarray(residuals.one)[..., None] & (DOF_GRID[-1] > DOF_GRID)
     fit = xp.where(one, -xp.inf, fit)
     chance = xp.exp(fit - fit.max(-1, keepdims=True))
     chance = chance / chance.sum(-1, keepdims=True)
@@ -173,11 +173,9 @@ def population_noise(
     return float_if_scalar(noise), float_if_scalar(xp.exp((chance * xp.log(many)).sum(-1)))
 
 
-def expected_precision_and_log(
-    noise: Any, freedom: Any, residuals: Residuals
-) -> tuple[Array, Array]:
+def expected_precision_and_log(noise: Any, dof: Any, residuals: Residuals) -> tuple[Array, Array]:
     """E[1/R²] and E[log R²] of every task, given its residuals."""
     xp = array_namespace(residuals.square)
-    scale, many = xp.asarray(noise)[..., None], xp.asarray(freedom)[..., None]
-    total, half = many * scale + residuals.square, (many + residuals.freedom) / 2.0
+    scale, many = xp.asarray(noise)[..., None], xp.asarray(dof)[..., None]
+    total, half = many * scale + residuals.square, (many + residuals.dof) / 2.0
     return 2.0 * half / total, xp.log(total / 2.0) - digamma(half)

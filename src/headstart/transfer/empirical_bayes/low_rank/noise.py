@@ -47,7 +47,7 @@ MAX_STEP = 1.0  # of log R²
 class NoiseScores(NamedTuple):
     """What tasks, or all of them together, tell of R² and σ²."""
 
-    freedom: Array  # n − tr SH
+    dof: Array  # n − tr SH
     gradient: Array  # g_R
     slope: Array  # g_σ
     information: Array  # I_R
@@ -59,7 +59,7 @@ class MarginalResiduals(NamedTuple):
     """Residual sums of squares, their degrees of freedom, and what these tasks count."""
 
     square: Array
-    freedom: Array
+    dof: Array
     share: Array
 
 
@@ -110,7 +110,7 @@ def noise_step(total: NoiseScores) -> tuple[Array, Array]:
     xp = array_namespace(total.gradient)
     bend = xp.maximum(total.curvature, 1e-300)
     information = total.information - total.shared**2 / bend
-    information = xp.maximum(information, MIN_SHARE * xp.maximum(total.freedom, 1e-300))
+    information = xp.maximum(information, MIN_SHARE * xp.maximum(total.dof, 1e-300))
     step = (total.gradient - total.slope * total.shared / bend) / information
     return xp.clip(step, -MAX_STEP, MAX_STEP), information
 
@@ -130,8 +130,8 @@ def marginal_residuals(low: LowRank, tasks: Tasks, noise_variance: Any) -> Margi
     everything = xp.asarray(low.curvature) / spread
     total = total._replace(curvature=xp.maximum(total.curvature, everything))
     step, information = noise_step(total)
-    freedom = xp.maximum(total.freedom, 1e-300)
-    shift = 1.0 + step - total.gradient / freedom
-    square = scores.gradient + scores.freedom * shift[..., None]
-    share = xp.minimum(information / freedom, 1.0)
-    return MarginalResiduals(noise_variance * xp.maximum(square, 0.0), scores.freedom, share)
+    dof = xp.maximum(total.dof, 1e-300)
+    shift = 1.0 + step - total.gradient / dof
+    square = scores.gradient + scores.dof * shift[..., None]
+    share = xp.minimum(information / dof, 1.0)
+    return MarginalResiduals(noise_variance * xp.maximum(square, 0.0), scores.dof, share)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headstart.arrays import apply_if, array_namespace, float_if_scalar
-from headstart.model.own_noise import MIN_RESIDUAL_FREEDOM
+from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.records import Array, select
 from headstart.transfer.empirical_bayes.full_covariance.fitting import (
     StepSums,
@@ -72,7 +72,7 @@ def update_noise(
     Those too short for least squares tell it by their marginal likelihood under the low-rank fit.
     """
     xp = array_namespace(tasks.gram)
-    short = (tasks.freedom < MIN_RESIDUAL_FREEDOM) & (tasks.weight > 0)
+    short = (tasks.dof < MIN_RESIDUAL_DOF) & (tasks.weight > 0)
     counting = tasks.replace(weight=tasks.weight * short)
     zeros = xp.zeros_like(tasks.rounds)
 
@@ -82,14 +82,14 @@ def update_noise(
         at = np.flatnonzero(short.reshape(-1, len(tasks)).any(0))
         with np.errstate(all="ignore"):
             part = marginal_residuals(low, counting[at], noise_variances(fit, tasks[at]))
-        square, freedom = before.square.copy(), before.freedom.copy()
-        square[..., at], freedom[..., at] = part.square, part.freedom
-        return MarginalResiduals(square, freedom, part.share)
+        square, dof = before.square.copy(), before.dof.copy()
+        square[..., at], dof[..., at] = part.square, part.dof
+        return MarginalResiduals(square, dof, part.share)
 
     none = MarginalResiduals(zeros, zeros, xp.ones_like(zeros.sum(-1)))
-    square, freedom, share = apply_if(xp, short.any(), residuals, none)
+    square, dof, share = apply_if(xp, short.any(), residuals, none)
     weighted = tasks.replace(weight=tasks.weight * xp.where(short, share[..., None], 1.0))
-    fit, weighted = fit_noise(fit, weighted, past, square, freedom, constant)
+    fit, weighted = fit_noise(fit, weighted, past, square, dof, constant)
     return fit, tasks.replace(noise_variance=weighted.noise_variance)
 
 

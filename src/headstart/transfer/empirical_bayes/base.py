@@ -1,4 +1,4 @@
-"""What transfers that take the units of features from data have in common."""
+"""The base class of transfers that fit in standardized features: empirical Bayes and mixtures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
-from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_PASSES, PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_STEPS, PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of
@@ -29,7 +29,7 @@ __all__ = ["StandardizedTransfer"]
 
 #: Fields of a state that are never below 0.
 NON_NEGATIVE = {
-    "fit.freedom",
+    "fit.dof",
     "fit.noise_variance",
     "low_rank.curvature",
     "low_rank.directions",
@@ -72,8 +72,7 @@ class StandardizedTransfer(Transfer):
 
     def __post_init__(self) -> None:
         checks.one_of("units", self.units, ("free", "given"))
-        if not isinstance(self.constant, bool):
-            raise checks.refuse("constant", "True or False", self.constant)
+        checks.flag("constant", self.constant)
 
     @property
     def unit_free(self) -> bool:
@@ -140,19 +139,19 @@ class StandardizedTransfer(Transfer):
             units = Units.of_task(evidence, state.contexts, self.constant)
         else:
             units = Units.identity(evidence.dim, evidence.batch)
-        local, freedom = units.convert_evidence(evidence), 0.0
+        local, dof = units.convert_evidence(evidence), 0.0
         if state.known_noise:
-            noise, freedom = state.known_noise, ONE_NOISE
+            noise, dof = state.known_noise, ONE_NOISE
             lam = task_ridge(local, noise)
         else:
             noise, lam = task_scale(local)
         mean = xp.zeros_like(evidence.moment)
-        return prior_of(mean, units.isotropic_root(lam), noise, noise_freedom=freedom)
+        return prior_of(mean, units.isotropic_root(lam), noise, noise_dof=dof)
 
     @property
     def partition_passes(self) -> int:
         """One for each step, one more for each step on all tasks, and those of the low rank."""
-        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_PASSES
+        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_STEPS
 
     def check_state(self, state: Any) -> None:
         """Refuse counts and variances that cannot be, and weights that do not add up to 1."""
@@ -191,5 +190,5 @@ def check_group_fit(name: str, array: npt.NDArray[Any]) -> None:
         total = float(np.exp(np.minimum(array, 1.0)).sum())
         if not array.size or not abs(total - 1.0) <= 1e-6:
             raise InputError(f"state.{name} must have weights that add up to 1; got others")
-    if name.endswith((".noise_variance", ".freedom")) and not (array > 0).all():
+    if name.endswith((".noise_variance", ".dof")) and not (array > 0).all():
         raise InputError(f"state.{name} must be above 0; got less")
