@@ -139,6 +139,19 @@ def test_rows_of_scattered_tasks_are_sent_as_rows(tmp_path, logbook, monkeypatch
         assert len(merge(shards, 4).rows) == min(tasks, 500)
 
 
+@pytest.mark.parametrize(
+    ("count", "slots", "least", "sizes"),
+    [(41, 2, 1, [20, 21]), (3, 8, 1, [1, 1, 1]), (8, 2, 2, [2, 2, 2, 2]), (0, 2, 1, [])],
+)
+def test_every_slot_reads_about_as_much(logs, monkeypatch, count, slots, least, sizes):
+    part = logs.parts()[0]
+    groups = ray_engine.group_parts(logs, [part] * count, slots, least)
+    assert [len(group) for group in groups] == sizes
+    monkeypatch.setattr(ray_engine, "GROUP_BYTES", ray_engine.decoded_bytes(logs, part))
+    groups = ray_engine.group_parts(logs, [part] * count, slots, least)
+    assert [len(group) for group in groups] == [1] * count
+
+
 # --- Workers and machines that die ----------------------------------------------------------------
 
 

@@ -116,7 +116,7 @@ def test_it_speaks_plainly():
     assert "offset" not in {finding.kind for finding in without.findings}
     beyond = decided(gains(0.3, 0.0, 0.01), saves(0.0), first=10).sentence
     assert "share nothing beyond their average reward" in beyond
-    assert "learns as well alone as from a learned prior (+0.00 % [" in beyond
+    assert "learns as well alone as from a learned prior (saving +0.00 % [" in beyond
 
 
 def test_what_it_takes_to_tell():
@@ -135,11 +135,11 @@ def test_what_it_takes_to_tell():
 def test_better_is_not_called_as_well(first):
     alone = decided(gains(0.3, -0.48, 0.05), saves(0.0), first=first)
     assert alone.kind == "independence"
-    assert "learns better alone than from a learned prior (+48.00 %" in alone.sentence
+    assert "learns better alone than from a learned prior (saving +48.00 %" in alone.sentence
     pooled = decided(gains(-0.2, 0.3, 0.05), saves(0.0), first=first)
     assert pooled.kind == "pooling"
     rewards = "first reward" if first == 1 else "first 10 rewards"
-    assert f"new task's {rewards} better than a learned prior (+20.00 %" in pooled.sentence
+    assert f"new task's {rewards} better than a learned prior (saving +20.00 %" in pooled.sentence
 
 
 @pytest.mark.parametrize(

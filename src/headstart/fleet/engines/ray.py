@@ -11,6 +11,7 @@ computes them again where a machine is lost, so that a fit gives the same prior 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import secrets
 import tempfile
@@ -42,8 +43,8 @@ __all__ = ["RayPartitions", "gather", "merge_shards", "read_parts"]
 Result = TypeVar("Result")
 Shards = list[pa.RecordBatch]
 
-GROUP_BYTES = 4 << 30  # a task reads about so many bytes of features,
-GROUPS = 2  # but there are so many tasks for each CPU if there are enough parts
+GROUP_BYTES = 8 << 30  # a task reads so many bytes of features at most, if parts have no more
+CHECKPOINTS = 2  # tasks for each slot that read and store what they have read, at least
 SCATTERED_TASKS = 4096  # tasks whose sums a reader keeps where most have few rows
 
 
@@ -81,7 +82,8 @@ def gather(
     else:
         checkpoint = None
     done, amount = set(summary.parts), amounts(parts)
-    groups = group_parts(logs, [part for part in parts if part.key not in done], slots)
+    rest = [part for part in parts if part.key not in done]
+    groups = group_parts(logs, rest, slots, 1 if checkpoint is None else CHECKPOINTS)
     there = cluster.ray.put(logs)  # sent once
     for references, added in read_groups(cluster, there, groups, partitions, memory, checkpoint):
         shards.append(references)
@@ -128,19 +130,19 @@ def count_partitions(total: int, memory: int, slots: int) -> int:
     return power_of_two(max(total / memory, slots, 2))
 
 
-def group_parts(logs: Logs, parts: Sequence[Part], slots: int) -> list[list[Part]]:
-    """Parts that are read by one task: the fewer tasks, the fewer sums of the same task."""
-    sizes = [decoded_bytes(logs, part) for part in parts]
-    limit = min(GROUP_BYTES, -(-sum(sizes) // (GROUPS * slots)))
-    groups: list[list[Part]] = []
-    room = 0
-    for part, size in zip(parts, sizes, strict=True):
-        if size > room or not groups:
-            groups.append([])
-            room = limit
-        groups[-1].append(part)
-        room -= size
-    return groups
+def group_parts(logs: Logs, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
+    """Parts that are read by one task: the fewer tasks, the fewer sums of the same task.
+
+    There are as many groups for every slot, ``least`` of them or more, and all have about as many
+    bytes.
+    """
+    ends = list(itertools.accumulate(decoded_bytes(logs, part) for part in parts))
+    total = max(ends, default=0)
+    count = slots * max(math.ceil(total / (slots * GROUP_BYTES)), least)
+    groups: dict[int, list[Part]] = {}
+    for part, end in zip(parts, ends, strict=True):
+        groups.setdefault(end * count // (total + 1), []).append(part)
+    return list(groups.values())
 
 
 def read_groups(
@@ -245,14 +247,13 @@ def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
     """Whether the rows of most tasks in parts take fewer bytes than their sums, by a first block.
 
     Then they are better sent as rows. If n rows fall on T tasks at random, about T (1 − exp(−n/T))
-    of the tasks have any, which gives T.
+    of the tasks have any, which gives n/T.
     """
-    from scipy.special import lambertw  # only on a cluster: it takes a while
-
-    each = max(block.count / max(len(block.ids), 1), 1 + 1e-9)
-    rows = each + lambertw(-each * np.exp(-each)).real  # n/T
+    each = rows = block.count / max(len(block.ids), 1)
+    for _ in range(20):  # Newton's method, from above
+        rows -= (rows + each * math.expm1(-rows)) / (1.0 - each * math.exp(-rows))
     every = sum(decoded_bytes(logs, part) for part in parts)
-    return bool(every * rows < 8 * packed_size(logs.width) * max(block.count, 1))
+    return every * rows < 8 * packed_size(logs.width) * max(block.count, 1)
 
 
 def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:

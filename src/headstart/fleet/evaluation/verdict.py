@@ -291,7 +291,7 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             "independence": f"Tasks share nothing{beyond}: each learns {well} alone {than} from a "
             f"learned prior",
         }[kind]
-        return f"{what} ({format_saving(saved)} {UNIT}; + is better)."
+        return f"{what} (saving {format_saving(saved)} of its squared error)."
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
         f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "
