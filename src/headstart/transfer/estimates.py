@@ -1,4 +1,4 @@
-"""What most transfers remember of the past: the tasks' estimates, and how wrong those are.
+"""The state of most transfers: moments of the tasks' estimates, and of the errors of these.
 
 A task's ridge estimate θ(i) = (λI + gram)⁻¹ moment scatters around its true θ* with covariance
 R² N_i, N_i = A⁻¹ gram A⁻¹. The scatter of the estimates is that of the tasks plus the mean of this

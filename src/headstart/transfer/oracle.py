@@ -1,4 +1,4 @@
-"""What could be reached if the truth were known: the paper's oracle, and the Bayes oracle."""
+"""Oracles, which are told how tasks are distributed: the paper's oracle, and the Bayes oracle."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
-from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.folding import forget, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
@@ -51,6 +50,7 @@ from headstart.transfer.empirical_bayes.state import (
     slots,
 )
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
+from headstart.transfer.empirical_bayes.structure import explain
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of

@@ -1,4 +1,4 @@
-"""What empirical Bayes has found, for a report."""
+"""What empirical Bayes reports of how tasks differ: eigenvalues, rank, weights, intervals."""
 
 from __future__ import annotations
 
