@@ -12,7 +12,8 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.rewards import reward_model
-from headstart.fleet.engines.threads import MapJobs, job_runner, no_progress
+from headstart.fleet.engines.progress import no_progress
+from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
