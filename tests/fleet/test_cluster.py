@@ -182,6 +182,15 @@ def meet_driver(folder):
     wait_for(f"{folder}/removed")
 
 
+def wait_for_progress(folder):
+    """Wait until the driver knows of progress."""
+    end = time.monotonic() + 60
+    while not Path(f"{folder}/told").exists():
+        if time.monotonic() > end:
+            raise hs.InputError("no progress was told")
+        time.sleep(0.02)
+
+
 class Watched(Logs):
     """Logs that do something when a file is read."""
 
@@ -205,6 +214,24 @@ class WatchedBias(hs.Bias):
     def summarize(self, evidence, noise=None):
         self.action(self.place)
         return super().summarize(evidence, noise)
+
+
+def test_parts_are_told_before_their_task_ends(
+    running, files, wanted, tmp_path, logbook, monkeypatch
+):
+    monkeypatch.setattr(ray_engine, "WATCHED_BYTES", 0)
+    reached = []
+
+    def note(stage, done, total):
+        if stage == "reading":
+            reached.append(done)
+            if 0 < done < total:
+                (tmp_path / "told").touch()
+
+    logs = Watched(files, logbook.PLAIN, 7, wait_for_progress, tmp_path)
+    same(fit(logs, hs.Bias(), cluster="ray", workers=1, progress=note).prior, wanted)
+    assert reached == sorted(reached)
+    assert reached[-1] == 4000
 
 
 @contextlib.contextmanager

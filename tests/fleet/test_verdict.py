@@ -16,7 +16,9 @@ from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET,
 from headstart.fleet.evaluation.verdict import Basis, decide
 
 COLUMNS = Columns("task", "reward", "x*")
-PLENTY = Basis(past=70, judged=100, telling=100, usual=0.0, several=100, rewards=900, unusual=500)
+PLENTY = Basis(
+    past=70, judged=100, informative=100, usual=0.0, several=100, rewards=900, unusual=500
+)
 
 
 def gains(pooled, single, half, offset=None, name=AVERAGE):
@@ -147,8 +149,8 @@ def test_better_is_not_called_as_well(first):
     [
         ({"judged": 9}, "only 9 future tasks"),
         ({"past": 9}, "only 9 past tasks"),
-        ({"telling": 0}, "every reward is 0,"),
-        ({"telling": 1}, "only 1 task has a reward other than 0."),
+        ({"informative": 0}, "every reward is 0,"),
+        ({"informative": 1}, "only 1 task has a reward other than 0."),
         ({"several": 3}, "only 3 tasks have more than one reward"),
         ({"unusual": 1}, "only 1 of the 900 rewards that were predicted is other than 0."),
     ],

@@ -75,14 +75,14 @@ def fit(
     from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
     from headstart.fleet.fitted import Target
-    from headstart.fleet.options import bytes_from, transfer_from
+    from headstart.fleet.options import parse_bytes, parse_transfer
     from headstart.fleet.summing.checkpoint import (
         checkpointed_rows,
         lock_folder,
         remove_checkpoint,
     )
 
-    how, room = transfer_from(transfer), bytes_from(memory)
+    how, room = parse_transfer(transfer), parse_bytes(memory)
     check_reward_model(reward_model, noise)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
@@ -170,7 +170,7 @@ def evaluate(
     from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
     from headstart.fleet.evaluation.page import check_place, write_page
     from headstart.fleet.evaluation.result import LEGEND
-    from headstart.fleet.options import transfer_from
+    from headstart.fleet.options import parse_transfer
 
     check_place(out)
     if (out / "report.html").exists():
@@ -182,7 +182,7 @@ def evaluate(
     with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
         found = run(
             rows,
-            transfer=transfer_from(transfer),
+            transfer=parse_transfer(transfer),
             reward=reward_model,
             future=future,
             first=first,

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
-from headstart.fleet.engines.threads import Progress, amounts, no_progress
+from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
@@ -44,6 +44,7 @@ Result = TypeVar("Result")
 Shards = list[pa.RecordBatch]
 
 GROUP_BYTES = 8 << 30  # a task reads so many bytes of features at most, if parts have no more
+WATCHED_BYTES = 4 << 30  # to be read in each slot, from which on parts are told one by one
 CHECKPOINTS = 2  # tasks for each slot that read and store what they have read, at least
 SCATTERED_TASKS = 4096  # tasks whose sums a reader keeps where most have few rows
 
@@ -81,15 +82,21 @@ def gather(
         summary.add(checkpoint.summary)
     else:
         checkpoint = None
-    done, amount = set(summary.parts), amounts(parts)
+    done = set(summary.parts)
     rest = [part for part in parts if part.key not in done]
     groups = group_parts(logs, rest, slots, 1 if checkpoint is None else CHECKPOINTS)
     there = cluster.ray.put(logs)  # sent once
-    for references, added in read_groups(cluster, there, groups, partitions, memory, checkpoint):
+    finished = FinishedParts(cluster, parts, progress)
+    finished.add(summary.parts)
+    if sum(decoded_bytes(logs, part) for part in rest) > slots * WATCHED_BYTES:
+        finished.watch()
+    for references, added in read_groups(
+        cluster, there, groups, partitions, memory, checkpoint, finished.actor
+    ):
         shards.append(references)
         summary.add(added)
-        reached = sum(amount[key] for key in summary.parts)
-        progress("reading", reached, sum(amount.values()))
+        finished.add(added.parts)
+    cluster.made_progress = lambda: False
     merged = merge_all(cluster, list(zip(*shards, strict=True)), logs.width, memory)
     return RayPartitions(cluster, logs.width, merged), summary
 
@@ -152,11 +159,12 @@ def read_groups(
     partitions: int,
     memory: int,
     checkpoint: Checkpoint | None,
+    actor: Any,
 ) -> Iterator[tuple[list[Any], ReadSummary]]:
     """Read groups of parts: references to the shards of every partition, and what was read.
 
-    ``logs`` is a reference. Where a group kills its worker every time, its parts are read one by
-    one, so that the error names the one that does.
+    ``logs`` is a reference, and ``actor`` is told of parts. Where a group kills its worker every
+    time, its parts are read one by one, so that the error names the one that does.
     """
     task, deadly = cluster.task(read_parts, returns=partitions + 1), list[Part]()
 
@@ -165,7 +173,7 @@ def read_groups(
         if checkpoint is not None:
             begun = {part.key: checkpoint.positions.get(part.key) for part in parts}
             target = checkpoint.folder, secrets.token_hex(8), begun
-        return task(parts, partitions, memory, logs, target)
+        return task(parts, partitions, memory, logs, target, actor)
 
     for parts, (*shards, outcome) in cluster.completed(submit, groups):
         try:
@@ -183,7 +191,7 @@ def read_groups(
         yield shards, summary
     if deadly:
         single = [[part] for part in deadly]
-        yield from read_groups(cluster, logs, single, partitions, memory, checkpoint)
+        yield from read_groups(cluster, logs, single, partitions, memory, checkpoint, actor)
 
 
 def decoded_bytes(logs: Logs, part: Part) -> int:
@@ -204,11 +212,13 @@ def read_parts(
     memory: int,
     logs: Logs,
     target: tuple[Folder, str, dict[str, Position | None]] | None = None,
+    actor: Any = None,
 ) -> Iterator[Any]:
     """Read parts of logs: the shards of every partition, and last what was read.
 
     With a ``target``, that is written to a folder, too, in runs whose names have a token. Parts
-    that were begun by an earlier fit go on after their positions.
+    that were begun by an earlier fit go on after their positions. An ``actor`` is told of every
+    part that was read (:class:`FinishedParts`).
     """
     folder, token, begun = (None, "", {}) if target is None else target
     with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
@@ -227,6 +237,8 @@ def read_parts(
                 summary.count(rows)
                 sums.add(*hash_rows(rows))
             summary.parts.append(part.key)
+            if actor is not None:
+                actor.append.remote(part.key)
         sums.spill_rows()
         rest: Iterator[pa.RecordBatch] = iter(())
         if folder is None:

@@ -236,11 +236,11 @@ def manifest(evaluation: Evaluation) -> dict[str, Any]:
     """How it was made."""
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "logs": [visible(file, line=True) for file in evaluation.origin.files],
-        "command": visible(evaluation.origin.command),
+        "logs": [visible(file, line=True) for file in evaluation.provenance.files],
+        "command": visible(evaluation.provenance.command),
         "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
         "written": f"{now:%Y-%m-%d %H:%M} UTC",
-        "order within a task": visible(evaluation.origin.order),
+        "order within a task": visible(evaluation.provenance.order),
         "past tasks": evaluation.past,
         "future tasks": evaluation.future,
         **{name: visible(str(value)) for name, value in evaluation.settings.items()},

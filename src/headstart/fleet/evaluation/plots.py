@@ -154,7 +154,7 @@ def calibration(evaluation: Evaluation) -> Figure:
     }
     places = {
         name: [percent(point) for point in points]
-        for name, points in evaluation.measures.places.items()
+        for name, points in evaluation.measures.pit.items()
     }
     panels: list[Panel] = [
         Models(

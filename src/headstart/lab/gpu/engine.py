@@ -52,7 +52,7 @@ def simulate(
     most = max(1, int(MEMORY_SHARE * (Rounds.free_memory() + idle_bytes()) / max(size, 1)))
     many = math.ceil(len(seeds) / math.ceil(len(seeds) / most))  # batches of one size, or two
     found = []
-    with kept_compiled(), wide_numbers():
+    with compilation_cache(), wide_numbers():
         for at in range(0, len(seeds), many):
             some = populations[at : at + many]
             found.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
@@ -135,7 +135,7 @@ def on_jax(array: Any) -> Any:
 
 
 @contextlib.contextmanager
-def kept_compiled() -> Iterator[None]:
+def compilation_cache() -> Iterator[None]:
     """Keep what JAX compiles meanwhile on disk, unless the caller has said where.
 
     Compiling takes longer than a short experiment.

@@ -26,7 +26,7 @@ from headstart.worlds.synthetic import Synthetic
 
 __all__ = ["ratings", "synthetic_worlds"]
 
-GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, apart=1.0)
+GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, separation=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)
 MAIN_SEEDS = 48  # seeds of the main table

@@ -16,7 +16,6 @@ from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
-from headstart.transfer.empirical_bayes.explaining import explain
 from headstart.transfer.empirical_bayes.folding import forget, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
@@ -51,6 +50,7 @@ from headstart.transfer.empirical_bayes.state import (
     slots,
 )
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
+from headstart.transfer.empirical_bayes.structure import explain
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of
@@ -67,8 +67,8 @@ class EmpiricalBayes(StandardizedTransfer):
 
     The maximum of the tasks' marginal likelihood, with as much regularisation as predicts best:
     each new task is first predicted by priors of many strengths, and those that did well recently
-    decide. Where an isotropic prior has predicted recent tasks better, by a nat
-    in all, that is used instead.
+    decide. The fitted prior is averaged with an isotropic one, which counts by how well it has
+    predicted recent tasks.
 
     Evidence of up to 256 tasks is kept, and the fit is updated whenever tasks have grown by 1/32;
     older tasks stay as their posteriors, so that a finished task costs the same however many there
@@ -358,7 +358,9 @@ class EmpiricalBayes(StandardizedTransfer):
         None counts less for being older, whatever ``decay_tasks`` says.
         """
         if len(partitions) <= passes.FIRST_FIT_TASKS:
-            return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
+            return dataclasses.replace(self, decay_tasks="auto").refit(
+                partitions.evidences(), noise
+            )
         # Whoever has so many tasks has standardized them.
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 

@@ -49,7 +49,7 @@ from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import fit_standardized
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
+__all__ = ["Setup", "SplitResult", "forecast_clicks", "validate_split"]
 
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
@@ -83,7 +83,7 @@ class SplitResult(NamedTuple):
     past_rows: float
 
 
-def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
+def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
     """Fit all models to the past of a split, and let them predict its future.
 
     Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
