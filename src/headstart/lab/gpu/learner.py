@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.lab.policies import AnyPolicy
+from headstart.lab.policies import Policy
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import powers_of_two, rebuild_rounds
 from headstart.rules import LoopForm
@@ -25,7 +25,7 @@ from headstart.lab.gpu import steps
 from headstart.lab.gpu.pytrees import register
 from headstart.lab.gpu.steps import Constant, Group
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "loop_forms"]
 
 MOST_ROUNDS = 2**31
 
@@ -40,9 +40,8 @@ class Learner:
 
     def __init__(
         self,
-        policies: Sequence[AnyPolicy],
-        rules: Sequence[LoopForm],
-        populations: Sequence[Any],
+        policies: Sequence[Policy],
+        seeds: int,
         world: Synthetic,
         *,
         wide: bool = True,
@@ -50,13 +49,12 @@ class Learner:
     ) -> None:
         """``shown`` are the contexts of the first round, (seeds, arms, d)."""
         real = jnp.float64 if wide else jnp.float32
-        seeds = len(populations)
-        own = [policy.for_populations(populations) for policy in policies]
-        dim = world.dim + any(policy.intercept for policy in own)
-        means, roots = np.zeros((len(own), seeds, dim)), np.zeros((len(own), seeds, dim, dim))
-        amounts = np.zeros((len(own), seeds))
+        rules, shape = loop_forms(policies), (len(policies), seeds)
+        dim = world.dim + any(policy.intercept for policy in policies)
+        means, roots = np.zeros((*shape, dim)), np.zeros((*shape, dim, dim))
+        amounts = np.zeros(shape)
         found: dict[Any, Group] = {}
-        for at, policy in enumerate(own):
+        for at, policy in enumerate(policies):
             noise = world.noise if policy.knows_noise else None
             transfer = policy.transfer.with_constant(policy.intercept)
             forced = rules[at].forced_of(MOST_ROUNDS) if transfer.keeps_forced else None
@@ -134,6 +132,12 @@ class Learner:
         return steps.rebuild(
             self.members, self.multipliers, beliefs, states, self.starting, picked, earned, stop
         )
+
+
+def loop_forms(policies: Sequence[Policy]) -> list[LoopForm]:
+    """The policies' rules, as the kernel knows them."""
+    forms = [policy.rule.loop_form() for policy in policies]
+    return [form for form in forms if form is not None]
 
 
 def growth(group: Group, tasks: int) -> Iterator[int]:
