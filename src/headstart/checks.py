@@ -15,6 +15,7 @@ from headstart.errors import InputError
 
 __all__ = [
     "dimension",
+    "entries",
     "errors_at",
     "finite_array",
     "flag",
@@ -234,6 +235,23 @@ def has_masked(value: object, depth: int = 0) -> bool:
         items = value.flat if isinstance(value, np.ndarray) else value
         return any(has_masked(part, depth + 1) for part in items if isinstance(part, parts))
     return False
+
+
+def entries(name: str, value: Any, want: str) -> list[Any]:
+    """The entries of a list, or of anything else that has some; texts are refused.
+
+    >>> entries("names", ("a", "b"), "a list of names")
+    ['a', 'b']
+    >>> entries("names", "ab", "a list of names")
+    Traceback (most recent call last):
+    headstart.errors.InputError: names must be a list of names; got 'ab'
+    """
+    if isinstance(value, (str, bytes)):
+        raise refuse(name, want, value)
+    try:
+        return list(value)
+    except Exception as error:  # objects of other libraries raise errors of their own
+        raise refuse(name, want, value) from error
 
 
 def is_iterable(value: object) -> bool:

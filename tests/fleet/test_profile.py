@@ -286,12 +286,20 @@ def test_names_that_would_drive_a_terminal_are_printed_as_escapes(headstart, log
 
 
 def test_what_is_done_by_default_is_told(logbook, tmp_path):
-    arrays = plain()
+    arrays = plain(tasks=40)
     arrays["x2"] *= 5000
     intercept, scales = profile_of(logbook, tmp_path, **arrays).notes
     assert intercept.startswith("no feature is constant: fit and evaluate add an intercept")
     assert scales.startswith("x2 varies ")
     assert "standardize" in scales
+
+
+def test_few_tasks_and_rewards_of_0_and_1_are_told(logbook, tmp_path):
+    arrays = plain(tasks=9)
+    arrays["reward"] = (arrays["reward"] > 0) * 1.0
+    few, model, _ = profile_of(logbook, tmp_path, **arrays).notes
+    assert few.startswith("9 tasks are few: evaluate needs ten past and ten future tasks")
+    assert "--reward-model binary" in model
 
 
 def test_arms_without_a_reward_hint_at_chosen(logbook, tmp_path):
@@ -335,13 +343,13 @@ def test_rounds_that_appear_twice_are_told(logbook, tmp_path):
     arrays = plain(task=np.arange(200) % 5, turn=np.arange(200) // 5)
     once = profile_of(logbook, tmp_path, columns, **arrays)
     assert not once.findings
-    assert "200 rounds with 1 row on average" in str(once)
+    assert "200 rounds; rows per round: 1" in str(once)
     arrays["turn"][10] = arrays["turn"][5]
     found = profile_of(logbook, tmp_path, columns, **arrays)
     (text,) = texts(found)
     assert text.startswith("1 round with more than one row: are rows logged twice?")
     assert "200 rows of 5 tasks in 1 file" in str(found)
-    assert "199 rounds with 1.01 rows on average" in str(found)
+    assert "199 rounds; rows per round: 1.01" in str(found)
 
 
 def offers(**changes):
@@ -426,10 +434,10 @@ def test_scans_of_parts_add_up(cuts, digits, seed):
         whole.merge(part)
     columns = np.column_stack([features, rewards])
     rounding = 1e-12 + 1e-15 * 10.0**digits
-    np.testing.assert_allclose(whole.moments.mean, columns.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(whole.columns.mean, columns.mean(0), rtol=1e-12)
     wanted = np.cov(columns.T, ddof=0)
-    np.testing.assert_allclose(whole.moments.scatter / 1000, wanted, rtol=1e-9, atol=rounding)
-    np.testing.assert_array_equal(whole.lowest, columns.min(0))
+    np.testing.assert_allclose(whole.columns.scatter / 1000, wanted, rtol=1e-9, atol=rounding)
+    np.testing.assert_array_equal(whole.columns.lowest, columns.min(0))
     assert whole.tasks.columns[0].sum() == 1000
     assert sorted(whole.tasks.columns[0]) == sorted(np.bincount(codes))
 
@@ -479,7 +487,7 @@ def test_the_command_takes_all_columns_and_options(headstart, logbook, tmp_path)
     words += ["--timestamp", "when", "--format", "csv", "--storage", "anon=true"]
     code, out, _ = headstart("check", path, *WORDS, *words)
     assert code == 0
-    assert "50 rounds with 4 rows on average" in out
+    assert "50 rounds; rows per round: 4" in out
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,18 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, set_read_only
 
-__all__ = ["MAX_VALUE", "Features", "arms_not_excluded", "check_reward"]
+__all__ = [
+    "MAX_VALUE",
+    "Features",
+    "arms_not_excluded",
+    "check_reward",
+    "frame_names",
+    "is_frame",
+]
 
-MAX_VALUE = 1e60  # of contexts and rewards: products of fourth powers must not overflow
+MAX_VALUE = (
+    checks.MAX_MAGNITUDE
+)  # of contexts and rewards: products of fourth powers must not overflow
 DOUBLE = np.dtype(np.float64)
 MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger
 
@@ -62,7 +71,7 @@ class Features:
             usual = table.ndim == 2 and table.shape[1] == self.context_dim and len(table) > 0
             if usual and (squares := float(np.vdot(table, table))) <= MAX_SQUARES:
                 return table, squares, names
-        elif hasattr(contexts, "columns") and hasattr(contexts, "to_numpy"):
+        elif is_frame(contexts):
             table, names = self.from_frame(contexts)
         else:
             want = f"one row of {self.context_dim} numbers per arm"
@@ -171,9 +180,7 @@ class Features:
 
     def from_frame(self, frame: Any) -> tuple[Array, tuple[str, ...]]:
         """The columns of a data frame, in the order of the first one that was passed."""
-        names = tuple(str(name) for name in frame.columns)
-        if len(set(names)) < len(names):
-            raise InputError(f"contexts must have distinct feature names; got {list(names)}")
+        names = tuple(frame_names("contexts", frame))
         expected = self.names or names
         if set(names) != set(expected):
             missing = [name for name in expected if name not in names]
@@ -198,9 +205,17 @@ class Features:
         return np.column_stack(columns) if len(frame) else np.empty((0, self.context_dim)), expected
 
 
+def column_array(column: Any) -> npt.NDArray[Any]:
+    """The values of a data frame's column; of a type that NumPy does not have, as objects."""
+    try:
+        return np.asarray(column.to_numpy())
+    except Exception:  # Polars refuses whole numbers of 128 bits, with an error of its own
+        return np.fromiter(column.to_list(), dtype=object)
+
+
 def numeric_column(column: Any, name: str) -> Array:
     """A data frame's column as floats, with NaN for missing values."""
-    values = np.asarray(column.to_numpy())
+    values = column_array(column)
     if values.dtype.kind == "O":
         real = np.array([checks.is_real(value) for value in values])
         blank = np.array(
@@ -210,10 +225,29 @@ def numeric_column(column: Any, name: str) -> Array:
             ]
         )
         if (blank | real).all():
-            values = np.where(blank, np.nan, values).astype(np.float64)
+            try:
+                values = np.where(blank, np.nan, values).astype(np.float64)
+            except OverflowError:
+                raise InputError(
+                    f"contexts must be finite everywhere; column {name!r} has a whole number that "
+                    f"no floating-point number can hold"
+                ) from None
     if values.dtype.kind not in "fiub" or values.ndim != 1:
         raise InputError(f"contexts must be numbers; column {name!r} has type {column.dtype}")
     return values.astype(np.float64)
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a pandas or Polars frame; a lazy one is none."""
+    return hasattr(value, "to_numpy") and hasattr(value, "columns")
+
+
+def frame_names(argument: str, frame: Any) -> list[str]:
+    """The names of a frame's columns, as texts; refused if two are the same."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise InputError(f"{argument} must have distinct column names; got {names}")
+    return names
 
 
 def arms_not_excluded(
@@ -234,12 +268,11 @@ def arms_not_excluded(
     if ids is not None:
         want += ", or ids of actions on offer"
         exclude = rows_of_ids(exclude, ids)
-    if not checks.is_iterable(exclude):
-        raise checks.refuse("exclude", want, exclude)
     if checks.has_masked(exclude):
         raise InputError(f"exclude must be {want}; got masked values, which are missing")
+    listed = isinstance(exclude, np.ndarray) and exclude.ndim
     try:
-        values = np.asarray(exclude if isinstance(exclude, np.ndarray) else list(exclude))
+        values = np.asarray(exclude if listed else checks.entries("exclude", exclude, want))
     except ValueError:
         raise checks.refuse("exclude", want, exclude) from None
     if values.size == 0:
@@ -261,12 +294,8 @@ def arms_not_excluded(
 
 def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
     """The rows of the actions with these ids; what is no list of ids is returned as it is."""
-    if not checks.is_iterable(exclude):
-        return exclude
-    try:
-        items = exclude.tolist() if isinstance(exclude, np.ndarray) else list(exclude)
-    except TypeError:  # a frame that is not computed yet
-        raise checks.refuse("exclude", "a list of rows or ids", exclude) from None
+    is_array = isinstance(exclude, np.ndarray) and exclude.ndim
+    items = exclude.tolist() if is_array else checks.entries("exclude", exclude, "rows or ids")
     by_number = not any(isinstance(id, str) for id in ids)
     if any(isinstance(item, (bool, np.bool_)) for item in items):
         return exclude

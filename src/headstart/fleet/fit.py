@@ -15,7 +15,7 @@ from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
-from headstart.fleet.engines.threads import Progress, no_progress
+from headstart.fleet.engines.progress import Progress, no_progress
 from headstart.fleet.fitted import Fitted, Plan, Target
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import fit_click_logs, fit_item_logs
@@ -27,7 +27,7 @@ from headstart.storage.atomic import PathLike
 from headstart.transfer import EmpiricalBayes, Transfer
 from headstart.transfer.pooled_fit import fit_standardized, pool
 
-__all__ = ["fit"]
+__all__ = ["checked_transfer", "fit", "refuse_scales"]
 
 LEAST = 64 << 20  # bytes of memory without which it is not worth beginning
 
@@ -94,19 +94,9 @@ def fit(
     progress
         Called with ``"reading"`` or ``"fitting"``, how much is done, and how much there is.
     """
-    if not isinstance(logs, Logs):
-        raise checks.refuse("logs", "headstart.fleet.Logs", logs)
-    transfer = EmpiricalBayes() if transfer is None else transfer
-    if not isinstance(transfer, Transfer):
-        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
-    if transfer.keeps_forced:
-        raise InputError(
-            f"transfer must learn from all rounds; {transfer!r} learns from forced rounds alone, "
-            f"which logs do not mark: use Gaussian(forced=False)"
-        )
+    transfer = checked_transfer(logs, transfer, intercept)
     model = reward_model(reward, False)
     noise = None if noise is None else model.check_noise(noise)
-    checks.flag("intercept", intercept)
     checks.flag("standardize", standardize)
     if checks.integer("memory", memory) < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB, in bytes; got {memory}")
@@ -114,7 +104,6 @@ def fit(
     target = None if out is None else Target(out, logs)
     progress, start = progress or no_progress, time.perf_counter()
     most = memory if keep_tasks else 0
-    transfer = transfer.with_constant(intercept)
     plan = Plan(logs.for_fit(intercept), transfer, noise, standardize, most, model.name)
     with contextlib.ExitStack() as stack:
         if logs.columns.schema is not None and logs.columns.schema.identity:
@@ -148,6 +137,24 @@ def fit(
     return fitted
 
 
+def checked_transfer(logs: Logs, transfer: Transfer | None, intercept: bool) -> Transfer:
+    """How to learn from logs, EmpiricalBayes unless given; refused if logs are not enough for it.
+
+    It is told whether the last feature is constant.
+    """
+    if not isinstance(logs, Logs):
+        raise checks.refuse("logs", "headstart.fleet.Logs", logs)
+    transfer = EmpiricalBayes() if transfer is None else transfer
+    if not isinstance(transfer, Transfer):
+        raise checks.refuse("transfer", "a Transfer, such as headstart.Subspace()", transfer)
+    if transfer.keeps_forced:
+        raise InputError(
+            f"transfer must learn from all rounds; {transfer!r} learns from forced rounds alone, "
+            f"which logs do not mark: use Gaussian(forced=False)"
+        )
+    return transfer.with_constant(checks.flag("intercept", intercept))
+
+
 def refuse_remote(what: str, cluster: str | None, checkpoint: PathLike | None) -> None:
     """Refuse what only sums can do: they alone are computed on a cluster, and are checkpointed."""
     for name, value in (("cluster", cluster), ("checkpoint", checkpoint)):
@@ -167,7 +174,7 @@ def fit_tasks(
     plan.check_room(len(tasks), logs.width)
     given = pool(tasks)
     notes = column_notes(logs.feature_names, logs.intercept, given, summary.sampled)
-    refused = refuse_scales(summary, given)
+    refused = refuse_scales(given, summary.least, summary.greatest, summary.heaviest)
     try:
         with one_blas_thread(), np.errstate(all="ignore"):
             fit = fit_standardized(
@@ -187,16 +194,18 @@ def fit_tasks(
     return Fitted.of(plan, fit, summary, given, notes, evidence)
 
 
-def refuse_scales(summary: ReadSummary, every: Evidence) -> InputError:
+def refuse_scales(
+    every: Evidence, least: float, greatest: float, heaviest: float = 0.0
+) -> InputError:
     """The error where numbers differ so much in size that nothing can be computed with them."""
     count = max(float(every.rounds), 1e-300)
     sizes = np.sqrt(np.maximum(np.diag(every.gram), 0.0) / count)
     sizes = sizes[sizes > 0]
-    ranges = [f"rewards from {summary.least:.3g} to {summary.greatest:.3g}"]
+    ranges = [f"rewards from {least:.3g} to {greatest:.3g}"]
     if len(sizes):
         ranges.append(f"features of sizes from {sizes.min():.3g} to {sizes.max():.3g}")
-    if summary.heaviest:
-        ranges.append(f"weights up to {summary.heaviest:.3g}")
+    if heaviest:
+        ranges.append(f"weights up to {heaviest:.3g}")
     return InputError(
         f"logs must not hold numbers that differ too much in size to be computed with; got "
         f"{', '.join(ranges)}: find the rows with headstart check, and repair or remove them"

@@ -14,6 +14,7 @@ from headstart.errors import HeadstartError
 from headstart.features.schema.schema import Schema
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.logs import Logs
+from headstart.lab.policies import split_options
 from headstart.records import equal_values
 from headstart.transfer import (
     Bias,
@@ -25,7 +26,7 @@ from headstart.transfer import (
     Transfer,
 )
 
-__all__ = ["TRANSFERS", "Origin", "bytes_from", "transfer_from"]
+__all__ = ["TRANSFERS", "Provenance", "parse_bytes", "parse_transfer"]
 
 TRANSFERS: dict[str, type[Transfer]] = {
     "empirical_bayes": EmpiricalBayes,
@@ -43,10 +44,10 @@ ONLY_IN_PYTHON = ("rule", "horizon")  # arguments that the command does not have
 ELSEWHERE = ("logs", "cluster", "workers", "progress")  # arguments that change no results
 
 
-def bytes_from(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """An amount of memory: a number, of GiB unless it says otherwise.
 
-    >>> bytes_from("2") == bytes_from("2 GiB") == bytes_from("2048M")
+    >>> parse_bytes("2") == parse_bytes("2 GiB") == parse_bytes("2048M")
     True
     """
     amount = re.fullmatch(
@@ -57,32 +58,24 @@ def bytes_from(text: str) -> int:
     return int(float(amount[1]) * 2 ** UNITS[amount[2]])
 
 
-def transfer_from(text: str) -> Transfer:
+def parse_transfer(text: str) -> Transfer:
     """A transfer from its name, and options after a colon.
 
-    >>> transfer_from("subspace:rank=3,lam2=plug-in"), transfer_from("gaussian")
+    >>> parse_transfer("subspace:rank=3,lam2=plug-in"), parse_transfer("gaussian")
     (Subspace(rank=3), Gaussian(forced=False))
     """
-    name, _, rest = text.partition(":")
-    kind = TRANSFERS[checks.one_of("transfer", name.strip(), tuple(TRANSFERS))]
+    name, given = split_options("transfer", text)
+    kind = TRANSFERS[checks.one_of("transfer", name, tuple(TRANSFERS))]
     known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    options: dict[str, Any] = {"forced": False} if kind is Gaussian else {}
-    for part in filter(None, rest.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise checks.refuse("transfer", "name:option=value,option=value", text)
-        checks.one_of(f"option of {name}", key.strip(), known)
-        try:  # a number, true or false, or text
-            options[key.strip()] = json.loads(value.strip().lower())
-        except ValueError:
-            options[key.strip()] = value.strip()
-    return kind(**options)
+    for key in given:
+        checks.one_of(f"option of {name}", key, known)
+    return kind(**({"forced": False} if kind is Gaussian else {}) | given)
 
 
-def transfer_option(transfer: Transfer) -> str | None:
+def format_transfer(transfer: Transfer) -> str | None:
     """A transfer as the command takes it, or ``None`` where it cannot.
 
-    >>> transfer_option(EmpiricalBayes()), transfer_option(Subspace(rank=3))
+    >>> format_transfer(EmpiricalBayes()), format_transfer(Subspace(rank=3))
     ('empirical_bayes', 'subspace:rank=3')
     """
     name = next((name for name, kind in TRANSFERS.items() if type(transfer) is kind), None)
@@ -95,12 +88,12 @@ def transfer_option(transfer: Transfer) -> str | None:
     ]
     text = name + (":" + ",".join(given) if given else "")
     try:
-        return text if repr(transfer_from(text)) == repr(transfer) else None
+        return text if repr(parse_transfer(text)) == repr(transfer) else None
     except HeadstartError:
         return None
 
 
-class Origin(NamedTuple):
+class Provenance(NamedTuple):
     """What was evaluated, and how.
 
     Attributes
@@ -122,8 +115,8 @@ class Origin(NamedTuple):
     options: dict[str, Any]
 
     @classmethod
-    def of(cls, logs: Logs, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Origin:
-        """The origin of an evaluation of these logs; of the options, those that change results."""
+    def of(cls, logs: Logs, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Provenance:
+        """Of an evaluation of these logs; of the options, those that change results."""
         reading = {"format": logs.format, "on_bad_rows": logs.on_bad_rows}
         given = {
             name: value
@@ -172,7 +165,7 @@ class Origin(NamedTuple):
             words += ["--storage", f"{name}=…"]
         for name, value in self.options.items():
             option = "reward-model" if name == "reward" else name.replace("_", "-")
-            text = transfer_option(value) if name == "transfer" else str(value)
+            text = format_transfer(value) if name == "transfer" else str(value)
             if text is None or name in ONLY_IN_PYTHON:
                 rest.append(f"{name}={value!r}")
             elif isinstance(value, bool):

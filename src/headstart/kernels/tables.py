@@ -70,26 +70,30 @@ def add_rows(
     sums: Any,
 ) -> None:
     """Add rows to the packed sums of their tasks."""
-    weighted = len(weights) > 0
-    x = np.zeros((ROWS, dim + 1))  # features, and the reward
-    y = np.zeros((ROWS, dim + 1)) if weighted else x  # the same, each times its row's weight
-    gram = np.zeros((dim + 1, dim + 1))
+    weighted, size = len(weights) > 0, dim + 1
+    room = np.zeros(ROWS * size + features.shape[1])
+    x = room[: ROWS * size].reshape(ROWS, size)  # features, and the reward
+    y = np.zeros((ROWS, size)) if weighted else x  # the same, each times its row's weight
+    gram = np.zeros((size, size))
     for task in range(len(places)):
         total = sums[places[task]]
         for first in range(starts[task], starts[task + 1], ROWS):
             count = min(ROWS, starts[task + 1] - first)
             weight = float(count)
             for k in range(count):
-                row = order[first + k]
-                for j in range(dim):
-                    x[k, j] = features[row, j]
-                x[k, dim] = rewards[row]
+                # All columns, also those that mean nothing: loops of a multiple of a register's
+                # numbers are faster. What is written too much is overwritten next.
+                source = features[order[first + k]]
+                target = room[k * size : k * size + len(source)]
+                for j in range(len(source)):
+                    target[j] = source[j]
+                x[k, dim] = rewards[order[first + k]]
             if weighted:
                 weight = 0.0
                 for k in range(count):
                     own = weights[order[first + k]]
                     weight += own
-                    for j in range(dim + 1):
+                    for j in range(size):
                         y[k, j] = own * x[k, j]
             np.dot(y[:count].T, x[:count], gram)
             add_packed(gram, dim, weight, total)
@@ -100,8 +104,9 @@ def add_packed(gram: Any, dim: int, weight: float, total: Any) -> None:
     """Add sums to those in their packed form; row and column ``dim`` are the rewards'."""
     place, moment = 0, dim * (dim + 1) // 2
     for i in range(dim):
-        for j in range(i, dim):
-            total[place + j - i] += gram[i, j]
+        own, more = total[place : place + dim - i], gram[i, i:dim]
+        for j in range(len(own)):
+            own[j] += more[j]
         place += dim - i
         total[moment + i] += gram[i, dim]
     total[moment + dim] += weight

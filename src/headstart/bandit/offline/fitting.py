@@ -1,4 +1,4 @@
-"""A prior from rows in memory: the fit of logs, without files and without workers."""
+"""``Bandit.fit``: a prior learned from rows in memory. Logs in files are fitted in ``fleet``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from headstart.bandit.offline.observation import (
 )
 from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
-from headstart.features.conversion import Features, numeric_column
+from headstart.features.conversion import (
+    Features,
+    column_array,
+    frame_names,
+    is_frame,
+    numeric_column,
+)
 from headstart.features.reader import ContextReader
 from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
@@ -51,12 +57,10 @@ class Columns(NamedTuple):
         """From what a user passes."""
         if isinstance(frame, Mapping):
             return cls({str(name): column for name, column in frame.items()})
-        if not hasattr(frame, "columns") or not hasattr(frame, "to_numpy"):
+        if not is_frame(frame):
             want = "a pandas or Polars frame, or a dict of columns"
             raise checks.refuse("frame", want, frame)
-        names = [str(name) for name in frame.columns]
-        if len(set(names)) < len(names):
-            raise InputError(f"frame must have distinct column names; got {names}")
+        names = frame_names("frame", frame)
         return cls({name: frame[key] for name, key in zip(names, frame.columns, strict=True)})
 
     def array(self, argument: str, name: object) -> npt.NDArray[Any]:
@@ -66,7 +70,7 @@ class Columns(NamedTuple):
             raise checks.refuse(argument, f"the name of a column ({names})", name)
         column = self.columns[name]
         try:
-            values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+            values = column_array(column) if hasattr(column, "to_numpy") else np.asarray(column)
         except (RecursionError, TypeError, ValueError):
             raise checks.refuse(f"column {name!r}", "one value per row", column) from None
         if values.ndim != 1:
@@ -207,15 +211,15 @@ def read_rows(
     """The rows of a frame, checked; ``items`` learns from them in their order."""
     features = reader.features
     columns = Columns.of(frame)
-    ids = columns.array("task", task)
+    ids, given_rewards = columns.array("task", task), columns.array("reward", reward)
+    weights = None if weight is None else columns.array("weight", weight)
     if task == reward or weight in (task, reward):
         raise InputError(
             f"task, reward and weight must be different columns; got {task!r}, {reward!r} and "
             f"{weight!r}"
         )
-    rewards = model.read_many(read_rewards(columns.array("reward", reward), len(ids)))
+    rewards = model.read_many(read_rewards(given_rewards, len(ids)))
     others = {task, reward} | ({weight} if weight is not None else set())
-    weights = None if weight is None else columns.array("weight", weight)
     if reader.encoder is not None:
         if feature_names is not None:
             raise InputError("features must not be given: the schema says which columns are used")

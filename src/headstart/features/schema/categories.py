@@ -38,7 +38,8 @@ class Category(Field):
                 "category(buckets=32)"
             )
         if self.buckets is not None:
-            checks.integer("buckets", self.buckets, 2, MAX_WIDTH)
+            buckets = checks.integer("buckets", self.buckets, 2, MAX_WIDTH)
+            object.__setattr__(self, "buckets", buckets)
             return
         texts = all(type(value) is str for value in self.values)
         kind = str if texts else int
@@ -48,7 +49,8 @@ class Category(Field):
                     "category", "values that are all texts or all whole numbers", value
                 )
         if len(set(self.values)) < len(self.values):
-            twice = next(value for value in self.values if self.values.count(value) > 1)
+            places = {value: place for place, value in enumerate(self.values)}
+            twice = next(v for place, v in enumerate(self.values) if places[v] != place)
             raise checks.refuse("category", "distinct values", twice)
         if len(self.values) >= MAX_WIDTH:
             raise InputError(f"category must have fewer than {MAX_WIDTH} values: use buckets")

@@ -91,7 +91,7 @@ class OneColumn(Field):
     missing: bool = True
 
     def __post_init__(self) -> None:
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
         return f"{self.kind}({'' if self.missing else 'missing=False'})"
@@ -169,8 +169,8 @@ class Vector(Field):
     missing: bool = False
 
     def __post_init__(self) -> None:
-        checks.integer("length", self.length, 1, MAX_WIDTH)
-        checks.flag("missing", self.missing)
+        object.__setattr__(self, "length", checks.integer("length", self.length, 1, MAX_WIDTH))
+        object.__setattr__(self, "missing", checks.flag("missing", self.missing))
 
     def __repr__(self) -> str:
         return f"vector({self.length}{', missing=True' if self.missing else ''})"
@@ -247,7 +247,7 @@ def number_column(values: Values) -> Array:
         elif isinstance(value, (bool, np.bool_, Decimal)) or checks.is_real(value):
             try:
                 column[place] = float(value)
-            except OverflowError:
+            except (OverflowError, ValueError):  # too large, or a signaling NaN
                 raise FieldError(place, "a finite number", value) from None
         else:
             raise FieldError(place, "a number", value)

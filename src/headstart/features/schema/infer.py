@@ -12,9 +12,10 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.features.conversion import frame_names, is_frame
 from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
-from headstart.features.schema.schema import Schema
+from headstart.features.schema.schema import Schema, check_name
 
 __all__ = ["FieldReview", "Review", "propose"]
 
@@ -99,16 +100,16 @@ def propose(
         raise InputError("frame must have at least one row; got none")
     names_of: dict[str, list[str]] = {}
     for argument, given in (("context", context), ("ignore", ignore)):
-        if not checks.is_iterable(given):
-            raise checks.refuse(argument, "a list of column names", given)
-        names_of[argument] = list(given)
+        listed = checks.entries(argument, given, "a list of column names")
+        names_of[argument] = [check_column(argument, name, columns) for name in listed]
+    for argument, name in (("task", task), ("reward", reward)):
+        if name is not None:
+            check_column(argument, name, columns)
+    check_name("id", id)
     names = [name for name in columns if name.strip()]
     roles = dict.fromkeys(names_of["ignore"], "ignored")
     roles |= {name: "task" for name in (task,) if name is not None}
     roles |= {name: "reward" for name in (reward,) if name is not None}
-    for name in (*roles, *names_of["context"]):
-        if name not in columns:
-            raise checks.refuse("frame", f"a table with the column {name!r}", ", ".join(columns))
     review = review_columns(columns, roles, names_of["context"], id)
     review = review._replace(notes=(*review.notes, *sample_notes))
     fields: dict[str, dict[str, Field]] = {"context": {}, "action": {}}
@@ -139,11 +140,9 @@ def read_columns(
         sample: tuple[dict[str, list[Any]], list[str]]
         sample = reading.sample_log(frame, task=task, reward=reward)
         return sample
-    if hasattr(frame, "columns") and hasattr(frame, "to_numpy"):
-        titles = [str(name) for name in frame.columns]
-        if len(set(titles)) < len(titles):
-            raise InputError(f"frame must have distinct column names; got {titles}")
-        return {str(name): frame[name].to_list() for name in frame.columns}, []
+    if is_frame(frame):
+        titles = zip(frame_names("frame", frame), frame.columns, strict=True)
+        return {title: frame[name].to_list() for title, name in titles}, []
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
         return {name: frame[name].tolist() for name in frame.dtype.names}, []
     if isinstance(frame, Mapping):
@@ -160,9 +159,18 @@ def read_columns(
 
 def column_values(name: object, column: Any) -> list[Any]:
     """The values of a column."""
-    if checks.is_iterable(column) and not isinstance(column, Mapping):
-        return list(column)
-    raise checks.refuse(f"column {checks.describe(name)}", "a list of values", column)
+    argument, want = f"column {checks.describe(name)}", "a list of values"
+    if isinstance(column, Mapping):
+        raise checks.refuse(argument, want, column)
+    return checks.entries(argument, column, want)
+
+
+def check_column(argument: str, name: object, columns: Collection[str]) -> str:
+    """The name of a column of the table."""
+    if not isinstance(name, str) or name not in columns:
+        known = ", ".join(map(checks.describe, columns))
+        raise checks.refuse(argument, f"a column of the table ({shorten(known)})", name)
+    return name
 
 
 def review_columns(
@@ -344,6 +352,10 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "boolean"
     if checks.is_real(value):
+        try:
+            float(value)
+        except OverflowError:
+            return "huge number"
         return "number"
     if isinstance(value, str):
         return "text"

@@ -10,6 +10,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.features.conversion import column_array, frame_names, is_frame
 from headstart.features.schema.fields import Values, is_missing
 
 __all__ = ["ActionRows", "ActionSpec", "action_label", "item_key", "read_actions"]
@@ -69,7 +70,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
     """The columns of the actions on offer."""
     if type(actions) is list and actions and set(map(type, actions)) == {dict}:
         rows = from_dicts(actions, spec)  # the usual case
-    elif hasattr(actions, "columns") and hasattr(actions, "to_numpy"):
+    elif is_frame(actions):
         rows = from_frame(actions, spec)
     elif isinstance(actions, np.ndarray) and actions.dtype.names is not None:
         names = actions.dtype.names
@@ -92,9 +93,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
 
 def from_sequence(actions: Any, spec: ActionSpec) -> ActionRows:
     """A sequence of mappings, or of ids."""
-    if not checks.is_iterable(actions):
-        raise checks.refuse("actions", WANT, actions)
-    items = list(actions)
+    items = checks.entries("actions", actions, WANT)
     if any(isinstance(action, Mapping) for action in items):
         for place, action in enumerate(items):
             if not isinstance(action, Mapping):
@@ -182,13 +181,10 @@ def unknown_names(extra: Sequence[str], spec: ActionSpec) -> str:
 
 def from_frame(frame: Any, spec: ActionSpec) -> ActionRows:
     """A pandas or Polars frame: one row per action; the index labels them if there is no id."""
-    names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise InputError(f"actions must have distinct column names; got {names}")
     columns = {}
-    for place, name in enumerate(names):
+    for place, name in enumerate(frame_names("actions", frame)):
         column = frame[frame.columns[place]]
-        values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+        values = column_array(column)
         columns[name] = values if values.dtype.kind in "fiub" else column.to_list()
     rows = from_columns(columns, len(frame), spec)
     index = getattr(frame, "index", None)
@@ -202,12 +198,11 @@ def from_mapping(columns: Mapping[str, Any], spec: ActionSpec) -> ActionRows:
     """A dict of columns, all of one length."""
     values_by_name: dict[str, Values] = {}
     for name, column in columns.items():
-        if not checks.is_iterable(column):
-            raise InputError(
-                f"actions must be {WANT}, or a dict of columns; column {name!r} is "
-                f"{checks.describe(column)} (one action alone is [action])"
-            )
-        values_by_name[str(name)] = column if isinstance(column, np.ndarray) else list(column)
+        if not isinstance(column, np.ndarray) or not column.ndim:
+            argument = f"actions: column {checks.describe(name)}"
+            want = "a list of values (one action alone is [action])"
+            column = checks.entries(argument, column, want)
+        values_by_name[str(name)] = column
     lengths = {len(column) for column in values_by_name.values()}
     if len(lengths) > 1:
         raise InputError(f"actions must have columns of one length; got {sorted(lengths)} values")

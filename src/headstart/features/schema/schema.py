@@ -103,9 +103,8 @@ class Schema:
         names |= {name for name, _ in context_fields}
         if id in dict(context_fields):
             raise InputError(f"context must not have the field {id!r}, the id of an action")
-        if not checks.is_iterable(ignore):
-            raise checks.refuse("ignore", "a list of names", ignore)
-        ignore = tuple(sorted({check_name("ignore", name) for name in ignore}))
+        listed = checks.entries("ignore", ignore, "a list of names")
+        ignore = tuple(sorted({check_name("ignore", name) for name in listed}))
         for name in ignore:
             if name in names or name == id:
                 raise InputError(f"ignore must not name a field of the schema; got {name!r}")
@@ -347,16 +346,15 @@ def check_crosses(
         return tuple((one, two) for one, _ in context for two, _ in action)
     order = {name: place for place, (name, _) in enumerate((*context, *action))}
     want = 'a list of pairs of fields, or "all"'
-    if not checks.is_iterable(crosses):
-        raise checks.refuse("crosses", want, crosses)
     pairs = set()
-    for pair in crosses:
-        if not checks.is_iterable(pair) or len(tuple(pair)) != 2:
-            raise checks.refuse("crosses", want, pair)
+    for given in checks.entries("crosses", crosses, want):
+        pair = checks.entries("crosses", given, want)
+        if len(pair) != 2:
+            raise checks.refuse("crosses", want, given)
         for name in pair:
             if not isinstance(name, str) or name not in order:
                 hint = ""
-                if name == id and identity:
+                if isinstance(name, str) and name == id and identity:
                     hint = f": make it a field, action={{{id!r}: category(…)}}, to cross it"
                 raise InputError(
                     f"crosses must name fields of the schema; got {checks.describe(name)}{hint}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart.errors import visible
 from headstart.fleet.summing.summary import ADVICE, Outlier
-from headstart.lab.figures.elements.text import join_words
+from headstart.lab.figures.elements.text import count, join_words
 from headstart.transfer.standardize import STEADY
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from headstart.fleet.check.profile import Profile
     from headstart.fleet.reading.logs import Logs
 
-__all__ = ["Finding", "find_problems", "notes_on_features", "quantity"]
+__all__ = ["Finding", "find_problems", "notes_on_columns"]
 
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 NAMED = 5
+FEW_TASKS = 34  # of which the share that evaluate predicts is below ten tasks
 FEW_ROWS = 2  # of an item, on average, below which its id tells little
 
 
@@ -128,20 +129,27 @@ def describe_outlier(profile: Profile, outlier: Outlier) -> str:
     return label(str(outlier._replace(reach=reach))) + where
 
 
-def notes_on_features(profile: Profile, logs: Logs) -> Iterator[str]:
-    """What is true of the features, and what fit and evaluate do about it."""
+def notes_on_columns(profile: Profile, logs: Logs) -> Iterator[str]:
+    """What is true of tasks, rewards and features, and what fit and evaluate do about it."""
     if not profile.shown:
         return
+    if 1 < profile.tasks < FEW_TASKS:
+        yield (
+            f"{profile.tasks} tasks are few: evaluate needs ten past and ten future tasks before "
+            f"it gives a verdict"
+        )
+    if profile.binary and profile.rewards[0] < profile.rewards[1]:
+        yield "every reward is 0 or 1: --reward-model binary fits a logistic model to such rewards"
     if profile.items:
         each = profile.shown / profile.items
-        yield f"{quantity(profile.items, 'item')} with {quantity(each, 'row')} on average"
+        yield f"{count(profile.items, 'item')}; rows per item: {each:.3g}"
     if logs.columns.schema is not None:
-        # That columns of a category add up to 1, or that one has no row, is as it should be.
         if profile.rank < len(profile.features):
             yield (
-                f"{profile.rank} of the schema's {len(profile.features)} columns are independent; "
-                f"constant: {len(profile.constant)}, combinations of others: "
-                f"{len(profile.dependences)} (the columns of a category add up to 1)"
+                f"{profile.rank} of the {len(profile.features)} columns that the schema makes are "
+                f"independent, as it should be with categories: their columns add up to 1, and "
+                f"one of other values is 0 where there are none (constant: "
+                f"{len(profile.constant)}, combinations of others: {len(profile.dependences)})"
             )
         return
     steady = profile.lowest == profile.highest
@@ -212,15 +220,15 @@ def rounds_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
     if columns.chosen is None:
         if counts.repeated:
             yield (
-                f"{quantity(counts.repeated, 'round')}{part} with more than one row: are rows "
+                f"{count(counts.repeated, 'round')}{part} with more than one row: are rows "
                 f"logged twice? If they are arms that were on offer together, say with --chosen "
                 f"which one was shown"
             )
         return
     if counts.unchosen:
-        yield f"{quantity(counts.unchosen, 'round')}{part} without a chosen arm"
+        yield f"{count(counts.unchosen, 'round')}{part} without a chosen arm"
     if counts.overchosen:
-        yield f"{quantity(counts.overchosen, 'round')}{part} with more than one chosen arm"
+        yield f"{count(counts.overchosen, 'round')}{part} with more than one chosen arm"
     if counts.rounds and counts.arms < 1 + 1e-9:
         yield (
             "every round has one arm: only the arm that was shown was logged, which is not enough "
@@ -231,16 +239,6 @@ def rounds_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
             f"the propensities of {counts.off:,} of {counts.summed:,} rounds{part} do not add up "
             f"to 1: is an arm not logged, or are they scores?"
         )
-
-
-def quantity(count: float, what: str) -> str:
-    """So many of something.
-
-    >>> quantity(1, "row"), quantity(1200, "row"), quantity(2.5, "row")
-    ('1 row', '1,200 rows', '2.5 rows')
-    """
-    text = f"{round(count):,}" if count == round(count) else f"{count:.3g}"
-    return f"{text} {what}" + ("" if text == "1" else "s")
 
 
 def label(name: str) -> str:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from headstart.errors import visible
 from headstart.fleet.check.collinear import Dependence
-from headstart.fleet.check.findings import Finding, quantity
+from headstart.fleet.check.findings import Finding
 from headstart.fleet.reading.rows import BadRows, plain
 from headstart.fleet.summing.summary import Outlier
+from headstart.lab.figures.elements.text import count
 
 __all__ = ["Profile", "RoundCounts"]
 
@@ -113,7 +114,7 @@ class Profile:
     missing: dict[str, int]
     non_finite: dict[str, int]
     too_large: dict[str, int]
-    rewards: tuple[float, float, float, float]
+    rewards: tuple[float, ...]
     binary: bool
     features: tuple[str, ...]
     means: npt.NDArray[np.float64]
@@ -181,8 +182,8 @@ class Profile:
     def __str__(self) -> str:
         about = "" if self.task_share == 1 else "about "
         lines = [
-            f"{quantity(self.rows, 'row')} of {about}{quantity(self.tasks, 'task')} in "
-            f"{quantity(self.files, 'file')}, {quantity(len(self.features), 'feature')}"
+            f"{count(self.rows, 'row')} of {about}{count(self.tasks, 'task')} in "
+            f"{count(self.files, 'file')}, {count(len(self.features), 'feature')}"
         ]
         if about:
             lines.append(
@@ -212,8 +213,7 @@ class Profile:
             shared = "" if rounds.share == 1 else f" (of 1 in {round(1 / rounds.share)})"
             lines += [
                 "",
-                f"{quantity(rounds.rounds, 'round')}{shared} with "
-                f"{quantity(rounds.arms, 'row')} on average",
+                f"{count(rounds.rounds, 'round')}{shared}; rows per round: {rounds.arms:.3g}",
             ]
         if self.bad:
             lines += ["", f"rows that cannot be used (the first row is 0): {self.bad.count:,}"]

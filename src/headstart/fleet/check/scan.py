@@ -7,7 +7,9 @@ Tasks and rounds are counted by their hashes; of very many, a sample of them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +17,10 @@ import pyarrow as pa
 
 from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
-from headstart.fleet.check.findings import find_problems, notes_on_features
+from headstart.fleet.check.findings import find_problems, notes_on_columns
 from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.threads import job_runner, no_progress, report_parts
+from headstart.fleet.engines.progress import no_progress, report_parts
+from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
@@ -70,7 +73,7 @@ def check(
     return dataclasses.replace(
         profile,
         findings=tuple(find_problems(profile, logs)),
-        notes=(*profile.notes, *notes_on_features(profile, logs)),
+        notes=(*profile.notes, *notes_on_columns(profile, logs)),
     )
 
 
@@ -84,21 +87,58 @@ def scan_part(part: Part, logs: Logs) -> Scan:
     return scan
 
 
-class Moments:
-    """Count n, mean μ and Σ (x − μ)(x − μ)ᵀ of rows of numbers."""
+@dataclasses.dataclass
+class ColumnSums:
+    """Count n, mean μ, Σ (x − μ)(x − μ)ᵀ and range of columns.
 
-    def __init__(self, dim: int) -> None:
-        self.count, self.mean, self.scatter = 0, np.zeros(dim), np.zeros((dim, dim))
+    ``extremes`` are the tasks of the values farthest out.
+    """
 
-    def add(self, count: int, mean: Floats, scatter: Floats) -> None:
-        """Add those of other rows, after Chan, Golub & LeVeque (1979)."""
-        if not count:
-            return
-        before, self.count = self.count, self.count + count
+    count: int
+    mean: Floats
+    scatter: Floats
+    lowest: Floats
+    highest: Floats
+    extremes: list[str]
+
+    @classmethod
+    def zero(cls, dim: int) -> ColumnSums:
+        """Those of no rows."""
+        ends = np.full(dim, np.inf), np.full(dim, -np.inf)
+        return cls(0, np.zeros(dim), np.zeros((dim, dim)), *ends, [""] * dim)
+
+    @classmethod
+    def of(cls, table: Floats) -> ColumnSums:
+        """Those of some rows, without their tasks."""
         with np.errstate(over="ignore", invalid="ignore"):
-            away = mean - self.mean
-            self.scatter += scatter + np.outer(away, away) * (before * count / self.count)
-            self.mean += away * (count / self.count)
+            mean = table.mean(0)
+            centred = table - mean
+            mean += centred.mean(0)  # what rounding has left
+            scatter = centred.T @ centred
+        return cls(len(table), mean, scatter, table.min(0), table.max(0), [])
+
+    def add(self, other: ColumnSums, extreme: Callable[[int], str]) -> None:
+        """Add those of other rows, after Chan, Golub & LeVeque (1979).
+
+        ``extreme`` gives the task of the other's value farthest out in a column.
+        """
+        if not other.count:
+            return
+        for place in np.flatnonzero(other.sizes() > self.sizes()).tolist():
+            self.extremes[place] = extreme(place)
+        self.lowest = np.minimum(self.lowest, other.lowest)
+        self.highest = np.maximum(self.highest, other.highest)
+        before, self.count = self.count, self.count + other.count
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = other.mean - self.mean
+            apart = np.outer(away, away) * (before * other.count / self.count)
+            self.scatter = self.scatter + other.scatter + apart
+            self.mean = self.mean + away * (other.count / self.count)
+
+    def sizes(self) -> Floats:
+        """The largest size of each column; below 0 where there is none."""
+        sizes: Floats = np.maximum(np.abs(self.lowest), np.abs(self.highest))
+        return sizes if self.count else np.full(len(sizes), -1.0)
 
 
 class Scan:
@@ -109,9 +149,7 @@ class Scan:
         self.tasks = KeyedSums(np.add)
         self.rounds = KeyedSums(np.add, np.add, np.add, np.add)
         self.items = KeyedSums(np.add)
-        self.moments = Moments(dim + 1)
-        self.lowest, self.highest = np.full(dim + 1, np.inf), np.full(dim + 1, -np.inf)
-        self.extremes = [""] * (dim + 1)
+        self.columns = ColumnSums.zero(dim + 1)
         self.binary, self.weight = True, 0.0
 
     def add(self, rows: Rows) -> None:
@@ -138,30 +176,10 @@ class Scan:
             self.weight += float(evidence.weights.sum())
         for start in range(0, evidence.count, BLOCK):
             here = slice(start, start + BLOCK)
-            columns = np.column_stack([evidence.features[here], evidence.rewards[here]])
-            self.add_columns(columns.astype(np.float64, copy=False), evidence, start)
-
-    def add_columns(self, columns: Floats, rows: Rows, start: int) -> None:
-        """Add the moments and the ranges of some rows of a block, from ``start`` on."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = columns.mean(0)
-            centred = columns - mean
-            mean += centred.mean(0)  # what rounding has left
-            self.moments.add(len(columns), mean, centred.T @ centred)
-
-        def extreme(place: int) -> str:
-            row = int(np.abs(columns[:, place]).argmax())
-            return str(rows.ids[int(rows.codes[start + row])].as_py())
-
-        self.add_ranges(columns.min(0), columns.max(0), extreme)
-
-    def add_ranges(self, lowest: Floats, highest: Floats, extreme: Callable[[int], str]) -> None:
-        """Extend the ranges of columns; ``extreme`` gives the task of the value farthest out."""
-        far = largest_sizes(lowest, highest) > largest_sizes(self.lowest, self.highest)
-        for place in np.flatnonzero(far).tolist():
-            self.extremes[place] = extreme(place)
-        self.lowest = np.minimum(self.lowest, lowest)
-        self.highest = np.maximum(self.highest, highest)
+            table = np.column_stack([evidence.features[here], evidence.rewards[here]])
+            table = table.astype(np.float64, copy=False)
+            extreme = functools.partial(farthest_task, table, evidence.ids, evidence.codes[here])
+            self.columns.add(ColumnSums.of(table), extreme)
 
     def merge(self, other: Scan) -> None:
         """Add all that another one has seen."""
@@ -169,8 +187,7 @@ class Scan:
         self.tasks.merge(other.tasks)
         self.rounds.merge(other.rounds)
         self.items.merge(other.items)
-        self.moments.add(other.moments.count, other.moments.mean, other.moments.scatter)
-        self.add_ranges(other.lowest, other.highest, other.extremes.__getitem__)
+        self.columns.add(other.columns, other.columns.extremes.__getitem__)
         self.binary &= other.binary
         self.weight += other.weight
 
@@ -194,22 +211,22 @@ class Scan:
         if self.summary.sampled is None:
             return []
         centre, size = typical(self.summary.sampled)
-        count, away = self.moments.count, centre - self.moments.mean
+        count, away = self.columns.count, centre - self.columns.mean
         with np.errstate(over="ignore", invalid="ignore"):
-            squares = np.diag(self.moments.scatter) + count * away**2
+            squares = np.diag(self.columns.scatter) + count * away**2
         columns = [*(f"feature {name}" for name in names), "reward"]
         return find_outliers(columns, away, size, squares, count)
 
 
-def largest_sizes(lowest: Floats, highest: Floats) -> Floats:
-    """The largest size of each column; below 0 where there is none."""
-    return np.where(lowest <= highest, np.maximum(np.abs(lowest), np.abs(highest)), -1.0)
+def farthest_task(table: Floats, ids: pa.Array, codes: npt.NDArray[Any], column: int) -> str:
+    """The task of the row whose value in a column is farthest from 0; tasks are ``ids[codes]``."""
+    return str(ids[int(codes[np.abs(table[:, column]).argmax()])].as_py())
 
 
 def make_profile(scan: Scan, logs: Logs) -> Profile:
     """What a scan of all parts says about a log."""
-    names, shown = logs.feature_names, scan.moments.count
-    means, scatter = scan.moments.mean, scan.moments.scatter
+    names, columns = logs.feature_names, scan.columns
+    shown, means, scatter = columns.count, columns.mean, columns.scatter
     outliers = scan.outliers(names)
     relations: tuple[Dependence, ...] = ()
     with np.errstate(invalid="ignore"):
@@ -218,7 +235,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
             far = {outlier.name for outlier in outliers}
             skip = np.array([f"feature {name}" in far for name in names], dtype=bool)
             relations = tuple(dependences(scatter[:-1, :-1], means[:-1], shown, skip))
-    lowest, highest = scan.lowest[:-1], scan.highest[:-1]
+    lowest, highest = columns.lowest[:-1], columns.highest[:-1]
     constant = tuple(np.array(names)[(lowest == highest) & (shown > 0)].tolist())
     share = scan.tasks.share
     return Profile(
@@ -231,11 +248,8 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         missing=columns_with(scan.summary.bad, " is missing"),
         non_finite=columns_with(scan.summary.bad, " is not finite"),
         too_large=columns_with(scan.summary.bad, " is too large"),
-        rewards=(
-            float(scan.lowest[-1]),
-            float(scan.highest[-1]),
-            float(means[-1]),
-            float(deviations[-1]),
+        rewards=tuple(
+            float(part[-1]) for part in (columns.lowest, columns.highest, means, deviations)
         ),
         binary=scan.binary and shown > 0,
         features=names,
@@ -247,7 +261,7 @@ def make_profile(scan: Scan, logs: Logs) -> Profile:
         dependences=relations,
         rank=len(names) - len(relations) - len(constant) if shown else 0,
         outliers=tuple(outliers),
-        extremes=tuple(scan.extremes),
+        extremes=tuple(columns.extremes),
         heaviest=scan.summary.heaviest / scan.weight if scan.weight else 0.0,
         histogram=tuple(
             (low, high, round(tasks / share))

@@ -17,13 +17,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
 from headstart.bandit.offline.fitting import (
     CLICK_PASSES,
     OneTask,
+    TaskRows,
     expand_tasks,
     fit_clicks,
+    rows_by_task,
     sums_by_task,
 )
 from headstart.bandit.reports.gain import Gain, expected_gain
@@ -32,21 +35,21 @@ from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
-from headstart.fleet.evaluation.models import MOST, Refit, fit_models, learn_prior
-from headstart.fleet.evaluation.sample import Columns, Sample, take_rows
+from headstart.fleet.evaluation.models import MOST, Refit, fit_models
+from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
 from headstart.fleet.row_fit import ItemRows, learn_items
+from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.model.evidence import Evidence, packed_size
 from headstart.model.logistic import expected_probability, linearize
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
-from headstart.transfer.partitions import PartitionList
+from headstart.transfer.pooled_fit import fit_standardized
 from headstart.transfer.standardize import Standardization
-from headstart.transfer.task_order import PARTITION
 
-__all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
+__all__ = ["Setup", "SplitResult", "forecast_clicks", "validate_split"]
 
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
@@ -80,7 +83,7 @@ class SplitResult(NamedTuple):
     past_rows: float
 
 
-def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
+def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
     """Fit all models to the past of a split, and let them predict its future.
 
     Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
@@ -89,28 +92,23 @@ def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Ga
     transfer, is_binary = setup.transfer, setup.model.needs_belief
     if setup.encoder is not None:
         sample = with_items(split, sample, setup, setup.encoder)
-    dim, intercept, units = sample.dim, sample.intercept, None
-    past = sample.evidence.copy() if split is None else sample.early[split.past]
-    given, count = Evidence.unpack(past.sum(0), dim), len(past)
-    rounds = float(given.rounds)
+    dim, intercept = sample.dim, sample.intercept
+    past = sample.evidence if split is None else sample.early[split.past]
+    given = Evidence.unpack(past.sum(0), dim)
+    rounds, is_constant = float(given.rounds), intercept is not None
     if is_binary:
         tasks = tasks_with_rows(sample, split)
 
-        def expand(prior: Prior, units: Standardization | None) -> PartitionList:
-            packed = expand_tasks(tasks, prior, units)
-            starts = range(0, len(packed), PARTITION)
-            return PartitionList([packed[start : start + PARTITION] for start in starts], dim)
+        def expand(prior: Prior, units: Standardization | None) -> MemoryTasks:
+            return task_partitions(expand_tasks(tasks, prior, units), dim)
 
-        fit = fit_clicks(transfer, expand, given, intercept is not None, setup.standardize)
-        units, learned = fit.units, transfer.prior(fit.state)
-        pooled, count = fit.pooled, len(tasks)
+        fit = fit_clicks(transfer, expand, given, is_constant, setup.standardize)
     else:
-        if setup.standardize:
-            units = Standardization.of(given, intercept)
-            past = units.packed(past)
-        learned, pooled = learn_prior(transfer, past, dim), Evidence.unpack(past.sum(0), dim)
+        how = {"intercept": is_constant, "standardize": setup.standardize}
+        fit = fit_standardized(transfer, task_partitions(past, dim), given, None, **how)
+    learned, units, count = transfer.prior(fit.state), fit.units, len(fit.partitions)
     if split is None:
-        gram = pooled.gram / max(rounds, 1.0)
+        gram = fit.pooled.gram / max(rounds, 1.0)
         return expected_gain(learned.as_gaussian(), gram, rounds / count, count, intercept)
     predict: Callable[..., Forecast] = forecast
     if is_binary:
@@ -118,12 +116,19 @@ def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Ga
         models = fit_models(learned, refit, dim, intercept, known_noise=1.0)
         predict = functools.partial(forecast_clicks, seed=setup.seed)
     else:
+        past = past if units is None else units.packed(past)
         models = fit_models(learned, functools.partial(refit_sums, past=past), dim, intercept)
     episodes = sample.episodes.take(split.future)
     if units is not None:
         episodes = episodes._replace(features=units.contexts(episodes.features))
     forecasts = {name: predict(prior, episodes) for name, prior in models.items()}
     return SplitResult(models, forecasts, units, rounds)
+
+
+def task_partitions(packed: Array, dim: int) -> MemoryTasks:
+    """The packed evidence of tasks, for passes over it; their ids do not matter."""
+    ids = pa.nulls(len(packed), pa.large_string())
+    return MemoryTasks(dim, np.asarray(packed, np.float64), np.arange(len(packed)), ids)
 
 
 def refit_sums(refit: Refit, as_one: bool, past: Array) -> tuple[Prior, Array]:
@@ -147,21 +152,22 @@ def refit_clicks(
     return prior, packed
 
 
+def past_rows(sample: Sample, split: Split | None) -> Places:
+    """The places of the rows of past tasks before the cut; without a split, of all rows."""
+    rows = sample.rows
+    assert rows is not None  # they were kept
+    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
+    if split is not None and sample.cut is not None:
+        use &= rows["when"] < sample.cut
+    return np.flatnonzero(use)
+
+
 def tasks_with_rows(sample: Sample, split: Split | None) -> list[OneTask]:
     """The past tasks of a split with all their rows before the cut; without a split, all tasks."""
-    rows = sample.rows
-    assert rows is not None
-    keys = sample.keys if split is None else sample.keys[split.past]
-    starts, stops = (np.searchsorted(rows["key"], keys, side) for side in ("left", "right"))
-    tasks = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        own = np.arange(start, stop)
-        if split is not None and sample.cut is not None:
-            own = own[rows["when"][own] < sample.cut]
-        if len(own):
-            features = rows["features"][own].astype(np.float64)
-            tasks.append(OneTask("", features, rows["reward"][own], rows["weight"][own]))
-    return tasks
+    assert sample.rows is not None
+    rows = take_rows(sample.rows, past_rows(sample, split))
+    features = rows["features"].astype(np.float64)
+    return rows_by_task(TaskRows(rows["key"], features, rows["reward"], rows["weight"], ()), 1.0)
 
 
 def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
@@ -193,11 +199,8 @@ def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encod
     """The sample of a split with the columns of items; without a split, all tasks are the past."""
     rows, intercept = sample.rows, sample.intercept is not None
     assert rows is not None
-    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
-    if split is not None and sample.cut is not None:
-        use &= rows["when"] < sample.cut
-    order = np.lexsort((rows["order"], rows["when"]))
-    order = order[use[order]]
+    order = past_rows(sample, split)
+    order = order[np.lexsort((rows["order"][order], rows["when"][order]))]
     past = take_rows(rows, order)
     tasks = np.array([str(key) for key in past["key"].tolist()], dtype=object)
     fields = past["features"][:, : encoder.width].astype(np.float64)
