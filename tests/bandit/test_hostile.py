@@ -261,7 +261,7 @@ class TestArchivesWhoseIdsDifferFromTheirLookup:
     @pytest.fixture
     def path(self, tmp_path) -> Path:
         path = tmp_path / "e"
-        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discounted(1.0 + n)) for n in range(4)], 3)
+        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discount(1.0 + n)) for n in range(4)], 3)
         return path
 
     def test_one_id_twice(self, path):
