@@ -20,13 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
-from headstart.bandit.offline.fitting import (
-    CLICK_PASSES,
-    OneTask,
-    expand_tasks,
-    fit_clicks,
-    sums_by_task,
-)
+from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks
+from headstart.bandit.offline.fitting import OneTask, sums_by_task
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features

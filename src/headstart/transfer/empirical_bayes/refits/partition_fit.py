@@ -61,7 +61,7 @@ def fit_partitions(
     for that; those that do well decide on the strength of the next, and whether tasks share
     anything at all.
     """
-    count, dim = len(partitions), partitions.dim
+    count, dim, level = len(partitions), partitions.dim, transfer.has_level
     start = transfer.init(dim, noise)
     first = Tasks.from_batch(Evidence.unpack(partitions.slice(0, passes.FIRST_FIT_TASKS), dim))
     state = transfer.update_fit(start.replace(tasks=first), steps=6)
@@ -77,7 +77,7 @@ def fit_partitions(
         if over.complete:
             others = totals.minus(task_totals(fit, held))
         before, strength = fit, dim * mean_strength(scores[..., :-1], STRENGTHS)
-        fit, sums = step_from_totals(before, others, strength, known)
+        fit, sums = step_from_totals(before, others, strength, known, level=level)
         if whole or step in SCORING_STEPS:
             held = with_task_noise(fit, held, known, transfer.constant)
             candidates = candidate_covariances(sums, strength, fit)
@@ -87,7 +87,7 @@ def fit_partitions(
         low, ensemble, noise = fit_low_rank_partitions(transfer, partitions, start, fit, held)
     # The last step once more, with these tasks and the strength that they have chosen.
     strength = dim * mean_strength(scores[..., :-1], STRENGTHS)
-    fit, sums = step_from_totals(before, totals, strength, known)
+    fit, sums = step_from_totals(before, totals, strength, known, level=level)
     if noise is not None:
         before, fit = before.replace(noise_variance=noise), fit.replace(noise_variance=noise)
     return state.replace(
@@ -119,23 +119,24 @@ def fit_low_rank_partitions(
     average to tell it by least squares; else ``None``.
     """
     count, dim, known = len(partitions), partitions.dim, start.known_noise
+    level = transfer.has_level
     rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, count - len(held)))
     first = Tasks.from_batch(Evidence.unpack(rows, dim))
     first = first.replace(noise_variance=counting_noise(fit, first))
     low = start_low_rank(fit, float(len(first)))
-    low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS)
+    low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS, level)
     if not low.active.any():
         return low, start.ensemble, None
     short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_DOF)
     for _ in range(FIRST_NOISE_STEPS if short else 0):
         fit = noise_after_step(fit, low_rank_totals(fit, low, first))
         first = first.replace(noise_variance=counting_noise(fit, first))
-        low = safe_fit(low, fit, first, start.past, WARM_ROUNDS, SWEEPS)
+        low = safe_fit(low, fit, first, start.past, WARM_ROUNDS, SWEEPS, level)
     low = low.replace(information=low.information * (count / len(first)))
     for _ in range(passes.LOW_RANK_PASSES):
         totals = pass_over(partitions, fit, low)
-        before, low = low, low_rank_step(low, totals.minus(low_rank_totals(fit, low, held)))
+        before, low = low, low_rank_step(low, totals.minus(low_rank_totals(fit, low, held)), level)
         fit = noise_after_step(fit, totals) if short else fit
     held = with_task_noise(fit, held, known, transfer.constant)
     ensemble = score_ensemble_held_out(start, fit, low, float(count - len(held)), held)
-    return low_rank_step(before, totals), ensemble, fit.noise_variance if short else None
+    return low_rank_step(before, totals, level), ensemble, fit.noise_variance if short else None
