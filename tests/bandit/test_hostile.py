@@ -54,6 +54,11 @@ def test_spans_of_time_are_no_numbers(make, name):
         make()
 
 
+def test_more_draws_than_memory_holds_are_refused():
+    with pytest.raises(hs.InputError, match="draws must be a whole number from 1 to 1048576"):
+        hs.Thompson(draws=2**31)
+
+
 def test_numbers_of_any_kind_are_kept_as_plain_ones():
     rule = hs.UCB(fractions.Fraction(1, 2), explore=np.longdouble("0.25"), horizon=np.int16(9))
     assert (type(rule.radius), type(rule.explore), type(rule.horizon)) == (float, float, int)
@@ -256,7 +261,7 @@ class TestArchivesWhoseIdsDifferFromTheirLookup:
     @pytest.fixture
     def path(self, tmp_path) -> Path:
         path = tmp_path / "e"
-        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discounted(1.0 + n)) for n in range(4)], 3)
+        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discount(1.0 + n)) for n in range(4)], 3)
         return path
 
     def test_one_id_twice(self, path):

@@ -136,11 +136,11 @@ class Chains:
     def step(self, count: int) -> None:
         """Move every chain ``count`` times."""
         for _ in range(count):
-            self.turn()
+            self.move_on_ellipse()
             if len(self.weights) > 1:
                 self.change_group()
 
-    def turn(self) -> None:
+    def move_on_ellipse(self) -> None:
         """Move along a random ellipse: c + p cos φ + q sin φ ≥ 0 for every inequality."""
         velocity = self.rng.standard_normal(self.z.shape)
         p, q = (self.ranked.slack(self.score_change(part)) for part in (self.z, velocity))

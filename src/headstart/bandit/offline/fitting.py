@@ -1,4 +1,4 @@
-"""A prior from rows in memory: the fit of logs, without files and without workers."""
+"""``Bandit.fit``: a prior learned from rows in memory. Logs in files are fitted in ``fleet``."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Effects(NamedTuple):
     lower: Array
     upper: Array
 
-    def largest(self) -> list[int]:
+    def largest_first(self) -> list[int]:
         """The places of the features by the size of their estimates, the largest first."""
         order: list[int] = np.argsort(-np.abs(self.estimate), kind="stable").tolist()
         return order
@@ -93,7 +93,7 @@ class Explanation(NamedTuple):
         The probability of each interval.
     fields : tuple of str
         Of each feature, the field of the schema that it is of, or else its name.
-    what : str
+    quantity : str
         What differences and coefficients are of: the expected reward or cost, or log-odds.
     """
 
@@ -112,7 +112,7 @@ class Explanation(NamedTuple):
     average: Array
     level: float
     fields: tuple[str, ...]
-    what: str = "expected reward"
+    quantity: str = "expected reward"
 
     def __repr__(self) -> str:
         """Both tables, the largest effects first."""
@@ -125,12 +125,12 @@ class Explanation(NamedTuple):
         lines = [
             f"{self.choice}: {arm_name(self.arm, self.action)} {versus}"
             f" (intervals of {self.level:.0%})",
-            f"  {self.what} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
+            f"  {self.quantity} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
             + ("" if self.bonus is None else f", bonus for being less known {self.bonus:+.4g}")
             + f", propensity {self.propensity:.3g}",
         ]
         columns = ("feature", "chosen", "other", "contribution", "interval")
-        order = [at for at in self.contributions.largest() if self.contributions.estimate[at]]
+        order = [at for at in self.contributions.largest_first() if self.contributions.estimate[at]]
         parts = self.contributions
         lines += table(
             columns,

@@ -19,7 +19,8 @@ from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
 from headstart.fleet.check.findings import find_problems, notes_on_columns
 from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.threads import job_runner, no_progress, report_parts
+from headstart.fleet.engines.progress import no_progress, report_parts
+from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part

@@ -12,7 +12,8 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.rewards import reward_model
-from headstart.fleet.engines.threads import MapJobs, job_runner, no_progress
+from headstart.fleet.engines.progress import no_progress
+from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
@@ -177,7 +178,8 @@ def evaluate(
         rounds=sample.rounds,
         bad=summary.bad,
         priors={
-            name: prior if units is None else units.undone(prior) for name, prior in models.items()
+            name: prior if units is None else units.original_prior(prior)
+            for name, prior in models.items()
         },
         settings={name: options[name] for name in SETTINGS}
         | {

@@ -31,7 +31,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.fleet.engines.threads import MapJobs, map_here, no_progress
+from headstart.fleet.engines.progress import no_progress
+from headstart.fleet.engines.threads import MapJobs, map_here
 from headstart.fleet.evaluation.forecasts import AnyPrior, Offers, Policy, Whole, follow, replay
 from headstart.fleet.evaluation.measures import Bootstrap, Estimate
 from headstart.fleet.reading.columns import Columns

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.engines.threads import MapJobs, Progress, report_parts
+from headstart.fleet.engines.progress import Progress, report_parts
+from headstart.fleet.engines.threads import MapJobs
 from headstart.fleet.evaluation.sample import (
     ALL,
     Columns,

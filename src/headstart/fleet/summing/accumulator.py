@@ -177,6 +177,7 @@ class Accumulator:
         self.lock = threading.RLock()
         room = min(memory // 4, MOST_BUFFERED)
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
+        self.touched = 0  # tasks in the table to which something was added
         self.buffer = RowBuffer(room, dim)
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
         self.waiting = RowBuffer(room, dim)
@@ -201,10 +202,12 @@ class Accumulator:
 
     def flush(self) -> None:
         """Add the buffered rows to the table."""
+        tasks = len(self.index)
         if self.buffer.count:
-            self.buffer.add_to(
-                self.table[: len(self.index)], self.buffer.columns()[0], self.threads
-            )
+            # A page that is written before it is read costs half as much.
+            self.table[self.touched : tasks] = 0.0
+            self.touched = tasks
+            self.buffer.add_to(self.table[:tasks], self.buffer.columns()[0], self.threads)
         self.buffer.count = 0
 
     def spill_rows(self) -> None:

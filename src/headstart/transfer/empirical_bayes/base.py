@@ -122,7 +122,9 @@ class StandardizedTransfer(Transfer):
         """
         if not self.unit_free:
             return state
-        units = self.units_of(state.tasks, state.contexts).or_else(state.units, state.past_count)
+        units = self.units_of(state.tasks, state.contexts).with_fallback(
+            state.units, state.past_count
+        )
         change = change_of_units(state.units, units)
         if change is not None:
             return self.transform(state, *change).replace(units=units)
