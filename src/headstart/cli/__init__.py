@@ -14,7 +14,7 @@ except ModuleNotFoundError:  # pragma: no cover - only without the extra
 
 from headstart.cli import experiments, logs
 from headstart.cli.check import check
-from headstart.cli.screen import Interrupted
+from headstart.cli.screen import Interrupted, replace_unencodable
 from headstart.errors import HeadstartError, visible
 
 __all__ = ["app", "main"]
@@ -41,6 +41,7 @@ for command in (
 
 def main() -> None:
     """Run the command; an error of the library prints one line and exits with 2."""
+    replace_unencodable()
     try:
         code = app(standalone_mode=False)
     except HeadstartError as error:
