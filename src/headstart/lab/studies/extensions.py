@@ -30,7 +30,7 @@ GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, separation=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)
 MAIN_SEEDS = 48  # seeds of the main table
-SEEDS_BESIDE_A_GPU = 24  # seeds of tables that the cores play beside it
+SEEDS_BESIDE_A_GPU = 48  # seeds of tables that the cores play beside it
 FIGURE_SEEDS = 12  # seeds of the figures that show everybody
 FEW_SEEDS = 8  # seeds of studies that take long for each seed
 TUNED, BEST = "P-LinUCB, tuned λ", "LinUCB, best λ"
