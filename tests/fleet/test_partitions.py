@@ -190,7 +190,7 @@ def plain_hash(text, seed=0):
         return key ^ key >> 31
 
     content = text.encode()
-    value = mix((len(content) + mix((seed + task_order.START) % 2**64)) % 2**64)
+    value = mix((len(content) + mix((seed + task_order.HASH_START) % 2**64)) % 2**64)
     for at in range(0, len(content), 8):
         value = mix(value ^ int.from_bytes(content[at : at + 8], "little"))
     return value

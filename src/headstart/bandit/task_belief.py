@@ -107,4 +107,4 @@ def refresh_count(count: int) -> int:
     >>> [count for count in range(1, 600) if refresh_count(count) > refresh_count(count - 1)]
     [8, 32, 128, 512]
     """
-    return max(count.bit_length() - 2, 0) // 2
+    return (count.bit_length() - 2) // 2 if count > 3 else 0

@@ -117,15 +117,16 @@ class Features:
         >>> Features(1, intercept=True, shift=(10.0,), scale=(2.0,)).transform(np.array([[14.0]]))
         array([[2., 1.]])
         """
-        if self.units is not None:
-            contexts = contexts - self.units[0]
-            contexts /= self.units[1]
+        units = self.units
+        if units is not None:
+            contexts = contexts - units[0]
+            contexts /= units[1]
         if self.intercept:
             wider = np.empty(contexts.shape[:-1] + (self.context_dim + 1,))  # noqa: RUF005 (faster)
             wider[..., :-1] = contexts
             wider[..., -1] = 1.0
             return wider
-        return contexts.copy() if self.units is None else contexts
+        return contexts.copy() if units is None else contexts
 
     def context_of(self, row: Array, contexts: Array, arm: int) -> Array:
         """The context of an arm's row, read-only: a copy of the original if it was standardized."""
