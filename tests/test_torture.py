@@ -24,7 +24,11 @@ def torture(monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize(("attack", "cases"), [("damage", 25), ("sequences", 8)])
+#: Some cases of those that look into the library, which renaming may break.
+ATTACKS = [("damage", 25), ("sequences", 8), ("interrupts", 2), ("numerics", 2)]
+
+
+@pytest.mark.parametrize(("attack", "cases"), ATTACKS)
 def test_nothing_gets_through(attack, cases):
     words = ["--attack", attack, "--cases", str(cases), "--seed", "0", "--minutes", "3"]
     ran = subprocess.run(

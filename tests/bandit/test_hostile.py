@@ -54,6 +54,11 @@ def test_spans_of_time_are_no_numbers(make, name):
         make()
 
 
+def test_more_draws_than_memory_holds_are_refused():
+    with pytest.raises(hs.InputError, match="draws must be a whole number from 1 to 1048576"):
+        hs.Thompson(draws=2**31)
+
+
 def test_numbers_of_any_kind_are_kept_as_plain_ones():
     rule = hs.UCB(fractions.Fraction(1, 2), explore=np.longdouble("0.25"), horizon=np.int16(9))
     assert (type(rule.radius), type(rule.explore), type(rule.horizon)) == (float, float, int)
@@ -256,7 +261,7 @@ class TestArchivesWhoseIdsDifferFromTheirLookup:
     @pytest.fixture
     def path(self, tmp_path) -> Path:
         path = tmp_path / "e"
-        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discounted(1.0 + n)) for n in range(4)], 3)
+        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discount(1.0 + n)) for n in range(4)], 3)
         return path
 
     def test_one_id_twice(self, path):
@@ -318,6 +323,34 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
     tensor_file.write(tmp_path / "b", header, arrays)
     with pytest.raises(hs.FileError, match=f"state.{name} must be 0 or more"):
         hs.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "transfer", [hs.Subspace(), hs.Bias(), hs.EmpiricalBayes(), hs.Mixture()], ids=repr
+)
+def test_saved_states_whose_matrices_are_not_symmetric(transfer, tmp_path):
+    """Every square matrix of a state that is symmetric is checked, whatever its name."""
+    bandit, rng = hs.Bandit(4, transfer, seed=1, intercept=True), np.random.default_rng(1)
+    for number in range(8):
+        task = bandit.task(number)
+        for _ in range(9):
+            task.learn(task.choose(rng.normal(size=(3, 4))), rng.normal())
+        task.close()
+    bandit.save(tmp_path / "b")
+    header, arrays = tensor_file.read(tmp_path / "b")
+    matrices = {
+        name: array
+        for name, array in arrays.items()
+        if name.startswith("state.") and array.shape[-2:] == (5, 5) and array.any()
+        if np.allclose(array, array.swapaxes(-1, -2))
+    }
+    largest = max(np.abs(array).max() for array in matrices.values())
+    for name, array in matrices.items():
+        damaged = array.copy()
+        damaged[..., 0, -1] += largest
+        tensor_file.write(tmp_path / "c", header, arrays | {name: damaged})
+        with pytest.raises(hs.FileError, match=f"{name} must be symmetric"):
+            hs.load(tmp_path / "c")
 
 
 def test_the_gain_where_no_feature_varies():

@@ -171,7 +171,7 @@ class BanditState:
         with self.lock:
             self.ledger.entry(name)
             with self.ledger.prior_state.temporary_changes():
-                return self.ledger.belief(name).sealed()
+                return self.ledger.belief(name).set_read_only()
 
     def belief_for(self, name: str, contexts: Any) -> tuple[BaseBelief, Array]:
         """The belief of a task, were these contexts on offer, and the rows that the model sees."""

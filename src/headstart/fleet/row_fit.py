@@ -18,6 +18,7 @@ import contextlib
 import functools
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.offline import fitting
-from headstart.bandit.offline.fitting import TaskRows, expand_tasks
+from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks, no_progress
+from headstart.bandit.offline.fitting import TaskRows
 from headstart.bandit.offline.observation import weighted_sums
 from headstart.bandit.rewards import Binary, RewardModel, reward_model
 from headstart.errors import FileError, InputError
@@ -50,7 +52,7 @@ from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Standardization
-from headstart.transfer.task_order import PARTITION, ordered_partitions
+from headstart.transfer.task_order import PARTITION_TASKS, ordered_partitions
 
 __all__ = [
     "ItemRows",
@@ -72,8 +74,8 @@ Texts = npt.NDArray[np.object_]
 def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Progress) -> Fitted:
     """Learn a prior from logs whose rewards are 0 or 1, for ``Bandit(reward="binary")``.
 
-    The rewards of every task are expanded around its posterior in a few passes, by
-    :func:`headstart.bandit.offline.fitting.fit_clicks`, so that the order of rows does not matter.
+    The rewards of every task are expanded around its posterior in a few passes
+    (:mod:`headstart.bandit.offline.click_fit`), so that the order of rows does not matter.
     """
     logs, intercept = plan.logs, plan.logs.intercept
     with (
@@ -84,7 +86,10 @@ def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Pr
         rows = ClickRows(logs, Path(folder), room, map_jobs, progress)
         summary, given = rows.store()
         notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
-        fit = fitting.fit_clicks(plan.transfer, rows.expand, given, intercept, plan.standardize)
+        fit = fit_clicks(
+            plan.transfer, rows.expand, given, intercept, plan.standardize, rows.report
+        )
+        rows.report(1.0)
         plan.check_room(len(fit.partitions), logs.width)
         evidence = functools.partial(task_evidence, rows.ids, fit.partitions)
         return Fitted.of(plan, fit, summary, given, notes, evidence)
@@ -148,22 +153,27 @@ class ClickRows:
         summary.parts.append(part.key)
         return runs, summary, pooled
 
+    def report(self, share: float) -> None:
+        """Report that a share of the passes is done."""
+        self.progress("fitting", share, 1.0)
+
     def expand(self, prior: Prior, units: Standardization | None) -> PartitionList:
         """The evidence of all tasks, in the order of the hashes of their ids."""
         ids: list[str] = []
         path, size = self.folder / f"pass-{self.passes}", packed_size(self.logs.width)
         jobs = self.map_jobs(self.expand_range, range(self.ranges), prior, units)
         with path.open("wb") as file:
-            for number, (names, packed) in enumerate(jobs, 1 + self.passes * self.ranges):
+            for number, (names, packed) in enumerate(jobs, 1):
                 ids += names
                 packed.tofile(file)
-                total = fitting.CLICK_PASSES * self.ranges
-                self.progress("fitting", float(min(number, total)), float(total))
+                self.report((self.passes + 0.5 * number / self.ranges) / CLICK_PASSES)
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
         self.passes += 1
         table: Any = np.memmap(path, np.float64, "r", shape=(len(ids), size))
-        pieces = [slice(start, start + PARTITION) for start in range(0, len(ids), PARTITION)]
+        pieces = [
+            slice(start, start + PARTITION_TASKS) for start in range(0, len(ids), PARTITION_TASKS)
+        ]
         self.ids = [ids[piece] for piece in pieces]
         return PartitionList([table[piece] for piece in pieces], self.logs.width)
 
@@ -213,7 +223,14 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
         raise summary.nothing(logs.columns)
     rows = rows.in_time() if logs.columns.timestamp is not None else rows
     learned = learn_items(
-        encoder, rows, plan.transfer, plan.noise, model, logs.intercept, plan.standardize
+        encoder,
+        rows,
+        plan.transfer,
+        plan.noise,
+        model,
+        logs.intercept,
+        plan.standardize,
+        lambda share: progress("fitting", share, 1.0),
     )
     plan.check_room(len(learned.fit.partitions), learned.rows.contexts.shape[1])
     progress("fitting", 1.0, 1.0)
@@ -250,6 +267,7 @@ def learn_items(
     model: RewardModel,
     intercept: bool,
     standardize: bool,
+    progress: Callable[[float], None] = no_progress,
 ) -> LearnedItems:
     """Learn from rows in their order, as :meth:`headstart.Bandit.fit` does."""
     features = Features(len(encoder.feature_names), encoder.feature_names, intercept)
@@ -259,7 +277,9 @@ def learn_items(
     items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
     contexts = features.transform(table)
     known = TaskRows(rows.tasks, contexts, rows.rewards, rows.weights, encoder.feature_names)
-    fit, ids = fitting.fit_task_rows(transfer, noise, model, known, 1.0, intercept, standardize)
+    fit, ids = fitting.fit_task_rows(
+        transfer, noise, model, known, 1.0, intercept, standardize, progress
+    )
     evidence = {
         name: packed
         for at, names in enumerate(ids)

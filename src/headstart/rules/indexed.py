@@ -180,13 +180,13 @@ class Indexed(Rule):
             scores = self.index(stacked, contexts, rng)
         except CannotStack:
             return super().choose_many(
-                beliefs, contexts, [stream.restarted() for stream in streams]
+                beliefs, contexts, [stream.from_start() for stream in streams]
             )
         arms = scores.argmax(-1)
         top = np.take_along_axis(scores, arms[:, None], -1)
         tied = (scores >= top - tie_tolerance(top, stacked.noise[:, None])).sum(-1) > 1
         for row in np.flatnonzero(tied).tolist():
-            pick = self.choose(beliefs[row], contexts[row], streams[row].restarted())
+            pick = self.choose(beliefs[row], contexts[row], streams[row].from_start())
             arms[row], top[row] = pick.arm, pick.score
         return Pick(arms, top[:, 0])
 

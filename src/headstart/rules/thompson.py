@@ -30,6 +30,7 @@ __all__ = ["DEFAULT_SCALE", "Thompson"]
 #: large enough for choices to remain random.
 DEFAULT_SCALE = 0.25
 
+MAX_DRAWS = 2**20  # for a propensity, with an error of 0.0005
 MANY_DRAWS = 10_000  # of a belief of unknown kind, for its probabilities of being the best
 
 
@@ -48,7 +49,7 @@ class Thompson(Indexed):
         ``"theory"`` is v = 4R √(log(1/δ) (d+2)/α), for which Theorem 2 bounds the regret: close
         to random play. ``"paper"`` is the same as printed, without R.
     draws : int, default 1000
-        The number of draws that a propensity is estimated from.
+        The number of draws that a propensity is estimated from, 2²⁰ at most.
     delta, horizon, alpha : float, int and float
         δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n by default.
     explore : float, default 0
@@ -76,7 +77,7 @@ class Thompson(Indexed):
             checks.one_of("scale", self.scale, ("theory", "paper"))
         else:
             checks.non_negative("scale", self.scale)
-        checks.integer("draws", self.draws, 1)
+        checks.integer("draws", self.draws, 1, MAX_DRAWS)
         check_confidence(self.delta, self.horizon)
         if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
             raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)

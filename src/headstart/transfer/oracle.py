@@ -1,4 +1,4 @@
-"""What could be reached if the truth were known: the paper's oracle, and the Bayes oracle."""
+"""Oracles, which are told how tasks are distributed: the paper's oracle, and the Bayes oracle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headstart.records import equal_fields, read_only_copy
 from headstart.theory import bias_term
 from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
-from headstart.transfer.noise import NoiseScale, Spectrum
+from headstart.transfer.noise import NoiseScale
 
 __all__ = ["Oracle"]
 
@@ -133,7 +133,7 @@ class Oracle(Transfer):
         """Nothing to learn but the noise."""
         evidence = checked_evidence(evidence, (*np.shape(state.rounds), np.shape(self.mean)[-1]))
         weight = checks.real("weight", weight)
-        return state if state.given > 0 else state.fold(evidence, Spectrum.of(evidence), weight)
+        return state if state.given_noise > 0 else state.fold(evidence, weight)
 
     def prior(self, state: NoiseScale) -> Prior:
         """The truth."""

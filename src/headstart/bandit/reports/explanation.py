@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Effects", "Explanation", "explain_choice"]
 
 ROUNDING = 1e-9  # of a value that is 0 or 1
-SHOWN = 12  # rows of a table that is printed
+MAX_TABLE_ROWS = 12  # rows of a table that is printed
 
 
 class Effects(NamedTuple):
@@ -54,7 +54,7 @@ class Effects(NamedTuple):
     lower: Array
     upper: Array
 
-    def largest(self) -> list[int]:
+    def largest_first(self) -> list[int]:
         """The places of the features by the size of their estimates, the largest first."""
         order: list[int] = np.argsort(-np.abs(self.estimate), kind="stable").tolist()
         return order
@@ -93,7 +93,7 @@ class Explanation(NamedTuple):
         The probability of each interval.
     fields : tuple of str
         Of each feature, the field of the schema that it is of, or else its name.
-    what : str
+    quantity : str
         What differences and coefficients are of: the expected reward or cost, or log-odds.
     """
 
@@ -112,7 +112,7 @@ class Explanation(NamedTuple):
     average: Array
     level: float
     fields: tuple[str, ...]
-    what: str = "expected reward"
+    quantity: str = "expected reward"
 
     def __repr__(self) -> str:
         """Both tables, the largest effects first."""
@@ -125,12 +125,12 @@ class Explanation(NamedTuple):
         lines = [
             f"{self.choice}: {arm_name(self.arm, self.action)} {versus}"
             f" (intervals of {self.level:.0%})",
-            f"  {self.what} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
+            f"  {self.quantity} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
             + ("" if self.bonus is None else f", bonus for being less known {self.bonus:+.4g}")
             + f", propensity {self.propensity:.3g}",
         ]
         columns = ("feature", "chosen", "other", "contribution", "interval")
-        order = [at for at in self.contributions.largest() if self.contributions.estimate[at]]
+        order = [at for at in self.contributions.largest_first() if self.contributions.estimate[at]]
         parts = self.contributions
         lines += table(
             columns,
@@ -184,15 +184,15 @@ def arm_name(arm: int, action: Any) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, the first column to the left and the others to the right."""
-    cells_by_row = [tuple(columns), *rows[:SHOWN]]
+    cells_by_row = [tuple(columns), *rows[:MAX_TABLE_ROWS]]
     widths = [max(len(row[at]) for row in cells_by_row) for at in range(len(columns))]
     lines = [
         "  " + row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in cells)
         for row in cells_by_row
         for cells in [list(zip(row[1:], widths[1:], strict=True))]
     ]
-    if len(rows) > SHOWN:
-        lines.append(f"  … and {len(rows) - SHOWN} more")
+    if len(rows) > MAX_TABLE_ROWS:
+        lines.append(f"  … and {len(rows) - MAX_TABLE_ROWS} more")
     return lines
 
 

@@ -16,14 +16,14 @@ from headstart.fleet.engines.progress import no_progress
 from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
-from headstart.fleet.evaluation.judging import Setup, SplitResult, judge
-from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Draws, Measures, measure
+from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
+from headstart.fleet.evaluation.validation import Setup, SplitResult, validate_split
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.fit import checked_transfer, refuse_scales
-from headstart.fleet.options import Origin
+from headstart.fleet.options import Provenance
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import check_clicks
 from headstart.fleet.summing.summary import column_notes
@@ -144,7 +144,7 @@ def evaluate(
         how = seed, first, future, rule, clip
         setup = Setup(transfer, standardize, model, encoder, *how)
         try:
-            for result in map_jobs(judge, [None, *parted], shared, setup):
+            for result in map_jobs(validate_split, [None, *parted], shared, setup):
                 results.append(result)
                 advance(len(results) / (1 + len(parted)))
         except np.linalg.LinAlgError as error:
@@ -181,7 +181,8 @@ def evaluate(
         rounds=sample.rounds,
         bad=summary.bad,
         priors={
-            name: prior if units is None else units.undone(prior) for name, prior in models.items()
+            name: prior if units is None else units.original_prior(prior)
+            for name, prior in models.items()
         },
         settings={name: options[name] for name in SETTINGS}
         | {
@@ -195,7 +196,7 @@ def evaluate(
             "standardized": standardize,
         },
         notes=(*notes, *sample.notes()),
-        origin=Origin.of(logs, options, defaults),
+        provenance=Provenance.of(logs, options, defaults),
         seconds=time.monotonic() - begun,
     )
 
@@ -221,8 +222,8 @@ def measure_splits(
     }
     # Splits share most of their past: means over them vary as if only the past had been drawn.
     wider = 1.0 if len(parted) == 1 else (1.0 - setup.future) ** -0.5
-    draws = Draws(len(places), setup.seed, owners=owners, wider=wider)
-    return measure(forecasts, weights, setup.first, draws), places, weights
+    bootstrap = Bootstrap(len(places), setup.seed, owners=owners, wider=wider)
+    return measure(forecasts, weights, setup.first, bootstrap), places, weights
 
 
 def estimate_values(
@@ -250,9 +251,9 @@ def estimate_values(
         *(offpolicy.Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
         offpolicy.Policy("uniform", models[ALONE], Uniform()),
     ]
-    draws = Draws(len(offers.tasks) - 1, seed)
+    bootstrap = Bootstrap(len(offers.tasks) - 1, seed)
     how: Any = {"seed": seed, "clip": setup.clip, "map_jobs": map_jobs, "progress": progress}
-    return offpolicy.estimate(offers, policies, models[LEARNED], draws, **how), ""
+    return offpolicy.estimate(offers, policies, models[LEARNED], bootstrap, **how), ""
 
 
 def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:

@@ -14,7 +14,7 @@ from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import LEARNED, OFFSET, POOLED, Estimate, Measures
 from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE, NAMES, Value
 from headstart.fleet.evaluation.verdict import Verdict
-from headstart.fleet.options import Origin
+from headstart.fleet.options import Provenance
 from headstart.fleet.reading.rows import BadRows, plain
 from headstart.lab.figures.elements.text import format_interval, number
 
@@ -71,7 +71,7 @@ class Evaluation:
         What was asked for.
     notes
         What is odd about the log's columns.
-    origin
+    provenance
         The log, and the command that gives the same.
     seconds
         How long it took.
@@ -95,7 +95,7 @@ class Evaluation:
     priors: dict[str, AnyPrior]
     settings: dict[str, Any]
     notes: tuple[str, ...]
-    origin: Origin
+    provenance: Provenance
     seconds: float
 
     @property
@@ -140,7 +140,7 @@ class Evaluation:
         """What the verdict rests on, in words."""
         which = "the first reward" if self.first == 1 else f"the first {self.first} rewards"
         past_rows = f"{self.past_rows:,.0f} rows"
-        if self.origin.columns.weight is not None:
+        if self.provenance.columns.weight is not None:
             past_rows = f"rows of weight {self.past_rows:,.0f} in all"
         text = (
             f"Learned from {self.past:,} past tasks ({past_rows}); judged on "

@@ -19,7 +19,11 @@ from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
-from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_STEPS, PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.refits.passes import (
+    FEW_STEPS,
+    FURTHER_STEPS,
+    LOW_RANK_STEPS,
+)
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of
@@ -65,14 +69,19 @@ class StandardizedTransfer(Transfer):
     constant : bool, default False
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
+    free_intercept : bool, default False
+        Whether the population's mean intercept is not shrunk with the other coefficients. Fits of
+        rewards of 0 and 1 set this.
     """
 
     units: str = dataclasses.field(default="free", kw_only=True)
     constant: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
+    free_intercept: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.one_of("units", self.units, ("free", "given"))
         checks.flag("constant", self.constant)
+        checks.flag("free_intercept", self.free_intercept)
 
     @property
     def unit_free(self) -> bool:
@@ -82,6 +91,15 @@ class StandardizedTransfer(Transfer):
     def with_constant(self, constant: bool) -> StandardizedTransfer:
         """The same, told whether the last feature is the intercept."""
         return dataclasses.replace(self, constant=constant)
+
+    def with_free_intercept(self) -> StandardizedTransfer:
+        """The same with ``free_intercept=True``."""
+        return dataclasses.replace(self, free_intercept=True)
+
+    @property
+    def has_level(self) -> bool:
+        """Whether the last coefficient is a level whose mean is not shrunk with the others."""
+        return self.constant and self.free_intercept
 
     def in_given_units(self) -> StandardizedTransfer:
         """The same with ``units="given"``."""
@@ -122,7 +140,9 @@ class StandardizedTransfer(Transfer):
         """
         if not self.unit_free:
             return state
-        units = self.units_of(state.tasks, state.contexts).or_else(state.units, state.past_count)
+        units = self.units_of(state.tasks, state.contexts).with_fallback(
+            state.units, state.past_count
+        )
         change = change_of_units(state.units, units)
         if change is not None:
             return self.transform(state, *change).replace(units=units)
@@ -150,8 +170,8 @@ class StandardizedTransfer(Transfer):
 
     @property
     def partition_passes(self) -> int:
-        """One for each step, one more for each step on all tasks, and those of the low rank."""
-        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_STEPS
+        """One for each step, one more for that on all tasks, and those of the low rank."""
+        return len(FEW_STEPS) + len(FURTHER_STEPS) + 1 + LOW_RANK_STEPS
 
     def check_state(self, state: Any) -> None:
         """Refuse counts and variances that cannot be, and weights that do not add up to 1."""

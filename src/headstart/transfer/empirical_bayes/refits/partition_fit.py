@@ -9,6 +9,7 @@ import numpy as np
 
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
+from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.search import LowRankSearch
 from headstart.transfer.empirical_bayes.refits import passes
@@ -16,6 +17,7 @@ from headstart.transfer.empirical_bayes.refits.partition_totals import pass_func
 from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
     LOW_RANK_STEPS,
+    Look,
     Passes,
     PassSums,
     combine,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_partitions"]
 
-SCORING_STEPS = {5, 11, 12, 15, 16, 18}  # after which strengths are scored
+SCORING_STEPS = {5, 11, 12, 15, 17, 19}  # after which strengths are scored
 
 
 def fit_partitions(
@@ -60,13 +62,12 @@ def fit_partitions(
     if not state.ready:  # no reward at all
         return state.replace(task_count=float(count), fitted_count=float(count))
     search = Search(transfer, partitions, start, state.fit)
-    steps = list(enumerate(search.over.schedule))
-    for step, whole in steps[:FEW_STEPS]:
-        search.step(whole, step in SCORING_STEPS)
+    for step, look in enumerate(FEW_STEPS):
+        search.step(look, step in SCORING_STEPS)
     if transfer.low_rank:
         search.fit_low_rank(first)
-    for step, whole in steps[FEW_STEPS:]:
-        search.step(whole, step in SCORING_STEPS)
+    for step, look in enumerate(search.over.further_steps, len(FEW_STEPS)):
+        search.step(look, step in SCORING_STEPS)
     return search.finish(state)
 
 
@@ -103,30 +104,33 @@ class Search:
     def known_noise(self) -> float:
         """R where it is given, or where the low-rank population tells it."""
         low = self.low_rank
-        if low is None or low.noise is None:
+        if low is None or not low.tells_noise:
             return self.start.known_noise
         return float(np.sqrt(low.noise))
 
-    def step(self, whole: bool, scored: bool) -> None:
-        """A step of every population, which looks at all tasks or at a few."""
+    def step(self, look: Look, scored: bool) -> None:
+        """A step of every population, which looks at some tasks."""
         low = self.low_rank
         if low is None:
-            (self.totals,) = self.over.sums(whole, self.fit)
+            (self.totals,) = self.over.sums(look, self.fit)
         else:
             self.fit = low.with_noise(self.fit)
-            if whole:
-                low.expect_all()
-            self.totals, sums = self.over.sums(whole, self.fit, low.population)
+            self.totals, sums = self.over.sums(look, self.fit, *low.arguments(look))
             low.step(self.fit, sums)
         self.before, self.others = self.fit, self.totals
-        if self.over.complete:
+        if self.over.stands_for(look) == self.count:
             self.others = combine(operator.sub, self.totals, task_totals(self.fit, self.held))
         strength = self.strength
-        self.fit, sums = step_from_totals(self.before, self.others, strength, self.known_noise)
+        self.fit, sums = self.next_fit(self.others, strength)
         if scored:
             self.held = self.held_with_noise(self.fit)
             candidates = candidate_covariances(sums, strength, self.fit)
             self.scores, self.support = score_held_out(self.start, self.fit, candidates, self.held)
+
+    def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
+        """The population with a full covariance after one step, and the sums it took."""
+        level = self.transfer.has_level
+        return step_from_totals(self.before, totals, strength, self.known_noise, level=level)
 
     def held_with_noise(self, fit: Fit) -> Tasks:
         """The tasks that are held out, each with its own noise."""
@@ -135,14 +139,15 @@ class Search:
     def fit_low_rank(self, first: Tasks) -> None:
         """Fit the low-rank population to the few, if tasks differ along any direction."""
         known, first = self.start.known_noise, first[: self.count - len(self.held)]
-        low = LowRankSearch(self.over, self.held, self.fit, first, known)
+        level = self.transfer.has_level
+        low = LowRankSearch(self.over, self.held, self.fit, first, known, level)
         self.low = low.population
         if not low.active:
             return
         self.low_rank = low
         for _ in range(LOW_RANK_STEPS):
             fit = low.with_noise(self.fit)
-            low.step(fit, self.over.sums(False, fit, low.population)[1])
+            low.step(fit, self.over.sums(Look.FEW, fit, *low.arguments(Look.FEW))[1])
 
     def finish(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
         """The state after all steps.
@@ -157,7 +162,7 @@ class Search:
             held, others = self.held_with_noise(fit), float(self.count - len(self.held))
             ensemble = score_ensemble_held_out(self.start, fit, low.population, others, held)
             population = low.finish()
-        fit, sums = step_from_totals(self.before, self.totals, strength, self.known_noise)
+        fit, sums = self.next_fit(self.totals, strength)
         before = self.before if low is None else low.with_noise(self.before)
         return state.replace(
             low_rank=population,

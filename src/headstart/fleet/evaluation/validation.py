@@ -20,13 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
-from headstart.bandit.offline.fitting import (
-    CLICK_PASSES,
-    OneTask,
-    expand_tasks,
-    fit_clicks,
-    sums_by_task,
-)
+from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks
+from headstart.bandit.offline.fitting import OneTask, TaskRows, rows_by_task, sums_by_task
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
@@ -34,7 +29,7 @@ from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, Refit, fit_models
-from headstart.fleet.evaluation.sample import Columns, Sample, take_rows
+from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
 from headstart.fleet.row_fit import ItemRows, learn_items
 from headstart.fleet.summing.tasks import MemoryTasks
@@ -47,7 +42,7 @@ from headstart.transfer import Transfer
 from headstart.transfer.pooled_fit import fit_standardized
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
+__all__ = ["Setup", "SplitResult", "forecast_clicks", "validate_split"]
 
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
@@ -81,7 +76,7 @@ class SplitResult(NamedTuple):
     past_rows: float
 
 
-def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
+def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
     """Fit all models to the past of a split, and let them predict its future.
 
     Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
@@ -150,21 +145,22 @@ def refit_clicks(
     return prior, packed
 
 
+def past_rows(sample: Sample, split: Split | None) -> Places:
+    """The places of the rows of past tasks before the cut; without a split, of all rows."""
+    rows = sample.rows
+    assert rows is not None  # they were kept
+    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
+    if split is not None and sample.cut is not None:
+        use &= rows["when"] < sample.cut
+    return np.flatnonzero(use)
+
+
 def tasks_with_rows(sample: Sample, split: Split | None) -> list[OneTask]:
     """The past tasks of a split with all their rows before the cut; without a split, all tasks."""
-    rows = sample.rows
-    assert rows is not None
-    keys = sample.keys if split is None else sample.keys[split.past]
-    starts, stops = (np.searchsorted(rows["key"], keys, side) for side in ("left", "right"))
-    tasks = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        own = np.arange(start, stop)
-        if split is not None and sample.cut is not None:
-            own = own[rows["when"][own] < sample.cut]
-        if len(own):
-            features = rows["features"][own].astype(np.float64)
-            tasks.append(OneTask("", features, rows["reward"][own], rows["weight"][own]))
-    return tasks
+    assert sample.rows is not None
+    rows = take_rows(sample.rows, past_rows(sample, split))
+    features = rows["features"].astype(np.float64)
+    return rows_by_task(TaskRows(rows["key"], features, rows["reward"], rows["weight"], ()), 1.0)
 
 
 def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
@@ -196,11 +192,8 @@ def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encod
     """The sample of a split with the columns of items; without a split, all tasks are the past."""
     rows, intercept = sample.rows, sample.intercept is not None
     assert rows is not None
-    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
-    if split is not None and sample.cut is not None:
-        use &= rows["when"] < sample.cut
-    order = np.lexsort((rows["order"], rows["when"]))
-    order = order[use[order]]
+    order = past_rows(sample, split)
+    order = order[np.lexsort((rows["order"][order], rows["when"][order]))]
     past = take_rows(rows, order)
     tasks = np.array([str(key) for key in past["key"].tolist()], dtype=object)
     fields = past["features"][:, : encoder.width].astype(np.float64)
