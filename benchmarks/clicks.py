@@ -1,10 +1,12 @@
 """Clicks: ``reward="binary"`` beside the linear default, both with an intercept.
 
 Total regret on paired seeds, the share of true click probabilities inside 90 % intervals, predicted
-over true click rates, and by how much the order of a task's rewards moves its predictions:
+over true click rates, by how much the order of a task's rewards moves its predictions, and the
+rates that ``bandit.fit`` predicts for a new task over those of its rows:
 
     python benchmarks/clicks.py
     python benchmarks/clicks.py --order
+    python benchmarks/clicks.py --fit --first 300 --seeds 5
 
 Both policies see the same tasks, contexts and draws of clicks. A ratio is that of the total regrets
 of a seed; its interval, 95 %, is over seeds.
@@ -12,10 +14,14 @@ of a seed; its interval, 95 %, is over seeds.
 
 import argparse
 import dataclasses
+import itertools
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
+import headstart as hs
 from headstart.lab import simulate
 from headstart.lab.one_seed import play_logistic_oracle
 from headstart.lab.policies import Policy, policy
@@ -151,6 +157,44 @@ def order(chosen: argparse.Namespace) -> None:
         print(f"{name}: {np.sqrt(np.mean(np.square(moved))):.3f} of a posterior deviation")
 
 
+def category_clicks(seed: int, rate: float, fields: int, tasks: int, rounds: int) -> dict[str, Any]:
+    """Clicks at a rate on values of skewed categories, by tasks that differ in their level."""
+    rng, rows = np.random.default_rng(seed), tasks * rounds
+    frame: dict[str, Any] = {"user": np.repeat(np.arange(tasks), rounds)}
+    odds = np.repeat(0.5 * rng.standard_normal(tasks), rounds)
+    for number, size in enumerate((8, 6)[:fields]):
+        values = rng.choice(size, rows, p=rng.dirichlet(np.full(size, 0.5)))
+        odds += 0.7 * rng.standard_normal(size)[values]
+        frame[f"field {number}"] = [f"v{value}" for value in values.tolist()]
+    level = brentq(lambda level: sigmoid(odds + level).mean() - rate, -20.0, 20.0)
+    return frame | {"click": (rng.random(rows) < sigmoid(odds + level)).astype(int)}
+
+
+def fit_rates(chosen: argparse.Namespace) -> None:
+    """The average prediction of a new task after a fit, divided by the rate of the rows."""
+    print("| tasks | rate | fields | predicted ÷ rate, mean | least | most |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    for tasks in [chosen.tasks] if chosen.tasks else (5, 12, 60, 300):
+        for rate, fields in itertools.product((0.01, 0.03, 0.1), (1, 2)):
+            ratios = []
+            for seed in range(chosen.first, chosen.first + (chosen.seeds or 5)):
+                frame = category_clicks(seed, rate, fields, tasks, chosen.rounds or 60)
+                if not frame["click"].any():
+                    continue
+                names = [name for name in frame if name.startswith("field")]
+                rows = list(zip(*(frame[name] for name in names), strict=True))
+                kinds = {name: hs.category(*sorted(set(frame[name]))) for name in names}
+                bandit = hs.Bandit(hs.Schema(action=kinds), reward="binary", seed=0)
+                bandit.fit(frame, task="user", reward="click")
+                counts = Counter(rows)
+                actions = [dict(zip(names, row, strict=True)) for row in counts]
+                predicted = bandit.task("new").predict(actions=actions).mean
+                mean = np.average(predicted, weights=list(counts.values()))
+                ratios.append(mean / frame["click"].mean())
+            cells = f"{np.mean(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f}"
+            print(f"| {tasks} | {rate:.0%} | {fields} | {cells} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, help="how many, of each world")
@@ -160,8 +204,9 @@ def main() -> None:
     parser.add_argument("--world", action="append", choices=list(SETTINGS), help="only these")
     parser.add_argument("--oracle", action="store_true", help="the oracle of beyond as well")
     parser.add_argument("--order", action="store_true", help="only what the order changes")
+    parser.add_argument("--fit", action="store_true", help="only the rates that a fit predicts")
     chosen = parser.parse_args()
-    (order if chosen.order else compare)(chosen)
+    (order if chosen.order else fit_rates if chosen.fit else compare)(chosen)
 
 
 if __name__ == "__main__":

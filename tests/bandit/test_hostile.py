@@ -325,6 +325,34 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
         hs.load(tmp_path / "b")
 
 
+@pytest.mark.parametrize(
+    "transfer", [hs.Subspace(), hs.Bias(), hs.EmpiricalBayes(), hs.Mixture()], ids=repr
+)
+def test_saved_states_whose_matrices_are_not_symmetric(transfer, tmp_path):
+    """Every square matrix of a state that is symmetric is checked, whatever its name."""
+    bandit, rng = hs.Bandit(4, transfer, seed=1, intercept=True), np.random.default_rng(1)
+    for number in range(8):
+        task = bandit.task(number)
+        for _ in range(9):
+            task.learn(task.choose(rng.normal(size=(3, 4))), rng.normal())
+        task.close()
+    bandit.save(tmp_path / "b")
+    header, arrays = tensor_file.read(tmp_path / "b")
+    matrices = {
+        name: array
+        for name, array in arrays.items()
+        if name.startswith("state.") and array.shape[-2:] == (5, 5) and array.any()
+        if np.allclose(array, array.swapaxes(-1, -2))
+    }
+    largest = max(np.abs(array).max() for array in matrices.values())
+    for name, array in matrices.items():
+        damaged = array.copy()
+        damaged[..., 0, -1] += largest
+        tensor_file.write(tmp_path / "c", header, arrays | {name: damaged})
+        with pytest.raises(hs.FileError, match=f"{name} must be symmetric"):
+            hs.load(tmp_path / "c")
+
+
 def test_the_gain_where_no_feature_varies():
     """What rounding leaves must not be taken for a difference between arms."""
     for seed in range(20):
@@ -348,3 +376,26 @@ def test_bounds_that_cannot_hold_are_refused_before_anything_changes(k, tmp_path
             task.choose(TABLE[: k or 1], k=k)
     bandit.save(tmp_path / "after")
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+
+
+class TestUsualSizes:
+    @pytest.mark.parametrize("value", [0.1, 0.3, 1.1, 1e-7, 1.7e9])
+    @pytest.mark.parametrize("arms", [1, 3, 7, 10])
+    def test_a_feature_that_was_constant_may_vary(self, value, arms):
+        """The mean of equal values may differ from them by rounding."""
+        task = hs.Bandit(2, hs.Independent(), seed=1).task("a")
+        rng = np.random.default_rng(arms)
+        for _ in range(9):
+            task.choose(np.column_stack([np.full(arms, value), rng.normal(size=arms)]))
+        task.choose([[50.0 * value, 1.0], [-900.0 * value, 1.0]])
+
+    @pytest.mark.parametrize("tiny", [5e-324, 1e-300, 1e-30, 1e-12])
+    @pytest.mark.parametrize("when", [0, 1, 4, 20])
+    def test_a_tiny_value_makes_no_others_large(self, tiny, when):
+        task = hs.Bandit(1, hs.Independent(), seed=1).task("a")
+        for turn in range(40):
+            value = tiny if turn == when else 1.0 + turn / 100
+            task.learn(task.choose([[value]]), 1.0)
+        assert task.rounds == 40
+        with pytest.raises(hs.InputError, match="within a million times the usual size"):
+            task.choose([[1e9]])

@@ -45,7 +45,15 @@ def logs(frame, tmp_path):
 
 
 def test_the_prior_is_that_of_the_same_rows_in_memory(frame, logs):
-    fitted = fit(Logs(logs, Columns("user", "click", "x*")), reward="binary")
+    shares = []
+    fitted = fit(
+        Logs(logs, Columns("user", "click", "x*")),
+        reward="binary",
+        progress=lambda what, done, total: what == "fitting" and shares.append(done / total),
+    )
+    assert shares == sorted(set(shares))
+    assert len(shares) >= 8  # after every pass, and after every fit
+    assert shares[-1] == 1.0
     rows = {name: column for name, column in frame.items() if name != "weight"}
     bandit = hs.Bandit(2, reward="binary", seed=0).fit(rows, task="user", reward="click")
     served = fitted.bandit(seed=0)

@@ -496,3 +496,21 @@ class TestTasks:
         assert tasks.gram.shape == (4, 2, 2, 2)
         assert tasks.weight.shape == (4, 2)
         assert tasks.task(1) == evidence
+
+
+def test_a_free_intercept_follows_the_level_of_rewards_and_moves_nothing_else():
+    """As where clicks are rare: log-odds five lower for all."""
+    rng = np.random.default_rng(0)
+    transfer = hs.EmpiricalBayes(constant=True, free_intercept=True)
+    rounds = []
+    for _ in range(30):
+        x = np.column_stack([rng.standard_normal((20, 2)), np.ones(20)])
+        theta = [1.0, -1.0, 0.0] + 0.5 * rng.standard_normal(3)  # which no isotropic prior fits
+        rounds.append((x, x @ theta + rng.standard_normal(20)))
+    priors = [
+        transfer.prior(transfer.refit([hs.Evidence.of(x, r - level) for x, r in rounds], noise=1.0))
+        for level in (0.0, 5.0)
+    ]
+    np.testing.assert_allclose(priors[0].mean - priors[1].mean, [0.0, 0.0, 5.0], atol=0.01)
+    spreads = [np.diag(prior.covariance) for prior in priors]
+    np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03)

@@ -104,6 +104,7 @@ def fit(
     target = None if out is None else Target(out, logs)
     progress, start = progress or no_progress, time.perf_counter()
     most = memory if keep_tasks else 0
+    transfer = transfer.with_free_intercept() if model.needs_belief else transfer
     plan = Plan(logs.for_fit(intercept), transfer, noise, standardize, most, model.name)
     with contextlib.ExitStack() as stack:
         if logs.columns.schema is not None and logs.columns.schema.identity:

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, new_items
 from headstart.bandit.offline import fitting
-from headstart.bandit.offline.fitting import TaskRows, expand_tasks
+from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks, no_progress
+from headstart.bandit.offline.fitting import TaskRows
 from headstart.bandit.offline.observation import weighted_sums
 from headstart.bandit.rewards import Binary, RewardModel, reward_model
 from headstart.errors import FileError, InputError
@@ -50,7 +52,7 @@ from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Standardization
-from headstart.transfer.task_order import PARTITION, ordered_partitions
+from headstart.transfer.task_order import PARTITION_TASKS, ordered_partitions
 
 __all__ = [
     "ItemRows",
@@ -72,8 +74,8 @@ Texts = npt.NDArray[np.object_]
 def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Progress) -> Fitted:
     """Learn a prior from logs whose rewards are 0 or 1, for ``Bandit(reward="binary")``.
 
-    The rewards of every task are expanded around its posterior in a few passes, by
-    :func:`headstart.bandit.offline.fitting.fit_clicks`, so that the order of rows does not matter.
+    The rewards of every task are expanded around its posterior in a few passes
+    (:mod:`headstart.bandit.offline.click_fit`), so that the order of rows does not matter.
     """
     logs, intercept = plan.logs, plan.logs.intercept
     with (
@@ -84,7 +86,10 @@ def fit_click_logs(plan: Plan, *, workers: int | None, memory: int, progress: Pr
         rows = ClickRows(logs, Path(folder), room, map_jobs, progress)
         summary, given = rows.store()
         notes = column_notes(logs.feature_names, intercept, given, summary.sampled)
-        fit = fitting.fit_clicks(plan.transfer, rows.expand, given, intercept, plan.standardize)
+        fit = fit_clicks(
+            plan.transfer, rows.expand, given, intercept, plan.standardize, rows.report
+        )
+        rows.report(1.0)
         plan.check_room(len(fit.partitions), logs.width)
         evidence = functools.partial(task_evidence, rows.ids, fit.partitions)
         return Fitted.of(plan, fit, summary, given, notes, evidence)
@@ -130,13 +135,8 @@ class ClickRows:
         (number, part), logs, runs = job, self.logs, list[Path]()
         summary, pooled = ReadSummary(), np.zeros(packed_size(logs.width))
         size = max(1024, min(BLOCK, self.room // (CLICK_COPIES * 8 * logs.width)))
-        for place, block in enumerate(logs.read(part, rows=size)):
-            summary.count(block)
-            rows = block.chosen_rows()
-            check_clicks(rows.rewards, logs)
-            if not rows.count:
-                continue
-            weights = np.ones(rows.count) if rows.weights is None else rows.weights
+        blocks = evidence_blocks(logs, part, summary, is_binary=True, rows=size)
+        for place, (rows, weights) in enumerate(blocks):
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
             runs.append(self.folder / f"{number}-{place}.arrow")
@@ -144,9 +144,13 @@ class ClickRows:
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
             except FileError as error:
                 raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
-            pooled += weighted_sums(features.astype(np.float64), rows.rewards, weights)[0].pack()
-        summary.parts.append(part.key)
+            sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
+            pooled += sums.pack()
         return runs, summary, pooled
+
+    def report(self, share: float) -> None:
+        """Report that a share of the passes is done."""
+        self.progress("fitting", share, 1.0)
 
     def expand(self, prior: Prior, units: Standardization | None) -> PartitionList:
         """The evidence of all tasks, in the order of the hashes of their ids."""
@@ -154,16 +158,17 @@ class ClickRows:
         path, size = self.folder / f"pass-{self.passes}", packed_size(self.logs.width)
         jobs = self.map_jobs(self.expand_range, range(self.ranges), prior, units)
         with path.open("wb") as file:
-            for number, (names, packed) in enumerate(jobs, 1 + self.passes * self.ranges):
+            for number, (names, packed) in enumerate(jobs, 1):
                 ids += names
                 packed.tofile(file)
-                total = fitting.CLICK_PASSES * self.ranges
-                self.progress("fitting", float(min(number, total)), float(total))
+                self.report((self.passes + 0.5 * number / self.ranges) / CLICK_PASSES)
         with contextlib.suppress(OSError):  # that of the pass before is not needed any more
             (self.folder / f"pass-{self.passes - 1}").unlink()
         self.passes += 1
         table: Any = np.memmap(path, np.float64, "r", shape=(len(ids), size))
-        pieces = [slice(start, start + PARTITION) for start in range(0, len(ids), PARTITION)]
+        pieces = [
+            slice(start, start + PARTITION_TASKS) for start in range(0, len(ids), PARTITION_TASKS)
+        ]
         self.ids = [ids[piece] for piece in pieces]
         return PartitionList([table[piece] for piece in pieces], self.logs.width)
 
@@ -183,6 +188,20 @@ class ClickRows:
         names = [task.name for task in tasks]
         partitions, ordered = ordered_partitions(names, expand_tasks(tasks, prior, units), dim)
         return [name for part in ordered for name in part], np.concatenate(partitions.parts)
+
+
+def evidence_blocks(
+    logs: Logs, part: Part, summary: ReadSummary, is_binary: bool, rows: int = BLOCK
+) -> Iterator[tuple[Rows, npt.NDArray[np.float64]]]:
+    """Blocks of the rows of a part that are evidence, and their weights; ``summary`` counts all."""
+    for block in logs.read(part, rows=rows):
+        summary.count(block)
+        chosen = block.chosen_rows()
+        if is_binary:
+            check_clicks(chosen.rewards, logs)
+        if chosen.count:
+            yield chosen, np.ones(chosen.count) if chosen.weights is None else chosen.weights
+    summary.parts.append(part.key)
 
 
 def task_evidence(ids: list[list[str]], partitions: Any) -> list[Partition]:
@@ -209,11 +228,16 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
     logs = logs.replace(lenient=False)  # times are more than a help to find repeated rows
     model = reward_model(plan.reward, False)
     rows, summary = read_rows(logs, memory, model.needs_belief, progress)
-    if not len(rows.rewards):
-        raise summary.nothing(logs.columns)
     rows = rows.in_time() if logs.columns.timestamp is not None else rows
     learned = learn_items(
-        encoder, rows, plan.transfer, plan.noise, model, logs.intercept, plan.standardize
+        encoder,
+        rows,
+        plan.transfer,
+        plan.noise,
+        model,
+        logs.intercept,
+        plan.standardize,
+        lambda share: progress("fitting", share, 1.0),
     )
     plan.check_room(len(learned.fit.partitions), learned.rows.contexts.shape[1])
     progress("fitting", 1.0, 1.0)
@@ -250,6 +274,7 @@ def learn_items(
     model: RewardModel,
     intercept: bool,
     standardize: bool,
+    progress: Callable[[float], None] = no_progress,
 ) -> LearnedItems:
     """Learn from rows in their order, as :meth:`headstart.Bandit.fit` does."""
     features = Features(len(encoder.feature_names), encoder.feature_names, intercept)
@@ -259,7 +284,9 @@ def learn_items(
     items.learn_rows(rows.tasks.tolist(), rows.rewards, rows.weights, rows.items.tolist(), table)
     contexts = features.transform(table)
     known = TaskRows(rows.tasks, contexts, rows.rewards, rows.weights, encoder.feature_names)
-    fit, ids = fitting.fit_task_rows(transfer, noise, model, known, 1.0, intercept, standardize)
+    fit, ids = fitting.fit_task_rows(
+        transfer, noise, model, known, 1.0, intercept, standardize, progress
+    )
     evidence = {
         name: packed
         for at, names in enumerate(ids)
@@ -294,31 +321,24 @@ class ItemRows(NamedTuple):
 def read_rows(
     logs: Logs, memory: int, is_binary: bool, progress: Progress
 ) -> tuple[ItemRows, ReadSummary]:
-    """All rows of logs that are evidence, and what was read."""
+    """All rows of logs that are evidence, and what was read; refused where there are none."""
     summary, parts = ReadSummary(), logs.parts()
     blocks: list[ItemRows] = []
     cost = ITEM_COPIES * 8 * (logs.width + len(COLUMN_NAMES)) + OVERHEAD
     check_memory(sum(part.rows or 0 for part in parts), cost, memory)
     for part in report_parts(parts, parts, progress):
-        for block in logs.replace(intercept=False).read(part):
-            summary.count(block)
-            rows = block.chosen_rows()
-            if is_binary:
-                check_clicks(rows.rewards, logs)
-            blocks.append(item_rows(rows))
+        for block in evidence_blocks(logs.replace(intercept=False), part, summary, is_binary):
+            blocks.append(item_rows(*block))
             check_memory(summary.rows, cost, memory)
-        summary.parts.append(part.key)
     if not blocks:
-        empty: Any = np.zeros(0)
-        return ItemRows(empty, empty, np.zeros((0, logs.dim)), empty, empty, empty), summary
+        raise summary.nothing(logs.columns)
     return ItemRows._make(map(np.concatenate, zip(*blocks, strict=True))), summary
 
 
-def item_rows(rows: Rows) -> ItemRows:
+def item_rows(rows: Rows, weights: Array) -> ItemRows:
     """A block of rows, as they are kept."""
     assert rows.items is not None
     names = np.array(rows.names, dtype=object)
-    weights = np.ones(rows.count) if rows.weights is None else rows.weights
     times = np.zeros(rows.count, np.int64) if rows.timestamps is None else rows.timestamps
     return ItemRows(
         names[rows.codes], rows.items, np.asarray(rows.features), rows.rewards, weights, times

@@ -58,6 +58,7 @@ class Transfer(Settings, ABC):
     units of features           :attr:`unit_free`, :meth:`with_constant`, :meth:`observe_contexts`,
                                 :meth:`carry_contexts`, :meth:`unscaled_features` and
                                 :meth:`in_given_units`
+    fits of rewards of 0 and 1  :meth:`with_free_intercept` and :meth:`rough_prior`
     nothing to learn            :meth:`prior_is_known`
     states read from files      :attr:`fixed_layout` and :meth:`check_state`
     reports and experiments     :meth:`explain` and :meth:`residual_projection`
@@ -218,6 +219,14 @@ class Transfer(Settings, ABC):
 
     def with_constant(self, constant: bool) -> Transfer:
         """The same transfer, told whether the last feature is 1 in every context."""
+        return self
+
+    def rough_prior(self, partitions: Partitions, noise: float | None = None) -> Any:
+        """About the prior of :meth:`refit_partitions`, in less time where that takes long."""
+        return self.prior(self.refit_partitions(partitions, noise))
+
+    def with_free_intercept(self) -> Transfer:
+        """The same transfer, told not to shrink the mean of the intercept of log-odds."""
         return self
 
     def observe_contexts(self, state: Any, contexts: Array) -> Any:

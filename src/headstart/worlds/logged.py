@@ -144,8 +144,10 @@ def check_schema(schema: object, contexts: object) -> Schema:
         raise checks.refuse("schema", "a headstart.Schema, or the path of its JSON", schema)
     if schema.identity:
         raise InputError(
-            "schema must not have identity=True in a logged world, whose policies learn from the "
-            "same rows of numbers: set it to false, or make the id a category"
+            "schema must not have identity=True in a logged world: policies learn from the same "
+            "rows of numbers, and what is known of an item depends on what a policy has chosen. "
+            "Make the id a field, hs.category(buckets=64); or let `headstart evaluate` judge the "
+            "schema as it is on logs"
         )
     return schema
 

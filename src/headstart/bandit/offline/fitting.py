@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.bandit.offline.click_fit import expand_tasks, fit_clicks, no_progress
 from headstart.bandit.offline.observation import (
     decay_weights,
     read_rewards,
@@ -29,7 +30,6 @@ from headstart.features.conversion import (
 from headstart.features.reader import ContextReader
 from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
-from headstart.model.logistic import posterior_evidence
 from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.transfer import Transfer
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from headstart.bandit.state import BanditState
 
 __all__ = ["fit_rows"]
-
-CLICK_PASSES = 4  # over the rows of rewards of 0 and 1
 
 
 class Columns(NamedTuple):
@@ -129,6 +127,8 @@ def fit_rows(
         fitted = fitted_features(dataclasses.replace(reader.features, names=rows.names), fit.units)
         twin = ledger.copy()
         tasks = ((ids[at], fit.partitions.rows(at)) for at in range(len(ids)))
+        if ledger.rewards.needs_belief:  # later fits are to be like this one
+            twin.prior_state.transfer = transfer.with_free_intercept()
         twin.start_with_closed(fit.state, tasks)
         if items is not None:
             close_items(items, fitted, transfer.prior(fit.state), twin.entries.evidence)
@@ -149,6 +149,7 @@ def fit_task_rows(
     decay: float,
     intercept: bool,
     standardize: bool,
+    progress: Callable[[float], None] = no_progress,
 ) -> tuple[PooledFit, list[list[str]]]:
     """Fit a transfer to rows, and the ids of the tasks of each partition."""
     names, packed = sums_by_task(rows, decay)
@@ -160,7 +161,7 @@ def fit_task_rows(
         def expand(prior: Prior, units: Standardization | None) -> Partitions:
             return ordered_partitions(names, expand_tasks(tasks, prior, units), pooled.dim)[0]
 
-        return fit_clicks(transfer, expand, pooled, intercept, standardize), ids
+        return fit_clicks(transfer, expand, pooled, intercept, standardize, progress), ids
     fit = fit_standardized(
         transfer, partitions, pooled, noise, intercept=intercept, standardize=standardize
     )
@@ -304,82 +305,6 @@ def sums_by_task(rows: TaskRows, decay: float) -> tuple[list[str], Array]:
     tasks = rows_by_task(rows, decay)
     packed = [weighted_sums(task.contexts, task.rewards, task.weights)[0].pack() for task in tasks]
     return [task.name for task in tasks], np.array(packed)
-
-
-def fit_clicks(
-    transfer: Transfer,
-    expand: Callable[[Prior, Standardization | None], Partitions],
-    pooled: Evidence,
-    intercept: bool,
-    standardize: bool,
-) -> PooledFit:
-    """Fit a transfer to rewards of 0 and 1, in a few passes over the rows.
-
-    Every pass expands the rewards of each task around its posterior under a prior: first
-    :func:`first_click_prior`, then the average of the priors of the passes before, the latest of
-    which counts half. (A wide prior makes clicks look expected and a narrow one is learned from
-    them, and the reverse: without the average, passes alternate between the two.)
-
-    Passes are fitted in the same units, those of all rows. In units that count rows by how much
-    they tell of log-odds, a value that was never clicked on would get a smaller unit with every
-    pass. The order of rows does not matter.
-
-    Parameters
-    ----------
-    transfer
-        The transfer.
-    expand
-        The evidence of all tasks under a prior, of features in the units if any are given
-        (:func:`expand_tasks`).
-    pooled
-        The sums of all rows together.
-    intercept, standardize
-        As for :func:`~headstart.transfer.pooled_fit.fit_standardized`.
-    """
-    dim = pooled.dim
-    units = Standardization.of(pooled, constant=dim - 1 if intercept else None).with_indicators(
-        pooled
-    )
-    prior, fixed = first_click_prior(pooled, intercept), transfer.in_given_units()
-    for number in range(CLICK_PASSES):
-        partitions = expand(prior, units)
-        state = fixed.refit_partitions(partitions, 1.0)
-        latest = fixed.prior(state).as_gaussian()
-        prior = average_priors(prior, latest) if number else latest
-    if not standardize:
-        prior = prior.replace(mean=units.matrix.T @ prior.mean, root=units.matrix.T @ prior.root)
-        partitions = expand(prior, None)
-        state = transfer.refit_partitions(partitions, 1.0)
-    used = units if standardize else None
-    return PooledFit(state, pool(partitions), used, partitions)
-
-
-def average_priors(first: Prior, second: Prior) -> Prior:
-    """The prior halfway between two, with noise 1."""
-    return Prior.gaussian(
-        0.5 * (first.mean + second.mean), 0.5 * (first.covariance + second.covariance)
-    )
-
-
-def first_click_prior(pooled: Evidence, intercept: bool) -> Prior:
-    """The prior of the first pass: the rate of all rows, and log-odds of a variance of about 2."""
-    dim = pooled.dim
-    variance, mean = np.full(dim, 1.0 / dim), np.zeros(dim)
-    if intercept:
-        variance[-1] = 1.0
-        rate = (pooled.moment[-1] + 0.5) / (pooled.rounds + 1.0)
-        mean[-1] = np.log(rate / (1.0 - rate))
-    return Prior(mean, np.diag(np.sqrt(variance)))
-
-
-def expand_tasks(tasks: Sequence[OneTask], prior: Prior, units: Standardization | None) -> Array:
-    """The packed evidence of tasks, the rewards of each expanded around its posterior."""
-    packed = []
-    for task in tasks:
-        contexts = task.contexts if units is None else units.contexts(task.contexts)
-        sums = posterior_evidence(prior, contexts, task.rewards, task.weights)
-        packed.append(sums.pack())
-    return np.array(packed)
 
 
 def task_name(id: Any) -> str:

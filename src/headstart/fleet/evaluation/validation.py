@@ -20,15 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
-from headstart.bandit.offline.fitting import (
-    CLICK_PASSES,
-    OneTask,
-    TaskRows,
-    expand_tasks,
-    fit_clicks,
-    rows_by_task,
-    sums_by_task,
-)
+from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks
+from headstart.bandit.offline.fitting import OneTask, TaskRows, rows_by_task, sums_by_task
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features

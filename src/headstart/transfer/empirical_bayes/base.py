@@ -69,14 +69,19 @@ class StandardizedTransfer(Transfer):
     constant : bool, default False
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
+    free_intercept : bool, default False
+        Whether the population's mean intercept is not shrunk with the other coefficients. Fits of
+        rewards of 0 and 1 set this.
     """
 
     units: str = dataclasses.field(default="free", kw_only=True)
     constant: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
+    free_intercept: bool = dataclasses.field(default=False, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.one_of("units", self.units, ("free", "given"))
         checks.flag("constant", self.constant)
+        checks.flag("free_intercept", self.free_intercept)
 
     @property
     def unit_free(self) -> bool:
@@ -86,6 +91,15 @@ class StandardizedTransfer(Transfer):
     def with_constant(self, constant: bool) -> StandardizedTransfer:
         """The same, told whether the last feature is the intercept."""
         return dataclasses.replace(self, constant=constant)
+
+    def with_free_intercept(self) -> StandardizedTransfer:
+        """The same with ``free_intercept=True``."""
+        return dataclasses.replace(self, free_intercept=True)
+
+    @property
+    def has_level(self) -> bool:
+        """Whether the last coefficient is a level whose mean is not shrunk with the others."""
+        return self.constant and self.free_intercept
 
     def in_given_units(self) -> StandardizedTransfer:
         """The same with ``units="given"``."""

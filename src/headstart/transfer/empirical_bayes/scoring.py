@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -275,24 +276,29 @@ def rescore_ensemble(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> Ar
 
 
 def cross_validate(
-    transfer: EmpiricalBayes, state: EmpiricalBayesState, sample: Tasks, tasks: int
+    transfer: EmpiricalBayes,
+    state: EmpiricalBayesState,
+    sample: Tasks,
+    tasks: int,
+    schedule: Sequence[int] = (),
 ) -> tuple[Array, Array, Any]:
     """Scores of all strengths and of the ensemble on tasks left out, and the support.
 
     They are as if the latest tasks had given them.
 
-    ``sample`` stands for so many ``tasks``.
+    ``sample`` stands for so many ``tasks``. The ``schedule`` says after how many steps each the
+    strengths are scored.
     """
     count, folds = len(sample), min(len(sample), FOLDS)
     if folds < 2:
         return state.scores, state.ensemble, state.support
     recent = min(count, 1.0 / (1.0 - SCORE_DECAY))
     parts = [np.arange(count) % folds == fold for fold in range(folds)]
-    fitted = [state.replace(tasks=sample.replace(weight=sample.weight * ~held)) for held in parts]
+    fitted = [state.replace(tasks=sample[~held]) for held in parts]
     scores, support = state.scores, state.support
     wide = sample.gram.shape[-1] > WIDE_DIM
     # Candidates are exact only near the strength of the fit: choose, fit, and choose again.
-    for steps in (4, 2, 2) if wide else (8, 8, 8):
+    for steps in schedule or ((4, 2, 2) if wide else (8, 8, 8)):
         isotropic = isotropic_share(fitted[0].replace(scores=scores))
         total: Any = np.zeros_like(state.scores)
         average: Any = np.zeros_like(state.ensemble)

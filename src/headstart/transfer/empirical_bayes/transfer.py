@@ -32,7 +32,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     update_noise,
 )
 from headstart.transfer.empirical_bayes.refits import passes
-from headstart.transfer.empirical_bayes.refits.joint_fit import fit_together
+from headstart.transfer.empirical_bayes.refits.joint_fit import fit_roughly, fit_together
 from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit, sound_step
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
@@ -95,6 +95,9 @@ class EmpiricalBayes(StandardizedTransfer):
     constant : bool, default False
         Whether the last feature is 1 in every context. A :class:`~headstart.Bandit` with an
         intercept sets this.
+    free_intercept : bool, default False
+        Whether the population's mean intercept is not shrunk with the other coefficients. Fits of
+        rewards of 0 and 1 set this: the log-odds of rare clicks are far from 0.
 
     Examples
     --------
@@ -283,6 +286,7 @@ class EmpiricalBayes(StandardizedTransfer):
             constant=self.constant,
             even=not self.unit_free,
             keep_noise=keep_noise & (xp.asarray(state.ready) > 0),
+            free_intercept=self.free_intercept,
         )
         ones = xp.ones_like(strength)
         unknown = Fit.isotropic(xp.zeros_like(fit.mean), ones, ones)
@@ -290,7 +294,7 @@ class EmpiricalBayes(StandardizedTransfer):
         low, restarted = state.low_rank, state.restarted_count
         if low_rank:
             scale = feature_scale(fit, sums, not self.unit_free)
-            low, restarted = update_low_rank(state, fit, tasks, scale)
+            low, restarted = update_low_rank(state, fit, tasks, scale, self.has_level)
             if not state.known_noise:
                 fitted = update_noise(low, fit, tasks, state.past, self.constant)
                 fit, tasks = select(xp.asarray(restarted) > 0, fitted, (fit, tasks))
@@ -365,6 +369,10 @@ class EmpiricalBayes(StandardizedTransfer):
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)
+
+    def rough_prior(self, partitions: Partitions, noise: float | None = None) -> Prior:
+        """From few steps on some of the tasks."""
+        return self.prior(fit_roughly(self, partitions, noise))
 
     def prior(self, state: EmpiricalBayesState) -> Prior:
         """The average of the full covariance and the low-rank candidates."""

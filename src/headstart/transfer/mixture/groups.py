@@ -93,7 +93,13 @@ class GroupFit(Record):
         return self.past.add(self.fit, self.assign(tasks), constant)
 
     def improve(
-        self, tasks: Tasks, known_noise: float, strength: float, steps: int, constant: bool
+        self,
+        tasks: Tasks,
+        known_noise: float,
+        strength: float,
+        steps: int,
+        constant: bool,
+        free_intercept: bool,
     ) -> GroupFit:
         """So many steps of EM, each a scoring step for every group."""
         mixture, sums = self, None
@@ -108,6 +114,7 @@ class GroupFit(Record):
                 known_noise,
                 mixture.size(count),
                 constant=constant,
+                free_intercept=free_intercept,
             )
             mixture = mixture.with_fit(fit, count)
         assert sums is not None

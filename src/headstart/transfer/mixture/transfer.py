@@ -195,6 +195,7 @@ class Mixture(StandardizedTransfer):
                 known_noise=state.known_noise,
                 strength=state.strength(place),
                 constant=self.constant,
+                free_intercept=self.free_intercept,
             )
             anew = fit.replace(fit=guess.repeat(fit.groups))
             starts = [fit, anew] if state.fitted_count else [anew]
@@ -252,7 +253,9 @@ class Mixture(StandardizedTransfer):
         for look in [*FEW_STEPS, *over.further_steps]:
             (totals,) = over.sums(look, mixture)
             before, size = mixture, mixture.size(totals.count)
-            fit, sums = step_from_totals(before.fit, totals, strengths, state.known_noise, size)
+            fit, sums = step_from_totals(
+                before.fit, totals, strengths, state.known_noise, size, self.has_level
+            )
             mixture = before.with_fit(fit, totals.count)
         before = before.replace(past=past_from_totals(before.fit, totals))
         past = before.past.subtract(before.fit, before.assign(state.tasks), self.constant)

@@ -16,8 +16,9 @@ directions in which tasks hardly differ. (D bounds the exact information from ab
 do not overshoot, and the bracket is kept positive.)
 
 The covariance is regularised by ``strength`` imaginary tasks of variance (tr Σ/d) I, and the mean
-by a Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein). Every task
-has a noise R_i of its own (:mod:`headstart.transfer.empirical_bayes.full_covariance.task_noise`).
+by a Gaussian of variance τ² around 0, with τ² from the mean itself (James and Stein). In fits of
+log-odds the mean's intercept is not: where clicks are rare it is far from 0. Every task has a noise
+R_i of its own (:mod:`headstart.transfer.empirical_bayes.full_covariance.task_noise`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = [
+    "LEVEL_VARIANCE",
     "StepSums",
     "covariance_step",
     "feature_variances",
@@ -56,6 +58,7 @@ __all__ = [
 
 CHUNK_TASKS = 256  # tasks per batch of matrices
 EVEN_TASKS = 3.0  # tasks for which the regularising ones vary by the same along every feature
+LEVEL_VARIANCE = 100.0  # a priori, of a mean intercept of log-odds that is not shrunk
 MAX_GROWTH = 3.0  # no variance grows by more than this factor (plus one) in one step
 
 
@@ -80,13 +83,15 @@ def scoring_step(
     constant: bool = False,
     even: bool = True,
     keep_noise: Any = False,
+    free_intercept: bool = False,
 ) -> tuple[Fit, StepSums, Tasks]:
     """One scoring step for μ, Σ and, unless ``noise`` gives R, for the tasks' noise.
 
     Also the sums it took, and the tasks with the noise that their residuals show. ``size`` and
     ``even`` say what the regularising tasks are like (:func:`regularisation_target`); ``constant``
-    says that the last feature is the intercept. Where ``keep_noise`` holds, which may be for some
-    elements of a batch, the noise stays as it was.
+    says that the last feature is the intercept, and ``free_intercept`` that its mean is not shrunk
+    with the others. Where ``keep_noise`` holds, which may be for some elements of a batch, the
+    noise stays as it was.
     """
     xp = array_namespace(tasks.gram)
     dim = fit.mean.shape[-1]
@@ -111,7 +116,7 @@ def scoring_step(
     gone = past.first - xp.asarray(past.count)[..., None] * fit.mean
     known, squared = known + count * eye, squared + count * eye
     total = total + matvec(inverse, gone)
-    own, shift = mean_step(fit, root, known, total)
+    own, shift = mean_step(fit, root, known, total, constant and free_intercept)
     mean = fit.mean + matvec(root, shift)
     # The covariance, around the new mean.
     for k, z, weight in chunks:
@@ -213,24 +218,28 @@ def typical_square(fit: Fit, tasks: Tasks) -> Array:
     return energy
 
 
-def mean_step(fit: Fit, root: Array, known: Array, total: Array) -> tuple[Array, Array]:
-    """(Σ K + F²/τ²)⁻¹ and the step of the mean, whitened.
+def mean_step(
+    fit: Fit, root: Array, known: Array, total: Array, level: bool = False
+) -> tuple[Array, Array]:
+    """(Σ K + F T⁻¹ F)⁻¹ and the step of the mean, whitened.
 
-    Generalised least squares, then shrunk by as much as it is uncertain. (A direction that no task
-    has shown has no say in how large the mean is.)
+    Generalised least squares, then shrunk by as much as it is uncertain: T = τ² I. (A direction
+    that no task has shown has no say in how large the mean is.) Where the last coefficient is the
+    ``level`` of log-odds, T has :data:`LEVEL_VARIANCE` for it, and it has no say either.
     """
     xp = array_namespace(root)
     dim = root.shape[-1]
     raw = spd_inverse(known + 0.1 * xp.eye(dim))
-    seen = xp.maximum(trace(raw @ known), 1.0)
+    slopes = 1.0 * (np.arange(dim) < dim - level)
+    seen = xp.maximum(trace(raw @ known * slopes), 1.0)
     centre = fit.mean + matvec(root @ raw, total)
-    doubt = trace(root @ raw @ known @ raw @ root) / seen
-    square = (centre**2).sum(-1) / seen
+    doubt = trace(root @ raw @ known @ raw @ root * slopes) / seen
+    square = (centre**2 * slopes).sum(-1) / seen
     tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
-    spread = root @ root
-    tau = xp.maximum(tau, xp.maximum(1e-30 * trace(spread), 1e-300))[..., None]
-    own = spd_inverse(known + spread / tau[..., None])
-    return own, matvec(own, total - matvec(root, fit.mean) / tau)
+    tau = xp.maximum(tau, xp.maximum(1e-30 * trace(root @ root), 1e-300))[..., None]
+    variance = xp.where(slopes > 0, tau, LEVEL_VARIANCE)
+    own = spd_inverse(known + (root / variance[..., None, :]) @ root)
+    return own, matvec(own, total - matvec(root, fit.mean / variance))
 
 
 def covariance_step(sums: StepSums, strength: Any) -> Array:

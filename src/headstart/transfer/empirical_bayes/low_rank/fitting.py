@@ -244,9 +244,13 @@ def conjugate_gradients(
 
 
 def sweep_mean(
-    low: LowRank, given: TaskPrecisions, past: Past, terms: RoundTerms | None = None
+    low: LowRank,
+    given: TaskPrecisions,
+    past: Past,
+    terms: RoundTerms | None = None,
+    level: bool = False,
 ) -> LowRank:
-    """μ, σ² and the covariance that predicts a new task, at the same W."""
+    """μ, σ² and the covariance that predicts a new task, at the same W; ``level`` as for μ."""
     xp = array_namespace(low.mean)
     weight = given.weight
     a = (terms or round_terms(low, given, past)).surprise
@@ -262,7 +266,7 @@ def sweep_mean(
     own = (weight[..., None, None] * each_h).sum(-3)
     h = (own + transpose(own)) / 2 + gone.number[..., None, None] * past_h
     total = (weight[..., None] * v).sum(-2) + matvec(past_h, gone.first)
-    error, shift = mean_step(low, h, total)
+    error, shift = mean_step(low, h, total, level)
     mean = low.mean + shift
     v = v - symmetric_matvec(each_h, shift[..., None, :])
     # σ²: one step of Fisher scoring.
@@ -290,12 +294,19 @@ def sweep_mean(
 
 
 def fit_low_rank(
-    low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any = 1, sweeps: int = 2
+    low: LowRank,
+    fit: Fit,
+    tasks: Tasks,
+    past: Past,
+    rounds: Any = 1,
+    sweeps: int = 2,
+    level: bool = False,
 ) -> LowRank:
     """The low-rank population of tasks, from a first guess.
 
     Every one of the ``rounds`` (a number, or one for each batch element) has a new σ², for which
     the tasks' evidence is looked at again; it has several ``sweeps`` for W, which cost less.
+    ``level`` says that the last coefficient is the level of log-odds.
     """
     noise = noise_variances(fit, tasks)
     tasks, past = scale_tasks(tasks, low.scale), scale_past(past, low.scale)
@@ -309,7 +320,7 @@ def fit_low_rank(
             return sweep_loadings(low, given, past, terms=terms)
 
         after = repeat(xp, sweeps, sweep, before)
-        return select(at < rounds, sweep_mean(after, given, past, terms), before)
+        return select(at < rounds, sweep_mean(after, given, past, terms, level), before)
 
     fitted: LowRank = repeat(xp, xp.max(rounds), one_round, low)
     return fitted

@@ -1,14 +1,18 @@
 """The mean of a low-rank population, shrunk by as much as it is uncertain.
 
 A priori μ ~ N(0, τ² I + W Wᵀ): about as large in every direction, and larger where tasks differ
-most. If μ were held to τ² along W too, W would rather explain what all tasks have in common.
+most. If μ were held to τ² along W too, W would rather explain what all tasks have in common. The
+intercept of log-odds has a variance of its own: where clicks are rare it is far from 0.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from headstart.arrays import array_namespace, matvec, trace, transpose
 from headstart.records import Array
 from headstart.small_matrices import spd_inverse
+from headstart.transfer.empirical_bayes.full_covariance.fitting import LEVEL_VARIANCE
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
 
 __all__ = ["mean_step"]
@@ -17,7 +21,7 @@ MIN_SHOWN = 0.1  # tasks that have to show a direction, about, for it to tell ho
 MIN_MEAN_SHARE = 1e-10  # the least τ², as a share of the mean variance of tasks
 
 
-def mean_step(low: LowRank, known: Array, total: Array) -> tuple[Array, Array]:
+def mean_step(low: LowRank, known: Array, total: Array, level: bool = False) -> tuple[Array, Array]:
     """C, the covariance of μ's own error, and the step δ of μ, from H = Σ H_i and Σ v_i.
 
     τ² is the mean square of μ beyond what noise gives it (James and Stein), measured where W does
@@ -27,7 +31,8 @@ def mean_step(low: LowRank, known: Array, total: Array) -> tuple[Array, Array]:
         τ² = (‖μ'‖² − tr J H' J) / tr J H'
 
     s² is the mean variance of tasks, so that directions that a tenth of a task has not shown hardly
-    count. All others do, however alike tasks are along them.
+    count. All others do, however alike tasks are along them. Where the last coefficient is the
+    ``level`` of log-odds, it does not, and has the variance ``LEVEL_VARIANCE`` instead of τ².
     """
     xp = array_namespace(low.mean)
     dim, rank = low.loadings.shape[-2:]
@@ -43,14 +48,17 @@ def mean_step(low: LowRank, known: Array, total: Array) -> tuple[Array, Array]:
         (outside + transpose(outside)) / 2 + (MIN_SHOWN / spread)[..., None, None] * eye
     )
     shown = raw @ outside
-    seen = xp.maximum(trace(shown), 1.0)
-    doubt = trace(shown @ raw) / seen
-    square = (matvec(raw, moment) ** 2).sum(-1) / seen
+    slopes = 1.0 * (np.arange(dim) < dim - level)
+    seen = xp.maximum(trace(shown * slopes), 1.0)
+    doubt = trace(shown @ raw * slopes) / seen
+    square = (matvec(raw, moment) ** 2 * slopes).sum(-1) / seen
     tau = xp.maximum(square - doubt, doubt * xp.sqrt(2.0 / dim))
-    tau = xp.maximum(tau, MIN_MEAN_SHARE * spread)[..., None, None]
-    # (τ² I + W Wᵀ)⁻¹, the precision that μ is expected to have.
-    gram = spd_inverse(tau * xp.eye(rank) + transpose(w) @ w)
-    precision = (eye - w @ gram @ transpose(w)) / tau
+    tau = xp.maximum(tau, MIN_MEAN_SHARE * spread)[..., None]
+    variance = xp.where(slopes > 0, tau, LEVEL_VARIANCE / low.scale**2)[..., None]
+    # (T + W Wᵀ)⁻¹, the precision that μ is expected to have; T = τ² I without a level.
+    scaled = w / variance
+    gram = spd_inverse(xp.eye(rank) + transpose(w) @ scaled)
+    precision = eye / variance - scaled @ gram @ transpose(scaled)
     error = spd_inverse(known + (precision + transpose(precision)) / 2)
     error = (error + transpose(error)) / 2
     return error, matvec(error, total - matvec(precision, low.mean))

@@ -142,8 +142,8 @@ def noise_after_step(fit: Fit, totals: LowRankSums) -> Fit:
     return fit.replace(noise_variance=float_if_scalar(fit.noise_variance * np.exp(step)))
 
 
-def low_rank_step(low: LowRank, totals: LowRankSums) -> LowRank:
-    """The fit after one step from the sums of a pass."""
+def low_rank_step(low: LowRank, totals: LowRankSums, level: bool = False) -> LowRank:
+    """The fit after one step from the sums of a pass; ``level`` as in ``fit_low_rank``."""
     count = np.maximum(totals.count, 1e-300)
     eye = np.eye(low.loadings.shape[-1])
     information = (totals.precision + transpose(totals.precision)) / 2
@@ -163,7 +163,7 @@ def low_rank_step(low: LowRank, totals: LowRankSums) -> LowRank:
     variance = column_variances(p, alpha, low.active)
     # μ and σ², at the W of the pass.
     known = (totals.known + transpose(totals.known)) / 2
-    error, shift = mean_step(low, known, totals.total)
+    error, shift = mean_step(low, known, totals.total, level)
     # Around the new mean, with tasks as they are on average.
     moved = -2.0 * totals.total @ matvec(known, shift) / count
     moved = moved + (matvec(known, shift) ** 2).sum(-1) / count

@@ -46,6 +46,8 @@ class LowRankSearch:
         The first tasks.
     known_noise
         R where it is given, else 0.
+    level
+        Whether the last coefficient is the level of log-odds, whose mean is not shrunk.
 
     Attributes
     ----------
@@ -59,18 +61,20 @@ class LowRankSearch:
     totals: LowRankSums
     noise: Any
 
-    def __init__(self, over: Passes, fit: Fit, first: Tasks, known_noise: float) -> None:
-        self.over, self.noise = over, None
+    def __init__(
+        self, over: Passes, fit: Fit, first: Tasks, known_noise: float, level: bool = False
+    ) -> None:
+        self.over, self.noise, self.level = over, None, level
         past = Past.zero(fit.mean.shape[-1])
         first = first.replace(noise_variance=counting_noise(fit, first))
         low = start_low_rank(fit, float(len(first)))
-        low = safe_fit(low, fit, first, past, FRESH_ROUNDS, SWEEPS)
+        low = safe_fit(low, fit, first, past, FRESH_ROUNDS, SWEEPS, level)
         short = first.rounds.mean() < fit.mean.shape[-1] + MIN_RESIDUAL_DOF
         if short and not known_noise and low.active.any():
             for _ in range(FIRST_NOISE_STEPS):
                 fit = noise_after_step(fit, low_rank_totals(fit, low, first, True))
                 first = first.replace(noise_variance=counting_noise(fit, first))
-                low = safe_fit(low, fit, first, past, WARM_ROUNDS, SWEEPS)
+                low = safe_fit(low, fit, first, past, WARM_ROUNDS, SWEEPS, level)
             self.noise = fit.noise_variance
         self.population, self.tasks = low, len(first)
 
@@ -107,7 +111,7 @@ class LowRankSearch:
         self.before, self.totals = self.population, totals
         if self.tells_noise:
             self.noise = noise_after_step(fit, totals).noise_variance
-        self.population = step_if_sound(self.before, others)
+        self.population = step_if_sound(self.before, others, self.level)
         if self.over.missing is not None:
             full, missing = self.over.missing
             turn = factor_rotation(self.before, self.population)
@@ -115,16 +119,16 @@ class LowRankSearch:
 
     def finish(self) -> LowRank:
         """The population with the tasks that were left out: the last step once more, with them."""
-        return step_if_sound(self.before, self.totals)
+        return step_if_sound(self.before, self.totals, self.level)
 
 
-def step_if_sound(low: LowRank, totals: LowRankSums) -> LowRank:
+def step_if_sound(low: LowRank, totals: LowRankSums, level: bool) -> LowRank:
     """The population after a step, or before it where estimated sums allow none.
 
     They may be sums that no tasks have where a few tasks outweigh all others.
     """
     try:
-        after = low_rank_step(low, totals)
+        after = low_rank_step(low, totals, level)
     except np.linalg.LinAlgError:
         return low
     return after if after.finite.all() else low

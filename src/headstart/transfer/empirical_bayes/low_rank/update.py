@@ -39,6 +39,7 @@ def update_low_rank(
     fit: Fit,
     tasks: Tasks,
     scale: Array,
+    level: bool = False,
 ) -> tuple[LowRank, Any]:
     """The low-rank population of tasks in the state's units, and when it last began anew.
 
@@ -59,7 +60,7 @@ def update_low_rank(
     if xp is not np or fresh.any():
         low = select(fresh, start_low_rank(fit, count, scale), low)
     rounds = xp.where(fresh, FRESH_ROUNDS, WARM_ROUNDS)
-    low = safe_fit(low, fit, tasks, state.past, rounds, SWEEPS)
+    low = safe_fit(low, fit, tasks, state.past, rounds, SWEEPS, level)
     restarted = xp.where(fresh, xp.maximum(state.task_count, 1.0), restarted)
     return select(enough, low, full), float_if_scalar(xp.where(enough, restarted, 0.0))
 
@@ -103,11 +104,19 @@ def feature_scale(fit: Fit, sums: StepSums, even: bool) -> Array:
     return root
 
 
-def safe_fit(low: LowRank, fit: Fit, tasks: Tasks, past: Past, rounds: Any, sweeps: int) -> LowRank:
+def safe_fit(
+    low: LowRank,
+    fit: Fit,
+    tasks: Tasks,
+    past: Past,
+    rounds: Any,
+    sweeps: int,
+    level: bool = False,
+) -> LowRank:
     """A low-rank fit, or the full one where numbers span too many orders of magnitude for it."""
     try:
         with np.errstate(all="ignore"):
-            fitted = fit_low_rank(low, fit, tasks, past, rounds, sweeps)
+            fitted = fit_low_rank(low, fit, tasks, past, rounds, sweeps, level)
     except np.linalg.LinAlgError:
         return LowRank.of_fit(fit)
     result: LowRank = select(fitted.finite, fitted, LowRank.of_fit(fit))

@@ -16,18 +16,23 @@ from headstart.arrays import float_if_scalar, max_abs
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.transfer.base import checked_evidence
+from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.scoring import WIDE_DIM, cross_validate
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState, capacity, thin
 from headstart.transfer.empirical_bayes.tasks import Tasks, canonical_order
+from headstart.transfer.partitions import Partitions
 
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["fit_together"]
+__all__ = ["fit_roughly", "fit_together"]
 
 FIRST_STEPS = 12  # of scoring, before the test of convergence
 MAX_REPEATS, MAX_WIDE_REPEATS = 40, 4  # of two more steps each, with few and with many features
 CONVERGED = 1e-9  # the change of the covariance, as a share of its largest entry
+ROUGH_TASKS = 64  # that a rough fit chooses its strength by
+ROUGH_SCHEDULE = 6, 2  # steps before strengths are scored
+ROUGH_STEPS = 24  # after that
 LOW_RANK_UPDATES = 4  # of a fit to all tasks: the noise of short tasks takes a step in each
 
 
@@ -70,3 +75,22 @@ def fit_together(
         tasks = tasks.replace(**state.tasks[np.argsort(order)].noise_fields())
         state = state.replace(past=transfer.retire(state, tasks[:over]))
     return state.replace(tasks=tasks[over:])
+
+
+def fit_roughly(
+    transfer: EmpiricalBayes, partitions: Partitions, noise: float | None
+) -> EmpiricalBayesState:
+    """The state of some of the tasks after few steps, in a fraction of the time of a whole fit.
+
+    The strength is chosen by cross-validation on fewer tasks yet.
+    """
+    rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, len(partitions)))
+    tasks = Tasks.from_batch(Evidence.unpack(rows, partitions.dim))
+    tasks, state = tasks[canonical_order(tasks)], transfer.init(partitions.dim, noise)
+    sample = tasks[:: -(-len(tasks) // ROUGH_TASKS)]
+    scores, ensemble, support = cross_validate(
+        transfer, state, sample, len(tasks), schedule=ROUGH_SCHEDULE
+    )
+    state = state.replace(scores=scores, ensemble=ensemble, support=support)
+    state = state.replace(tasks=tasks, task_count=float(len(tasks)))
+    return transfer.update_fit(state, ROUGH_STEPS)

@@ -10,6 +10,7 @@ import numpy as np
 
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
+from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.search import LowRankSearch
 from headstart.transfer.empirical_bayes.refits import passes
@@ -118,7 +119,7 @@ class Search:
         if low is not None:
             low.step(self.fit, totals[1], others[1])
         strength = self.strength
-        self.fit, sums = step_from_totals(self.before, self.others, strength, self.known_noise)
+        self.fit, sums = self.next_fit(self.others, strength)
         if scored:
             self.held = self.held_with_noise(self.fit)
             candidates = candidate_covariances(sums, strength, self.fit)
@@ -132,6 +133,11 @@ class Search:
         held = self.over.function(self.held_rows, self.dim, *arguments)
         return sums, tuple(map(functools.partial(combine, operator.sub), sums, held))
 
+    def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
+        """The population with a full covariance after one step, and the sums it took."""
+        level = self.transfer.has_level
+        return step_from_totals(self.before, totals, strength, self.known_noise, level=level)
+
     def held_with_noise(self, fit: Fit) -> Tasks:
         """The tasks that are held out, each with its own noise."""
         return with_task_noise(fit, self.held, self.start.known_noise, self.transfer.constant)
@@ -139,7 +145,8 @@ class Search:
     def fit_low_rank(self, first: Tasks) -> None:
         """Fit the low-rank population to the few, if tasks differ along any direction."""
         known, first = self.start.known_noise, first[: self.count - len(self.held)]
-        low = LowRankSearch(self.over, self.fit, first, known)
+        level = self.transfer.has_level
+        low = LowRankSearch(self.over, self.fit, first, known, level)
         self.low = low.population
         if not low.active:
             return
@@ -162,7 +169,7 @@ class Search:
             held, others = self.held_with_noise(fit), float(self.count - len(self.held))
             ensemble = score_ensemble_held_out(self.start, fit, low.population, others, held)
             population = low.finish()
-        fit, sums = step_from_totals(self.before, self.totals, strength, self.known_noise)
+        fit, sums = self.next_fit(self.totals, strength)
         before = self.before if low is None else low.with_noise(self.before)
         return state.replace(
             low_rank=population,

@@ -216,13 +216,21 @@ class Passes:
 
 
 def step_from_totals(
-    fit: Fit, totals: PassSums, strength: Any, noise: float = 0.0, size: Any = None
+    fit: Fit,
+    totals: PassSums,
+    strength: Any,
+    noise: float = 0.0,
+    size: Any = None,
+    level: bool = False,
 ) -> tuple[Fit, StepSums]:
-    """The fit after one step, and the sums it took; ``size`` as in ``scoring_step``."""
+    """The fit after one step, and the sums it took.
+
+    ``size`` is as in ``scoring_step``, and ``level`` as in ``mean_step``.
+    """
     dim = fit.mean.shape[-1]
     root = symmetric_root(fit.covariance)
     inverse = np.linalg.inv(root)
-    own, shift = mean_step(fit, root, totals.known, totals.total)
+    own, shift = mean_step(fit, root, totals.known, totals.total, level)
     pull = totals.known @ own @ totals.known / np.asarray(totals.count)[..., None, None]
     even = trace(fit.covariance) / dim if size is None else size
     sums = StepSums(
