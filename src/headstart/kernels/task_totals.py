@@ -13,10 +13,10 @@ from typing import Any
 import numba
 import numpy as np
 
+from headstart.kernels.tables import REORDERED_SUMS
+
 __all__ = ["full_sums", "invert", "low_rank_sums", "padded", "prepare"]
 
-# Sums may be reordered, which lets them use a processor's wide registers.
-REORDERED_SUMS = {"reassoc", "contract", "nsz"}
 LANES = 8  # numbers of a wide register
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     WARM_ROUNDS,
     safe_fit,
 )
-from headstart.transfer.empirical_bayes.refits.passes import Look, Passes, combine, counting_noise
+from headstart.transfer.empirical_bayes.refits.passes import Look, Passes, counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["LowRankSearch"]
@@ -41,8 +40,6 @@ class LowRankSearch:
     ----------
     over
         The passes over all tasks, which sum for the full covariance and for this population.
-    held
-        Tasks that are left out, so that they can tell how well the population predicts.
     fit
         The population with a full covariance.
     first
@@ -65,15 +62,9 @@ class LowRankSearch:
     noise: Any
 
     def __init__(
-        self,
-        over: Passes,
-        held: Tasks,
-        fit: Fit,
-        first: Tasks,
-        known_noise: float,
-        level: bool = False,
+        self, over: Passes, fit: Fit, first: Tasks, known_noise: float, level: bool = False
     ) -> None:
-        self.over, self.held, self.noise, self.level = over, held, None, level
+        self.over, self.noise, self.level = over, None, level
         past = Past.zero(fit.mean.shape[-1])
         first = first.replace(noise_variance=counting_noise(fit, first))
         low = start_low_rank(fit, float(len(first)))
@@ -111,15 +102,16 @@ class LowRankSearch:
         self.population, self.tasks = self.population.replace(information=information), tasks
         return self.population, self.tells_noise
 
-    def step(self, fit: Fit, totals: LowRankSums) -> None:
-        """One step from the sums of a pass with the population and a fit."""
+    def step(self, fit: Fit, totals: LowRankSums, others: LowRankSums) -> None:
+        """One step from the sums of a pass with the population and a fit.
+
+        ``others`` are the sums without the tasks that are left out, which can then tell how well
+        the population predicts.
+        """
         self.before, self.totals = self.population, totals
         if self.tells_noise:
             self.noise = noise_after_step(fit, totals).noise_variance
-        if self.tasks == len(self.over.partitions):
-            held = low_rank_totals(fit, self.population, self.held)
-            totals = combine(operator.sub, totals, held)
-        self.population = step_if_sound(self.before, totals, self.level)
+        self.population = step_if_sound(self.before, others, self.level)
         if self.over.missing is not None:
             full, missing = self.over.missing
             turn = factor_rotation(self.before, self.population)

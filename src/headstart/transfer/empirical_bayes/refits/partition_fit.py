@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from headstart.transfer.empirical_bayes.refits.passes import (
     combine,
     past_from_totals,
     step_from_totals,
-    task_totals,
 )
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
@@ -88,10 +88,10 @@ class Search:
         self, transfer: EmpiricalBayes, partitions: Partitions, start: EmpiricalBayesState, fit: Fit
     ) -> None:
         count, dim = len(partitions), partitions.dim
-        last = partitions.slice(count - min(capacity(dim), count // 4), count)
+        self.held_rows = partitions.slice(count - min(capacity(dim), count // 4), count)
         self.transfer, self.start, self.count, self.dim = transfer, start, count, dim
         self.over = Passes(partitions, pass_function(partitions))
-        self.held = Tasks.from_batch(Evidence.unpack(last, dim))
+        self.held = Tasks.from_batch(Evidence.unpack(self.held_rows, dim))
         self.fit, self.scores, self.support = fit, start.scores, start.support
         self.low, self.low_rank = start.low_rank, None
 
@@ -110,22 +110,28 @@ class Search:
 
     def step(self, look: Look, scored: bool) -> None:
         """A step of every population, which looks at some tasks."""
-        low = self.low_rank
-        if low is None:
-            (self.totals,) = self.over.sums(look, self.fit)
-        else:
-            self.fit = low.with_noise(self.fit)
-            self.totals, sums = self.over.sums(look, self.fit, *low.arguments(look))
-            low.step(self.fit, sums)
-        self.before, self.others = self.fit, self.totals
-        if self.over.stands_for(look) == self.count:
-            self.others = combine(operator.sub, self.totals, task_totals(self.fit, self.held))
+        low, arguments = self.low_rank, tuple[Any, ...]()
+        if low is not None:
+            self.fit, arguments = low.with_noise(self.fit), low.arguments(look)
+        self.before = self.fit
+        totals, others = self.sums(look, self.fit, *arguments)
+        self.totals, self.others = totals[0], others[0]
+        if low is not None:
+            low.step(self.fit, totals[1], others[1])
         strength = self.strength
         self.fit, sums = self.next_fit(self.others, strength)
         if scored:
             self.held = self.held_with_noise(self.fit)
             candidates = candidate_covariances(sums, strength, self.fit)
             self.scores, self.support = score_held_out(self.start, self.fit, candidates, self.held)
+
+    def sums(self, look: Look, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The sums of a pass, and those without the tasks that are held out if they are in it."""
+        sums = self.over.sums(look, *arguments)
+        if self.over.stands_for(look) < self.count:
+            return sums, sums
+        held = self.over.function(self.held_rows, self.dim, *arguments)
+        return sums, tuple(map(functools.partial(combine, operator.sub), sums, held))
 
     def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
         """The population with a full covariance after one step, and the sums it took."""
@@ -140,14 +146,15 @@ class Search:
         """Fit the low-rank population to the few, if tasks differ along any direction."""
         known, first = self.start.known_noise, first[: self.count - len(self.held)]
         level = self.transfer.has_level
-        low = LowRankSearch(self.over, self.held, self.fit, first, known, level)
+        low = LowRankSearch(self.over, self.fit, first, known, level)
         self.low = low.population
         if not low.active:
             return
         self.low_rank = low
         for _ in range(LOW_RANK_STEPS):
             fit = low.with_noise(self.fit)
-            low.step(fit, self.over.sums(Look.FEW, fit, *low.arguments(Look.FEW))[1])
+            sums, others = self.sums(Look.FEW, fit, *low.arguments(Look.FEW))
+            low.step(fit, sums[1], others[1])
 
     def finish(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
         """The state after all steps.
