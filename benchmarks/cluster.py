@@ -25,7 +25,9 @@ from headstart.fleet.engines import ray as engine
 from headstart.fleet.engines.cluster import connect
 from headstart.fleet.summing.tasks import Call
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.refits.passes import PASS_SCHEDULE, partition_totals
+from headstart.transfer.empirical_bayes.low_rank.population import start_low_rank
+from headstart.transfer.empirical_bayes.refits.partition_totals import compiled_totals
+from headstart.transfer.empirical_bayes.refits.passes import PASS_SCHEDULE
 
 PARTITIONS = 16
 GIB = 2**30
@@ -70,7 +72,7 @@ def measure_tasks(logs: Logs, memory: int) -> dict[str, float]:
     )
     tasks = sum(len(each.rows) for each in merged)
     fit = Fit.unchecked(np.zeros(dim), np.eye(dim), np.eye(dim), 1.0, 100.0)
-    call = Call(partition_totals, (fit,), None, 1 << 20)
+    call = Call(compiled_totals, (fit, start_low_rank(fit, 100.0)), None)
     _, passing = timed(lambda: [engine.apply(call, dim, each, len(each.rows)) for each in merged])
     return {
         "read s/row": reading / rows,

@@ -27,7 +27,7 @@ WORLDS = {
     "mean off the plane": Synthetic(),
     "three dimensions": Synthetic(rank=3, inside=0.5, offset=1.0, mean="anywhere"),
     "no structure": Synthetic(rank=30, offset=0.0),
-    "three groups": Synthetic(rank=3, offset=0.0, clusters=3, apart=1.0),
+    "three groups": Synthetic(rank=3, offset=0.0, clusters=3, separation=1.0),
 }
 
 

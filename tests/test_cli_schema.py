@@ -158,7 +158,7 @@ def test_what_is_untidy_is_mended_or_told(headstart, untidy, tmp_path, suffix):
     assert "Note: cells '.', '-' and '?' are missing numbers in price." in shown.out
     table = shown.out.split("the schema proposed")[1].split("Schema(")[0]
     assert max(map(len, table.splitlines())) < 160
-    assert "(the columns of a category add up to 1)" in shown.out
+    assert "their columns add up to 1" in shown.out
     assert (found["month"].summary == "1 to 12") == (suffix == "csv")
     if suffix == "csv.gz":
         assert "the sample is from the beginning of the file" in shown.out

@@ -20,6 +20,7 @@ __all__ = [
     "control_flow",
     "float_if_scalar",
     "matvec",
+    "max_abs",
     "norm",
     "repeat",
     "stable_argsort",
@@ -134,3 +135,8 @@ def trace(matrix: Any) -> Any:
 def norm(vector: Any) -> Any:
     """The Euclidean norm of vectors in the last axis."""
     return array_namespace(vector).sqrt((vector**2).sum(-1))
+
+
+def max_abs(array: Any) -> float:
+    """The largest entry of a NumPy array in absolute value; 0 if there is none."""
+    return float(np.abs(array).max(initial=0.0))

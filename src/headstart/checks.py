@@ -254,6 +254,21 @@ def entries(name: str, value: Any, want: str) -> list[Any]:
         raise refuse(name, want, value) from error
 
 
+def is_iterable(value: object) -> bool:
+    """Whether a value has entries: it is no text, and no array without axes.
+
+    >>> is_iterable([1]), is_iterable("ab"), is_iterable(np.array(1.0))
+    (True, False, False)
+    """
+    if isinstance(value, (str, bytes)):
+        return False
+    try:
+        iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
 def is_hashable(value: object) -> bool:
     """Whether a value can be looked up in a dict."""
     try:

@@ -49,28 +49,28 @@ class Stream:
     pickle is a generator. All streams of a bandit share one generator: use up one before the next.
     """
 
-    __slots__ = ("found", "key", "place", "streams")
+    __slots__ = ("generator", "key", "place", "streams")
 
     def __init__(self, streams: Streams, key: npt.NDArray[np.uint64], choice: int) -> None:
         self.streams = streams
         self.key = key
         self.place = choice  # no name that a generator has
-        self.found: np.random.Generator | None = None
+        self.generator: np.random.Generator | None = None
 
     __class__ = property(lambda self: np.random.Generator)
 
     def __reduce__(self) -> Any:
         return self.__getattr__("__reduce__")()
 
-    def restarted(self) -> Stream:
+    def from_start(self) -> Stream:
         """The same stream from its start."""
         return Stream(self.streams, self.key, self.place)
 
     def __getattr__(self, name: str) -> Any:
         """A generator's method, of the stream in its present state."""
-        if self.found is None:
-            self.found = self.streams.at(self.key, self.place)
-        return getattr(self.found, name)
+        if self.generator is None:
+            self.generator = self.streams.at(self.key, self.place)
+        return getattr(self.generator, name)
 
 
 class StackedStreams:

@@ -74,7 +74,7 @@ class Record:
         record: Self = from_fields(cls, (*by_place, *fields.items()) if fields else by_place)
         return record
 
-    def sealed(self) -> Self:
+    def set_read_only(self) -> Self:
         """The same record, its arrays made read-only."""
         for name in field_names(self):
             value = getattr(self, name)

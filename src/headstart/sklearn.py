@@ -163,7 +163,9 @@ class TaskRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         if fit.units is not None:
             shift, scale = (part[: X.shape[1]] for part in (fit.units.shift, fit.units.scale))
             self._features = dataclasses.replace(features, shift=tuple(shift), scale=tuple(scale))
-        self.prior_: BasePrior = self._prior if fit.units is None else fit.units.undone(self._prior)
+        self.prior_: BasePrior = (
+            self._prior if fit.units is None else fit.units.original_prior(self._prior)
+        )
         mean = self.prior_.as_gaussian().mean
         self.coef_: Array = mean[: X.shape[1]].copy()
         self.intercept_ = float(mean[-1]) if intercept else 0.0

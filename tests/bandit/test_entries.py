@@ -100,7 +100,7 @@ class TestTheEvidenceOfATask:
                 (bandit._state.reader.features.transform(choice.context), reward_of(choice, at))
             )
             task.learn(choice, told[-1][1])
-            expected = expected.discounted(faded).add(*told[-1], forced=choice.forced)
+            expected = expected.discount(faded).add(*told[-1], forced=choice.forced)
             for name in ("gram", "moment", "squares", "rounds"):
                 for shown, sums in (
                     (task.evidence, expected),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fractions
+import json
 import os
 from pathlib import Path
 
@@ -51,6 +52,11 @@ def bandit():
 def test_spans_of_time_are_no_numbers(make, name):
     with pytest.raises(hs.InputError, match=name):
         make()
+
+
+def test_more_draws_than_memory_holds_are_refused():
+    with pytest.raises(hs.InputError, match="draws must be a whole number from 1 to 1048576"):
+        hs.Thompson(draws=2**31)
 
 
 def test_numbers_of_any_kind_are_kept_as_plain_ones():
@@ -144,6 +150,34 @@ class TestJournals:
             j.append(odd, 1.0)
         assert not (tmp_path / "j").read_bytes()
 
+    def test_a_reward_that_was_damaged_is_not_learned(self, bandit, tmp_path):
+        choice = bandit.task("a").choose(TABLE)
+        with hs.Journal(tmp_path / "j") as journal:
+            journal.append(choice, -1234.5)
+        line = (tmp_path / "j").read_bytes()
+        places = range(line.index(b"-1234.5"), len(line) - 2)
+        for place in places:
+            for bit in range(8):
+                wounded = bytearray(line)
+                wounded[place] ^= 1 << bit
+                (tmp_path / "j").write_bytes(bytes(wounded))
+                assert bandit.replay(tmp_path / "j").learned == 0, bytes(wounded)
+        assert bandit.task("a").rounds == 0
+        (tmp_path / "j").write_bytes(line)
+        assert bandit.replay(tmp_path / "j").learned == 1
+
+    def test_a_line_written_by_hand_needs_no_checksum(self, bandit, tmp_path):
+        choice = bandit.task("a").choose(TABLE)
+        (tmp_path / "j").write_text(json.dumps({"token": choice.token, "reward": 1.0}))
+        assert bandit.replay(tmp_path / "j").learned == 1
+
+    def test_a_seal_that_cannot_be_encoded(self, bandit, tmp_path):
+        with hs.Journal(tmp_path / "j") as journal:
+            bandit.task("a").observe(TABLE, [1.0, 2.0, 3.0], journal=journal)
+        entry = json.loads((tmp_path / "j").read_text())
+        (tmp_path / "j").write_text(json.dumps(entry | {"seal": "\ud800"}))
+        assert list(bandit.replay(tmp_path / "j").refused) == [1]
+
     def test_settings_and_paths(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(hs.InputError, match="sync"):
@@ -227,7 +261,7 @@ class TestArchivesWhoseIdsDifferFromTheirLookup:
     @pytest.fixture
     def path(self, tmp_path) -> Path:
         path = tmp_path / "e"
-        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discounted(1.0 + n)) for n in range(4)], 3)
+        hs.write_evidence(path, [(f"t{n}", EVIDENCE.discount(1.0 + n)) for n in range(4)], 3)
         return path
 
     def test_one_id_twice(self, path):
@@ -300,3 +334,17 @@ def test_the_gain_where_no_feature_varies():
         gain = expected_gain(prior, np.outer(context, context), 1.0, 1, intercept=1)
         assert (gain.saved, gain.low, gain.high) == (0.0, 0.0, 0.0)
         assert "0 %" in str(gain)
+
+
+@pytest.mark.parametrize("k", [None, 3])
+def test_bounds_that_cannot_hold_are_refused_before_anything_changes(k, tmp_path):
+    bandit = hs.Bandit(3, hs.Bias(), hs.UCB(probability=(0.1, 0.7)), seed=1)
+    tasks = bandit.task("a"), bandit.task("b")
+    tasks[0].observe(TABLE, [1.0, 2.0, 3.0])
+    tasks[0].close()
+    bandit.save(tmp_path / "before")
+    for task in tasks:
+        with pytest.raises(hs.InputError, match=r"probability=\(0.1, 0.7\) cannot hold for 1 arm"):
+            task.choose(TABLE[: k or 1], k=k)
+    bandit.save(tmp_path / "after")
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()

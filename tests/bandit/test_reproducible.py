@@ -331,7 +331,7 @@ class TestStreams:
         stream = Stream(streams, streams.key("a"), 3)
         first, second = stream.random(), stream.random()
         assert first != second
-        again = stream.restarted()
+        again = stream.from_start()
         assert (again.random(), again.random()) == (first, second)
         assert (stream.key == again.key).all()
         assert stream.choice == again.choice

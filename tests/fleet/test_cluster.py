@@ -139,6 +139,19 @@ def test_rows_of_scattered_tasks_are_sent_as_rows(tmp_path, logbook, monkeypatch
         assert len(merge(shards, 4).rows) == min(tasks, 500)
 
 
+@pytest.mark.parametrize(
+    ("count", "slots", "least", "sizes"),
+    [(41, 2, 1, [20, 21]), (3, 8, 1, [1, 1, 1]), (8, 2, 2, [2, 2, 2, 2]), (0, 2, 1, [])],
+)
+def test_every_slot_reads_about_as_much(logs, monkeypatch, count, slots, least, sizes):
+    part = logs.parts()[0]
+    groups = ray_engine.group_parts(logs, [part] * count, slots, least)
+    assert [len(group) for group in groups] == sizes
+    monkeypatch.setattr(ray_engine, "GROUP_BYTES", ray_engine.decoded_bytes(logs, part))
+    groups = ray_engine.group_parts(logs, [part] * count, slots, least)
+    assert [len(group) for group in groups] == [1] * count
+
+
 # --- Workers and machines that die ----------------------------------------------------------------
 
 
@@ -169,6 +182,15 @@ def meet_driver(folder):
     wait_for(f"{folder}/removed")
 
 
+def wait_for_progress(folder):
+    """Wait until the driver knows of progress."""
+    end = time.monotonic() + 60
+    while not Path(f"{folder}/told").exists():
+        if time.monotonic() > end:
+            raise hs.InputError("no progress was told")
+        time.sleep(0.02)
+
+
 class Watched(Logs):
     """Logs that do something when a file is read."""
 
@@ -192,6 +214,24 @@ class WatchedBias(hs.Bias):
     def summarize(self, evidence, noise=None):
         self.action(self.place)
         return super().summarize(evidence, noise)
+
+
+def test_parts_are_told_before_their_task_ends(
+    running, files, wanted, tmp_path, logbook, monkeypatch
+):
+    monkeypatch.setattr(ray_engine, "WATCHED_BYTES", 0)
+    reached = []
+
+    def note(stage, done, total):
+        if stage == "reading":
+            reached.append(done)
+            if 0 < done < total:
+                (tmp_path / "told").touch()
+
+    logs = Watched(files, logbook.PLAIN, 7, wait_for_progress, tmp_path)
+    same(fit(logs, hs.Bias(), cluster="ray", workers=1, progress=note).prior, wanted)
+    assert reached == sorted(reached)
+    assert reached[-1] == 4000
 
 
 @contextlib.contextmanager

@@ -5,12 +5,15 @@ import pyarrow as pa
 import pytest
 
 import headstart as hs
-from headstart.fleet.summing import tasks as fast_passes
-from headstart.fleet.summing.tasks import Call, MemoryTasks
+from headstart.fleet.summing.tasks import MemoryTasks
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.standardize import Standardization
+from headstart.transfer.empirical_bayes.low_rank.population import start_low_rank
+from headstart.transfer.empirical_bayes.refits.partition_totals import (
+    compiled_totals,
+    partition_totals,
+)
 
-tables = pytest.importorskip("headstart.kernels.tables", reason="needs Numba")
+loops = pytest.importorskip("headstart.kernels.task_totals", reason="needs Numba")
 
 DIMS = [1, 2, 7, 8, 31]
 
@@ -32,39 +35,60 @@ def population(dim, seed=1):
     return Fit(rng.normal(size=dim), covariance, np.zeros((dim, dim)), 0.3)
 
 
-@pytest.mark.parametrize("dim", [8, 16, 40])
+@pytest.mark.parametrize("dim", [1, 2, 8, 13, 40])
 @pytest.mark.parametrize("spread", [1.0, 1e8])
 def test_the_sweep_inverts(dim, spread):
     rng = np.random.default_rng(dim)
     turn = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
     matrix = (turn * np.geomspace(1.0, spread, dim)) @ turn.T
     matrix = (matrix + matrix.T) / 2
-    found = matrix.copy()
-    tables.invert(found, np.zeros(dim))
-    np.testing.assert_allclose(found, np.linalg.inv(matrix), rtol=0, atol=1e-15 * spread + 1e-11)
+    found = loops.padded(matrix, 2)
+    loops.invert(found, dim, np.zeros(len(found)), np.zeros(len(found)))
+    want = np.linalg.inv(matrix)
+    np.testing.assert_allclose(found[:dim, :dim], want, rtol=0, atol=1e-15 * spread + 1e-11)
+
+
+def low_rank_population(fit, columns):
+    """A low-rank population with so many columns in use of those that it has room for."""
+    dim, rng = len(fit.mean), np.random.default_rng(2)
+    low = start_low_rank(fit, 200.0)
+    used = np.arange(low.loadings.shape[-1]) < columns
+    sums = rng.normal(size=(dim, dim))
+    return low.replace(
+        loadings=low.loadings * used,
+        relevance=low.relevance * used,
+        residual=0.2,
+        information=100.0 * sums @ sums.T,
+    )
 
 
 @pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("units", [False, True])
-def test_every_fast_pass_agrees_with_its_reference(dim, units, monkeypatch):
-    tasks = some_tasks(dim)
-    rows = tasks.pack()
-    whole = hs.Evidence(*(part.sum(0) for part in sums_of(tasks)))
-    change = Standardization.of(whole, dim - 1) if units else None
-    before, places = rows.copy(), np.array([3, 1, 8, 0])
-    for function in fast_passes.FAST_PASSES:
-        calls = [Call(function, (population(dim),), change, count) for count in (0, 10**6)]
-        want, found = (call.prepare(dim)(rows, places) for call in calls)
-        np.testing.assert_array_equal(rows, before)
-        for ours, theirs in zip(found, want, strict=True):
-            scale = np.abs(theirs).max()
-            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * scale)
-        assert found.count == len(places)
+@pytest.mark.parametrize("columns", [0, 1, 3, 16])
+def test_compiled_totals_agree_with_their_reference(dim, columns):
+    rows = some_tasks(dim).pack()
+    rows[3, -1] *= 1e4  # a task much noisier than the others
+    rows[5] = 0.0
+    before, fit = rows.copy(), population(dim)
+    populations = (fit, low_rank_population(fit, columns)) if columns else (fit,)
+    found, want = (
+        compiled_totals(rows, dim, *populations),
+        partition_totals(rows, dim, *populations),
+    )
+    np.testing.assert_array_equal(rows, before)
+    assert len(found) == len(want) == len(populations)
+    for ours, theirs in zip(found, want, strict=True):
+        for name, one, other in zip(theirs._fields, ours, theirs, strict=True):
+            assert np.shape(one) == np.shape(other)
+            scale = np.abs(other).max()
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * scale, err_msg=name)
 
 
-def sums_of(tasks):
-    """The four sums of evidence."""
-    return tasks.gram, tasks.moment, tasks.rounds, tasks.squares
+def test_a_task_that_spans_many_orders_of_magnitude_is_left_to_the_reference():
+    rows, fit = some_tasks(3).pack(), population(3)
+    rows[4, :6] *= 1e25
+    found, want = compiled_totals(rows, 3, fit), partition_totals(rows, 3, fit)
+    np.testing.assert_array_equal(found[0].known, want[0].known)
+    assert np.isfinite(want[0].known).all()
 
 
 def test_the_first_tasks_are_the_same_in_any_chunks(monkeypatch):

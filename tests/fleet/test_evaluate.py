@@ -22,7 +22,7 @@ from headstart.fleet.evaluation.measures import (
     LEARNED,
     OFFSET,
     POOLED,
-    Draws,
+    Bootstrap,
     measure,
 )
 from headstart.fleet.evaluation.sample import Plan
@@ -204,6 +204,8 @@ def test_weights_count_so_many_times(opened):
     ends = np.cumsum(weighted.episodes.weights[at, :size]).astype(int)
     first = np.append(0, ends[:-1])
     np.testing.assert_allclose(heavy.errors[at, :size], twice.errors[at, first])
+    found = evaluate(opened(table, columns), transfer=QUICK, splits=1)
+    assert f"(rows of weight {found.past_rows:,.0f} in all)" in found.basis
 
 
 def offered(tasks=30, arms=3, seed=0):
@@ -312,7 +314,7 @@ def test_forecasts_are_what_a_task_predicts_before_it_learns(noise_dof):
     other.observe([[1.0, 0.0]], [1.0])  # or the only task would tell the noise alone
     other.close()
     for at in range(6):
-        level = 2.0 * abs(found.places[0, at] - 0.5)
+        level = 2.0 * abs(found.pit[0, at] - 0.5)
         prediction = task.predict(x[0, at : at + 1], max(level, 1e-9), of_reward=True)
         assert found.errors[0, at] == pytest.approx((r[0, at] - prediction.mean[0]) ** 2)
         # The reward is at the end of the interval that reaches just to it. The noise is estimated
@@ -345,14 +347,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     for seed in range(200):
         sizes = rng.integers(1, 10, 60).astype(float)
         sums = sizes * (1.0 + rng.normal(size=60))
-        found = Draws(60, seed, 400).ratios(sums[:, None], sizes[:, None])[0]
+        found = Bootstrap(60, seed, 400).ratios(sums[:, None], sizes[:, None])[0]
         inside += found.low <= 1.0 <= found.high
     assert 0.9 <= inside / 200 <= 0.985
 
 
 def test_measures_are_means_over_rewards(opened):
     drawn_sample, _ = drawn(opened(log()))
-    draws = Draws(len(drawn_sample.keys), 0)
+    draws = Bootstrap(len(drawn_sample.keys), 0)
     found = {
         name: forecast(hs.Prior.isotropic(3, noise=noise), drawn_sample.episodes)
         for name, noise in (("one", 1.0), ("other", 3.0))
@@ -364,7 +366,7 @@ def test_measures_are_means_over_rewards(opened):
     assert measured.gains["one", "other"].value == pytest.approx(gap)
     assert measured.gains["other", "one"].value == pytest.approx(-gap)
     assert len(measured.by_position["one"]) == 4
-    assert sum(share.value for share in measured.places["one"]) == pytest.approx(1.0)
+    assert sum(share.value for share in measured.pit["one"]) == pytest.approx(1.0)
 
 
 def test_no_interval_has_what_is_impossible():
@@ -376,7 +378,7 @@ def test_no_interval_has_what_is_impossible():
         name: Forecast(each, np.zeros((12, 3)), np.full((12, 3), 0.5))
         for name, each in zip(("one", "other"), errors, strict=True)
     }
-    found = measure(forecasts, np.ones((12, 3)), 3, Draws(12, 0, wider=1.5))
+    found = measure(forecasts, np.ones((12, 3)), 3, Bootstrap(12, 0, wider=1.5))
     for each in (*found.errors.values(), *found.by_position["one"], *found.by_position["other"]):
         assert 0.0 < each.low < each.value < each.high
     for pair in (("one", "other"), ("other", "one")):
@@ -400,10 +402,10 @@ def test_calibrated_forecasts_cover_what_they_promise(noise_dof):
     rewards = np.einsum("tnd,td->tn", x, theta) + noise * rng.normal(size=(tasks, rounds))
     episodes = Episodes(x, rewards, np.ones((tasks, rounds)), np.full(tasks, rounds))
     forecasts = {"it": forecast(prior, episodes)}
-    found = measure(forecasts, episodes.weights, rounds, Draws(tasks, 0))
+    found = measure(forecasts, episodes.weights, rounds, Bootstrap(tasks, 0))
     for level, share in found.coverage["it"].items():
         assert share.value == pytest.approx(level, abs=0.03)
-    assert all(share.value == pytest.approx(0.1, abs=0.025) for share in found.places["it"])
+    assert all(share.value == pytest.approx(0.1, abs=0.025) for share in found.pit["it"])
 
 
 # What the learned prior is compared with.
@@ -415,11 +417,11 @@ def test_scales_are_found_by_the_likelihood_of_the_past():
     theta = rng.normal(size=(800, 4)) * [0.5, 0.5, 0.5, 1.5] + [0.0, 0.0, 0.0, 7.0]
     rewards = np.einsum("tnd,td->tn", x, theta) + 0.4 * rng.normal(size=(800, 15))
     past = hs.Evidence.of(x, rewards).pack()
-    around = models.alone(past, 4, 3, around_average=True)
+    around = models.independent_model(past, 4, 3, around_average=True)
     np.testing.assert_allclose(np.sqrt(np.diag(around.covariance)), [0.5] * 3 + [1.5], rtol=0.1)
     assert around.mean[3] == pytest.approx(7.0, abs=0.2)
     assert around.noise == pytest.approx(0.4, rel=0.05)
-    nothing_known = models.alone(past, 4, 3)
+    nothing_known = models.independent_model(past, 4, 3)
     assert not nothing_known.mean.any()
     assert nothing_known.covariance[3, 3] == pytest.approx(7.0**2 + 1.5**2, rel=0.1)
 
@@ -430,7 +432,7 @@ def test_features_of_very_different_size_are_no_handicap():
     x = rng.normal(size=(400, 15, 2))
     theta = rng.normal(size=(400, 2))
     rewards = np.einsum("tnd,td->tn", x, theta) + 0.4 * rng.normal(size=(400, 15))
-    prior = models.alone(hs.Evidence.of(x * size, rewards).pack(), 2, None)
+    prior = models.independent_model(hs.Evidence.of(x * size, rewards).pack(), 2, None)
     np.testing.assert_allclose(np.sqrt(np.diag(prior.covariance)) * size, [1.0, 1.0], rtol=0.1)
 
 
@@ -439,7 +441,7 @@ def test_the_pooled_model_is_the_regression_over_all_rows():
     x = rng.normal(size=(40, 10, 3))
     rewards = x @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=(40, 10))
     total = hs.Evidence.of(x, rewards).pack().sum(0)
-    prior = models.posterior(models.alone(total[None], 3, None), total)
+    prior = models.pooled_model(models.independent_model(total[None], 3, None), total)
     wanted = np.linalg.lstsq(x.reshape(-1, 3), rewards.reshape(-1), rcond=None)[0]
     np.testing.assert_allclose(prior.mean, wanted, atol=1e-3)
     assert prior.noise == pytest.approx(0.1, rel=0.1)
@@ -456,26 +458,29 @@ def test_a_random_intercept_is_found_beside_the_slopes():
     noise = 0.5 * rng.normal(size=(tasks, rounds))
     rewards = x[..., 0] - 2.0 * x[..., 1] + 7.0 + offsets + noise
     past = hs.Evidence.of(x, rewards).pack()
-    prior = models.random_intercept(past, 3, 2)
+    prior = models.random_intercept_model(past, 3, 2)
     np.testing.assert_allclose(prior.mean[:2], [1.0, -2.0], atol=0.05)
     assert prior.noise == pytest.approx(0.5, rel=0.05)
     assert math.sqrt(prior.covariance[2, 2]) == pytest.approx(math.sqrt(29.0), rel=0.1)
     np.testing.assert_allclose(np.diag(prior.covariance)[:2], 0.0, atol=1e-3)
-    alike = models.random_intercept(hs.Evidence.of(x, rewards - offsets).pack(), 3, 2)
+    alike = models.random_intercept_model(hs.Evidence.of(x, rewards - offsets).pack(), 3, 2)
     assert math.sqrt(alike.covariance[2, 2]) < 0.05
 
 
 # The whole.
 
 
-def test_one_gain_figure_everywhere(opened, tmp_path):
+@pytest.mark.parametrize("standardize", [True, False])
+def test_one_gain_figure_everywhere(opened, tmp_path, standardize):
     """In evaluate, in fit, and in the report of the bandit that fit writes."""
-    logs = opened(log(80))
-    found = evaluate(logs, splits=1)
-    fitted = fit(logs, out=tmp_path / "prior", workers=1)
+    table = log(60)
+    far = np.asarray(table["x0"]) * 20.0 + 100.0
+    logs = opened(table.set_column(table.schema.get_field_index("x0"), "x0", pa.array(far)))
+    found = evaluate(logs, splits=1, standardize=standardize)
+    fitted = fit(logs, out=tmp_path / "prior", workers=1, standardize=standardize)
     for other in (fitted.report().gain, hs.load(tmp_path / "prior").report().gain):
         for name in ("saved", "low", "high", "learned", "pooled", "alone"):
-            assert getattr(other, name) == pytest.approx(getattr(found.gain, name), abs=0.01), name
+            assert getattr(other, name) == pytest.approx(getattr(found.gain, name), rel=1e-6), name
         assert other.over == found.gain.over
     assert fitted.summary()["gain"]["regret_saved"] == fitted.report().gain.saved
     assert found.summary()["gain"]["sentence"] in found.verdict.sentence
@@ -672,17 +677,6 @@ def test_any_transfer_may_be_evaluated(opened, transfer):
     assert math.isfinite(found.measures.scores[LEARNED].value)
 
 
-@pytest.mark.parametrize("standardize", [True, False])
-def test_the_gain_is_that_of_fit(opened, standardize):
-    table = log(60)
-    far = np.asarray(table["x0"]) * 20.0 + 100.0
-    logs = opened(table.set_column(table.schema.get_field_index("x0"), "x0", pa.array(far)))
-    wanted = fit(logs, standardize=standardize).report().gain
-    found = evaluate(logs, standardize=standardize, splits=1).gain
-    for name in ("saved", "low", "high", "learned", "pooled", "alone"):
-        assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-6)
-
-
 def test_policies_are_valued_where_all_arms_were_logged(opened):
     found = evaluate(opened(offered(60), WHOLE), transfer=QUICK, splits=2)
     assert found.advice == ""
@@ -726,8 +720,8 @@ def test_where_it_comes_from(opened, tmp_path):
     found = evaluate(opened(log(20)))
     path = str(tmp_path / "log.parquet")
     plain = f"headstart evaluate {path} --task task --reward reward --features 'x*'"
-    assert found.origin.command == plain
-    assert found.origin.order.startswith("as rows lie in the files")
+    assert found.provenance.command == plain
+    assert found.provenance.order.startswith("as rows lie in the files")
     columns = Columns("task", "reward", ("x0", "x2"), timestamp="when")
     logs = opened(log(20), columns, "other.parquet", on_bad_rows="skip", format="parquet")
     logs.storage = {"key": "secret"}
@@ -735,14 +729,14 @@ def test_where_it_comes_from(opened, tmp_path):
         logs, transfer=hs.Subspace(rank=1), first=3, intercept=False, clip=2.0, horizon=50,
         rule=hs.Greedy(),
     )  # fmt: skip
-    command = found.origin.command
+    command = found.provenance.command
     assert "--features x0,x2 --timestamp when" in command
     assert "--format parquet --on-bad-rows skip --storage " in command
     assert "secret" not in command
     assert "--transfer subspace:rank=1 --first 3 --no-intercept --clip 2.0  # " in command
     assert command.endswith("# horizon=50, rule=Greedy()")
-    assert found.origin.order.startswith("by the column 'when'")
-    many = found.origin._replace(paths=tuple(f"{at}.csv" for at in range(30)))
+    assert found.provenance.order.startswith("by the column 'when'")
+    many = found.provenance._replace(paths=tuple(f"{at}.csv" for at in range(30)))
     assert many.files[-1] == "… and 10 more"
     assert "evaluate LOGS --task" in many.command
     assert "# LOGS: 30 files" in many.command

@@ -12,7 +12,7 @@ from scipy.special import expit
 import headstart as hs
 from headstart.fleet import Columns, Logs, evaluate
 from headstart.fleet.evaluation.forecasts import Episodes
-from headstart.fleet.evaluation.judging import forecast_clicks
+from headstart.fleet.evaluation.validation import forecast_clicks
 
 WORDS = ("--task", "user", "--reward", "click", "--features", "x*", "--reward-model", "binary")
 
@@ -78,7 +78,7 @@ def test_forecasts_are_those_of_the_exact_posterior():
     found = forecast_clicks(hs.Prior.gaussian([-1.0], [[1.0]]), episodes, seed=0)
     np.testing.assert_allclose(found.scores[0], want, atol=0.02)
     np.testing.assert_allclose(found.errors[0], (1.0 - np.exp(want)) ** 2, atol=0.02)
-    assert ((found.places > 0) & (found.places < 1)).all()
+    assert ((found.pit > 0) & (found.pit < 1)).all()
 
 
 def test_the_command_takes_the_reward_model(headstart, frame, tmp_path):

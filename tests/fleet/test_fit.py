@@ -12,7 +12,7 @@ import pytest
 
 import headstart as hs
 from headstart.fleet import Columns, Logs, check, fit
-from headstart.fleet.options import bytes_from, transfer_from
+from headstart.fleet.options import parse_bytes, parse_transfer
 from headstart.model.evidence import packed_size
 from headstart.transfer import standardize
 from headstart.transfer.empirical_bayes.refits import passes
@@ -295,14 +295,14 @@ def test_bad_arguments_are_refused_before_anything_is_read(tmp_path):
 
 
 def test_words_become_transfers_and_amounts():
-    assert transfer_from("mixture:groups=3") == hs.Mixture(groups=3)
-    assert transfer_from("empirical_bayes:running=false") == hs.EmpiricalBayes(running=False)
+    assert parse_transfer("mixture:groups=3") == hs.Mixture(groups=3)
+    assert parse_transfer("empirical_bayes:running=false") == hs.EmpiricalBayes(running=False)
     for text in ("pca", "bias:lamm=2", "bias:lam"):
         with pytest.raises(hs.InputError, match=r"transfer|option of bias"):
-            transfer_from(text)
-    assert bytes_from("512 MiB") == 512 << 20
+            parse_transfer(text)
+    assert parse_bytes("512 MiB") == 512 << 20
     with pytest.raises(hs.InputError, match="memory"):
-        bytes_from("much")
+        parse_bytes("much")
 
 
 def changed(table, name, row, value):

@@ -5,7 +5,10 @@ import pytest
 
 import headstart as hs
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.empirical_bayes.refits.partition_totals import (
+    compiled_totals,
+    partition_totals,
+)
 from headstart.transfer.partitions import PartitionList
 
 pytest.importorskip("numba")
@@ -23,15 +26,12 @@ def rows_of(seed, tasks, spoiled=(), dim=3, rounds=20):
 
 
 def test_the_compiled_pass_is_the_plain_one():
-    from headstart.kernels import tables
-
-    rows = rows_of(0, 40, spoiled={3, 17})
+    rows, usual = rows_of(0, 40, spoiled={3, 17}), [n for n in range(40) if n not in {3, 17}]
     fit = Fit(np.ones(3), 0.1 * np.eye(3), np.zeros((3, 3)), 0.04, 64.0)
-    plain = passes.partition_totals(rows, 3, fit)
-    root = np.sqrt(0.1) * np.eye(3)
-    found = tables.task_sums(rows, np.arange(40), fit.mean, root, 0.04, 64.0, passes.NOISY_FACTOR)
-    for one, other in zip(plain[1:], found, strict=True):
+    (plain,), (found,) = (sums(rows, 3, fit) for sums in (partition_totals, compiled_totals))
+    for one, other in zip(plain, found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    assert found.energy == pytest.approx(rows[usual, -1].sum())  # the noisy two tell no noise
 
 
 def test_one_of_very_many_does_not_spoil_the_fit():

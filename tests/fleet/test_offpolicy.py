@@ -9,7 +9,7 @@ import headstart as hs
 from headstart.errors import InputError
 from headstart.fleet import Columns
 from headstart.fleet.evaluation.forecasts import Offers, follow, replay
-from headstart.fleet.evaluation.measures import Draws
+from headstart.fleet.evaluation.measures import Bootstrap
 from headstart.fleet.evaluation.offpolicy import (
     Policy,
     estimate,
@@ -204,7 +204,7 @@ def test_every_policy_by_every_estimator_with_intervals():
     logs = [(log[0], log[1]) for log in all_logs()] * 5
     offers = offers_of(logs)
     policies = [Policy("mine", PRIOR, RULE), Policy("uniform", PRIOR, hs.Uniform())]
-    values = estimate(offers, policies, PRIOR, Draws(len(logs), 0), clip=10.0)
+    values = estimate(offers, policies, PRIOR, Bootstrap(len(logs), 0), clip=10.0)
     assert values[0].policy == "logged policy"
     assert values[0].value.value == pytest.approx(offers.rewards.mean())
     assert len(values) == 1 + 2 * 5
@@ -214,7 +214,7 @@ def test_every_policy_by_every_estimator_with_intervals():
         assert 0 < value.tasks <= min(len(logs), value.used)
         assert (value.used < value.rounds) == ("replay" in value.estimator)
     with pytest.raises(InputError, match="clip must be a positive"):
-        estimate(offers, policies, PRIOR, Draws(len(logs), 0), clip=0.0)
+        estimate(offers, policies, PRIOR, Bootstrap(len(logs), 0), clip=0.0)
 
 
 def test_it_says_what_would_have_to_be_logged():

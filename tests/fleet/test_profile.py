@@ -286,12 +286,20 @@ def test_names_that_would_drive_a_terminal_are_printed_as_escapes(headstart, log
 
 
 def test_what_is_done_by_default_is_told(logbook, tmp_path):
-    arrays = plain()
+    arrays = plain(tasks=40)
     arrays["x2"] *= 5000
     intercept, scales = profile_of(logbook, tmp_path, **arrays).notes
     assert intercept.startswith("no feature is constant: fit and evaluate add an intercept")
     assert scales.startswith("x2 varies ")
     assert "standardize" in scales
+
+
+def test_few_tasks_and_rewards_of_0_and_1_are_told(logbook, tmp_path):
+    arrays = plain(tasks=9)
+    arrays["reward"] = (arrays["reward"] > 0) * 1.0
+    few, model, _ = profile_of(logbook, tmp_path, **arrays).notes
+    assert few.startswith("9 tasks are few: evaluate needs ten past and ten future tasks")
+    assert "--reward-model binary" in model
 
 
 def test_arms_without_a_reward_hint_at_chosen(logbook, tmp_path):

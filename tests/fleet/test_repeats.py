@@ -1,4 +1,4 @@
-"""Files and rows that are logged twice: found, and told by check and fit."""
+"""Files and rows that are logged twice: found, and told by check, fit and evaluate."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headstart.errors import FileError
-from headstart.fleet import Columns, Logs, check, fit
+from headstart.fleet import Columns, Logs, check, evaluate, fit
 from headstart.fleet.reading import files, logs
 from headstart.fleet.summing.checkpoint import lock_folder, remove_checkpoint
 from headstart.fleet.summing.summary import ReadSummary
@@ -63,6 +63,14 @@ def test_repeated_rows_are_told_of(form, logbook, tmp_path):
     distinct = at_once.set_column(2, "x0", pa.array(np.arange(400.0)))
     logbook.write(tmp_path / f"a.{form}", distinct)
     assert not said(Logs(str(tmp_path), TIMED), "there again")
+
+
+def test_evaluate_tells_of_both(logbook, tmp_path):
+    logbook.write(tmp_path / "a.parquet", timed(logbook))
+    shutil.copy(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    found = evaluate(Logs(str(tmp_path), TIMED), transfer=Independent(), future=0.5)
+    assert any(note.startswith("1 file is a copy of others") for note in found.notes)
+    assert any(note.startswith("400 rows are there again") for note in found.notes)
 
 
 def test_of_many_rows_a_share_is_compared(logbook, tmp_path, monkeypatch):

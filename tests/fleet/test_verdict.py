@@ -16,7 +16,9 @@ from headstart.fleet.evaluation.measures import ALONE, AVERAGE, LEARNED, OFFSET,
 from headstart.fleet.evaluation.verdict import Basis, decide
 
 COLUMNS = Columns("task", "reward", "x*")
-PLENTY = Basis(past=70, judged=100, telling=100, usual=0.0, several=100, rewards=900, unusual=500)
+PLENTY = Basis(
+    past=70, judged=100, informative=100, usual=0.0, several=100, rewards=900, unusual=500
+)
 
 
 def gains(pooled, single, half, offset=None, name=AVERAGE):
@@ -116,7 +118,7 @@ def test_it_speaks_plainly():
     assert "offset" not in {finding.kind for finding in without.findings}
     beyond = decided(gains(0.3, 0.0, 0.01), saves(0.0), first=10).sentence
     assert "share nothing beyond their average reward" in beyond
-    assert "learns as well alone as from a learned prior (+0.00 % [" in beyond
+    assert "learns as well alone as from a learned prior (saving +0.00 % [" in beyond
 
 
 def test_what_it_takes_to_tell():
@@ -135,11 +137,11 @@ def test_what_it_takes_to_tell():
 def test_better_is_not_called_as_well(first):
     alone = decided(gains(0.3, -0.48, 0.05), saves(0.0), first=first)
     assert alone.kind == "independence"
-    assert "learns better alone than from a learned prior (+48.00 %" in alone.sentence
+    assert "learns better alone than from a learned prior (saving +48.00 %" in alone.sentence
     pooled = decided(gains(-0.2, 0.3, 0.05), saves(0.0), first=first)
     assert pooled.kind == "pooling"
     rewards = "first reward" if first == 1 else "first 10 rewards"
-    assert f"new task's {rewards} better than a learned prior (+20.00 %" in pooled.sentence
+    assert f"new task's {rewards} better than a learned prior (saving +20.00 %" in pooled.sentence
 
 
 @pytest.mark.parametrize(
@@ -147,8 +149,8 @@ def test_better_is_not_called_as_well(first):
     [
         ({"judged": 9}, "only 9 future tasks"),
         ({"past": 9}, "only 9 past tasks"),
-        ({"telling": 0}, "every reward is 0,"),
-        ({"telling": 1}, "only 1 task has a reward other than 0."),
+        ({"informative": 0}, "every reward is 0,"),
+        ({"informative": 1}, "only 1 task has a reward other than 0."),
         ({"several": 3}, "only 3 tasks have more than one reward"),
         ({"unusual": 1}, "only 1 of the 900 rewards that were predicted is other than 0."),
     ],

@@ -21,6 +21,7 @@ from headstart.lab import engine as engines
 from headstart.lab.gpu import engine as gpu
 from headstart.lab.gpu import why_not
 from headstart.lab.gpu.pytrees import evidence_of, register
+from headstart.lab.gpu.steps import FoldStep
 from headstart.lab.policies import Policy, policy
 from headstart.model.belief import Belief
 from headstart.model.prior import Prior
@@ -155,6 +156,7 @@ def table(monkeypatch):
     """The kernel's place is taken; what was played is in ``Table.made``."""
     monkeypatch.setitem(sys.modules, "headstart.lab.gpu.rounds", SimpleNamespace(Rounds=Table))
     monkeypatch.setattr(Table, "made", [])
+    monkeypatch.setattr(FoldStep, "compiled", {})
     monkeypatch.setattr("headstart.lab.gpu.missing", lambda: None)
 
 
@@ -277,6 +279,7 @@ def test_the_default_decides_as_on_the_cpu(monkeypatch):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8, err_msg=name)
         np.testing.assert_allclose(found[name], trace.regret, rtol=0, atol=1e-9, err_msg=name)
     assert len({regret.tobytes() for regret in found.values()}) == 2
+    assert len(FoldStep.compiled) == 2, "one for each transfer, prepared for the sizes it has"
 
 
 def test_seeds_that_do_not_fit_into_memory_together_take_turns(monkeypatch):
@@ -287,6 +290,20 @@ def test_seeds_that_do_not_fit_into_memory_together_take_turns(monkeypatch):
     assert [len(table.populations) for table in Table.made] == [3, 1, 1, 1]
     for name, regret in whole.items():
         np.testing.assert_array_equal(alone[name], regret)
+
+
+def test_what_was_compiled_is_used_by_other_worlds_and_rules():
+    sizes = (SEEDS, 3, 5, (5,))
+    shared = Policy("", Bias(), UCB(), knows_noise=False)
+    gpu.simulate(WORLD, [shared], *sizes)
+    assert len(FoldStep.compiled) == 1
+    other = dataclasses.replace(shared, rule=UCB(0.5))
+    world = Synthetic(dim=6, rank=3, arms=4, noise=0.3)
+    gpu.simulate(world, [policy("linucb"), other], SEEDS, 3, 7, (7,))
+    assert len(FoldStep.compiled) == 1
+    unlike = dataclasses.replace(shared, transfer=Bias(lam=2.0))
+    gpu.simulate(WORLD, [unlike], *sizes)
+    assert len(FoldStep.compiled) == 2
 
 
 def test_a_policy_alone_decides_as_among_others():

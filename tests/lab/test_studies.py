@@ -1005,3 +1005,32 @@ def test_results_of_seeds_are_kept_and_damaged_ones_made_again(tmp_path):
     elsewhere = dataclasses.replace(study, folder=tmp_path / "file")
     with pytest.raises(hs.FileError, match="cannot be written"):
         elsewhere.play_seeds("squares", play_squares, jobs)
+
+
+# --- Parts of a study side by side ---------------------------------------------------------------
+
+
+def play_part(study, seed):
+    """A plan of the study, and jobs of its own."""
+    world = Synthetic(dim=4, rank=2, arms=3)
+    results = study.run(f"part-{seed}", world, [parse("linucb")], seeds=(seed,), tasks=3)
+    doubled = study.play_seeds(f"jobs-{seed}", np.multiply, [(seed, 2.0), (seed, 3.0)])
+    return results.regret, doubled
+
+
+def stop_part(study):
+    raise ZeroDivisionError
+
+
+@pytest.mark.filterwarnings("ignore:the experiment runs on the CPU")
+def test_beside_a_gpu_the_cores_play_the_other_parts_with_the_same_results(tmp_path):
+    """Here there is none, so that they play all of them."""
+    parts = [functools.partial(play_part, seed=seed) for seed in (1, 2, 3)]
+    beside = Runner(tmp_path / "a", SMALL, execution=Execution(engine="gpu", workers=3))
+    found = beside.side_by_side(*parts)
+    wanted = Runner(tmp_path / "b", SMALL, execution=ALONE).side_by_side(*parts)
+    for (ours, doubled), (theirs, twice) in zip(found, wanted, strict=True):
+        assert ours.equals(theirs)
+        np.testing.assert_array_equal(doubled, twice)
+    with pytest.raises(ZeroDivisionError):
+        beside.side_by_side(parts[0], stop_part)

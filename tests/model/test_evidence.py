@@ -105,12 +105,12 @@ def test_forced_rounds_are_kept_apart_and_counted_in_the_whole():
 @given(seeds, st.floats(1e-3, 1.0))
 def test_fading_is_a_factor_on_every_sum(seed, factor):
     evidence = random_forced(seed)
-    faded = evidence.discounted(factor)
+    faded = evidence.discount(factor)
     for one, other in ((evidence, faded), (evidence.forced, faded.forced)):
         for name in ("gram", "moment", "rounds", "squares"):
             np.testing.assert_allclose(getattr(other, name), factor * np.array(getattr(one, name)))
-    assert evidence.replace(forced=None).discounted(factor).forced is None
-    assert hs.Evidence.zero(3).discounted(factor) == hs.Evidence.zero(3)
+    assert evidence.replace(forced=None).discount(factor).forced is None
+    assert hs.Evidence.zero(3).discount(factor) == hs.Evidence.zero(3)
 
 
 def test_forced_rounds_are_ordinary_where_none_are_kept_apart():

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal, norm
 
 import headstart as hs
+from headstart.model.base import BaseBelief
 from headstart.model.mixture import MixturePrior
 from headstart.rules.best_arm import best_arm_probabilities, largest_entry_probabilities
 from headstart.rules.clipping import clip_probabilities, select_by_probability
@@ -210,9 +211,9 @@ def test_rankings_keep_the_bounds_at_every_position():
 def test_a_belief_of_ones_own_is_clipped_too():
     belief = some_belief()
 
-    class Own:
+    class Own(BaseBelief):
         rounds, noise, dim = 5.0, belief.noise, belief.dim
-        predict, width, draw = belief.predict, belief.width, belief.draw
+        predict, width, draw, update = belief.predict, belief.width, belief.draw, belief.update
 
     rule = hs.Thompson(probability=(0.1, 0.6))
     ours, theirs = (rule.propensities(one, arms(), None).values for one in (Own(), belief))

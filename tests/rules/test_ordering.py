@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headstart as hs
+from headstart.model.base import BaseBelief
 from headstart.model.mixture import MixturePrior
 from headstart.rules.ordering import draws_in_order
 
@@ -81,9 +82,9 @@ def test_a_belief_of_ones_own_has_a_draw_for_every_position():
     """Nothing is known of its draws, so that the propensities are those of a new draw."""
     belief = hs.Prior.isotropic(2).belief()
 
-    class Own:
+    class Own(BaseBelief):
         rounds, noise, dim = 0.0, 1.0, 2
-        predict, width, draw = belief.predict, belief.width, belief.draw
+        predict, width, draw, update = belief.predict, belief.width, belief.draw, belief.update
 
     contexts = np.array([[1.0, 0.0], [0.99, 0.1], [-1.0, 0.0]])
     rule, rng = hs.Thompson(draws=4000), np.random.default_rng(0)

@@ -11,6 +11,7 @@ from scipy.stats import chisquare, norm
 
 import headstart as hs
 from headstart import theory
+from headstart.model.base import BaseBelief
 from headstart.rules.ties import best_arms, select_by_uniform, tie_tolerance
 
 seeds = st.integers(0, 2**32 - 1)
@@ -78,8 +79,8 @@ def frequencies(rule, belief, contexts, allowed=None, times=20_000):
     return counts
 
 
-class Fake:
-    """The least a belief can be: no prior, no information, no root."""
+class Fake(BaseBelief):
+    """The least a belief can be: no information, no root."""
 
     rounds, noise, dim = 2, 0.5, 2
 
@@ -92,6 +93,9 @@ class Fake:
     def draw(self, rng, scale, size=None):
         shape = (2,) if size is None else (size, 2)
         return np.array([1.0, 0.0]) + scale * rng.standard_normal(shape)
+
+    def update(self, x, r):
+        return self
 
 
 def test_ucb_by_hand():

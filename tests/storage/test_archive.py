@@ -199,7 +199,7 @@ class TestSinglePrecision:
         np.testing.assert_allclose(rounded.covariance, exact.covariance, atol=1e-5 * scale)
 
     def test_numbers_too_large_for_it_are_refused(self, tmp_path):
-        items = [("fits", evidence_of(0)), ("large", evidence_of(1).discounted(1e40))]
+        items = [("fits", evidence_of(0)), ("large", evidence_of(1).discount(1e40))]
         with pytest.raises(hs.InputError, match=r"single precision.*'large'"):
             hs.write_evidence(tmp_path / "e", items, DIM, precision="single")
         hs.write_evidence(tmp_path / "e", items, DIM)
@@ -314,7 +314,7 @@ class TestMerging:
 def infinite():
     """Sums that have overflowed, as only very large rewards can make them."""
     with np.errstate(over="ignore"):
-        return evidence_of(0).discounted(1e308).discounted(1e308)
+        return evidence_of(0).discount(1e308).discount(1e308)
 
 
 good = evidence_of(0)
@@ -323,7 +323,7 @@ REFUSED = {
     "twice, as number and text": ([(7, good), ("7", good)], "got '7' twice"),
     "twice in a batch": ([(["a", "a"], evidence_of(0, batch=(2,)))], "got 'a' twice"),
     "infinite": ([("a", good), ("b", infinite())], "finite.*'b'"),
-    "fewer than none": ([("a", good), ("b", good.discounted(-1.0))], "fewer than 0 rounds.*'b'"),
+    "fewer than none": ([("a", good), ("b", good.discount(-1.0))], "fewer than 0 rounds.*'b'"),
     "another dimension": ([("a", good), ("b", evidence_of(0, dim=4))], "dimension 3; got 4.*'b'"),
     "forced later": ([("a", good), ("b", evidence_of(0, forced=True))], "forced.*'b' differs"),
     "too few ids": ([(["a"], evidence_of(0, batch=(2,)))], "1 ids for 2"),

@@ -25,7 +25,7 @@ def evidence_of(seed, dim=4, rounds=9, length=1.0, rank=None, batch=()):
 
 def by_eigenvectors(evidence, ridge):
     spectrum = Spectrum.of(evidence)
-    return spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge)
+    return spectrum.estimate(ridge), spectrum.error(ridge), spectrum.squared_bias(ridge)
 
 
 def dense(evidence, ridge):
@@ -39,7 +39,7 @@ def dense(evidence, ridge):
 
 
 def assert_agree(found, right, tolerance=1e-8):
-    for name, one, other in zip(("estimate", "error", "unseen"), found, right, strict=True):
+    for name, one, other in zip(("estimate", "error", "squared_bias"), found, right, strict=True):
         size = max(float(np.abs(other).max()), 1e-300)
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * size, err_msg=name)
 
@@ -74,29 +74,29 @@ class TestBothWaysAgree:
     def test_by_hand(self):
         # gram = diag(3, 0), moment = (6, 0), λ = 1: A⁻¹ = diag(1/4, 1).
         evidence = hs.Evidence.of([[1.0, 0.0]] * 3, [2.0, 2.0, 2.0])
-        estimate, error, unseen = ridge_estimate(evidence, 1.0)
+        estimate, error, squared_bias = ridge_estimate(evidence, 1.0)
         np.testing.assert_allclose(estimate, [1.5, 0.0])
         np.testing.assert_allclose(error, np.diag([3 / 16, 0.0]))
-        np.testing.assert_allclose(unseen, np.diag([1 / 16, 1.0]))
+        np.testing.assert_allclose(squared_bias, np.diag([1 / 16, 1.0]))
 
     @pytest.mark.parametrize("ridge", [0.0, 0.004, 1.0])
     def test_nothing_seen_is_nothing_known(self, ridge):
-        estimate, error, unseen = ridge_estimate(hs.Evidence.zero(3), ridge)
+        estimate, error, squared_bias = ridge_estimate(hs.Evidence.zero(3), ridge)
         np.testing.assert_array_equal(estimate, np.zeros(3))
         np.testing.assert_array_equal(error, np.zeros((3, 3)))
-        np.testing.assert_allclose(unseen, np.eye(3))
+        np.testing.assert_allclose(squared_bias, np.eye(3))
 
     def test_without_a_ridge_it_is_least_squares(self):
         evidence = evidence_of(3)
-        estimate, error, unseen = ridge_estimate(evidence, 0.0)
+        estimate, error, squared_bias = ridge_estimate(evidence, 0.0)
         np.testing.assert_allclose(estimate, np.linalg.solve(evidence.gram, evidence.moment))
         np.testing.assert_allclose(error, np.linalg.inv(evidence.gram))
-        np.testing.assert_allclose(unseen, np.zeros((4, 4)), atol=1e-12)
+        np.testing.assert_allclose(squared_bias, np.zeros((4, 4)), atol=1e-12)
 
     def test_matrices_are_symmetric(self):
         for ridge in (0.0, 1e-12, 0.004, 1.0):
-            _, error, unseen = ridge_estimate(evidence_of(5, length=30.0), ridge)
-            for matrix in (error, unseen):
+            _, error, squared_bias = ridge_estimate(evidence_of(5, length=30.0), ridge)
+            for matrix in (error, squared_bias):
                 np.testing.assert_allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12)
                 assert np.linalg.eigvalsh(matrix).min() > -1e-9
 
@@ -107,21 +107,21 @@ class TestExtremes:
     @pytest.mark.parametrize("rank", [1, 2, None])
     def test_all_is_finite_and_within_bounds(self, length, ridge, rank):
         evidence = evidence_of(7, dim=4, rounds=6, length=length, rank=rank)
-        estimate, error, unseen = ridge_estimate(evidence, ridge)
-        for array in (estimate, error, unseen):
+        estimate, error, squared_bias = ridge_estimate(evidence, ridge)
+        for array in (estimate, error, squared_bias):
             assert np.isfinite(array).all()
-        # 0 ≤ U ≤ 1: no direction can be more unseen than entirely, up to what rounding magnifies.
-        assert np.linalg.eigvalsh((unseen + unseen.T) / 2).min() > -1e-6
-        assert np.linalg.eigvalsh((unseen + unseen.T) / 2).max() < 1.001
+        # 0 ≤ U ≤ 1: no direction can be left out more than entirely, up to what rounding magnifies.
+        assert np.linalg.eigvalsh((squared_bias + squared_bias.T) / 2).min() > -1e-6
+        assert np.linalg.eigvalsh((squared_bias + squared_bias.T) / 2).max() < 1.001
 
     @pytest.mark.parametrize("length", [1e3, 1e6, 1e30])
     def test_a_ridge_that_is_lost_in_rounding_leaves_what_was_seen_alone(self, length):
         evidence = evidence_of(8, length=length)
         assert ridge_is_negligible(evidence.gram, 1e-6)
-        estimate, _, unseen = ridge_estimate(evidence, 1e-6)
+        estimate, _, squared_bias = ridge_estimate(evidence, 1e-6)
         right = np.linalg.solve(evidence.gram, evidence.moment)
         np.testing.assert_allclose(estimate, right, rtol=1e-6)
-        assert np.abs(unseen).max() < 1e-9
+        assert np.abs(squared_bias).max() < 1e-9
 
     @pytest.mark.parametrize("ridge", [0.004, 1e-6])
     def test_there_is_no_step_where_one_way_gives_way_to_the_other(self, ridge):
@@ -199,7 +199,9 @@ class TestFolding:
         thetas, errors, blanks = zip(*(dense(evidence, 0.1) for evidence in evidences), strict=True)
         np.testing.assert_allclose(state.mean, np.mean(thetas, axis=0), rtol=1e-9)
         np.testing.assert_allclose(state.errors, np.sum(errors, axis=0), rtol=1e-8, atol=1e-12)
-        np.testing.assert_allclose(state.unseen, np.sum(blanks, axis=0), rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(
+            state.squared_bias, np.sum(blanks, axis=0), rtol=1e-8, atol=1e-12
+        )
         np.testing.assert_allclose(
             state.moments.covariance, np.cov(np.array(thetas).T, bias=True), rtol=1e-8, atol=1e-12
         )
@@ -210,7 +212,7 @@ class TestFolding:
         once, *_ = Estimates.start(4, None, ()).fold(first, 1.0, ridge=0.1)
         twice, *_ = once.fold(second, 1.0, ridge=0.1)
         back, *_ = twice.fold(second, -1.0, ridge=0.1)
-        for name in ("errors", "unseen"):
+        for name in ("errors", "squared_bias"):
             size = float(np.abs(getattr(twice, name)).max())
             np.testing.assert_allclose(getattr(back, name), getattr(once, name), atol=1e-12 * size)
         np.testing.assert_allclose(back.mean, once.mean, rtol=1e-9)

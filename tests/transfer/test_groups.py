@@ -480,13 +480,13 @@ class TestInABandit:
             hs.Bandit(3, hs.Mixture(groups=3), hs.UCB("theory"), NOISE, seed=0)
 
 
-CLUSTERS = Synthetic(dim=8, rank=2, clusters=3, apart=1.0, arms=8)
+CLUSTERS = Synthetic(dim=8, rank=2, clusters=3, separation=1.0, arms=8)
 
 
 class TestInTheLab:
     @pytest.mark.parametrize("rule", [hs.UCB(), hs.Thompson()], ids=repr)
     def test_seeds_play_together_as_they_play_alone(self, rule):
-        world = Synthetic(dim=4, rank=1, clusters=2, apart=3.0, arms=4)
+        world = Synthetic(dim=4, rank=1, clusters=2, separation=3.0, arms=4)
         policy = Policy("groups", hs.Mixture(groups=3), rule, False)
         seeds = [1, 2, 3]
         together = simulate(world, [policy], seeds, tasks=24, rounds=10)["groups"].regret

@@ -18,7 +18,7 @@ def estimate(evidences, weights=None, noise=None):
     """R after these tasks."""
     scale = NoiseScale.start(noise)
     for at, evidence in enumerate(evidences):
-        scale = scale.fold(evidence, Spectrum.of(evidence), 1.0 if weights is None else weights[at])
+        scale = scale.fold(evidence, 1.0 if weights is None else weights[at])
     return scale.value
 
 
@@ -136,7 +136,7 @@ def test_batch_axes_are_a_loop():
     scale = NoiseScale.start(None, (2,))
     for x, r in zip(contexts, rewards, strict=True):
         evidence = hs.Evidence.of(x, r)
-        scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
+        scale = scale.fold(evidence, 1.0)
     for at in range(2):
         alone = estimate([hs.Evidence.of(contexts[k, at], rewards[k, at]) for k in range(3)])
         assert scale.value[at] == pytest.approx(alone)
@@ -217,4 +217,4 @@ def test_spectrum_gives_estimate_error_and_blanks_of_dense_algebra():
         np.testing.assert_allclose(spectrum.estimate(lam), inverse @ evidence.moment)
         np.testing.assert_allclose(spectrum.error(lam), inverse @ evidence.gram @ inverse)
         blank = np.eye(3) - inverse @ evidence.gram
-        np.testing.assert_allclose(spectrum.unseen(lam), blank @ blank, atol=1e-12)
+        np.testing.assert_allclose(spectrum.squared_bias(lam), blank @ blank, atol=1e-12)

@@ -43,7 +43,7 @@ EVERY = [
     {"rank": 0},
     {"rank": 6, "offset": 0.0},
     {"mean": "anywhere", "offset": 2.0},
-    {"clusters": 3, "apart": 1.0},
+    {"clusters": 3, "separation": 1.0},
     {"curve": 0.4},
     {"curve": 0.4, "clusters": 2},
     {"task_dof": 12.0},
@@ -72,7 +72,7 @@ def test_many_tasks_at_once_are_drawn_likewise(settings):
 def test_one_dimension_is_enough():
     population = Synthetic(dim=1, rank=0, arms=2).population(3)
     assert population.episode(0, 4).contexts.shape == (4, 2, 1)
-    assert np.isfinite(population.turn).all()
+    assert np.isfinite(population.drift_generator).all()
 
 
 def test_tasks_spread_inside_the_plane_and_little_outside():
@@ -150,7 +150,7 @@ def test_clusters_have_planes_and_means_of_their_own():
     apart = []
     for seed in range(20):
         population = Synthetic(
-            dim=40, rank=2, offset=0.0, clusters=3, apart=2.0, inside=0.1, outside=0.001
+            dim=40, rank=2, offset=0.0, clusters=3, separation=2.0, inside=0.1, outside=0.001
         ).population(seed)
         means = np.array(population.means)
         apart += [np.linalg.norm(means[i] - means[j]) for i, j in [(0, 1), (0, 2), (1, 2)]]

@@ -31,7 +31,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ATTACKS = ["damage", "resealed", "kills", "hostile", "interrupts", "forks", "numerics", "logs"]
-ATTACKS += ["schemas"]
+ATTACKS += ["schemas", "sequences"]
 VERDICTS = ["accepted", "raw", "changed"]
 HANG = 60.0  # seconds without a case finished
 

@@ -51,6 +51,7 @@ def folder() -> tempfile.TemporaryDirectory:
 
 
 DIM = 3
+#: Transfers and rules, and other settings where they are not the usual ones.
 KINDS = [
     lambda: (hs.EmpiricalBayes(), hs.UCB()),
     lambda: (hs.EmpiricalBayes(), hs.Thompson()),
@@ -67,31 +68,27 @@ KINDS = [
     lambda: (hs.Oracle.gaussian(np.ones(DIM), np.eye(DIM)), hs.Thompson()),
     lambda: (hs.Oracle.subspace(np.ones(DIM), np.eye(DIM)[:, :1]), hs.UCB()),
     lambda: (hs.EmpiricalBayes(), hs.Thompson(probability=(0.05, 1.0))),
-    lambda: (hs.EmpiricalBayes(), hs.UCB()),
-    lambda: (hs.Bias(), hs.Thompson()),
+    lambda: (hs.EmpiricalBayes(), hs.UCB(), {"half_life": 5.0}),
+    lambda: (hs.Bias(), hs.UCB(probability=(0.1, 1.0)), {"minimize": True}),
+    lambda: (hs.Independent(), hs.Thompson(), {"half_life": 0.8, "minimize": True}),
+    lambda: (hs.EmpiricalBayes(), hs.UCB(), {"reward": "binary"}),
+    lambda: (hs.Bias(), hs.Thompson(), {"reward": "binary"}),
+    lambda: (hs.Independent(), hs.Greedy(), {"reward": "binary", "half_life": 20.0}),
 ]
-BINARY = {len(KINDS) - 2, len(KINDS) - 1}  # with rewards of 0 and 1
+#: The kinds whose rewards are any numbers.
+NUMBERS = [at for at, make in enumerate(KINDS) if "reward" not in dict(*make()[2:])]
 
 
 @functools.cache
-def saved(seed: int, kind: int, half_life: float | None = None) -> bytes:
+def saved(seed: int, kind: int) -> bytes:
     """The file of a bandit that has run: closed and open tasks, live and idle, late choices."""
     rng = np.random.default_rng([seed, kind])
-    transfer, rule = KINDS[kind]()
+    transfer, rule, *more = KINDS[kind]()
+    settings, binary = dict(*more), kind not in NUMBERS
     intercept = bool(kind % 2) and not isinstance(transfer, hs.Oracle)
-    binary = kind in BINARY
     noise = 0.3 if rng.random() < 0.3 and not binary else "auto"
-    bandit = hs.Bandit(
-        DIM,
-        transfer,
-        rule,
-        noise,
-        seed=kind,
-        intercept=intercept,
-        cache_size=3,
-        half_life=half_life,
-        reward="binary" if binary else "number",
-    )
+    settings |= {"intercept": intercept, "cache_size": 3, "seed": kind}
+    bandit = hs.Bandit(DIM, transfer, rule, noise, **settings)
     centre = rng.normal(size=DIM)
     for number in range(6):
         task = bandit.task(f"task {number}")
@@ -120,16 +117,19 @@ SHOP = hs.Schema(
 
 
 @functools.cache
-def saved_with_items(seed: int, schema: hs.Schema = ITEMS, alone: bool = False) -> bytes:
+def saved_with_items(
+    seed: int, schema: hs.Schema = ITEMS, alone: bool = False, reward: str = "number"
+) -> bytes:
     """The file of a bandit that knows items by their ids; ``alone``, without a learned prior."""
     rng, transfer = np.random.default_rng(seed), hs.Independent() if alone else None
-    bandit = hs.Bandit(schema, transfer, seed=seed, cache_size=3)
+    bandit = hs.Bandit(schema, transfer, seed=seed, cache_size=3, reward=reward)
     for number in range(5):
         task = bandit.task(f"task {number}")
         for turn in range(8):
             choice = task.choose(offer(bandit, rng))
             if turn != 2:  # this one's reward never comes
-                task.learn(choice, float(choice.action % 3 + 0.3 * rng.normal()))
+                value = float(choice.action % 3 + 0.3 * rng.normal())
+                task.learn(choice, value if reward == "number" else float(value > 1.0))
         if number % 2 == 0:
             task.close()
     with folder() as place:
@@ -157,11 +157,11 @@ def reward_of(bandit: hs.Bandit, rng: np.random.Generator) -> float:
     return float(rng.integers(2)) if binary else float(rng.normal())
 
 
-def fresh(case: Case, half_life: float | None = None, binary: bool = True) -> hs.Bandit:
+def fresh(case: Case, binary: bool = True) -> hs.Bandit:
     """A bandit of a kind that the case picks; without ``binary``, rewards are any numbers."""
-    kind = int(case.rng.integers(len(KINDS) if binary else len(KINDS) - len(BINARY)))
+    kind = case.pick(range(len(KINDS)) if binary else NUMBERS)
     path = case.folder / "fresh"
-    path.write_bytes(saved(case.seed, kind, half_life))
+    path.write_bytes(saved(case.seed, kind))
     return hs.load(path)
 
 

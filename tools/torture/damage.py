@@ -1,7 +1,8 @@
 """Random damage: bytes of files flipped, cut, inserted or blanked.
 
 A damaged file is refused with a FileError, or has exactly the content that it had before (as where
-a space that only fills up became another one).
+a space that only fills up became another one). Of a damaged journal some lines may be missing, but
+none has become another one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import headstart as hs
 
 SHARE = 0.5
 LIMIT = 2**30
+LINES = 12  # of a journal
 
 
 @functools.cache
@@ -80,7 +82,47 @@ def archive_content(path: Path) -> object:
     return found
 
 
+@functools.cache
+def journal(seed: int) -> tuple[bytes, bytes]:
+    """A bandit's file, and a journal of rewards that are different powers of two.
+
+    So their sum tells which of them were learned from.
+    """
+    bandit = hs.Bandit(1, hs.Independent(), intercept=False, seed=seed)
+    task = bandit.task("tâche")
+    with folder() as place:
+        bandit.save(f"{place}/bandit")
+        with hs.Journal(f"{place}/journal") as lines:
+            for power in range(LINES):
+                if power % 3 == 2:
+                    task.observe([[1.0]], [2.0**power], journal=lines)
+                else:
+                    lines.append(task.choose([[1.0]]), 2.0**power)
+        return Path(place, "bandit").read_bytes(), Path(place, "journal").read_bytes()
+
+
+def attack_journal(case: Case) -> None:
+    """Whatever is learned from a damaged journal is some of what was written to it."""
+    file, lines = journal(case.seed)
+    path = case.folder / "journal"
+    (case.folder / "bandit").write_bytes(file)
+    path.write_bytes(damaged(lines, case.rng))
+    bandit = hs.load(case.folder / "bandit")
+    replayed = bandit.replay(path)
+    evidence = bandit.task("tâche").evidence
+    total = int(evidence.moment[0])
+    powers = [power for power in range(LINES) if total >> power & 1]
+    wanted = len(powers), sum(2.0**power for power in powers), sum(4.0**power for power in powers)
+    if (evidence.rounds, evidence.moment[0], evidence.squares) != wanted:
+        raise Accepted(f"a damaged journal was read as another: {replayed}")
+    if replayed.learned != len(powers):
+        raise Accepted(f"{replayed.learned} lines were learned from, not {len(powers)}")
+
+
 def attack(case: Case) -> None:
+    if case.number % 5 == 4:
+        attack_journal(case)
+        return
     path, kind = case.folder / "file", int(case.rng.integers(len(KINDS)))
     of_bandit = case.rng.random() < 0.6
     sound = saved(case.seed, kind) if of_bandit else archive(case.seed, kind % 4)

@@ -208,7 +208,7 @@ def compare_beliefs(bandit: hs.Bandit, lost: list[str]) -> None:
         belief = bandit.task(name).belief
         if isinstance(belief, hs.Belief):
             # The prior as the belief has scaled it: its own noise is renewed only now and then.
-            start = belief.prior.root / belief.scale
+            start = belief.prior.root / belief.noise_ratio
             prior = belief.prior.replace(root=start, noise_dof=ONE_NOISE)
             rebuilt = hs.Belief.of(prior, bandit.task(name).evidence)
             near("a belief's mean", belief.mean, rebuilt.mean, 1e-6, lost)

@@ -1,7 +1,8 @@
 """Kills during a save: SIGKILL at a random moment of a process that saves in a loop.
 
 Afterwards the file is one of those that were saved, whole, and what the killed process left behind
-is no more readable than the file is.
+is no more readable than the file is. In some cases two processes save to one file, and are not
+killed: whoever reads it meanwhile finds one of those that were saved, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ SHARE = 1.0
 
 def attack(case: Case) -> None:
     """One kill. (The moment is random in real time, so that a case repeats only roughly.)"""
+    if case.number % 4 == 3:
+        save_together(case)
+        return
     folder = case.folder / f"kill {case.number}"
     folder.mkdir()
     target, mode = folder / "target", case.pick([0o600, 0o640, 0o644])
@@ -60,6 +64,44 @@ def attack(case: Case) -> None:
         shown = stat.S_IMODE(left.stat().st_mode)
         if shown & ~mode:
             raise Changed(f"a draft of mode {shown:o} was left behind for a file of mode {mode:o}")
+
+
+def save_together(case: Case) -> None:
+    """Two processes save two bandits to one file, some times each, while it is read."""
+    target = case.folder / "target"
+    kinds = case.rng.permutation(len(KINDS))[:2].tolist()
+    sources = [case.folder / f"source {number}" for number in range(2)]
+    for source, kind in zip(sources, kinds, strict=True):
+        source.write_bytes(saved(case.seed, kind))
+    target.write_bytes(sources[0].read_bytes())
+    wanted = [content(source) for source in sources]
+    children = []
+    for source in sources:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                bandit = hs.load(source)
+                for _ in range(8):
+                    bandit.save(target)
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    codes: list[int] = []
+    while len(codes) < len(children):
+        if content(target) not in wanted:
+            raise Changed("a file to which two processes save is none of those that they save")
+        child, status = os.waitpid(children[len(codes)], os.WNOHANG)
+        if child:
+            codes.append(status)
+    if any(codes):
+        raise RuntimeError(f"two processes that save to one file ended with {codes}")
+    if content(target) not in wanted:
+        raise Changed("a file to which two processes have saved is none of those that they saved")
+    left = {path.name for path in case.folder.iterdir()} - {"target", "source 0", "source 1"}
+    if left:
+        raise Changed(f"two processes that saved to one file left {left} behind")
 
 
 def save_forever(sources: list[Path], target: Path, of_bandit: bool, tell: int) -> None:

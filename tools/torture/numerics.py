@@ -130,7 +130,7 @@ def check(
     finite(f"{when}: a prediction", *bandit.task(name).predict(raw))
     finite(f"{when}: the belief", belief.mean, belief.root, belief.noise)
     # The prior's covariance does not depend on the task's own noise: its root is in steps of two.
-    prior = belief.prior.replace(root=belief.prior.root / belief.scale)
+    prior = belief.prior.replace(root=belief.prior.root / belief.noise_ratio)
     contexts = inner(bandit, [row for row, _ in rounds]) if rounds else []
     means, widths = exact(prior, contexts, rounds, rows)
     before = ROUNDING * np.linalg.norm(np.abs(rows) @ np.abs(belief.prior.root), axis=1)

@@ -12,7 +12,7 @@ import json
 import struct
 
 import numpy as np
-from common import KINDS, Accepted, Case, saved, saved_with_items, works
+from common import ITEMS, KINDS, SHOP, Accepted, Case, saved, saved_with_items, works
 from damage import archive, archive_content
 
 import headstart as hs
@@ -121,7 +121,10 @@ def attack(case: Case) -> None:
         return attack_archive(case)
     with_items = case.number % 4 == 0
     kind = int(case.rng.integers(len(KINDS)))
-    file = saved_with_items(case.seed) if with_items else saved(case.seed, kind)
+    file = saved(case.seed, kind)
+    if with_items:
+        schema, reward = case.pick([ITEMS, SHOP]), case.pick(["number", "binary"])
+        file = saved_with_items(case.seed, schema, bool(case.rng.random() < 0.7), reward)
     metadata, header, arrays = opened(file)
     path, shapes, changes = case.folder / "file", {}, []
     if case.number == 0:  # what is not changed must work, or the attack says nothing

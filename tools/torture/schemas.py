@@ -22,6 +22,7 @@ from common import (
     finite,
     offer,
     reloaded,
+    reward_of,
     saved_with_items,
     state,
     works,
@@ -115,8 +116,9 @@ def written(case: Case) -> None:
 
 def serving(case: Case) -> hs.Bandit:
     """A bandit with a schema that has run; mostly one that fits no prior, which is fast."""
-    schema, alone = case.pick([ITEMS, SHOP]), case.rng.random() < 0.8
-    (case.folder / "fresh").write_bytes(saved_with_items(case.seed, schema, alone))
+    schema, alone = case.pick([ITEMS, SHOP]), bool(case.rng.random() < 0.8)
+    reward = case.pick(["number", "number", "binary"])
+    (case.folder / "fresh").write_bytes(saved_with_items(case.seed, schema, alone, reward))
     return hs.load(case.folder / "fresh")
 
 
@@ -178,7 +180,7 @@ def items(case: Case) -> None:
             token = case.pick(tokens)
             before = state(bandit, case.folder)
             try:
-                bandit.learn(token, float(case.rng.normal()))
+                bandit.learn(token, reward_of(bandit, case.rng))
             except (hs.ChoiceError, hs.TaskError):
                 if state(bandit, case.folder) != before:
                     raise Changed("a late reward was refused; the state is another") from None
@@ -191,7 +193,8 @@ def items(case: Case) -> None:
         elif how == "delete" and name in bandit:
             bandit.delete(name)
         elif how == "observe":
-            bandit.task(name).observe(offer(bandit, case.rng), case.rng.normal(size=3))
+            rewards = [reward_of(bandit, case.rng) for _ in range(3)]
+            bandit.task(name).observe(offer(bandit, case.rng), rewards)
         elif how == "load":
             bandit = reloaded(bandit, case.folder)
     again = reloaded(bandit, case.folder)

@@ -81,13 +81,10 @@ class RewardModel(ABC):
         """A rule's index, a number or an array, in the units of the user's rewards."""
 
     @abstractmethod
-    def interval(
-        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
-    ) -> Interval:
+    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """Expected rewards with intervals, in the units of the user's rewards.
 
-        ``quantile`` is q, such that a standard normal is between −q and q with the probability of
-        the interval. With ``of_reward`` the intervals are those of single rewards.
+        ``level`` is their probability. With ``of_reward`` they are those of single rewards.
         """
 
     def check_noise(self, noise: object) -> float | None:
@@ -159,9 +156,7 @@ class Numbers(RewardModel):
         """The index itself, of the opposite sign for costs."""
         return -index if self.minimize else index
 
-    def interval(
-        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
-    ) -> Interval:
+    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """xᵀθ̂ ± q R ‖x‖, or with the noise ± q R √(1 + ‖x‖²), norms in B⁻¹.
 
         q is the quantile of a t distribution where tasks differ in their noise, and of the normal
@@ -171,7 +166,7 @@ class Numbers(RewardModel):
         mean = self.sign * belief.predict(rows)
         scale = np.sqrt(1.0 + width**2) if of_reward else width
         degrees = reward_dof(width, *dof) if of_reward else dof[0]
-        half = t_quantile(quantile, degrees) * belief.noise * scale
+        half = t_quantile(level, degrees) * belief.noise * scale
         return mean, mean - half, mean + half
 
     def describe(self) -> str:
@@ -238,28 +233,19 @@ class Binary(RewardModel):
         """σ of an index in log-odds: a probability."""
         return sigmoid(self.sign * index)
 
-    def interval(
-        self, belief: BaseBelief, rows: Array, quantile: float, of_reward: bool
-    ) -> Interval:
+    def interval(self, belief: BaseBelief, rows: Array, level: float, of_reward: bool) -> Interval:
         """E σ(xᵀθ), with the quantiles of σ(xᵀθ); or those of a reward, which are 0 or 1."""
         odds, deviation = self.sign * belief.predict(rows), belief.width(rows)
         mean = expected_probability(odds, deviation)
         if of_reward:
-            tail = half_tail(quantile)
+            tail = (1.0 - level) / 2.0
             return mean, (1.0 - mean <= tail).astype(float), (mean > tail).astype(float)
-        half = quantile * deviation
+        half = two_sided_quantile(level) * deviation
         return mean, sigmoid(odds - half), sigmoid(odds + half)
 
     def describe(self) -> str:
         """That the linear model is one of log-odds."""
         return f"0 or 1, by a logistic model{super().describe()}"
-
-
-def half_tail(quantile: float) -> float:
-    """The probability that a standard normal is above a quantile."""
-    from scipy.special import ndtr  # importing headstart must stay cheap
-
-    return float(ndtr(-quantile))
 
 
 #: Reward models by name.
@@ -272,10 +258,22 @@ def reward_model(reward: object, minimize: object) -> RewardModel:
     return kind(checks.flag("minimize", minimize))
 
 
-def t_quantile(quantile: float, dof: Any) -> Any:
-    """The quantiles of t distributions at the probability that a standard normal has its own."""
+def two_sided_quantile(level: float) -> float:
+    """Q such that a standard normal is between −q and q with the probability ``level``.
+
+    >>> round(two_sided_quantile(0.95), 3)
+    1.96
+    """
+    from scipy.special import ndtri  # importing headstart must stay cheap
+
+    return float(ndtri(0.5 + level / 2.0))
+
+
+def t_quantile(level: float, dof: Any) -> Any:
+    """The same for t distributions; of infinite ``dof`` they are normal."""
     from scipy.special import stdtrit
 
+    normal = two_sided_quantile(level)
     if np.isinf(dof).all():
-        return quantile
-    return np.where(np.isinf(dof), quantile, -stdtrit(dof, half_tail(quantile)))
+        return normal
+    return np.where(np.isinf(dof), normal, -stdtrit(dof, (1.0 - level) / 2.0))

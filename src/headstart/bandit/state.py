@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headstart import checks
-from headstart.bandit.choices.batch import check_k, pair_up
+from headstart.bandit.choices.batch import check_bounds, check_k, pair_up
 from headstart.bandit.choices.choice import Choice, check_choice, choice_id
 from headstart.bandit.choices.decision import Decision, make_choice, make_ranking
 from headstart.bandit.ledger.entries import CachedTask
@@ -171,7 +171,7 @@ class BanditState:
         with self.lock:
             self.ledger.entry(name)
             with self.ledger.prior_state.temporary_changes():
-                return self.ledger.belief(name).sealed()
+                return self.ledger.belief(name).set_read_only()
 
     def belief_for(self, name: str, contexts: Any) -> tuple[BaseBelief, Array]:
         """The belief of a task, were these contexts on offer, and the rows that the model sees."""
@@ -236,6 +236,7 @@ class BanditState:
                 )
             if k is not None:
                 k = check_k(k, len(rows), allowed, ledger.choice_window)
+            check_bounds(rule, len(rows), allowed, 1 if k is None else k)
             cached, number, is_frozen = entry.cached, entry.next_number, self.is_frozen
             prepared_choice = ledger.prepare_choice(name, rows, learn_units=not is_frozen)
             belief, key = prepared_choice[0], self.stream_key(name, cached)

@@ -262,13 +262,10 @@ class Task:
         -------
         Prediction
         """
-        from scipy.special import ndtri
-
         level = checks.fraction("level", level, open_ends=True)
         of_reward = checks.flag("of_reward", of_reward)
         belief, rows = self._state.belief_for(self._id, request_of(contexts, context, actions))
-        quantile = float(ndtri(0.5 + level / 2.0))
-        interval = self._state.ledger.rewards.interval(belief, rows, quantile, of_reward)
+        interval = self._state.ledger.rewards.interval(belief, rows, level, of_reward)
         return Prediction(*interval, level)
 
     def explain(

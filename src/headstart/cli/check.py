@@ -51,7 +51,8 @@ def check(
 
     proposed = None
     if logs.features is None and logs.schema is None:
-        check_new(write_schema)
+        if write_schema is not None:
+            check_new(write_schema)
         sample, sample_notes = sample_log(
             logs.logs, logs.format, logs.storage_options, logs.task, logs.reward
         )
@@ -109,11 +110,25 @@ def propose_schema(
 
 def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
     """Print a schema that is proposed, with what was found of every column."""
+    from headstart.lab.figures.elements.text import join_words
+
     where = f"It is in {path}" if path is not None else "--write-schema FILE writes it"
     print(visible(f"\nthe schema proposed, from a sample of {schema.review}\n"))
     print(visible(repr(schema)))
     for note in notes:
         print(f"Note: {note}.")
+    doubtful = [
+        each.name
+        for each in (schema.review.columns if schema.review else ())
+        if each.notes and each.field is not None
+    ]
+    if doubtful:
+        print(
+            visible(
+                f"Look at {join_words(doubtful)} before you use it: what is no feature has a role "
+                f"(--timestamp, --round, --weight), or is left out of the schema."
+            )
+        )
     if not schema.context:
         print(
             "All fields are of actions: name those of the context with --context, if there are any."
@@ -121,11 +136,11 @@ def print_proposal(schema: Schema, notes: list[str], path: Path | None) -> None:
     print(visible(f"{where}: look at it, correct it, and pass it to fit with --schema."))
 
 
-def check_new(path: Path | None) -> None:
+def check_new(path: Path) -> None:
     """Refuse a path where no new file can be written."""
-    if path is not None and path.exists():
+    if path.exists():
         raise FileError(f"{str(path)!r} is there already (--write-schema): give another name")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise FileError(f"{str(path.parent)!r} is no folder to write to (--write-schema)")
 
 

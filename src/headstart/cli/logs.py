@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,14 +75,14 @@ def fit(
     from headstart.fleet.fit import LEAST
     from headstart.fleet.fit import fit as run
     from headstart.fleet.fitted import Target
-    from headstart.fleet.options import bytes_from, transfer_from
+    from headstart.fleet.options import parse_bytes, parse_transfer
     from headstart.fleet.summing.checkpoint import (
         checkpointed_rows,
         lock_folder,
         remove_checkpoint,
     )
 
-    how, room = transfer_from(transfer), bytes_from(memory)
+    how, room = parse_transfer(transfer), parse_bytes(memory)
     check_reward_model(reward_model, noise)
     if room < LEAST:
         raise InputError(f"memory must be at least {LEAST >> 20} MiB; got {memory!r} (--memory)")
@@ -129,9 +129,7 @@ def fit(
     none_left_out = [name for name in ("bad_rows", "weightless_rows") if not summary[name]]
     print_facts({name: value for name, value in summary.items() if name not in none_left_out})
     print_text(f"What a new task is expected to save by this prior: {gain}.")
-    for note in notes:
-        if note not in rows.notes:  # those were printed before
-            print_text(f"Note: {note}")
+    print_new_notes(notes, rows)
     if found.bad:
         print_text(f"Left out {found.bad.count:,} rows that cannot be used:\n{found.bad}")
     print_text(
@@ -172,7 +170,7 @@ def evaluate(
     from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE
     from headstart.fleet.evaluation.page import check_place, write_page
     from headstart.fleet.evaluation.result import LEGEND
-    from headstart.fleet.options import transfer_from
+    from headstart.fleet.options import parse_transfer
 
     check_place(out)
     if (out / "report.html").exists():
@@ -184,7 +182,7 @@ def evaluate(
     with progress_bars(quiet=as_json) as bar, bar("evaluate") as progress:
         found = run(
             rows,
-            transfer=transfer_from(transfer),
+            transfer=parse_transfer(transfer),
             reward=reward_model,
             future=future,
             first=first,
@@ -204,11 +202,10 @@ def evaluate(
         return
     rewards = "reward" if first == 1 else f"{first} rewards"
     print_table(found.frame, f"The first {rewards} of {found.judged:,} future tasks")
-    print_text(LEGEND)
+    print_text(LEGEND + "\n")
     print_text(found.verdict.sentence, bold=True)
-    print_text(found.basis)
-    for note in found.notes:
-        print_text(f"Note: {note}")
+    print_text(found.basis + "\n")
+    print_new_notes(found.notes, rows)
     if found.values:
         print_table(found.value_frame, "What policies would earn per round")
         print_text(ESTIMATOR_NOTE)
@@ -221,6 +218,13 @@ def print_notes(logs: Logs) -> None:
     """Print notes on the files to standard error."""
     for note in logs.notes:
         warn(f"Note: {note}")
+
+
+def print_new_notes(notes: Iterable[str], logs: Logs) -> None:
+    """Print notes other than those on the files, which were printed before the work."""
+    for note in notes:
+        if note not in logs.notes:
+            print_text(f"Note: {note}")
 
 
 def check_reward_model(reward_model: str, noise: float | None) -> None:

@@ -14,9 +14,18 @@ from headstart import checks
 from headstart.errors import InputError
 from headstart.records import Array, set_read_only
 
-__all__ = ["MAX_VALUE", "Features", "arms_not_excluded", "check_reward"]
+__all__ = [
+    "MAX_VALUE",
+    "Features",
+    "arms_not_excluded",
+    "check_reward",
+    "frame_names",
+    "is_frame",
+]
 
-MAX_VALUE = 1e60  # of contexts and rewards: products of fourth powers must not overflow
+MAX_VALUE = (
+    checks.MAX_MAGNITUDE
+)  # of contexts and rewards: products of fourth powers must not overflow
 DOUBLE = np.dtype(np.float64)
 MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger
 
@@ -62,7 +71,7 @@ class Features:
             usual = table.ndim == 2 and table.shape[1] == self.context_dim and len(table) > 0
             if usual and (squares := float(np.vdot(table, table))) <= MAX_SQUARES:
                 return table, squares, names
-        elif hasattr(contexts, "to_numpy") and hasattr(contexts, "columns"):
+        elif is_frame(contexts):
             table, names = self.from_frame(contexts)
         else:
             want = f"one row of {self.context_dim} numbers per arm"
@@ -171,9 +180,7 @@ class Features:
 
     def from_frame(self, frame: Any) -> tuple[Array, tuple[str, ...]]:
         """The columns of a data frame, in the order of the first one that was passed."""
-        names = tuple(str(name) for name in frame.columns)
-        if len(set(names)) < len(names):
-            raise InputError(f"contexts must have distinct feature names; got {list(names)}")
+        names = tuple(frame_names("contexts", frame))
         expected = self.names or names
         if set(names) != set(expected):
             missing = [name for name in expected if name not in names]
@@ -228,6 +235,19 @@ def numeric_column(column: Any, name: str) -> Array:
     if values.dtype.kind not in "fiub" or values.ndim != 1:
         raise InputError(f"contexts must be numbers; column {name!r} has type {column.dtype}")
     return values.astype(np.float64)
+
+
+def is_frame(value: object) -> bool:
+    """Whether a value is a pandas or Polars frame; a lazy one is none."""
+    return hasattr(value, "to_numpy") and hasattr(value, "columns")
+
+
+def frame_names(argument: str, frame: Any) -> list[str]:
+    """The names of a frame's columns, as texts; refused if two are the same."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise InputError(f"{argument} must have distinct column names; got {names}")
+    return names
 
 
 def arms_not_excluded(

@@ -15,7 +15,7 @@ from headstart import checks
 from headstart.bandit.rewards import reward_model
 from headstart.errors import InputError
 from headstart.fleet.engines import threads
-from headstart.fleet.engines.threads import Progress, no_progress
+from headstart.fleet.engines.progress import Progress, no_progress
 from headstart.fleet.fitted import Fitted, Plan, Target
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import fit_click_logs, fit_item_logs

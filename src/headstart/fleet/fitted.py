@@ -165,7 +165,7 @@ class Fitted(NamedTuple):
     def prior(self) -> Any:
         """Where a new task starts, for features as the logs have them (the intercept last)."""
         prior = self.transfer.prior(self.state)
-        return prior if self.units is None else self.units.undone(prior)
+        return prior if self.units is None else self.units.original_prior(prior)
 
     def bandit(self, rule: Rule | None = None, seed: Any = None) -> Bandit:
         """A bandit whose new tasks start from this prior.

@@ -26,7 +26,7 @@ from headstart.transfer import (
     Transfer,
 )
 
-__all__ = ["TRANSFERS", "Origin", "bytes_from", "transfer_from"]
+__all__ = ["TRANSFERS", "Provenance", "parse_bytes", "parse_transfer"]
 
 TRANSFERS: dict[str, type[Transfer]] = {
     "empirical_bayes": EmpiricalBayes,
@@ -44,10 +44,10 @@ ONLY_IN_PYTHON = ("rule", "horizon")  # arguments that the command does not have
 ELSEWHERE = ("logs", "cluster", "workers", "progress")  # arguments that change no results
 
 
-def bytes_from(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """An amount of memory: a number, of GiB unless it says otherwise.
 
-    >>> bytes_from("2") == bytes_from("2 GiB") == bytes_from("2048M")
+    >>> parse_bytes("2") == parse_bytes("2 GiB") == parse_bytes("2048M")
     True
     """
     amount = re.fullmatch(
@@ -58,10 +58,10 @@ def bytes_from(text: str) -> int:
     return int(float(amount[1]) * 2 ** UNITS[amount[2]])
 
 
-def transfer_from(text: str) -> Transfer:
+def parse_transfer(text: str) -> Transfer:
     """A transfer from its name, and options after a colon.
 
-    >>> transfer_from("subspace:rank=3,lam2=plug-in"), transfer_from("gaussian")
+    >>> parse_transfer("subspace:rank=3,lam2=plug-in"), parse_transfer("gaussian")
     (Subspace(rank=3), Gaussian(forced=False))
     """
     name, given = split_options("transfer", text)
@@ -72,10 +72,10 @@ def transfer_from(text: str) -> Transfer:
     return kind(**({"forced": False} if kind is Gaussian else {}) | given)
 
 
-def transfer_option(transfer: Transfer) -> str | None:
+def format_transfer(transfer: Transfer) -> str | None:
     """A transfer as the command takes it, or ``None`` where it cannot.
 
-    >>> transfer_option(EmpiricalBayes()), transfer_option(Subspace(rank=3))
+    >>> format_transfer(EmpiricalBayes()), format_transfer(Subspace(rank=3))
     ('empirical_bayes', 'subspace:rank=3')
     """
     name = next((name for name, kind in TRANSFERS.items() if type(transfer) is kind), None)
@@ -88,12 +88,12 @@ def transfer_option(transfer: Transfer) -> str | None:
     ]
     text = name + (":" + ",".join(given) if given else "")
     try:
-        return text if repr(transfer_from(text)) == repr(transfer) else None
+        return text if repr(parse_transfer(text)) == repr(transfer) else None
     except HeadstartError:
         return None
 
 
-class Origin(NamedTuple):
+class Provenance(NamedTuple):
     """What was evaluated, and how.
 
     Attributes
@@ -115,8 +115,8 @@ class Origin(NamedTuple):
     options: dict[str, Any]
 
     @classmethod
-    def of(cls, logs: Logs, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Origin:
-        """The origin of an evaluation of these logs; of the options, those that change results."""
+    def of(cls, logs: Logs, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Provenance:
+        """Of an evaluation of these logs; of the options, those that change results."""
         reading = {"format": logs.format, "on_bad_rows": logs.on_bad_rows}
         given = {
             name: value
@@ -165,7 +165,7 @@ class Origin(NamedTuple):
             words += ["--storage", f"{name}=…"]
         for name, value in self.options.items():
             option = "reward-model" if name == "reward" else name.replace("_", "-")
-            text = transfer_option(value) if name == "transfer" else str(value)
+            text = format_transfer(value) if name == "transfer" else str(value)
             if text is None or name in ONLY_IN_PYTHON:
                 rest.append(f"{name}={value!r}")
             elif isinstance(value, bool):

@@ -36,7 +36,8 @@ from headstart.errors import FileError, InputError
 from headstart.features.conversion import Features
 from headstart.features.items.table import COLUMN_NAMES
 from headstart.features.schema.encoder import Encoder
-from headstart.fleet.engines.threads import MapJobs, Progress, job_runner, report_parts
+from headstart.fleet.engines.progress import Progress, report_parts
+from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.fitted import Fitted, Plan
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import hash_ids, id_texts, partition_range, power_of_two

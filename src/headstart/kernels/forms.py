@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["WORTH", "Kernel", "load", "load_in_background"]
+__all__ = ["WORTH", "Kernel", "load", "load_if_worth", "load_in_background"]
 
 Form = TypeVar("Form", bound=Callable[..., Any])
 
@@ -48,6 +48,21 @@ def prepare(module: str) -> None:
             loaded.prepare()
 
 
+def is_loading(module: str) -> bool:
+    """Whether a module is being loaded in the background."""
+    return module in _loaders and _loaders[module].is_alive()
+
+
+def load_if_worth(module: str, work: int) -> Any:
+    """A module of compiled loops, or ``None`` where it is not worth loading for so much work.
+
+    One that is being loaded in the background is waited for.
+    """
+    if is_loading(module):
+        _loaders[module].join()
+    return None if work < WORTH and module not in sys.modules else load(module)
+
+
 class Kernel(Generic[Form]):
     """A function in NumPy, and where its compiled form is.
 
@@ -69,12 +84,8 @@ class Kernel(Generic[Form]):
 
         While the module is being loaded in the background, it is the reference unless ``wait``.
         """
-        loader = _loaders.get(self.module)
-        if loader is not None and loader.is_alive():
-            if not wait:
-                return self.reference
-            loader.join()
-        if work < WORTH and self.module not in sys.modules:
+        if not wait and is_loading(self.module):
             return self.reference
-        compiled: Form = getattr(load(self.module), self.reference.__name__, self.reference)
+        loaded = load_if_worth(self.module, work)
+        compiled: Form = getattr(loaded, self.reference.__name__, self.reference)
         return compiled

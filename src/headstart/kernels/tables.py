@@ -1,4 +1,4 @@
-"""Loops over rows of logs and over the evidence of many tasks, compiled by Numba.
+"""Loops over rows of logs and over packed evidence, compiled by Numba.
 
 Each has a reference in NumPy of the same name and arguments, with which it is registered
 (:class:`headstart.kernels.forms.Kernel`). Products of matrices are BLAS's. None of them holds
@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["add_rows", "group_rows", "prepare", "standardize_rows", "task_sums", "transpose_strip"]
+__all__ = ["add_rows", "group_rows", "prepare", "standardize_rows", "transpose_strip"]
 
 # Sums may be reordered, which lets them use a processor's wide registers.
 REORDERED_SUMS = {"reassoc", "contract", "nsz"}
@@ -70,26 +70,30 @@ def add_rows(
     sums: Any,
 ) -> None:
     """Add rows to the packed sums of their tasks."""
-    weighted = len(weights) > 0
-    x = np.zeros((ROWS, dim + 1))  # features, and the reward
-    y = np.zeros((ROWS, dim + 1)) if weighted else x  # the same, each times its row's weight
-    gram = np.zeros((dim + 1, dim + 1))
+    weighted, size = len(weights) > 0, dim + 1
+    room = np.zeros(ROWS * size + features.shape[1])
+    x = room[: ROWS * size].reshape(ROWS, size)  # features, and the reward
+    y = np.zeros((ROWS, size)) if weighted else x  # the same, each times its row's weight
+    gram = np.zeros((size, size))
     for task in range(len(places)):
         total = sums[places[task]]
         for first in range(starts[task], starts[task + 1], ROWS):
             count = min(ROWS, starts[task + 1] - first)
             weight = float(count)
             for k in range(count):
-                row = order[first + k]
-                for j in range(dim):
-                    x[k, j] = features[row, j]
-                x[k, dim] = rewards[row]
+                # All columns, also those that mean nothing: loops of a multiple of a register's
+                # numbers are faster. What is written too much is overwritten next.
+                source = features[order[first + k]]
+                target = room[k * size : k * size + len(source)]
+                for j in range(len(source)):
+                    target[j] = source[j]
+                x[k, dim] = rewards[order[first + k]]
             if weighted:
                 weight = 0.0
                 for k in range(count):
                     own = weights[order[first + k]]
                     weight += own
-                    for j in range(dim + 1):
+                    for j in range(size):
                         y[k, j] = own * x[k, j]
             np.dot(y[:count].T, x[:count], gram)
             add_packed(gram, dim, weight, total)
@@ -100,8 +104,9 @@ def add_packed(gram: Any, dim: int, weight: float, total: Any) -> None:
     """Add sums to those in their packed form; row and column ``dim`` are the rewards'."""
     place, moment = 0, dim * (dim + 1) // 2
     for i in range(dim):
-        for j in range(i, dim):
-            total[place + j - i] += gram[i, j]
+        own, more = total[place : place + dim - i], gram[i, i:dim]
+        for j in range(len(own)):
+            own[j] += more[j]
         place += dim - i
         total[moment + i] += gram[i, dim]
     total[moment + dim] += weight
@@ -127,95 +132,3 @@ def standardize_rows(packed: Any, across: Any, constant: int, shift: Any, scale:
                 place += 1
         for i in range(dim):
             row[triangle + i] = (row[triangle + i] - shift[i] * pull) / scale[i]
-
-
-@numba.njit(nogil=True, cache=True, fastmath=REORDERED_SUMS)
-def invert(matrix: Any, pivots: Any) -> None:
-    """Turn a positive definite matrix into its inverse, in its place: Gauss and Jordan's sweep."""
-    size = len(matrix)
-    for p in range(size):
-        scale = 1.0 / matrix[p, p]
-        for j in range(size):
-            pivots[j] = matrix[p, j] * scale
-        for i in range(size):
-            if i != p:
-                row, factor = matrix[i], matrix[i, p]
-                for j in range(size):
-                    row[j] -= factor * pivots[j]
-                row[p] = -factor * scale
-        for j in range(size):
-            matrix[p, j] = pivots[j]
-        matrix[p, p] = scale
-
-
-@numba.njit(nogil=True, cache=True)
-def task_sums(
-    table: Any, places: Any, mean: Any, root: Any, scale: float, degrees: float, noisy: float
-) -> Any:
-    """The sums of a pass over tasks, for one fit: the fields of ``PassSums`` after the count.
-
-    The reference is :func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`.
-
-    ``root`` is F, or any other matrix with prior covariance FᵀF; ``scale`` and ``degrees`` are
-    those of the tasks' noise, and ``noisy`` is how many times the scale a task's own variance has
-    to be for the task to count by it.
-    """
-    dim = len(mean)
-    triangle = dim * (dim + 1) // 2
-    turned = np.ascontiguousarray(root.T)
-    gram, half, k = np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((dim, dim))
-    known, squared, outer = np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((dim, dim))
-    pivots, total, away = np.zeros(dim), np.zeros(dim), np.zeros(dim)
-    residual = dof = energy = rounds = 0.0
-    for task in range(len(places)):
-        row = table[places[task]]
-        moment = row[triangle : triangle + dim]
-        variance = scale
-        z = total
-        for look in range(2):
-            place = 0
-            for i in range(dim):
-                for j in range(i, dim):
-                    value = row[place + j - i] / variance
-                    gram[i, j] = value
-                    gram[j, i] = value
-                place += dim - i
-            # E = (I + F G Fᵀ)⁻¹
-            np.dot(root, gram, half)
-            np.dot(half, turned, k)
-            for i in range(dim):
-                k[i, i] += 1.0
-            invert(k, pivots)
-            # z = E F (b − G μ)
-            away[:] = moment / variance - np.dot(gram, mean)
-            z = np.dot(k, np.dot(root, away))
-            # θ̂ = μ + Fᵀ z, and what it leaves unexplained
-            theta = mean + np.dot(turned, z)
-            fitted = 0.0
-            left = row[triangle + dim]
-            away[:] = np.dot(gram, theta)
-            for i in range(dim):
-                fitted += theta[i] * (2.0 * moment[i] - variance * away[i])
-                for j in range(dim):
-                    k[i, j] = -k[i, j]
-                k[i, i] += 1.0  # K = I − E
-                left -= k[i, i]
-            if look:
-                break
-            square, left = max(row[triangle + dim + 1] - fitted, 0.0), max(left, 0.0)
-            own = (degrees * scale + square) / (degrees + left)
-            if not own > noisy * scale:
-                residual += square
-                dof += left
-                energy += row[triangle + dim + 1]
-                rounds += row[triangle + dim]
-                break
-            variance = own
-        known += k
-        np.dot(k, k, half)
-        squared += half
-        total += z
-        for i in range(dim):
-            for j in range(dim):
-                outer[i, j] += z[i] * z[j]
-    return known, squared, outer, total, residual, dof, energy, rounds

@@ -138,7 +138,7 @@ class BaseBelief(Record, ABC):
         """The belief after one more round ``(x, r)``."""
         x = checks.shaped_array("context", context, (*self.batch, self.dim))
         r = checks.shaped_array("reward", reward, self.batch)
-        return self.update(x, r if self.batch else float(r)).sealed()
+        return self.update(x, r if self.batch else float(r)).set_read_only()
 
     def degrees_of_freedom(self) -> tuple[Any, Any]:
         """Those of the t distributions that xᵀθ and the noise of a reward have.

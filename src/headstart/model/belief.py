@@ -111,7 +111,9 @@ class Belief(BaseBelief):
         batch = prior.batch
         zero: Any = np.zeros(batch) if batch else 0.0
         one: Any = np.ones(batch) if batch else 1.0
-        return cls(prior.mean, prior.root, zero, zero, prior.noise, prior, zero, one).sealed()
+        return cls(
+            prior.mean, prior.root, zero, zero, prior.noise, prior, zero, one
+        ).set_read_only()
 
     @classmethod
     def of(cls, prior: Prior, evidence: Evidence) -> Self:

@@ -182,10 +182,10 @@ class Evidence(Record):
         """The evidence of one task of a batch, with arrays of its own."""
         return self.combine(lambda part: float_if_scalar(np.array(part[index])))
 
-    def discounted(self, factor: float) -> Evidence:
+    def discount(self, factor: float) -> Evidence:
         """The same rounds, each with its weight multiplied by ``factor``.
 
-        >>> Evidence.of([[1.0]], [2.0]).discounted(0.5).rounds
+        >>> Evidence.of([[1.0]], [2.0]).discount(0.5).rounds
         0.5
         """
         if factor == 1.0:

@@ -179,9 +179,9 @@ class MixtureBelief(BaseBelief):
         """Where it started."""
         return MixturePrior(self.parts.prior, self.log_start)
 
-    def sealed(self) -> MixtureBelief:
+    def set_read_only(self) -> MixtureBelief:
         """The same belief, its arrays read-only."""
-        self.parts.sealed()
+        self.parts.set_read_only()
         return self
 
     def with_rounds(self, rounds: Any) -> MixtureBelief:
@@ -203,7 +203,7 @@ class MixtureBelief(BaseBelief):
         parts = self.parts
         context = np.broadcast_to(x[..., None, :], parts.mean.shape)
         reward = np.broadcast_to(np.asarray(r)[..., None], parts.batch)
-        return mixture_posterior(parts.update(context, reward).sealed(), self.log_start)
+        return mixture_posterior(parts.update(context, reward).set_read_only(), self.log_start)
 
     def predict(self, contexts: Array) -> Array:
         """The expected reward of each row."""

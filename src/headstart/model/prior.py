@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace
+from headstart.arrays import array_namespace, max_abs
 from headstart.errors import InputError
 from headstart.model.base import BasePrior
 from headstart.model.information_form import sums_are_accurate
@@ -195,11 +195,6 @@ def bounded_array(name: str, value: Any, want: str) -> Array:
     return array
 
 
-def max_abs(array: Array) -> float:
-    """The largest entry of an array in absolute value."""
-    return float(np.abs(array).max(initial=0.0))
-
-
 def is_non_negative(name: str, value: Any) -> bool:
     """Whether a value is a float 0 or more; a bias may be infinite, the noise may not."""
     return type(value) is float and (
@@ -230,7 +225,7 @@ def checked_covariance(covariance: npt.ArrayLike, shape: tuple[int, ...]) -> Arr
     """A finite, symmetric, positive semi-definite matrix of this shape."""
     want = f"symmetric, positive semi-definite and of shape {shape}"
     sigma = checks.finite_array("covariance", covariance, want)
-    if not float(np.abs(sigma).max(initial=0.0)) <= checks.MAX_MAGNITUDE**2:
+    if not max_abs(sigma) <= checks.MAX_MAGNITUDE**2:
         raise InputError(f"covariance must be below {checks.MAX_MAGNITUDE**2:g} in size; got more")
     if sigma.shape != shape or not np.allclose(sigma, sigma.swapaxes(-1, -2)):
         raise checks.refuse("covariance", want, sigma)

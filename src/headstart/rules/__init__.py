@@ -4,7 +4,7 @@ Ties, propensities and the protocol that a user's own rule follows are here; the
 rule looks at is in :mod:`headstart.model`, and the confidence radii are in :mod:`headstart.theory`.
 """
 
-from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
+from headstart.rules.base import LoopForm, Pick, Propensities, Rule
 from headstart.rules.forced import Forced, Uniform
 from headstart.rules.greedy import Greedy
 from headstart.rules.indexed import Indexed
@@ -13,7 +13,6 @@ from headstart.rules.ucb import UCB
 
 __all__ = [
     "UCB",
-    "BeliefLike",
     "Forced",
     "Greedy",
     "Indexed",

@@ -1,53 +1,25 @@
 """The protocol of every rule.
 
-A rule sees a belief through :class:`BeliefLike`: the expected reward of a context (``predict``),
-its uncertainty (``width``), and a random draw of the parameter (``draw``). Every rule works on
-``(..., K, d)`` contexts: one decision, or many along leading batch axes.
+A rule uses of a belief (:class:`~headstart.model.base.BaseBelief`) the expected reward of a context
+(``predict``), its uncertainty (``width``), and a random draw of the parameter (``draw``). Every
+rule works on ``(..., K, d)`` contexts: one decision, or many along leading batch axes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from headstart.model.base import BaseBelief
 from headstart.records import Array, reset_inherited
 from headstart.rules.clipping import Bounds, check_arms
 from headstart.rules.ties import Allowed, Rng, arm_mask
 from headstart.settings import Settings
 
-__all__ = ["BeliefLike", "LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
-
-
-class BeliefLike(Protocol):
-    """What a rule needs to know of a belief.
-
-    The ``"theory"`` and ``"paper"`` radii of :class:`~headstart.rules.UCB` need more: the
-    ``prior`` and ``information`` of a :class:`~headstart.Belief`.
-    """
-
-    @property
-    def rounds(self) -> Any:
-        """How many rewards it has seen."""
-
-    @property
-    def noise(self) -> Any:
-        """R, the scale of the rewards' noise."""
-
-    @property
-    def dim(self) -> int:
-        """The number of features."""
-
-    def predict(self, contexts: Array) -> Array:
-        """The expected reward of each row."""
-
-    def width(self, contexts: Array) -> Array:
-        """The standard deviation of each row's expected reward, divided by R."""
-
-    def draw(self, rng: Rng, scale: Any, size: int | None = None) -> Array:
-        """Random parameters, spread by ``scale``."""
+__all__ = ["LoopForm", "Pick", "Propensities", "Rule", "arms_left"]
 
 
 class Pick(NamedTuple):
@@ -113,18 +85,18 @@ class Rule(Settings, ABC):
 
     @abstractmethod
     def choose(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick a row of ``contexts`` (only where ``allowed``, if given)."""
 
     @abstractmethod
     def propensities(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """The probability with which :meth:`choose` picks each row."""
 
     def choose_many(
-        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
+        self, beliefs: Sequence[BaseBelief], contexts: Array, streams: Sequence[Any]
     ) -> Pick:
         """One decision for each of several tasks, the same as by :meth:`choose` up to rounding.
 
@@ -141,7 +113,7 @@ class Rule(Settings, ABC):
         )
 
     def rank(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
     ) -> list[Pick]:
         """Pick ``count`` different rows for one task, best first.
 
@@ -159,7 +131,7 @@ class Rule(Settings, ABC):
 
     def rank_propensities(
         self,
-        belief: BeliefLike,
+        belief: BaseBelief,
         contexts: Array,
         rng: Rng,
         before: Sequence[int],
@@ -180,7 +152,7 @@ class Rule(Settings, ABC):
         and ``half_life`` is ``None`` if no reward is forgotten.
         """
 
-    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+    def fixed_index(self, belief: BaseBelief, contexts: Array) -> Array | None:
         """The index by which the rule compares arms; ``None`` if there is none, or it is random."""
         return None
 

@@ -23,6 +23,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import max_abs
 from headstart.records import Array, set_read_only
 
 __all__ = ["best_arm_probabilities", "largest_entry_probabilities"]
@@ -80,7 +81,7 @@ def largest_entry_probabilities(
     Entries that are always equal share their probability, by their ``copies`` where given.
     """
     copies = np.ones(len(centres), dtype=np.intp) if copies is None else copies
-    size = float(np.abs(slopes).max(initial=0.0) + np.abs(centres).max(initial=0.0)) or 1.0
+    size = max_abs(slopes) + max_abs(centres) or 1.0
     rounded = np.round(np.column_stack([centres, slopes]) / (1e-9 * size))
     _, first, place = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
     place = place.reshape(-1)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from headstart import checks
+from headstart.model.base import BaseBelief
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
+from headstart.rules.base import LoopForm, Pick, Propensities, Rule
 from headstart.rules.clipping import Bounds, check_arms, checked_bounds
 from headstart.rules.ties import Allowed, Mask, Rng, arm_mask, draw_arm, select_by_uniform
 
@@ -30,7 +31,7 @@ class Uniform(Rule):
         object.__setattr__(self, "probability", checked_bounds(self.probability))
 
     def choose(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick any allowed arm."""
         scores = belief.predict(contexts)
@@ -43,7 +44,7 @@ class Uniform(Rule):
         return Pick(arms, chosen, np.ones(arms.shape, dtype=bool))
 
     def propensities(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Exact: one over the number of allowed arms."""
         everyone = self.check_allowed(arm_mask(contexts[..., 0], allowed))
@@ -83,7 +84,7 @@ class Forced(Rule):
             raise checks.refuse("then", "a rule that has a probability", self.then)
 
     def choose(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick any allowed arm while forced, else as ``then`` does."""
         forced = np.asarray(belief.rounds) < self.rounds
@@ -94,7 +95,7 @@ class Forced(Rule):
         return Pick(*(np.where(forced, a, b) for a, b in zip(free, later, strict=True)))
 
     def propensities(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Uniform while forced, else what ``then`` says."""
         forced = np.asarray(belief.rounds) < self.rounds
@@ -106,14 +107,14 @@ class Forced(Rule):
         return Propensities(np.where(forced[..., None], uniform.values, later.values), later.draws)
 
     def rank(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
     ) -> list[Pick]:
         """Any allowed arms in any order while forced, else as ``then`` does."""
         return self.current_rule(belief).rank(belief, contexts, rng, count, allowed)
 
     def rank_propensities(
         self,
-        belief: BeliefLike,
+        belief: BaseBelief,
         contexts: Array,
         rng: Rng,
         before: Sequence[int],
@@ -122,11 +123,11 @@ class Forced(Rule):
         """Uniform while forced, else what ``then`` says."""
         return self.current_rule(belief).rank_propensities(belief, contexts, rng, before, allowed)
 
-    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+    def fixed_index(self, belief: BaseBelief, contexts: Array) -> Array | None:
         """That of ``then``; none while forced."""
         return self.current_rule(belief).fixed_index(belief, contexts)
 
-    def current_rule(self, belief: BeliefLike) -> Rule:
+    def current_rule(self, belief: BaseBelief) -> Rule:
         """The rule that chooses now for one task."""
         return self.phases[0 if belief.rounds < self.rounds else 1]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from headstart.model.base import BaseBelief
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, LoopForm
+from headstart.rules.base import LoopForm
 from headstart.rules.indexed import Indexed
 from headstart.rules.ties import Rng
 
@@ -16,7 +17,7 @@ __all__ = ["Greedy"]
 class Greedy(Indexed):
     """No exploration beyond ``explore``: the arm with the largest expected reward xᵀθ̂."""
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
+    def index(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̂."""
         return belief.predict(contexts)
 

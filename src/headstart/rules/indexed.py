@@ -11,9 +11,10 @@ import numpy as np
 
 from headstart import checks
 from headstart.kernels.switch import loops
+from headstart.model.base import BaseBelief
 from headstart.random import CannotStack, StackedStreams
 from headstart.records import Array, reset_inherited
-from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, Rule
+from headstart.rules.base import LoopForm, Pick, Propensities, Rule
 from headstart.rules.clipping import (
     Bounds,
     checked_bounds,
@@ -59,11 +60,11 @@ class Indexed(Rule):
         object.__setattr__(self, "probability", checked_bounds(self.probability))
 
     @abstractmethod
-    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
+    def index(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Array:
         """The index of each arm, ``(..., K)``."""
 
     def choose(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Pick:
         """Pick the arm with the largest index, or with probability ``explore`` any."""
         if self.probability is not None:
@@ -89,7 +90,7 @@ class Indexed(Rule):
         return Pick(arms, np.take_along_axis(scores, arms[..., None], -1)[..., 0])
 
     def choose_clipped(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed
     ) -> Pick:
         """Draw an arm from its propensities; its score is its index, or the expected reward."""
         values = self.propensities(belief, contexts, rng, allowed).values
@@ -119,7 +120,7 @@ class Indexed(Rule):
         return Pick(arm, float(scores[arm]))
 
     def rank(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
     ) -> list[Pick]:
         """As :meth:`Rule.rank`; an index that draws nothing is computed once for all positions."""
         if not self.index_is_fixed or self.probability is not None:
@@ -150,7 +151,7 @@ class Indexed(Rule):
         return False
 
     def choose_many(
-        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
+        self, beliefs: Sequence[BaseBelief], contexts: Array, streams: Sequence[Any]
     ) -> Pick:
         """As :meth:`Rule.choose_many`, by the index of stacked beliefs where that is possible."""
         arms, scores = np.empty(len(beliefs), dtype=np.intp), np.empty(len(beliefs))
@@ -162,14 +163,14 @@ class Indexed(Rule):
         return Pick(arms, scores, np.zeros(len(beliefs), dtype=bool))
 
     def choose_stacked(
-        self, beliefs: Sequence[BeliefLike], contexts: Array, streams: Sequence[Any]
+        self, beliefs: Sequence[BaseBelief], contexts: Array, streams: Sequence[Any]
     ) -> Pick | None:
         """One decision for each belief by one call of :meth:`index`; ``None`` if it cannot be."""
         kind = type(beliefs[0])
         drawn = self.explore or self.probability is not None
         if drawn or not self.stackable or loops() is not None:
             return None
-        if not hasattr(kind, "stack") or any(type(belief) is not kind for belief in beliefs):
+        if any(type(belief) is not kind for belief in beliefs):
             return None
         stacked: Any = kind.stack(beliefs)
         if stacked is None:
@@ -179,17 +180,17 @@ class Indexed(Rule):
             scores = self.index(stacked, contexts, rng)
         except CannotStack:
             return super().choose_many(
-                beliefs, contexts, [stream.restarted() for stream in streams]
+                beliefs, contexts, [stream.from_start() for stream in streams]
             )
         arms = scores.argmax(-1)
         top = np.take_along_axis(scores, arms[:, None], -1)
         tied = (scores >= top - tie_tolerance(top, stacked.noise[:, None])).sum(-1) > 1
         for row in np.flatnonzero(tied).tolist():
-            pick = self.choose(beliefs[row], contexts[row], streams[row].restarted())
+            pick = self.choose(beliefs[row], contexts[row], streams[row].from_start())
             arms[row], top[row] = pick.arm, pick.score
         return Pick(arms, top[:, 0])
 
-    def fixed_index(self, belief: BeliefLike, contexts: Array) -> Array | None:
+    def fixed_index(self, belief: BaseBelief, contexts: Array) -> Array | None:
         """The index, if it draws nothing."""
         nothing: Any = None
         return self.index(belief, contexts, nothing) if self.index_is_fixed else None
@@ -209,7 +210,7 @@ class Indexed(Rule):
         """Whether :meth:`index` draws nothing, so that one index ranks all arms."""
         return False
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
+    def compiled(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Any:
         """The best arm, the two largest indices and all of them, by compiled loops.
 
         Called where they are on; ``None`` where they cannot be used.
@@ -217,7 +218,7 @@ class Indexed(Rule):
         return None
 
     def propensities(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Exact: the best arms share 1 − ε, all allowed arms share ε; clipped by bounds."""
         best = best_arms(self.index(belief, contexts, rng), allowed, belief.noise)
@@ -232,16 +233,12 @@ class Indexed(Rule):
         return mixed if bounds is None else clip_probabilities(mixed, bounds, everyone)
 
 
-def arrays_for_loops(belief: BeliefLike, contexts: Array) -> tuple[Array, Array] | None:
+def arrays_for_loops(belief: BaseBelief, contexts: Array) -> tuple[Array, Array] | None:
     """θ̂ and F of one belief, if compiled loops can be used."""
-    arrays: tuple[Array, Array] | None = getattr(belief, "loop_arrays", no_arrays)()
+    arrays = belief.loop_arrays()
     if arrays is None or arrays[0].ndim != 1 or contexts.ndim != 2:
         return None
     return arrays if contexts.dtype == np.float64 and contexts.flags.c_contiguous else None
-
-
-def no_arrays() -> None:
-    """The loop form of a belief that has none."""
 
 
 def check_confidence(delta: float | None, horizon: int) -> None:

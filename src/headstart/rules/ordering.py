@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from headstart.arrays import max_abs
 from headstart.records import Array
 from headstart.rules.ties import Mask, Rng
 
@@ -80,7 +81,7 @@ def draws_in_order(
     )
     # Arms that are equal are tied in every draw, and their order tells nothing of θ.
     apart = np.abs(ranked.slack(slopes)).max((0, 1)) + np.abs(ranked.slack(centres)).max(0)
-    distinct = apart > 1e-12 * (np.abs(slopes).max(initial=0.0) + np.abs(centres).max(initial=0.0))
+    distinct = apart > 1e-12 * (max_abs(slopes) + max_abs(centres))
     ranked = Ranked(ranked.upper[distinct], ranked.lower[distinct])
     chains = Chains(weights, centres, slopes, ranked, rng)
     chains.descend()
@@ -135,11 +136,11 @@ class Chains:
     def step(self, count: int) -> None:
         """Move every chain ``count`` times."""
         for _ in range(count):
-            self.turn()
+            self.move_on_ellipse()
             if len(self.weights) > 1:
                 self.change_group()
 
-    def turn(self) -> None:
+    def move_on_ellipse(self) -> None:
         """Move along a random ellipse: c + p cos φ + q sin φ ≥ 0 for every inequality."""
         velocity = self.rng.standard_normal(self.z.shape)
         p, q = (self.ranked.slack(self.score_change(part)) for part in (self.z, velocity))

@@ -10,8 +10,9 @@ import numpy as np
 
 from headstart import checks
 from headstart.kernels.switch import loops
+from headstart.model.base import BaseBelief
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, LoopForm, Pick, Propensities, arms_left
+from headstart.rules.base import LoopForm, Pick, Propensities, arms_left
 from headstart.rules.best_arm import best_arm_probabilities
 from headstart.rules.indexed import (
     Indexed,
@@ -29,6 +30,7 @@ __all__ = ["DEFAULT_SCALE", "Thompson"]
 #: large enough for choices to remain random.
 DEFAULT_SCALE = 0.25
 
+MAX_DRAWS = 2**20  # for a propensity, with an error of 0.0005
 MANY_DRAWS = 10_000  # of a belief of unknown kind, for its probabilities of being the best
 
 
@@ -47,7 +49,7 @@ class Thompson(Indexed):
         ``"theory"`` is v = 4R √(log(1/δ) (d+2)/α), for which Theorem 2 bounds the regret: close
         to random play. ``"paper"`` is the same as printed, without R.
     draws : int, default 1000
-        The number of draws that a propensity is estimated from.
+        The number of draws that a propensity is estimated from, 2²⁰ at most.
     delta, horizon, alpha : float, int and float
         δ, n and α in (0, 1] of these two scales; δ = 1/n and α = 1/log n by default.
     explore : float, default 0
@@ -75,12 +77,12 @@ class Thompson(Indexed):
             checks.one_of("scale", self.scale, ("theory", "paper"))
         else:
             checks.non_negative("scale", self.scale)
-        checks.integer("draws", self.draws, 1)
+        checks.integer("draws", self.draws, 1, MAX_DRAWS)
         check_confidence(self.delta, self.horizon)
         if self.alpha is not None and not checks.fraction("alpha", self.alpha) > 0.0:
             raise checks.refuse("alpha", "above 0, and 1 or less", self.alpha)
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
+    def index(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̃."""
         theta = belief.draw(rng, self.draw_scale(belief))
         if theta.ndim == 1:
@@ -94,7 +96,7 @@ class Thompson(Indexed):
         """The draws of a stack are those of its beliefs, each from its own stream."""
         return True
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
+    def compiled(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""
         arrays = arrays_for_loops(belief, contexts)
         if arrays is None:
@@ -107,7 +109,7 @@ class Thompson(Indexed):
         """Draws of a width that is a multiple of R, unless some choices are uniformly random."""
         return self.loop_form_with("thompson", self.scale)
 
-    def draw_scale(self, belief: BeliefLike) -> Any:
+    def draw_scale(self, belief: BaseBelief) -> Any:
         """V, in rewards' units."""
         if not isinstance(self.scale, str):
             return self.scale * belief.noise
@@ -116,7 +118,7 @@ class Thompson(Indexed):
         return v if self.scale == "paper" else v * belief.noise
 
     def propensities(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, allowed: Allowed = None
     ) -> Propensities:
         """Estimated: how often each arm wins among ``draws`` draws, plus half a win each.
 
@@ -137,10 +139,10 @@ class Thompson(Indexed):
         return Propensities(self.with_exploration(values, allowed), self.draws)
 
     def rank(
-        self, belief: BeliefLike, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
+        self, belief: BaseBelief, contexts: Array, rng: Rng, count: int, allowed: Allowed = None
     ) -> list[Pick]:
         """One draw ranks all arms; with ``explore`` or bounds, each position has its own."""
-        if self.draws_each_position or gaussian_parts(belief) is None:
+        if self.draws_each_position or belief.gaussian_parts() is None:
             return super().rank(belief, contexts, rng, count, allowed)
         return self.rank_by(self.index(belief, contexts, rng), belief.noise, rng, count, allowed)
 
@@ -149,13 +151,13 @@ class Thompson(Indexed):
         """Whether the arms before a position of a ranking say little about θ."""
         return bool(self.explore) or self.probability is not None
 
-    def best_arm_probabilities(self, belief: BeliefLike, contexts: Array, everyone: Mask) -> Array:
+    def best_arm_probabilities(self, belief: BaseBelief, contexts: Array, everyone: Mask) -> Array:
         """The probability of each arm to be the best of a draw, by quadrature.
 
         Where the belief does not tell which Gaussians it draws from, it is the share of
         :data:`MANY_DRAWS` draws, which are the same at every call.
         """
-        scale, parts = self.draw_scale(belief), gaussian_parts(belief)
+        scale, parts = self.draw_scale(belief), belief.gaussian_parts()
         if parts is None:
             thetas = belief.draw(np.random.default_rng(0), scale, size=MANY_DRAWS)
             wins = best_arms((contexts @ thetas[..., None])[..., 0], everyone, belief.noise)
@@ -171,7 +173,7 @@ class Thompson(Indexed):
 
     def rank_propensities(
         self,
-        belief: BeliefLike,
+        belief: BaseBelief,
         contexts: Array,
         rng: Rng,
         before: Sequence[int],
@@ -184,19 +186,13 @@ class Thompson(Indexed):
         """
         left = arms_left(contexts, before, allowed)
         lone = left is not None and left.sum() == 1
-        parts = gaussian_parts(belief)
+        parts = belief.gaussian_parts()
         if parts is None or self.draws_each_position or not before or lone:
             return self.propensities(belief, contexts, rng, left)
         scale = self.draw_scale(belief)
         scores = draws_in_order(parts, scale, contexts, rng, before, left, self.draws)
         values = win_shares(best_arms(scores, left, belief.noise), arm_mask(contexts[:, 0], left))
         return Propensities(values, self.draws)
-
-
-def gaussian_parts(belief: BeliefLike) -> tuple[Array, Array, Array] | None:
-    """The Gaussians that a belief draws from; ``None`` if it does not tell them."""
-    tell = getattr(belief, "gaussian_parts", None)
-    return None if tell is None else tell()
 
 
 def win_shares(wins: Mask, everyone: Mask) -> Array:

@@ -11,8 +11,9 @@ import numpy as np
 from headstart import checks
 from headstart.errors import InputError
 from headstart.kernels.switch import loops
+from headstart.model.base import BaseBelief
 from headstart.records import Array
-from headstart.rules.base import BeliefLike, LoopForm
+from headstart.rules.base import LoopForm
 from headstart.rules.indexed import (
     Indexed,
     arrays_for_loops,
@@ -77,7 +78,7 @@ class UCB(Indexed):
             checks.non_negative("radius", self.radius)
         check_confidence(self.delta, self.horizon)
 
-    def index(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Array:
+    def index(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Array:
         """xᵀθ̂ + γ‖x‖_{B⁻¹}."""
         gamma = self.gamma(belief)
         index = belief.width(contexts)
@@ -95,7 +96,7 @@ class UCB(Indexed):
         """It draws nothing."""
         return True
 
-    def compiled(self, belief: BeliefLike, contexts: Array, rng: Rng) -> Any:
+    def compiled(self, belief: BaseBelief, contexts: Array, rng: Rng) -> Any:
         """By compiled loops."""
         arrays = arrays_for_loops(belief, contexts)
         if arrays is None:
@@ -120,18 +121,17 @@ class UCB(Indexed):
         if self.radius == "theory" and half_life is not None:
             raise checks.refuse("half_life", "None with the theory radius", half_life)
 
-    def gamma(self, belief: BeliefLike) -> Any:
+    def gamma(self, belief: BaseBelief) -> Any:
         """γ, in rewards' units."""
         if not isinstance(self.radius, str):
             return self.radius * belief.noise
-        prior = getattr(belief, "prior", None)
         information = getattr(belief, "information", None)
-        if prior is None or information is None:
+        if information is None:
             raise InputError(
                 f"radius must be a number for a {type(belief).__name__}, which knows no bias; "
                 f"got {self.radius!r}"
             )
-        bias = stated_bias(self.radius, prior)
+        bias = stated_bias(self.radius, belief.prior)
         delta = delta_or_default(self.delta, self.horizon)
         form = "algorithm" if self.radius == "paper" else "corrected"
         return radius_with_bias(information, delta=delta, bias=bias, noise=belief.noise, form=form)

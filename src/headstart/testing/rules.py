@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from headstart.bandit import Bandit
 from headstart.errors import InputError
+from headstart.model.base import BaseBelief
 from headstart.records import set_read_only
 from headstart.rules import Pick, Propensities, Rule
 from headstart.testing.samples import DIM, Beliefs, bytes_of, options_for, require, run_checks
@@ -146,19 +149,16 @@ def leaves_its_arguments(rule: Rule) -> None:
 def needs_only_what_every_belief_has(rule: Rule) -> None:
     """It looks at rounds, noise, dim, predict, width and draw alone, or says what it lacks."""
     belief = Beliefs(1).together
-
-    class Other:
-        rounds, noise, dim = belief.rounds, belief.noise, belief.dim
-        predict, width, draw = belief.predict, belief.width, belief.draw
-
+    names = ("rounds", "noise", "dim", "predict", "width", "draw", "update")
+    other: Any = type("Other", (BaseBelief,), {name: getattr(belief, name) for name in names})()
     if options_for(rule):
         try:
-            rule.choose(Other(), CONTEXTS, np.random.default_rng(0))
+            rule.choose(other, CONTEXTS, np.random.default_rng(0))
         except InputError:
             return
     expected = rule.choose(belief, CONTEXTS, np.random.default_rng(0))
-    require(rule.choose(Other(), CONTEXTS, np.random.default_rng(0)) == expected, "another pick")
-    stated = rule.propensities(Other(), CONTEXTS, np.random.default_rng(0))
+    require(rule.choose(other, CONTEXTS, np.random.default_rng(0)) == expected, "another pick")
+    stated = rule.propensities(other, CONTEXTS, np.random.default_rng(0))
     np.testing.assert_allclose(stated.values.sum(), 1.0, atol=1e-12)
 
 

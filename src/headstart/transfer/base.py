@@ -180,7 +180,7 @@ class Transfer(Settings, ABC):
             raise InputError("partitions must hold at least one task; got none")
         state = self.init(partitions.dim, noise)
         if not self.additive:
-            for evidence in partitions.each():
+            for evidence in partitions.evidences():
                 state = self.fold(state, evidence)
             return state
         for summary in partitions.map(summarize_partition, self, noise):

@@ -1,4 +1,4 @@
-"""What most transfers remember of the past: the tasks' estimates, and how wrong those are.
+"""The state of most transfers: moments of the tasks' estimates, and of the errors of these.
 
 A task's ridge estimate θ(i) = (λI + gram)⁻¹ moment scatters around its true θ* with covariance
 R² N_i, N_i = A⁻¹ gram A⁻¹. The scatter of the estimates is that of the tasks plus the mean of this
@@ -44,7 +44,7 @@ class Estimates(Record):
 
     moments: Moments
     errors: Array
-    unseen: Array
+    squared_bias: Array
     noise: NoiseScale
 
     @classmethod
@@ -74,8 +74,8 @@ class Estimates(Record):
         weight = checks.real("weight", weight)
         source = evidence if estimate_from is None else estimate_from
         noise = self.noise
-        if noise.given == 0:
-            noise = noise.fold(evidence, Spectrum.of(evidence), weight)
+        if noise.given_noise == 0:
+            noise = noise.fold(evidence, weight)
         theta, error, left_out = ridge_estimate(source, ridge)
         xp = array_namespace(theta)
         used = weight * (source.rounds >= max(min_rounds, 1))
@@ -83,8 +83,8 @@ class Estimates(Record):
         share = xp.asarray(used)[..., None, None]
         left = (xp.asarray(moments.count) > 0)[..., None, None]  # nothing left is exactly nothing
         errors = (self.errors + share * error) * left
-        unseen = (self.unseen + share * left_out) * left
-        return Estimates.unchecked(moments, errors, unseen, noise), theta, used
+        squared_bias = (self.squared_bias + share * left_out) * left
+        return Estimates.unchecked(moments, errors, squared_bias, noise), theta, used
 
     @classmethod
     def of(
@@ -92,21 +92,21 @@ class Estimates(Record):
     ) -> tuple[Estimates, Array, Array]:
         """The tasks along a batch axis, as if each had been folded; their estimates and weights."""
         scale = NoiseScale.start(noise, evidence.batch)
-        if scale.given == 0:
-            scale = scale.fold(evidence, Spectrum.of(evidence), 1.0)
+        if scale.given_noise == 0:
+            scale = scale.fold(evidence, 1.0)
         theta, error, left_out = ridge_estimate(evidence, ridge)
         used = (np.asarray(evidence.rounds) >= max(min_rounds, 1)).astype(float)
         flat = (used @ matrices.reshape(len(used), -1) for matrices in (error, left_out))
-        errors, unseen = (matrix.reshape(error.shape[1:]) for matrix in flat)
+        errors, squared_bias = (matrix.reshape(error.shape[1:]) for matrix in flat)
         moments = Moments.of(theta, used)
-        return Estimates.unchecked(moments, errors, unseen, scale.total()), theta, used
+        return Estimates.unchecked(moments, errors, squared_bias, scale.total()), theta, used
 
     def merge(self, other: Estimates) -> Estimates:
         """The estimates of the tasks of both."""
         return Estimates.unchecked(
             self.moments.merge(other.moments),
             self.errors + other.errors,
-            self.unseen + other.unseen,
+            self.squared_bias + other.squared_bias,
             self.noise.merge(other.noise),
         )
 
@@ -140,18 +140,18 @@ class Estimates(Record):
         sample = self.moments.covariance
         variance = xp.asarray(self.noise.value) ** 2 / count
         error = variance[..., None, None] * self.errors
-        unseen = self.unseen / count[..., None, None]
+        squared_bias = self.squared_bias / count[..., None, None]
         square = trace(sample) + (self.mean**2).sum(-1) - trace(error)
-        size = xp.maximum(square, 0.0) / xp.maximum(self.dim - trace(unseen), 1e-9)
-        return sample, error, size[..., None, None] * unseen
+        size = xp.maximum(square, 0.0) / xp.maximum(self.dim - trace(squared_bias), 1e-9)
+        return sample, error, size[..., None, None] * squared_bias
 
     def components(self) -> Components:
         """Principal components of the tasks, not of their estimates: noise is subtracted first.
 
         No variance is below what the subtraction itself is uncertain by, √(2/N) of what there was.
         """
-        sample, error, unseen = self.covariances()
-        raw = sample + unseen
+        sample, error, squared_bias = self.covariances()
+        raw = sample + squared_bias
         xp = array_namespace(raw)
         values, vectors = eigh(raw - error)
         before = (vectors * (raw @ vectors)).sum(-2)
@@ -173,24 +173,26 @@ class Estimates(Record):
         size = xp.maximum(trace(projection), 1.0)
         count = xp.maximum(self.count, 1.0)
         dof = xp.maximum(count - 1.0 - fitted, 1.0)
-        sample, error, unseen = (projected_trace(projection, each) for each in self.covariances())
+        sample, error, squared_bias = (
+            projected_trace(projection, each) for each in self.covariances()
+        )
         raw = sample * count / dof / size
-        corrected = denoised(raw, error / size, size * dof)
-        return corrected + raw * (1.0 + fitted) / count + unseen / size
+        corrected = variance_without_noise(raw, error / size, size * dof)
+        return corrected + raw * (1.0 + fitted) / count + squared_bias / size
 
     def second_moment(self, projection: Array) -> Any:
         """The mean square of a task's parameter, per dimension of the projection; likewise."""
         xp = array_namespace(projection, self.errors)
         size = xp.maximum(trace(projection), 1.0)
         outer = self.mean[..., :, None] * self.mean[..., None, :]
-        sample, error, unseen = self.covariances()
+        sample, error, squared_bias = self.covariances()
         raw = projected_trace(projection, sample + outer) / size
         dof = size * xp.maximum(self.count, 1.0)
-        corrected = denoised(raw, projected_trace(projection, error) / size, dof)
-        return corrected + projected_trace(projection, unseen) / size
+        corrected = variance_without_noise(raw, projected_trace(projection, error) / size, dof)
+        return corrected + projected_trace(projection, squared_bias) / size
 
 
-def denoised(variance: Any, noise: Any, dof: Any) -> Any:
+def variance_without_noise(variance: Any, noise: Any, dof: Any) -> Any:
     """A variance less that of noise, and not below what it is uncertain by itself."""
     xp = array_namespace(variance)
     return xp.maximum(variance - noise, variance * xp.minimum(xp.sqrt(2.0 / dof), 1.0))
@@ -201,7 +203,7 @@ class RidgeEstimate(NamedTuple):
 
     estimate: Array
     error: Array
-    unseen: Array
+    squared_bias: Array
 
 
 def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
@@ -214,7 +216,7 @@ def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
     if lost.any():
         spectrum = Spectrum.of(evidence)
         slow = RidgeEstimate(
-            spectrum.estimate(ridge), spectrum.error(ridge), spectrum.unseen(ridge)
+            spectrum.estimate(ridge), spectrum.error(ridge), spectrum.squared_bias(ridge)
         )
         if lost.all():
             return slow
@@ -225,7 +227,7 @@ def ridge_estimate(evidence: Evidence, ridge: float) -> RidgeEstimate:
         return RidgeEstimate(
             np.where(lost[..., None], slow.estimate, fast.estimate),
             np.where(lost[..., None, None], slow.error, fast.error),
-            np.where(lost[..., None, None], slow.unseen, fast.unseen),
+            np.where(lost[..., None, None], slow.squared_bias, fast.squared_bias),
         )
     xp = array_namespace(evidence.gram)
     inverse = xp.linalg.inv(evidence.gram + ridge * xp.eye(evidence.dim))

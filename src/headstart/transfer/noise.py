@@ -52,7 +52,7 @@ class Spectrum(Record):
         moment = matvec(transpose(vectors), evidence.moment)
         return cls.unchecked(xp.maximum(values, 0.0), vectors, moment)
 
-    def seen(self) -> Any:
+    def observed_directions(self) -> Any:
         """Which directions were seen at all."""
         xp = array_namespace(self.values)
         return self.values > RANK_TOLERANCE * xp.maximum(self.values.max(-1, keepdims=True), 1e-300)
@@ -63,7 +63,7 @@ class Spectrum(Record):
             inverse: Array = 1.0 / (self.values + lam)
             return inverse
         xp = array_namespace(self.values)
-        known = self.seen()
+        known = self.observed_directions()
         inverse = xp.where(known, 1.0 / xp.where(known, self.values, 1.0), 0.0)
         return inverse
 
@@ -72,11 +72,11 @@ class Spectrum(Record):
         theta: Array = matvec(self.vectors, self.moment * self.inverse(lam))
         return theta
 
-    def unseen(self, lam: float) -> Array:
+    def squared_bias(self, lam: float) -> Array:
         """U² with U = I − A⁻¹ gram: how much of θ the estimate leaves out, squared."""
         left_out = 1.0 - self.values * self.inverse(lam)
-        unseen: Array = (self.vectors * (left_out**2)[..., None, :]) @ transpose(self.vectors)
-        return unseen
+        bias: Array = (self.vectors * (left_out**2)[..., None, :]) @ transpose(self.vectors)
+        return bias
 
     def error(self, lam: float) -> Array:
         """The covariance of that estimate's noise in units of R²: A⁻¹ gram A⁻¹, A = gram + λI."""
@@ -89,12 +89,12 @@ class Spectrum(Record):
 class NoiseScale(Record):
     """What the finished tasks say of R; additive, so that a task can be taken out again.
 
-    ``given`` is R where the caller knows it, else 0. ``residual`` and ``dof`` sum the
+    ``given_noise`` is R where the caller knows it, else 0. ``residual`` and ``dof`` sum the
     least-squares residuals and their degrees of freedom; ``marginal`` and ``rounds`` sum the
     quadratic form of the marginal likelihood and the rounds.
     """
 
-    given: float
+    given_noise: float
     residual: Any
     dof: Any
     marginal: Any
@@ -105,11 +105,11 @@ class NoiseScale(Record):
         """Before any task."""
         given = 0.0 if noise is None else checks.positive("noise", noise)
         sums = {name: np.zeros(batch) if batch else 0.0 for name in SUMS}
-        return cls.unchecked(given=given, **sums)
+        return cls.unchecked(given_noise=given, **sums)
 
-    def fold(self, evidence: Evidence, spectrum: Spectrum, weight: Any) -> NoiseScale:
+    def fold(self, evidence: Evidence, weight: Any) -> NoiseScale:
         """Add (or with a negative weight take out) one task."""
-        xp = array_namespace(evidence.gram)
+        xp, spectrum = array_namespace(evidence.gram), Spectrum.of(evidence)
         inverse, squares = spectrum.inverse(0.0), spectrum.moment**2
         fitted = (squares * inverse).sum(-1)
         shrunk = (squares * spectrum.inverse(1.0)).sum(-1)
@@ -119,35 +119,35 @@ class NoiseScale(Record):
         marginal = xp.maximum(evidence.squares - shrunk, 0.0)
         added = zip(SUMS, (residual, dof, marginal, evidence.rounds), strict=True)
         sums = {name: float_if_scalar(getattr(self, name) + weight * one) for name, one in added}
-        return NoiseScale.unchecked(given=self.given, **sums)
+        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
 
     def merge(self, other: NoiseScale) -> NoiseScale:
         """What the tasks of both say."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
-        return NoiseScale.unchecked(given=self.given, **sums)
+        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
 
     def total(self) -> NoiseScale:
         """What all elements of a batch say together."""
         sums = {name: float(np.sum(getattr(self, name))) for name in SUMS}
-        return NoiseScale.unchecked(given=self.given, **sums)
+        return NoiseScale.unchecked(given_noise=self.given_noise, **sums)
 
     @property
-    def known(self) -> Any:
+    def is_known(self) -> Any:
         """Whether there is anything to tell R from."""
-        return (self.given > 0) | (array_namespace(self.rounds).asarray(self.rounds) >= 0.5)
+        return (self.given_noise > 0) | (array_namespace(self.rounds).asarray(self.rounds) >= 0.5)
 
     @property
     def value(self) -> Any:
         """R: given, estimated, or 1 while nothing is known (then no decision depends on it)."""
-        if self.given > 0:
-            return self.given
+        if self.given_noise > 0:
+            return self.given_noise
         xp = array_namespace(self.rounds)
         clean = xp.asarray(self.dof) >= SUFFICIENT_DOF
         residual = self.residual / xp.maximum(self.dof, 1.0)
         marginal = self.marginal / xp.maximum(self.rounds, 1.0)
         variance = xp.where(clean, xp.maximum(residual, MIN_VARIANCE_SHARE * marginal), marginal)
         # Sums from which the last task was taken out leave rounding behind, not knowledge.
-        return float_if_scalar(xp.sqrt(xp.where((variance > 0) & self.known, variance, 1.0)))
+        return float_if_scalar(xp.sqrt(xp.where((variance > 0) & self.is_known, variance, 1.0)))
 
 
 SUMS = ("residual", "dof", "marginal", "rounds")

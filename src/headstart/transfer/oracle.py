@@ -1,4 +1,4 @@
-"""What could be reached if the truth were known: the paper's oracle, and the Bayes oracle."""
+"""Oracles, which are told how tasks are distributed: the paper's oracle, and the Bayes oracle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
-from headstart.arrays import array_namespace, matvec, norm, transpose
+from headstart.arrays import array_namespace, matvec, max_abs, norm, transpose
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.model.prior import Prior, checked_covariance, symmetric_root
@@ -17,7 +17,7 @@ from headstart.records import equal_fields, read_only_copy
 from headstart.theory import bias_term
 from headstart.transfer.base import TaskStructure, Transfer, checked_evidence
 from headstart.transfer.estimates import prior_of
-from headstart.transfer.noise import NoiseScale, Spectrum
+from headstart.transfer.noise import NoiseScale
 
 __all__ = ["Oracle"]
 
@@ -55,7 +55,7 @@ class Oracle(Transfer):
         mean = checks.finite_array("mean", self.mean, "an array of shape (..., d)")
         if mean.ndim < 1:
             raise checks.refuse("mean", "an array of shape (..., d)", mean)
-        if not float(np.abs(mean).max(initial=0.0)) <= checks.MAX_MAGNITUDE:
+        if not max_abs(mean) <= checks.MAX_MAGNITUDE:
             raise InputError(f"mean must be below {checks.MAX_MAGNITUDE:g} in size; got more")
         object.__setattr__(self, "mean", read_only_copy(mean))
         dim, batch = mean.shape[-1], mean.shape[:-1]
@@ -133,7 +133,7 @@ class Oracle(Transfer):
         """Nothing to learn but the noise."""
         evidence = checked_evidence(evidence, (*np.shape(state.rounds), np.shape(self.mean)[-1]))
         weight = checks.real("weight", weight)
-        return state if state.given > 0 else state.fold(evidence, Spectrum.of(evidence), weight)
+        return state if state.given_noise > 0 else state.fold(evidence, weight)
 
     def prior(self, state: NoiseScale) -> Prior:
         """The truth."""

@@ -55,7 +55,7 @@ class Partitions(ABC):
     def rows(self, partition: int) -> Array:
         """The packed evidence of one partition's tasks."""
 
-    def each(self) -> Iterator[Evidence]:
+    def evidences(self) -> Iterator[Evidence]:
         """Every task, one by one."""
         for partition in range(len(self.sizes)):
             for row in self.rows(partition):

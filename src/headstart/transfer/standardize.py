@@ -121,7 +121,7 @@ class Standardization(NamedTuple):
         flat = self.packed(rows.reshape(-1, rows.shape[-1]))
         return Evidence.unpack(flat.reshape(rows.shape), evidence.dim)
 
-    def undone(self, prior: Prior | MixturePrior) -> Prior | MixturePrior:
+    def original_prior(self, prior: Prior | MixturePrior) -> Prior | MixturePrior:
         """A prior over θ', as one over θ: what it says about features as they are in the logs."""
         parts = prior.parts if isinstance(prior, MixturePrior) else prior
         back = self.matrix.T

@@ -1,4 +1,4 @@
-"""What users would say of movies they never rated: a low-rank model of the ratings."""
+"""Expected ratings of movies that a user has not rated, by a low-rank model."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ class Synthetic(World):
     offset, mean
         ‖μ‖, and where μ points: ``"off"`` the plane (at right angles to it: that makes the subspace
         affine), ``"on"`` it, or ``"anywhere"``.
-    clusters, apart
-        Several affine subspaces, each with its own mean and directions; means are ``apart`` from
-        each other.
+    clusters, separation
+        Several affine subspaces, each with its own mean and directions, and the distance between
+        their means.
     curve
         If above 0, tasks lie on a closed curve of this radius that winds through four dimensions,
         and ``rank`` and ``inside`` do not matter.
@@ -60,7 +60,7 @@ class Synthetic(World):
     offset: float = 0.5
     mean: str = "off"
     clusters: int = 1
-    apart: float = 1.0
+    separation: float = 1.0
     curve: float = 0.0
     drift: float = 0.0
     logistic: float = 0.0
@@ -77,7 +77,7 @@ class Synthetic(World):
         checks.one_of("mean", self.mean, ("off", "on", "anywhere"))
         checks.one_of("contexts", self.contexts, ("normal", "sphere"))
         checks.positive("noise", self.noise)
-        for name in ("inside", "outside", "offset", "apart", "curve", "drift", "logistic"):
+        for name in ("inside", "outside", "offset", "separation", "curve", "drift", "logistic"):
             checks.non_negative(name, getattr(self, name))
         for name in ("task_dof", "reward_dof"):
             dof = checks.non_negative(name, getattr(self, name))
@@ -129,8 +129,9 @@ class SyntheticPopulation(Population):
         self.means = [self.draw_mean(frame, rng) for frame in self.frames]
         self.context_sd = np.sqrt(rng.random(world.dim))
         skew = rng.standard_normal((world.dim, world.dim))
-        turn = skew - skew.T
-        self.turn = turn / max(float(np.linalg.norm(turn, 2)), 1e-300)  # one dimension has no turn
+        skew -= skew.T
+        size = float(np.linalg.norm(skew, 2))  # 0 in one dimension, which has no rotation
+        self.drift_generator = skew / max(size, 1e-300)
         # With drift, no distribution is true of all tasks.
         self.truth = None if world.drift else self.find_truth()
 
@@ -146,7 +147,7 @@ class SyntheticPopulation(Population):
         if world.clusters > 1:
             # Random directions in many dimensions are nearly at right angles: √2 × length apart.
             centre = rng.standard_normal(world.dim)
-            mean = mean + centre * (world.apart / np.sqrt(2.0) / np.linalg.norm(centre))
+            mean = mean + centre * (world.separation / np.sqrt(2.0) / np.linalg.norm(centre))
         return mean
 
     def spreads(self) -> Array:
@@ -176,7 +177,7 @@ class SyntheticPopulation(Population):
         if world.drift:
             from scipy.linalg import expm
 
-            return expm(world.drift * task * self.turn) @ theta
+            return expm(world.drift * task * self.drift_generator) @ theta
         return theta
 
     def draw_tasks(self, count: int, rng: np.random.Generator) -> Array:

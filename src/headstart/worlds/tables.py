@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from headstart import checks
 from headstart.errors import FileError, InputError, MissingFileError
+from headstart.features.conversion import frame_names
 from headstart.records import Array
 from headstart.worlds.offers import Indices
 
@@ -52,10 +53,7 @@ def column_names(table: Any) -> list[str]:
     # A lazy frame has columns too, but no rows yet.
     if hasattr(table, "collect") or not hasattr(table, "columns"):
         raise checks.refuse("table", WANT, table)
-    names = [str(name) for name in table.columns]
-    if len(set(names)) < len(names):
-        raise InputError(f"table must have distinct column names; got {names}")
-    return names
+    return frame_names("table", table)
 
 
 def select(table: Any, names: Sequence[str]) -> Any:

@@ -86,7 +86,9 @@ def choose_many(
                 check_k(k, len(table), mask, ledger.choice_window)
             k = checks.integer("k", k, 1)
         count = 1 if k is None else k
-        check_tables(rule, tables, allowed, count)
+        if rule.bounds is not None:
+            for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
+                check_bounds(rule, len(table), mask, count, f" of contexts[{at}]")
         for name in names:
             entry = ledger.entries.get(name)
             if entry is not None and entry.cached is None:
@@ -155,16 +157,15 @@ def allowed_by_task(exclude: Any, offer: Offer, tasks: int) -> list[Any]:
     return allowed
 
 
-def check_tables(rule: Rule, tables: Any, allowed: Sequence[Any], positions: int) -> None:
-    """Refuse numbers of arms for which a rule cannot keep the bounds on their probabilities.
+def check_bounds(rule: Rule, arms: int, allowed: Any, positions: int, where: str = "") -> None:
+    """Refuse a number of arms for which a rule cannot keep the bounds on their probabilities.
 
     They must hold at the last of so many positions too, where fewer arms are left.
     """
     if rule.bounds is not None:
-        for at, (table, mask) in enumerate(zip(tables, allowed, strict=True)):
-            count = len(table) if mask is None else int(mask.sum())
-            place = f" of contexts[{at}]" if positions == 1 else f" left at position {positions}"
-            check_arms(rule.bounds, count + 1 - positions, place)
+        count = arms if allowed is None else int(allowed.sum())
+        where = where if positions == 1 else f" left at position {positions}"
+        check_arms(rule.bounds, count + 1 - positions, where)
 
 
 def decide_many(

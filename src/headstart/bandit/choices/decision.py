@@ -1,4 +1,4 @@
-"""What choices are made from, and the choices that come of it."""
+"""A decision: the belief, the rule and the rows that choices and their propensities come from."""
 
 from __future__ import annotations
 

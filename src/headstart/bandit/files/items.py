@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import max_abs
 from headstart.bandit.files import validation
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
 from headstart.errors import InputError
 from headstart.features.items.repeats import Repeats
 from headstart.features.items.table import ItemTable, ItemUpdate, RewardSums
 from headstart.features.items.vectors import RANK, Loading
+from headstart.model.prior import MAX_ENTRY
 
 __all__ = ["pack_items", "unpack_items"]
 
@@ -214,7 +216,7 @@ def check_arrays(parts: Arrays, lengths: dict[str, int], dim: int) -> None:
         array, kind = parts[name], kinds.get(name, np.float64)
         if array.shape != (lengths[name], *shape) or array.dtype != kind:
             raise checks.refuse(f"items.{name}", f"of shape {(lengths[name], *shape)}", array)
-        if kind is np.float64 and not np.abs(array).max(initial=0.0) <= validation.MAX_NUMBER:
+        if kind is np.float64 and not max_abs(array) <= MAX_ENTRY:
             raise InputError(f"items.{name} must be finite; got other numbers")
     for name in ("counts", "loading_noises"):
         if (parts[name] <= 0).any():

@@ -1,8 +1,9 @@
 """A journal: every reward as one line, so that those learned after the last save are not lost.
 
-A line is a JSON object with a choice's token and its reward, or with rounds that a task has
-observed (:meth:`headstart.Task.observe`). A crash may truncate the last line. It is then reported
-when the journal is read, and the next line starts on a new line.
+A line is a JSON object with a choice's token, its reward and a checksum of both, or with rounds
+that a task has observed (:meth:`headstart.Task.observe`), which are sealed. Lines that are written
+by hand need no checksum. A crash may truncate the last line. It is then reported when the journal
+is read, and the next line starts on a new line.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
@@ -41,7 +43,7 @@ class Replayed(NamedTuple):
         was deleted, or whose reward is none; with the reason.
     damaged
         The numbers of the lines that are neither JSON objects with a token and a reward nor with
-        rounds: a crash may have truncated one.
+        rounds, or that have another checksum: a crash may have truncated one.
     """
 
     learned: int
@@ -107,7 +109,9 @@ class Journal:
         token = choice.token if isinstance(choice, Choice) else choice
         if not isinstance(token, str):
             raise checks.refuse("choice", "a Choice or a token", choice)
-        self.append_entry({"token": token, "reward": check_reward(reward)})
+        number = check_reward(reward)
+        entry = {"token": token, "reward": number, "checksum": checksum(token, number)}
+        self.append_entry(entry)
 
     def append_entry(self, entry: dict[str, Any]) -> None:
         """Append a line."""
@@ -185,7 +189,21 @@ def parse_line(text: bytes) -> dict[str, Any] | None:
         entry = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(entry, dict) or set(entry) not in (REWARD_FIELDS, ROUNDS_FIELDS):
+    if not isinstance(entry, dict):
         return None
-    is_text = isinstance(entry["token" if "token" in entry else "seal"], str)
-    return entry if is_text else None
+    check = entry.pop("checksum", None) if "token" in entry else None
+    if set(entry) not in (REWARD_FIELDS, ROUNDS_FIELDS):
+        return None
+    if not isinstance(entry["token" if "token" in entry else "seal"], str):
+        return None
+    is_damaged = check is not None and check != checksum(entry["token"], entry["reward"])
+    return None if is_damaged else entry
+
+
+def checksum(token: str, reward: object) -> int:
+    """A checksum of a choice's token and its reward.
+
+    >>> checksum("x", 1.0) == checksum("x", 2.0)
+    False
+    """
+    return zlib.crc32(f"{token} {reward!r}".encode(errors="replace"))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart import checks
+from headstart.arrays import max_abs
 from headstart.bandit.ledger.entries import (
     MAX_EPOCHS,
     ChoiceWindow,
@@ -30,12 +31,11 @@ from headstart.model.base import BaseBelief, BasePrior
 from headstart.model.belief import Belief
 from headstart.model.evidence import Evidence, find_fault, packed_size
 from headstart.model.mixture import MixtureBelief, MixturePrior
-from headstart.model.prior import Prior
+from headstart.model.prior import MAX_ENTRY, Prior
 from headstart.records import Array, Record, check_like, flatten
 from headstart.transfer import Transfer
 
 MAX_COUNT = 2**62  # of rounds and choices: far below what 64 bits hold
-MAX_NUMBER = 1e150  # whose square is finite
 MAX_BELIEF_NUMBER = 1e120  # which may be multiplied by contexts besides
 KEY_BYTES = 16  # of the key of tokens
 FREE_DIM = 256  # a dimension that no array needs to show,
@@ -157,7 +157,7 @@ def parse_sizes(array: npt.NDArray[Any], dim: int) -> UsualSizes:
     array = checks.finite_array("sizes", array, "finite")
     counts, log_sums, origin = array[:2], array[2:4], array[4]
     wrong = (counts < 0) | (np.abs(log_sums) > 800.0 * np.maximum(counts, 0.0))
-    if wrong.any() or (np.abs(origin) > MAX_NUMBER).any():
+    if wrong.any() or (np.abs(origin) > MAX_ENTRY).any():
         raise InputError("sizes must be counts and logarithms of values; got others")
     return UsualSizes(counts, log_sums, origin)
 
@@ -195,7 +195,7 @@ def check_evidence(rows: Any, tasks: Sequence[str], dim: int, forced: bool) -> N
     several = max(1, BLOCK_NUMBERS // width)
     for start in range(0, len(rows), several):
         block = np.concatenate(rows[start : start + several]).reshape(-1, width)
-        fault = find_fault(block, dim, MAX_NUMBER)
+        fault = find_fault(block, dim, MAX_ENTRY)
         if fault is not None:
             name = checks.describe(tasks[start + fault[0]])
             raise InputError(f"evidence of task {name} must be sums of rounds; got {fault[1]}")
@@ -233,7 +233,7 @@ def parse_rounds(columns: Mapping[str, npt.NDArray[Any]], total: int, dim: int) 
     for array, shape in ((context, (total, dim)), (reward, (total,))):
         if array.shape != shape or array.dtype != np.float64:
             raise checks.refuse("pending", f"rounds, in an array of shape {shape}", array)
-        if not np.abs(array).max(initial=0.0) <= MAX_NUMBER:
+        if not max_abs(array) <= MAX_ENTRY:
             raise InputError("pending must hold finite contexts and rewards; got others")
     if forced.shape != (total,) or forced.dtype != np.bool_:
         raise checks.refuse("pending", f"{total} marks of forced rounds", forced)
@@ -251,8 +251,8 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
     check_like(state, template)
     check_symmetric(flatten(state))
     for name, array in flatten(state).items():
-        if np.isfinite(array).all() and float(np.abs(array).max(initial=0.0)) > MAX_NUMBER:
-            raise InputError(f"state.{name} must be below {MAX_NUMBER:g}; got more")
+        if np.isfinite(array).all() and max_abs(array) > MAX_ENTRY:
+            raise InputError(f"state.{name} must be below {MAX_ENTRY:g}; got more")
         tasks = name.endswith(("count", "tasks.weight"))
         if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
@@ -280,7 +280,7 @@ def check_symmetric(arrays: dict[str, npt.NDArray[Any]]) -> None:
         for name, array in arrays.items()
         if name.rpartition(".")[2] in SYMMETRIC and array.ndim > 1 and np.isfinite(array).all()
     }
-    sizes = {name: float(np.abs(array).max(initial=0.0)) for name, array in matrices.items()}
+    sizes = {name: max_abs(array) for name, array in matrices.items()}
     for name, array in matrices.items():
         others = max((size for other, size in sizes.items() if other != name), default=0.0)
         allowed = 1e-6 * np.maximum(np.abs(array).max((-1, -2), initial=0.0), others)
@@ -341,8 +341,8 @@ def check_moderate(name: str, record: Record) -> None:
         if array.ndim and array.dtype not in (np.float32, np.float64):
             raise checks.refuse(f"{name}.{field}", "floating-point numbers", array)
         # A sum of squares of rewards is multiplied by nothing.
-        limit = MAX_NUMBER if field.endswith("square") else MAX_BELIEF_NUMBER
-        if not float(np.abs(array).max(initial=0.0)) <= limit:
+        limit = MAX_ENTRY if field.endswith("square") else MAX_BELIEF_NUMBER
+        if not max_abs(array) <= limit:
             raise InputError(f"{name} must have a {field} below {limit:g}; got more")
 
 

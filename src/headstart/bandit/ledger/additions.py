@@ -44,7 +44,7 @@ def add_evidence(
             if offered is not None:
                 ledger.adopt_offer(*offered)
             ledger.cache_belief(name, belief, alone)
-    total = ledger.entries.evidence(name).discounted(ledger.decay**count)
+    total = ledger.entries.evidence(name).discount(ledger.decay**count)
     total = total + with_forced(evidence, ledger.entries.keeps_forced)
     rewards = entry.reward_count + count
     if ledger.entries.reward_count + count > MAX_REWARDS:

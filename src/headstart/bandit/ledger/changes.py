@@ -1,4 +1,4 @@
-"""Changes that no exception can leave half made."""
+"""Atomic changes of several fields: an exception cannot leave them half made."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ class ChoiceWindow(NamedTuple):
             return self
         return ChoiceWindow(self.epoch, self.start + count, self.learned_bits >> count)
 
-    def mark(self, number: int, next_number: int, size: int) -> ChoiceWindow:
+    def after_learning(self, number: int, next_number: int, size: int) -> ChoiceWindow:
         """The window after a choice was learned from, of at most ``size`` choices.
 
-        >>> ChoiceWindow(0, 0, 0b110).mark(0, 4, 10)
+        >>> ChoiceWindow(0, 0, 0b110).after_learning(0, 4, 10)
         ChoiceWindow(epoch=0, start=3, learned_bits=0)
-        >>> ChoiceWindow(0, 0, 0b110).mark(7, 8, 4)
+        >>> ChoiceWindow(0, 0, 0b110).after_learning(7, 8, 4)
         ChoiceWindow(epoch=0, start=4, learned_bits=8)
         """
         window = self.advance(next_number - self.start - size)
@@ -160,12 +160,12 @@ class TaskEntry:
         """The arguments of :meth:`set_windows` after a choice was learned from."""
         start, bits, following = self.window_start, self.learned_bits, self.next_number
         if epoch != self.epoch:
-            window = self.other_window(epoch).mark(number, number + 1, size)
+            window = self.other_window(epoch).after_learning(number, number + 1, size)
             return start, bits, following, self.other_windows_with(window), self.epoch
         if number == start and not bits and number < following:  # the usual case
             return start + 1, 0, following, self.other_windows, epoch
         following = max(following, number + 1)
-        window = self.window.mark(number, following, size)
+        window = self.window.after_learning(number, following, size)
         return window.start, window.learned_bits, following, self.other_windows, epoch
 
     def windows_after_choice(self, epoch: int, size: int) -> tuple[Any, ...]:

@@ -320,7 +320,7 @@ class Ledger:
             if self.rewards.needs_belief:
                 belief = self.compute_belief(name)[0]
                 context, reward = self.rewards.linearize(belief, context, reward)
-            evidence = entry.evidence(self.entries.dim).discounted(self.decay)
+            evidence = entry.evidence(self.entries.dim).discount(self.decay)
             packed = evidence.add_unchecked(context, reward, forced).pack()
         else:
             cached = task_after_round(self, before, choice, count)

@@ -21,9 +21,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-import numpy.typing as npt
-
+from headstart.arrays import max_abs
 from headstart.bandit.ledger.cache import BeliefCache
 from headstart.bandit.ledger.changes import Changes, Step
 from headstart.bandit.ledger.entries import TaskEntries, TaskEntry
@@ -389,8 +387,3 @@ def has_grown(count: int, before: int) -> bool:
     (True, False, True, False)
     """
     return count - before >= max(8, before // 4)
-
-
-def max_abs(array: npt.NDArray[Any]) -> float:
-    """The largest entry of an array in absolute value."""
-    return float(np.abs(array).max(initial=0.0))

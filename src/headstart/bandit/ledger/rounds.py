@@ -38,7 +38,7 @@ def decayed_task_after_round(
 ) -> CachedTask:
     """The same where earlier rewards count less with every new one."""
     belief, (context, reward, forced) = task.belief, choice[3:6]
-    evidence = add_rounds(task.evidence, task.pending).discounted(ledger.decay)
+    evidence = add_rounds(task.evidence, task.pending).discount(ledger.decay)
     if ledger.rewards.needs_belief:
         belief = belief.prior.belief(evidence)
         context, reward = ledger.rewards.linearize(belief, context, reward)

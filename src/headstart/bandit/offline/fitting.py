@@ -1,4 +1,4 @@
-"""A prior from rows in memory: the fit of logs, without files and without workers."""
+"""``Bandit.fit``: a prior learned from rows in memory. Logs in files are fitted in ``fleet``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from headstart.bandit.offline.observation import (
 )
 from headstart.bandit.rewards import RewardModel
 from headstart.errors import HeadstartError, InputError
-from headstart.features.conversion import Features, column_array, numeric_column
+from headstart.features.conversion import (
+    Features,
+    column_array,
+    frame_names,
+    is_frame,
+    numeric_column,
+)
 from headstart.features.reader import ContextReader
 from headstart.features.sizes import UsualSizes
 from headstart.model.evidence import Evidence
@@ -49,12 +55,10 @@ class Columns(NamedTuple):
         """From what a user passes."""
         if isinstance(frame, Mapping):
             return cls({str(name): column for name, column in frame.items()})
-        if not hasattr(frame, "to_numpy") or not hasattr(frame, "columns"):
+        if not is_frame(frame):
             want = "a pandas or Polars frame, or a dict of columns"
             raise checks.refuse("frame", want, frame)
-        names = [str(name) for name in frame.columns]
-        if len(set(names)) < len(names):
-            raise InputError(f"frame must have distinct column names; got {names}")
+        names = frame_names("frame", frame)
         return cls({name: frame[key] for name, key in zip(names, frame.columns, strict=True)})
 
     def array(self, argument: str, name: object) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headstart import checks
+from headstart.arrays import max_abs
 from headstart.bandit.choices.choice import keyed_digest
 from headstart.bandit.files.journal import Journal
 from headstart.bandit.ledger.additions import add_evidence
@@ -134,7 +135,8 @@ def replay_entry(state: BanditState, entry: dict[str, Any]) -> bool:
         return state.replay(entry["token"], entry["reward"])
     with state.lock:
         rest = {field: value for field, value in entry.items() if field != "seal"}
-        if not hmac.compare_digest(seal_of(rest, state.origin).encode(), entry["seal"].encode()):
+        seal = entry["seal"].encode(errors="replace")
+        if not hmac.compare_digest(seal_of(rest, state.origin).encode(), seal):
             raise InputError("the rounds are damaged, or belong to another bandit than this one")
         name = checks.task_name(entry["task"])
         epoch = checks.integer("epoch", entry["epoch"], 0, 2**64 - 1)
@@ -182,7 +184,7 @@ def read_rewards(rewards: Any, count: int) -> Array:
     values = checks.finite_array("rewards", rewards, want, ndim=1).astype(np.float64)
     if len(values) != count:
         raise InputError(f"rewards must be {want}; got {len(values)}")
-    if not np.abs(values).max(initial=0.0) <= MAX_VALUE:
+    if not max_abs(values) <= MAX_VALUE:
         raise InputError(f"rewards must be below {MAX_VALUE:g} in size; got more")
     return values
 
@@ -224,7 +226,7 @@ def weighted_sums(rows: Array, rewards: Array, weights: Array) -> tuple[Evidence
     has_weight = weights > 0
     root = np.sqrt(weights[has_weight])
     contexts, targets = rows[has_weight] * root[:, None], rewards[has_weight] * root
-    largest = max(np.abs(contexts).max(initial=0.0), np.abs(targets).max(initial=0.0))
+    largest = max(max_abs(contexts), max_abs(targets))
     if not largest <= MAX_VALUE:
         raise InputError(f"weight must leave weighted rounds below {MAX_VALUE:g} in size")
     sums = Evidence.zero(rows.shape[1]).add_many(contexts, targets)

@@ -22,6 +22,7 @@ import numpy as np
 from headstart import checks
 from headstart.bandit.choices.choice import Choice
 from headstart.bandit.choices.decision import Decision
+from headstart.bandit.rewards import two_sided_quantile
 from headstart.errors import ChoiceError, InputError
 from headstart.features.conversion import Features
 from headstart.model.base import BaseBelief
@@ -53,7 +54,7 @@ class Effects(NamedTuple):
     lower: Array
     upper: Array
 
-    def largest(self) -> list[int]:
+    def largest_first(self) -> list[int]:
         """The places of the features by the size of their estimates, the largest first."""
         order: list[int] = np.argsort(-np.abs(self.estimate), kind="stable").tolist()
         return order
@@ -92,7 +93,7 @@ class Explanation(NamedTuple):
         The probability of each interval.
     fields : tuple of str
         Of each feature, the field of the schema that it is of, or else its name.
-    what : str
+    quantity : str
         What differences and coefficients are of: the expected reward or cost, or log-odds.
     """
 
@@ -111,7 +112,7 @@ class Explanation(NamedTuple):
     average: Array
     level: float
     fields: tuple[str, ...]
-    what: str = "expected reward"
+    quantity: str = "expected reward"
 
     def __repr__(self) -> str:
         """Both tables, the largest effects first."""
@@ -124,12 +125,12 @@ class Explanation(NamedTuple):
         lines = [
             f"{self.choice}: {arm_name(self.arm, self.action)} {versus}"
             f" (intervals of {self.level:.0%})",
-            f"  {self.what} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
+            f"  {self.quantity} {estimate:+.4g} [{lower:+.4g}, {upper:+.4g}]"
             + ("" if self.bonus is None else f", bonus for being less known {self.bonus:+.4g}")
             + f", propensity {self.propensity:.3g}",
         ]
         columns = ("feature", "chosen", "other", "contribution", "interval")
-        order = [at for at in self.contributions.largest() if self.contributions.estimate[at]]
+        order = [at for at in self.contributions.largest_first() if self.contributions.estimate[at]]
         parts = self.contributions
         lines += table(
             columns,
@@ -199,8 +200,6 @@ def explain_choice(
     state: BanditState, task: str, choice: Any, against: Any, level: Any
 ) -> Explanation:
     """Explain a choice of a task."""
-    from scipy.special import ndtri  # importing headstart must stay cheap
-
     level = checks.fraction("level", level, open_ends=True)
     if not isinstance(choice, Choice):
         raise checks.refuse("choice", "a Choice (a token does not carry what was on offer)", choice)
@@ -221,7 +220,7 @@ def explain_choice(
     if not rivals.any():  # it was the only one: beside itself, all differences are 0
         rivals = np.arange(len(rows)) == arm
     y = rows[rivals].mean(0)
-    quantile = float(ndtri(0.5 + level / 2.0))
+    quantile = two_sided_quantile(level)
     with state.lock:
         features, rewards = state.reader.features, state.ledger.rewards
         encoder = state.reader.encoder

@@ -12,6 +12,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
+from headstart.features.conversion import frame_names, is_frame
 from headstart.features.schema.fields import Field, is_missing
 from headstart.features.schema.kinds import boolean, category, number, vector
 from headstart.features.schema.schema import Schema, check_name
@@ -139,11 +140,9 @@ def read_columns(
         sample: tuple[dict[str, list[Any]], list[str]]
         sample = reading.sample_log(frame, task=task, reward=reward)
         return sample
-    if hasattr(frame, "to_numpy") and hasattr(frame, "columns"):
-        titles = [str(name) for name in frame.columns]
-        if len(set(titles)) < len(titles):
-            raise InputError(f"frame must have distinct column names; got {titles}")
-        return {str(name): frame[name].to_list() for name in frame.columns}, []
+    if is_frame(frame):
+        titles = zip(frame_names("frame", frame), frame.columns, strict=True)
+        return {title: frame[name].to_list() for title, name in titles}, []
     if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
         return {name: frame[name].tolist() for name in frame.dtype.names}, []
     if isinstance(frame, Mapping):

@@ -1,4 +1,4 @@
-"""How fields are written down: by a function for each kind, and as JSON."""
+"""The functions that make fields (``number()``, ``category()``, …), and fields as JSON."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from headstart import checks
 from headstart.errors import InputError
-from headstart.features.conversion import column_array
+from headstart.features.conversion import column_array, frame_names, is_frame
 from headstart.features.schema.fields import Values, is_missing
 
 __all__ = ["ActionRows", "ActionSpec", "action_label", "item_key", "read_actions"]
@@ -70,7 +70,7 @@ def read_actions(actions: Any, spec: ActionSpec) -> ActionRows:
     """The columns of the actions on offer."""
     if type(actions) is list and actions and set(map(type, actions)) == {dict}:
         rows = from_dicts(actions, spec)  # the usual case
-    elif hasattr(actions, "to_numpy") and hasattr(actions, "columns"):
+    elif is_frame(actions):
         rows = from_frame(actions, spec)
     elif isinstance(actions, np.ndarray) and actions.dtype.names is not None:
         names = actions.dtype.names
@@ -181,11 +181,8 @@ def unknown_names(extra: Sequence[str], spec: ActionSpec) -> str:
 
 def from_frame(frame: Any, spec: ActionSpec) -> ActionRows:
     """A pandas or Polars frame: one row per action; the index labels them if there is no id."""
-    names = [str(name) for name in frame.columns]
-    if len(set(names)) < len(names):
-        raise InputError(f"actions must have distinct column names; got {names}")
     columns = {}
-    for place, name in enumerate(names):
+    for place, name in enumerate(frame_names("actions", frame)):
         column = frame[frame.columns[place]]
         values = column_array(column)
         columns[name] = values if values.dtype.kind in "fiub" else column.to_list()

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from headstart.fleet.check.profile import Profile
     from headstart.fleet.reading.logs import Logs
 
-__all__ = ["Finding", "find_problems", "notes_on_features"]
+__all__ = ["Finding", "find_problems", "notes_on_columns"]
 
 FAR_APART = 1e3  # how much one feature may vary more than another before it is told
 NAMED = 5
+FEW_TASKS = 34  # of which the share that evaluate predicts is below ten tasks
 FEW_ROWS = 2  # of an item, on average, below which its id tells little
 
 
@@ -128,10 +129,17 @@ def describe_outlier(profile: Profile, outlier: Outlier) -> str:
     return label(str(outlier._replace(reach=reach))) + where
 
 
-def notes_on_features(profile: Profile, logs: Logs) -> Iterator[str]:
-    """What is true of the features, and what fit and evaluate do about it."""
+def notes_on_columns(profile: Profile, logs: Logs) -> Iterator[str]:
+    """What is true of tasks, rewards and features, and what fit and evaluate do about it."""
     if not profile.shown:
         return
+    if 1 < profile.tasks < FEW_TASKS:
+        yield (
+            f"{profile.tasks} tasks are few: evaluate needs ten past and ten future tasks before "
+            f"it gives a verdict"
+        )
+    if profile.binary and profile.rewards[0] < profile.rewards[1]:
+        yield "every reward is 0 or 1: --reward-model binary fits a logistic model to such rewards"
     if profile.items:
         each = profile.shown / profile.items
         yield f"{count(profile.items, 'item')}; rows per item: {each:.3g}"

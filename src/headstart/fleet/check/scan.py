@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from headstart import checks
 from headstart.fleet.check.collinear import Dependence, dependences
-from headstart.fleet.check.findings import find_problems, notes_on_features
+from headstart.fleet.check.findings import find_problems, notes_on_columns
 from headstart.fleet.check.profile import Profile, RoundCounts
-from headstart.fleet.engines.threads import job_runner, no_progress, report_parts
+from headstart.fleet.engines.progress import no_progress, report_parts
+from headstart.fleet.engines.threads import job_runner
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import KeyedSums, count_by_doubling, hash_ids, mix_bits
 from headstart.fleet.reading.logs import Logs, Part
@@ -72,7 +73,7 @@ def check(
     return dataclasses.replace(
         profile,
         findings=tuple(find_problems(profile, logs)),
-        notes=(*profile.notes, *notes_on_features(profile, logs)),
+        notes=(*profile.notes, *notes_on_columns(profile, logs)),
     )
 
 

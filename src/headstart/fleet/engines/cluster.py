@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import socket
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -30,7 +31,8 @@ Result = TypeVar("Result")
 RETRIES = 3  # how often a task is run again whose worker has died
 AHEAD = 2  # tasks for each CPU: one that runs, and the next
 PATIENCE = 5.0  # seconds without a free CPU after which a message says so
-SILENCE = 30.0  # seconds without a result after which a message says so
+SILENCE = 30.0  # seconds without a result or progress after which a message says so
+POLL = 1.0  # seconds between looks at the progress of tasks
 
 log = logging.getLogger("headstart.fleet")
 
@@ -139,6 +141,7 @@ class Cluster:
 
     def __init__(self, ray: Any, workers: int | None = None, memory: int = 0) -> None:
         self.ray, self.workers, self.memory = ray, workers, memory
+        self.made_progress: Callable[[], bool] = lambda: False  # called now and then while waiting
         self.versions = installed_versions()
         self.check_machines()
         self.wait_for_cpu()
@@ -220,12 +223,17 @@ class Cluster:
 
     def wait(self, references: Sequence[Any]) -> list[Any]:
         """Those whose tasks have ended, at least one; a message says if that takes long."""
-        waiting = 0.0
+        begun, told = time.monotonic(), 0.0
         while True:
-            ready, _ = self.ray.wait(references, timeout=SILENCE, fetch_local=False)
+            ready, _ = self.ray.wait(references, timeout=POLL, fetch_local=False)
             if ready:
                 return list(ready)
-            waiting += SILENCE
+            if self.made_progress():
+                begun, told = time.monotonic(), 0.0
+            waiting = time.monotonic() - begun
+            if waiting < told + SILENCE:
+                continue
+            told = waiting
             total = int(self.ray.cluster_resources().get("CPU", 0))
             free = int(self.ray.available_resources().get("CPU", 0))
             log.warning(

@@ -11,6 +11,7 @@ computes them again where a machine is lost, so that a fit gives the same prior 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import secrets
 import tempfile
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from headstart.errors import InputError
 from headstart.fleet.engines.cluster import Cluster, WorkerDied, log
-from headstart.fleet.engines.threads import Progress, amounts, no_progress
+from headstart.fleet.engines.progress import FinishedParts, Progress, no_progress
 from headstart.fleet.reading.arrays import as_array
 from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
@@ -42,8 +43,9 @@ __all__ = ["RayPartitions", "gather", "merge_shards", "read_parts"]
 Result = TypeVar("Result")
 Shards = list[pa.RecordBatch]
 
-GROUP_BYTES = 4 << 30  # a task reads about so many bytes of features,
-GROUPS = 2  # but there are so many tasks for each CPU if there are enough parts
+GROUP_BYTES = 8 << 30  # a task reads so many bytes of features at most, if parts have no more
+WATCHED_BYTES = 4 << 30  # to be read in each slot, from which on parts are told one by one
+CHECKPOINTS = 2  # tasks for each slot that read and store what they have read, at least
 SCATTERED_TASKS = 4096  # tasks whose sums a reader keeps where most have few rows
 
 
@@ -80,14 +82,21 @@ def gather(
         summary.add(checkpoint.summary)
     else:
         checkpoint = None
-    done, amount = set(summary.parts), amounts(parts)
-    groups = group_parts(logs, [part for part in parts if part.key not in done], slots)
+    done = set(summary.parts)
+    rest = [part for part in parts if part.key not in done]
+    groups = group_parts(logs, rest, slots, 1 if checkpoint is None else CHECKPOINTS)
     there = cluster.ray.put(logs)  # sent once
-    for references, added in read_groups(cluster, there, groups, partitions, memory, checkpoint):
+    finished = FinishedParts(cluster, parts, progress)
+    finished.add(summary.parts)
+    if sum(decoded_bytes(logs, part) for part in rest) > slots * WATCHED_BYTES:
+        finished.watch()
+    for references, added in read_groups(
+        cluster, there, groups, partitions, memory, checkpoint, finished.actor
+    ):
         shards.append(references)
         summary.add(added)
-        reached = sum(amount[key] for key in summary.parts)
-        progress("reading", reached, sum(amount.values()))
+        finished.add(added.parts)
+    cluster.made_progress = lambda: False
     merged = merge_all(cluster, list(zip(*shards, strict=True)), logs.width, memory)
     return RayPartitions(cluster, logs.width, merged), summary
 
@@ -128,19 +137,19 @@ def count_partitions(total: int, memory: int, slots: int) -> int:
     return power_of_two(max(total / memory, slots, 2))
 
 
-def group_parts(logs: Logs, parts: Sequence[Part], slots: int) -> list[list[Part]]:
-    """Parts that are read by one task: the fewer tasks, the fewer sums of the same task."""
-    sizes = [decoded_bytes(logs, part) for part in parts]
-    limit = min(GROUP_BYTES, -(-sum(sizes) // (GROUPS * slots)))
-    groups: list[list[Part]] = []
-    room = 0
-    for part, size in zip(parts, sizes, strict=True):
-        if size > room or not groups:
-            groups.append([])
-            room = limit
-        groups[-1].append(part)
-        room -= size
-    return groups
+def group_parts(logs: Logs, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
+    """Parts that are read by one task: the fewer tasks, the fewer sums of the same task.
+
+    There are as many groups for every slot, ``least`` of them or more, and all have about as many
+    bytes.
+    """
+    ends = list(itertools.accumulate(decoded_bytes(logs, part) for part in parts))
+    total = max(ends, default=0)
+    count = slots * max(math.ceil(total / (slots * GROUP_BYTES)), least)
+    groups: dict[int, list[Part]] = {}
+    for part, end in zip(parts, ends, strict=True):
+        groups.setdefault(end * count // (total + 1), []).append(part)
+    return list(groups.values())
 
 
 def read_groups(
@@ -150,11 +159,12 @@ def read_groups(
     partitions: int,
     memory: int,
     checkpoint: Checkpoint | None,
+    actor: Any,
 ) -> Iterator[tuple[list[Any], ReadSummary]]:
     """Read groups of parts: references to the shards of every partition, and what was read.
 
-    ``logs`` is a reference. Where a group kills its worker every time, its parts are read one by
-    one, so that the error names the one that does.
+    ``logs`` is a reference, and ``actor`` is told of parts. Where a group kills its worker every
+    time, its parts are read one by one, so that the error names the one that does.
     """
     task, deadly = cluster.task(read_parts, returns=partitions + 1), list[Part]()
 
@@ -163,7 +173,7 @@ def read_groups(
         if checkpoint is not None:
             begun = {part.key: checkpoint.positions.get(part.key) for part in parts}
             target = checkpoint.folder, secrets.token_hex(8), begun
-        return task(parts, partitions, memory, logs, target)
+        return task(parts, partitions, memory, logs, target, actor)
 
     for parts, (*shards, outcome) in cluster.completed(submit, groups):
         try:
@@ -181,7 +191,7 @@ def read_groups(
         yield shards, summary
     if deadly:
         single = [[part] for part in deadly]
-        yield from read_groups(cluster, logs, single, partitions, memory, checkpoint)
+        yield from read_groups(cluster, logs, single, partitions, memory, checkpoint, actor)
 
 
 def decoded_bytes(logs: Logs, part: Part) -> int:
@@ -202,11 +212,13 @@ def read_parts(
     memory: int,
     logs: Logs,
     target: tuple[Folder, str, dict[str, Position | None]] | None = None,
+    actor: Any = None,
 ) -> Iterator[Any]:
     """Read parts of logs: the shards of every partition, and last what was read.
 
     With a ``target``, that is written to a folder, too, in runs whose names have a token. Parts
-    that were begun by an earlier fit go on after their positions.
+    that were begun by an earlier fit go on after their positions. An ``actor`` is told of every
+    part that was read (:class:`FinishedParts`).
     """
     folder, token, begun = (None, "", {}) if target is None else target
     with tempfile.TemporaryDirectory(prefix="headstart-") as temporary:
@@ -225,6 +237,8 @@ def read_parts(
                 summary.count(rows)
                 sums.add(*hash_rows(rows))
             summary.parts.append(part.key)
+            if actor is not None:
+                actor.append.remote(part.key)
         sums.spill_rows()
         rest: Iterator[pa.RecordBatch] = iter(())
         if folder is None:
@@ -245,14 +259,13 @@ def is_scattered(logs: Logs, parts: Sequence[Part], block: Rows) -> bool:
     """Whether the rows of most tasks in parts take fewer bytes than their sums, by a first block.
 
     Then they are better sent as rows. If n rows fall on T tasks at random, about T (1 − exp(−n/T))
-    of the tasks have any, which gives T.
+    of the tasks have any, which gives n/T.
     """
-    from scipy.special import lambertw  # only on a cluster: it takes a while
-
-    each = max(block.count / max(len(block.ids), 1), 1 + 1e-9)
-    rows = each + lambertw(-each * np.exp(-each)).real  # n/T
+    each = rows = block.count / max(len(block.ids), 1)
+    for _ in range(20):  # Newton's method, from above
+        rows -= (rows + each * math.expm1(-rows)) / (1.0 - each * math.exp(-rows))
     every = sum(decoded_bytes(logs, part) for part in parts)
-    return bool(every * rows < 8 * packed_size(logs.width) * max(block.count, 1))
+    return every * rows < 8 * packed_size(logs.width) * max(block.count, 1)
 
 
 def restore_run(folder: Folder, run: str, partitions: int) -> Iterator[Shards]:
@@ -307,7 +320,7 @@ def merge_shards(
 
 def apply(call: Call, dim: int, partition: Partition, limit: int) -> Any:
     """The result of a pass over the first tasks of a partition."""
-    return call.prepare(dim)(partition.rows, np.arange(limit))
+    return call(partition.rows, np.arange(limit), dim)
 
 
 def take_rows(partition: Partition, low: int, high: int) -> Array:
@@ -336,7 +349,7 @@ class RayPartitions(TaskPartitions):
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
     ) -> list[Result]:
         """Every partition's, where the partition is."""
-        call = self.cluster.ray.put(Call(function, arguments, self.units, len(self)))
+        call = self.cluster.ray.put(Call(function, arguments, self.units))
         task = self.cluster.task(apply)
         pending = [
             task(call, self.dim, self.merged[number][0], limit)

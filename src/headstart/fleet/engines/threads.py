@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from headstart import checks
 from headstart.errors import FileError
 from headstart.fleet.engines.cluster import connect, in_order
+from headstart.fleet.engines.progress import Progress, amounts, no_progress
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint as checkpoints
 from headstart.fleet.summing.accumulator import (
@@ -44,17 +45,11 @@ from headstart.fleet.summing.tasks import (
     write_partition,
 )
 from headstart.kernels import forms
+from headstart.transfer.empirical_bayes.refits.partition_totals import LOOPS
 
-__all__ = ["MapJobs", "Progress", "gather", "job_runner", "map_here", "report_parts"]
+__all__ = ["MapJobs", "gather", "job_runner", "map_here"]
 
 Result = TypeVar("Result")
-
-#: Called with what is being done, how much of it is done and how much there is in all.
-Progress = Callable[[str, float, float], None]
-
-
-def no_progress(*_: object) -> None:
-    """Nothing is told."""
 
 
 @contextlib.contextmanager
@@ -116,6 +111,7 @@ class Reading:
         rows = sum(part.rows or part.bytes // (4 * logs.dim + 8) for part in parts)
         if rows >= forms.WORTH:
             forms.load_in_background(TABLES)
+            forms.load_in_background(LOOPS)
         self.partitions = partition_count(rows, logs.width, self.limit)
         self.runs: list[Path] = []  # what was spilled
         self.sums = Accumulator(logs.width, left, self.partitions, self.spill, workers)
@@ -248,24 +244,6 @@ class Reading:
             for run in runs:
                 run.unlink(missing_ok=True)
         return files
-
-
-def amounts(parts: Sequence[Part]) -> dict[str, float]:
-    """How much there is to read in each part: rows, or bytes where rows are not known."""
-    if all(part.rows is not None for part in parts):
-        return {part.key: float(part.rows or 0) for part in parts}
-    return {part.key: float(part.bytes) for part in parts}
-
-
-def report_parts(
-    parts: Sequence[Part], results: Iterable[Result], progress: Progress
-) -> Iterator[Result]:
-    """The results of parts, in their order; ``progress`` is called after each was used."""
-    sizes, done = amounts(parts), 0.0
-    for part, result in zip(parts, results, strict=True):
-        yield result
-        done += sizes[part.key]
-        progress("reading", done, sum(sizes.values()))
 
 
 #: ``map_jobs(function, jobs, *shared)`` gives ``function(job, *shared)`` of every job, in the order

@@ -12,17 +12,18 @@ import numpy as np
 
 from headstart import checks
 from headstart.bandit.rewards import reward_model
-from headstart.fleet.engines.threads import MapJobs, job_runner, no_progress
+from headstart.fleet.engines.progress import no_progress
+from headstart.fleet.engines.threads import MapJobs, job_runner
 from headstart.fleet.evaluation import offpolicy
 from headstart.fleet.evaluation.forecasts import Forecast
-from headstart.fleet.evaluation.judging import Setup, SplitResult, judge
-from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Draws, Measures, measure
+from headstart.fleet.evaluation.measures import ALONE, LEARNED, POOLED, Bootstrap, Measures, measure
 from headstart.fleet.evaluation.result import Evaluation
 from headstart.fleet.evaluation.sample import ALL, Plan, Sample
 from headstart.fleet.evaluation.sampling import Split, read_sample
+from headstart.fleet.evaluation.validation import Setup, SplitResult, validate_split
 from headstart.fleet.evaluation.verdict import Basis, decide
 from headstart.fleet.fit import checked_transfer, refuse_scales
-from headstart.fleet.options import Origin
+from headstart.fleet.options import Provenance
 from headstart.fleet.reading.logs import Logs
 from headstart.fleet.row_fit import check_clicks
 from headstart.fleet.summing.summary import column_notes
@@ -122,14 +123,17 @@ def evaluate(
     # A second reward is read in any case: whether tasks have one matters to the verdict.
     plan = Plan(seed, most_tasks, max(first, 2), horizon, all_rows=is_binary or encoder is not None)
     with job_runner(cluster, workers) as map_jobs:
-        rows, advance = logs.replace(intercept=intercept), part(progress, 0.0, 0.5)
+        share, advance = logs.survey.share, part(progress, 0.0, 0.5)
+        rows = logs.replace(intercept=intercept, share=share)
         sample, parted = read_sample(
             rows, plan, future, splits, map_jobs, lambda _, done, total: advance(done / total)
         )
         if is_binary and sample.rows is not None:
             check_clicks(sample.rows["reward"], logs)
         whole = Evidence.unpack(sample.evidence.sum(0), sample.dim)
-        notes = list(column_notes(logs.feature_names, intercept, whole, sample.sampled_rows()))
+        summary = sample.summary
+        notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
+        notes += column_notes(logs.feature_names, intercept, whole, summary.sampled)
         if logs.columns.timestamp is not None and sample.cut is None:
             notes.append(
                 "most tasks start at the same time: they are split at random, and the rewards of "
@@ -140,12 +144,11 @@ def evaluate(
         how = seed, first, future, rule, clip
         setup = Setup(transfer, standardize, model, encoder, *how)
         try:
-            for result in map_jobs(judge, [None, *parted], shared, setup):
+            for result in map_jobs(validate_split, [None, *parted], shared, setup):
                 results.append(result)
                 advance(len(results) / (1 + len(parted)))
         except np.linalg.LinAlgError as error:
-            ends = float(sample.lowest.min()), float(sample.highest.max())
-            raise refuse_scales(whole, *ends, float(sample.episodes.weights.max())) from error
+            raise refuse_scales(whole, summary.least, summary.greatest, summary.heaviest) from error
         gain, *judged = results
         measures, places, weights = measure_splits(sample, parted, judged, setup)
         values, advice = list[offpolicy.Value](), offpolicy.missing(logs.columns)
@@ -176,9 +179,10 @@ def evaluate(
         rewards=basis.rewards,
         first=first,
         rounds=sample.rounds,
-        bad=sample.bad,
+        bad=summary.bad,
         priors={
-            name: prior if units is None else units.undone(prior) for name, prior in models.items()
+            name: prior if units is None else units.original_prior(prior)
+            for name, prior in models.items()
         },
         settings={name: options[name] for name in SETTINGS}
         | {
@@ -192,7 +196,7 @@ def evaluate(
             "standardized": standardize,
         },
         notes=(*notes, *sample.notes()),
-        origin=Origin.of(logs, options, defaults),
+        provenance=Provenance.of(logs, options, defaults),
         seconds=time.monotonic() - begun,
     )
 
@@ -218,8 +222,8 @@ def measure_splits(
     }
     # Splits share most of their past: means over them vary as if only the past had been drawn.
     wider = 1.0 if len(parted) == 1 else (1.0 - setup.future) ** -0.5
-    draws = Draws(len(places), setup.seed, owners=owners, wider=wider)
-    return measure(forecasts, weights, setup.first, draws), places, weights
+    bootstrap = Bootstrap(len(places), setup.seed, owners=owners, wider=wider)
+    return measure(forecasts, weights, setup.first, bootstrap), places, weights
 
 
 def estimate_values(
@@ -247,9 +251,9 @@ def estimate_values(
         *(offpolicy.Policy(name, models[name], setup.rule) for name in (LEARNED, POOLED, ALONE)),
         offpolicy.Policy("uniform", models[ALONE], Uniform()),
     ]
-    draws = Draws(len(offers.tasks) - 1, seed)
+    bootstrap = Bootstrap(len(offers.tasks) - 1, seed)
     how: Any = {"seed": seed, "clip": setup.clip, "map_jobs": map_jobs, "progress": progress}
-    return offpolicy.estimate(offers, policies, models[LEARNED], draws, **how), ""
+    return offpolicy.estimate(offers, policies, models[LEARNED], bootstrap, **how), ""
 
 
 def basis_of(sample: Sample, past: int, judged: Any, first: int) -> Basis:

@@ -55,13 +55,14 @@ class Episodes(NamedTuple):
 class Forecast(NamedTuple):
     """How well rewards were predicted, each before it was learned: shapes ``(tasks, rounds)``.
 
-    ``errors`` are squared; ``scores`` are log densities; ``places`` are the rewards' places in
-    their predicted distributions, from 0 to 1. Beyond a task's end all are 0.
+    ``errors`` are squared; ``scores`` are log densities; ``pit`` are the rewards' places in
+    their predicted distributions, from 0 to 1 (the probability integral transform). Beyond a task's
+    end all are 0.
     """
 
     errors: Array
     scores: Array
-    places: Array
+    pit: Array
 
 
 Score = Callable[[Any, Array, Array, tuple[slice, int]], tuple[Array, Array, Array]]

@@ -21,7 +21,7 @@ from headstart import checks
 from headstart.fleet.evaluation.forecasts import Forecast
 from headstart.records import Array
 
-__all__ = ["Draws", "Estimate", "Measures", "measure"]
+__all__ = ["Bootstrap", "Estimate", "Measures", "measure"]
 
 #: The models, by the names that tables and figures show.
 LEARNED, POOLED, OFFSET = "learned prior", "pooled model", "random intercept"
@@ -50,7 +50,7 @@ class Measures(NamedTuple):
         Which share of another model's squared error a model saves, by pairs of models.
     coverage
         The share of rewards inside predictive intervals, by model and level.
-    places
+    pit
         The share of rewards in each tenth of their predicted distributions, by model.
     """
 
@@ -60,10 +60,12 @@ class Measures(NamedTuple):
     gains: dict[tuple[str, str], Estimate]
     savings: dict[tuple[str, str], Estimate]
     coverage: dict[str, dict[float, Estimate]]
-    places: dict[str, list[Estimate]]
+    pit: dict[str, list[Estimate]]
 
 
-def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: Draws) -> Measures:
+def measure(
+    forecasts: dict[str, Forecast], weights: Array, first: int, bootstrap: Bootstrap
+) -> Measures:
     """Compare forecasts of the first rewards of every task; ``weights`` say how often each counts.
 
     Shapes are ``(tasks, rounds)``.
@@ -75,7 +77,7 @@ def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: D
     # Every estimate is a ratio of sums over rewards: all columns are drawn together.
     columns: dict[Any, tuple[Array, Array]] = {}
     for name, each in forecasts.items():
-        at = each.places[:, :first]
+        at = each.pit[:, :first]
         columns["error", name] = errors[name], weights
         columns["score", name] = scores[name], weights
         for place in range(weights.shape[1]):
@@ -84,14 +86,14 @@ def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: D
             columns["coverage", name, level] = weights * (np.abs(at - 0.5) <= level / 2), weights
         bins = np.minimum((at * BINS).astype(np.int64), BINS - 1)
         for place in range(BINS):
-            columns["place", name, place] = weights * (bins == place), weights
+            columns["pit", name, place] = weights * (bins == place), weights
     for one, other in pairs:
         columns["gain", one, other] = scores[one] - scores[other], weights
         columns["ratio", one, other] = errors[one], errors[other]
     sums, sizes = (
         np.stack([each[part].sum(1) for each in columns.values()], axis=1) for part in (0, 1)
     )
-    ratios = dict(zip(columns, draws.ratios(sums, sizes), strict=True))
+    ratios = dict(zip(columns, bootstrap.ratios(sums, sizes), strict=True))
     rounds = range(weights.shape[1])
     return Measures(
         {name: ratios["error", name] for name in forecasts},
@@ -100,7 +102,7 @@ def measure(forecasts: dict[str, Forecast], weights: Array, first: int, draws: D
         {pair: ratios["gain", *pair] for pair in pairs},
         {pair: share_saved(ratios["ratio", *pair]) for pair in pairs},
         {name: {level: ratios["coverage", name, level] for level in LEVELS} for name in forecasts},
-        {name: [ratios["place", name, place] for place in range(BINS)] for name in forecasts},
+        {name: [ratios["pit", name, place] for place in range(BINS)] for name in forecasts},
     )
 
 
@@ -129,7 +131,7 @@ def share_saved(ratio: Estimate) -> Estimate:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Draws:
+class Bootstrap:
     """Whole tasks drawn with replacement, as many as there are, again and again.
 
     Parameters
@@ -148,8 +150,8 @@ class Draws:
 
     Examples
     --------
-    >>> draws = Draws(tasks=100, seed=0)
-    >>> (mean,) = draws.ratios(np.arange(100.0)[:, None], np.ones((100, 1)))
+    >>> bootstrap = Bootstrap(tasks=100, seed=0)
+    >>> (mean,) = bootstrap.ratios(np.arange(100.0)[:, None], np.ones((100, 1)))
     >>> mean.value, round(mean.low), round(mean.high)
     (49.5, 44, 55)
     """

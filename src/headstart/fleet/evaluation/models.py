@@ -27,7 +27,7 @@ from headstart.model.evidence import Evidence, upper_triangle
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["Refit", "alone", "fit_models", "random_intercept"]
+__all__ = ["Refit", "fit_models", "independent_model", "random_intercept_model"]
 
 Refit = Callable[[Array], Prior]  # of packed evidence
 
@@ -58,18 +58,20 @@ def fit_models(
     known_noise
         R, if it is known.
     """
-    single = functools.partial(alone, dim=dim, intercept=intercept, known_noise=known_noise)
+    single = functools.partial(
+        independent_model, dim=dim, intercept=intercept, known_noise=known_noise
+    )
     start, packed = fitted(single, True)
-    models = {LEARNED: learned, POOLED: posterior(start, packed[0])}
+    models = {LEARNED: learned, POOLED: pooled_model(start, packed[0])}
     if intercept is not None:
-        mixed = functools.partial(random_intercept, dim=dim, intercept=intercept)
+        mixed = functools.partial(random_intercept_model, dim=dim, intercept=intercept)
         models[OFFSET] = fitted(functools.partial(mixed, known_noise=known_noise), False)[0]
         models[AVERAGE] = fitted(functools.partial(single, around_average=True), False)[0]
     models[ALONE] = fitted(single, False)[0]
     return models
 
 
-def alone(
+def independent_model(
     past: Array,
     dim: int,
     intercept: int | None,
@@ -96,7 +98,7 @@ def alone(
     >>> rng = np.random.default_rng(0)
     >>> contexts, thetas = rng.standard_normal((300, 20, 2)), 3.0 * rng.standard_normal((300, 2, 1))
     >>> rewards = (contexts @ thetas)[..., 0] + rng.standard_normal((300, 20))
-    >>> prior = alone(Evidence.of(contexts, rewards).pack(), 2, intercept=None)
+    >>> prior = independent_model(Evidence.of(contexts, rewards).pack(), 2, intercept=None)
     >>> np.sqrt(np.diag(prior.covariance)).round(), round(prior.noise, 1)
     (array([3., 3.]), 1.0)
     """
@@ -113,19 +115,19 @@ def alone(
     return Prior(mean, np.diag(np.sqrt(variances / noise)), noise=float(np.sqrt(noise)))
 
 
-def posterior(start: Prior, packed: Array) -> Prior:
+def pooled_model(start: Prior, packed: Array) -> Prior:
     """The prior of new tasks where all have one θ: its posterior, from the rows of all past tasks.
 
     >>> contexts = np.random.default_rng(0).standard_normal((50, 20, 2))
     >>> total = Evidence.of(contexts, contexts @ [4.0, -1.0]).pack().sum(0)
-    >>> posterior(alone(total[None], 2, intercept=None), total).mean.round(2)
+    >>> pooled_model(independent_model(total[None], 2, intercept=None), total).mean.round(2)
     array([ 4., -1.])
     """
     belief = Belief.of(start, Evidence.unpack(packed, len(start.mean)))
     return Prior(belief.mean, belief.root, noise=start.noise)
 
 
-def random_intercept(
+def random_intercept_model(
     past: Array, dim: int, intercept: int, known_noise: float | None = None
 ) -> Prior:
     """Pooled slopes and an offset b_i ~ N(0, τ²) for every task: the standard mixed model.
@@ -142,13 +144,13 @@ def random_intercept(
     >>> contexts = np.stack([rng.standard_normal((200, 20)), np.ones((200, 20))], -1)
     >>> offsets = 2.0 * rng.standard_normal((200, 1))
     >>> rewards = 3.0 * contexts[..., 0] + 5.0 + offsets + rng.standard_normal((200, 20))
-    >>> prior = random_intercept(Evidence.of(contexts, rewards).pack(), 2, intercept=1)
+    >>> prior = random_intercept_model(Evidence.of(contexts, rewards).pack(), 2, intercept=1)
     >>> prior.mean.round(), np.sqrt(np.diag(prior.covariance)).round(1), round(prior.noise, 1)
     (array([3., 5.]), array([0., 2.]), 1.0)
     """
     total = Evidence.unpack(past.sum(0), dim)
     gram, moment, count, square = total.gram, total.moment, total.rounds, total.squares
-    start = alone(past.sum(0)[None], dim, intercept, known_noise=known_noise)
+    start = independent_model(past.sum(0)[None], dim, intercept, known_noise=known_noise)
     i, j = upper_triangle(dim)
     across = np.flatnonzero((i == intercept) | (j == intercept))  # in the order of the features
     column, own = past[:, across], past[:, across[intercept]]

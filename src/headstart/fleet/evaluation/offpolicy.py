@@ -31,9 +31,10 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart import checks
-from headstart.fleet.engines.threads import MapJobs, map_here, no_progress
+from headstart.fleet.engines.progress import no_progress
+from headstart.fleet.engines.threads import MapJobs, map_here
 from headstart.fleet.evaluation.forecasts import AnyPrior, Offers, Policy, Whole, follow, replay
-from headstart.fleet.evaluation.measures import Draws, Estimate
+from headstart.fleet.evaluation.measures import Bootstrap, Estimate
 from headstart.fleet.reading.columns import Columns
 from headstart.lab.figures.elements.text import join_words, number
 from headstart.records import Array
@@ -150,7 +151,7 @@ def estimate(
     offers: Offers,
     policies: Sequence[Policy],
     model: AnyPrior,
-    draws: Draws,
+    bootstrap: Bootstrap,
     *,
     seed: int = 0,
     clip: float | None = None,
@@ -167,8 +168,8 @@ def estimate(
         What to evaluate.
     model
         The prior whose beliefs model rewards for dr.
-    draws
-        The bootstrap's draws of tasks.
+    bootstrap
+        The bootstrap over tasks.
     seed
         Of the policies' own randomness.
     clip
@@ -188,10 +189,10 @@ def estimate(
         progress(done / len(jobs))
     above, below = (
         np.stack(parts, axis=1)
-        for parts in zip(*(each.by_task(draws.tasks) for each in terms.values()), strict=True)
+        for parts in zip(*(each.by_task(bootstrap.tasks) for each in terms.values()), strict=True)
     )
     values = []
-    for (policy, name), value in zip(terms, draws.ratios(above, below), strict=True):
+    for (policy, name), value in zip(terms, bootstrap.ratios(above, below), strict=True):
         each = terms[policy, name]
         counts = len(ones), each.effective, len(each.below), len(np.unique(each.tasks))
         values.append(Value(policy, NAMES[name], value, *counts))

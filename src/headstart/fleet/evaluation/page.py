@@ -9,6 +9,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,8 +173,11 @@ def sections(evaluation: Evaluation) -> list[Section]:
     text, figure, table = evaluation.advice, None, None
     if evaluation.values:
         text, figure, table = ESTIMATOR_NOTE, plots.values(evaluation), evaluation.value_frame
-    parts += [Section("Off-policy values", text, figure, table), Section("What was done", DONE)]
-    return parts
+    parts += [
+        Section("Off-policy values", text, figure, table),
+        Section("What was done", describe_method()),
+    ]
+    return [*parts, Section("What was done", describe_method())]
 
 
 def describe_gain(evaluation: Evaluation) -> str:
@@ -189,31 +193,12 @@ def describe_gain(evaluation: Evaluation) -> str:
     )
 
 
-DONE = f"""
-Tasks were divided into past and future; whole tasks, so that nothing of a future task is known
-beforehand. All models are Gaussian priors with a noise scale, fitted to the past: the learned prior
-by the transfer below; the pooled model is one regression over all past rows, whose posterior is the
-prior of a new task; the random intercept adds to it an offset of each task's own, whose variance is
-chosen by likelihood; tasks alone have a variance for the intercept and one for all features, chosen
-by the marginal likelihood of the past tasks. Each future task is then gone through in order: a
-reward is predicted, the prediction judged, the reward learned.
-
-Without timestamps tasks are divided several times, so that the answer does not hang on one
-division: the tasks in the order of a hash, a part of them that moves on being the future. Tasks are
-what was drawn at random, so intervals come from drawing whole tasks anew, two thousand times; the
-same draws for all models, so that differences are paired. Where there are several splits, intervals
-are as wide as if only the past tasks had been drawn.
-
-A learned prior is the answer if its squared error is below that of every simpler model, no interval
-of a difference holding 0, and if it is expected to save {WORTH:.0%} of the regret or more, the
-interval above 0. Something simpler is the answer if no other model clearly predicts better (the
-interval excludes 0, and the difference is at least {RELEVANT:.0%} of the squared error), if none
-can be better by more than {TOLERATED:.0%}, and if the learned prior cannot save more than
-{MISSED["pooling"]:.0%} of its regret ({MISSED["independence"]:.0%} of that of tasks alone, which
-catch up in time), or clearly predicts worse and may save less than {WORTH:.0%}. Tasks are called
-alike, or alike but for an offset, only if pooled slopes cannot lose more than {ALIKE:.0%} of what
-choosing at random loses. Otherwise there is too little data.
-"""
+def describe_method() -> str:
+    """What was done, from a file beside this one."""
+    text = files("headstart.fleet.evaluation").joinpath("method.md").read_text(encoding="utf-8")
+    missed = {"missed": MISSED["pooling"], "missed_alone": MISSED["independence"]}
+    limits = {"worth": WORTH, "relevant": RELEVANT, "tolerated": TOLERATED, "alike": ALIKE}
+    return text.format(**limits, **missed)
 
 
 def describe_models(evaluation: Evaluation) -> str:
@@ -251,11 +236,11 @@ def manifest(evaluation: Evaluation) -> dict[str, Any]:
     """How it was made."""
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "logs": [visible(file, line=True) for file in evaluation.origin.files],
-        "command": visible(evaluation.origin.command),
+        "logs": [visible(file, line=True) for file in evaluation.provenance.files],
+        "command": visible(evaluation.provenance.command),
         "headstart": f"{headstart.__version__}, Python {platform.python_version()}",
         "written": f"{now:%Y-%m-%d %H:%M} UTC",
-        "order within a task": visible(evaluation.origin.order),
+        "order within a task": visible(evaluation.provenance.order),
         "past tasks": evaluation.past,
         "future tasks": evaluation.future,
         **{name: visible(str(value)) for name, value in evaluation.settings.items()},

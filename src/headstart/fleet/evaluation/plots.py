@@ -106,10 +106,14 @@ def errors(evaluation: Evaluation) -> Figure:
     places = range(1, len(lines[LEARNED]) + 1)
     axes = ("position", "position of the reward in its task", "mean squared error (reward²)")
     panels: list[Panel] = [Models(line_table(lines, "position", places), *axes, known=STYLES)]
-    best = min(point.value for point in lines[LEARNED] if math.isfinite(point.value))
-    if max(point.value for point in lines[ALONE] if math.isfinite(point.value)) > 3.0 * best:
-        near = {name: points for name, points in lines.items() if name != ALONE}
-        table, heading = line_table(near, "position", places), f"the same without “{ALONE}”"
+    peaks = {
+        name: max(point.value for point in points if math.isfinite(point.value))
+        for name, points in lines.items()
+    }
+    worst, second, *_ = sorted(peaks, key=lambda name: -peaks[name])
+    if worst != LEARNED and peaks[worst] > 1.5 * peaks[second]:
+        near = {name: points for name, points in lines.items() if name != worst}
+        table, heading = line_table(near, "position", places), f"the same without “{worst}”"
         panels.append(Models(table, *axes, known=STYLES, heading=heading))
     return line_figure(
         "errors",
@@ -150,7 +154,7 @@ def calibration(evaluation: Evaluation) -> Figure:
     }
     places = {
         name: [percent(point) for point in points]
-        for name, points in evaluation.measures.places.items()
+        for name, points in evaluation.measures.pit.items()
     }
     panels: list[Panel] = [
         Models(

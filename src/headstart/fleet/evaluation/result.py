@@ -14,7 +14,7 @@ from headstart.fleet.evaluation.forecasts import AnyPrior
 from headstart.fleet.evaluation.measures import LEARNED, OFFSET, POOLED, Estimate, Measures
 from headstart.fleet.evaluation.offpolicy import ESTIMATOR_NOTE, NAMES, Value
 from headstart.fleet.evaluation.verdict import Verdict
-from headstart.fleet.options import Origin
+from headstart.fleet.options import Provenance
 from headstart.fleet.reading.rows import BadRows, plain
 from headstart.lab.figures.elements.text import format_interval, number
 
@@ -53,7 +53,8 @@ class Evaluation:
     past, future
         How many tasks each time.
     past_rows, future_rows
-        How many rows of them, on average: those that were learned from, and those predicted.
+        How many rows of them, on average: those that were learned from, each counted by its weight,
+        and those predicted.
     judged
         How many tasks were predicted in all, each in one split or more.
     rewards
@@ -70,7 +71,7 @@ class Evaluation:
         What was asked for.
     notes
         What is odd about the log's columns.
-    origin
+    provenance
         The log, and the command that gives the same.
     seconds
         How long it took.
@@ -94,7 +95,7 @@ class Evaluation:
     priors: dict[str, AnyPrior]
     settings: dict[str, Any]
     notes: tuple[str, ...]
-    origin: Origin
+    provenance: Provenance
     seconds: float
 
     @property
@@ -138,8 +139,11 @@ class Evaluation:
     def basis(self) -> str:
         """What the verdict rests on, in words."""
         which = "the first reward" if self.first == 1 else f"the first {self.first} rewards"
+        past_rows = f"{self.past_rows:,.0f} rows"
+        if self.provenance.columns.weight is not None:
+            past_rows = f"rows of weight {self.past_rows:,.0f} in all"
         text = (
-            f"Learned from {self.past:,} past tasks ({self.past_rows:,.0f} rows); judged on "
+            f"Learned from {self.past:,} past tasks ({past_rows}); judged on "
             f"{which} of {self.future:,} future tasks ({self.future_rows:,.0f} rows)"
         )
         if self.splits == 1:

@@ -12,9 +12,9 @@ from headstart.errors import InputError
 from headstart.fleet.evaluation.forecasts import Episodes, Offers
 from headstart.fleet.reading.hashing import Hashes, KeyedSums
 from headstart.fleet.reading.logs import Logs
-from headstart.fleet.reading.rows import BadRows, Rows
+from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.grams import ADD_ROWS
-from headstart.fleet.summing.summary import thin
+from headstart.fleet.summing.summary import ReadSummary
 from headstart.model.evidence import packed_size
 from headstart.records import Array
 
@@ -88,8 +88,8 @@ class Sample:
         How many tasks the log has; an estimate unless it is ``exact``.
     exact
         Whether all tasks of the log were counted.
-    bad
-        Rows that cannot be used.
+    summary
+        What was read.
     cut
         When the future begins, where tasks are split by time.
     arms_limit
@@ -110,7 +110,7 @@ class Sample:
     rounds: npt.NDArray[np.int64]
     tasks: int
     exact: bool
-    bad: BadRows
+    summary: ReadSummary
     cut: int | None
     arms_limit: int
     rows: Columns | None = None
@@ -129,12 +129,6 @@ class Sample:
                 "policies were valued on a part of the future tasks, as many as memory holds"
             )
         return notes
-
-    def sampled_rows(self) -> Floats | None:
-        """Some of the rows, to tell what is usual."""
-        here = self.episodes.weights > 0
-        features, rewards = self.episodes.features[here], self.episodes.rewards[here]
-        return thin(np.column_stack([features, rewards]).astype(np.float64, copy=False))
 
     def offers(self, future: Places) -> Offers:
         """The rounds of some tasks of which exactly one arm was shown, with all arms on offer.
@@ -262,7 +256,7 @@ class SampleBuilder:
         self.first_rounds = [take_rows(rows, final)]
         self.ranks = rank[final]
 
-    def sample(self, tasks: KeyedSums, bad: BadRows, limit: int) -> Sample:
+    def sample(self, tasks: KeyedSums, summary: ReadSummary, limit: int) -> Sample:
         """All that was read."""
         self.fold(limit)
         self.set_tasks(self.keys, limit)
@@ -282,7 +276,7 @@ class SampleBuilder:
             rounds=tasks.columns[0],
             tasks=tasks.total,
             exact=tasks.share == 1.0,
-            bad=bad,
+            summary=summary,
             cut=self.plan.cut,
             arms_limit=self.arms_limit,
             rows=shown if self.plan.all_rows else None,

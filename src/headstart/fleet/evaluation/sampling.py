@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.errors import InputError
-from headstart.fleet.engines.threads import MapJobs, Progress, report_parts
+from headstart.fleet.engines.progress import Progress, report_parts
+from headstart.fleet.engines.threads import MapJobs
 from headstart.fleet.evaluation.sample import (
     ALL,
     Columns,
@@ -30,7 +31,9 @@ from headstart.fleet.evaluation.sample import (
 )
 from headstart.fleet.reading.hashing import MAX_KEYS, Hashes, KeyedSums, hash_ids
 from headstart.fleet.reading.logs import Logs, Part
-from headstart.fleet.reading.rows import BadRows, Rows
+from headstart.fleet.reading.rows import Rows
+from headstart.fleet.summing.summary import ReadSummary
+from headstart.lab.figures.elements.text import count
 
 __all__ = ["Places", "Split", "read_sample", "split_at_random", "split_by_time"]
 
@@ -70,12 +73,12 @@ def read_sample(
 
 def draw_sample(logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Progress) -> Sample:
     """Read a log once, and keep what an evaluation needs of the tasks in the sample."""
-    parts, tasks, bad = logs.parts(), task_counts(plan), BadRows()
+    parts, tasks, summary = logs.parts(), task_counts(plan), ReadSummary()
     builder, smallest, limit = SampleBuilder(logs, plan), np.zeros(0, np.uint64), ALL
     jobs = ((number, part, limit) for number, part in enumerate(parts))  # the limit of then
     results = map_jobs(read_part, jobs, logs, plan)
-    for bad_rows, counts, blocks in report_parts(parts, results, progress):
-        bad += bad_rows
+    for own, counts, blocks in report_parts(parts, results, progress):
+        summary.add(own)
         tasks.merge(counts)
         smallest = np.union1d(smallest, counts.keys[: plan.max_tasks + 1])[: plan.max_tasks + 1]
         limit = limit_of(smallest, plan.max_tasks)
@@ -83,7 +86,7 @@ def draw_sample(logs: Logs, plan: Plan, map_jobs: MapJobs, progress: Progress) -
             builder.add(block, limit)
     if not len(smallest):
         raise InputError("logs must hold rows with rewards; these have none")
-    return builder.sample(tasks, bad, limit)
+    return builder.sample(tasks, summary, limit)
 
 
 def task_counts(plan: Plan) -> KeyedSums:
@@ -120,16 +123,16 @@ def count_tasks(rows: Rows, tasks: KeyedSums, seed: int) -> Hashes:
 
 def read_part(
     job: tuple[int, Part, int], logs: Logs, plan: Plan
-) -> tuple[BadRows, KeyedSums, list[Columns]]:
-    """The bad rows of a part, counts by task, and the rows of tasks that may be in the sample.
+) -> tuple[ReadSummary, KeyedSums, list[Columns]]:
+    """What was read of a part, counts by task, and the rows of tasks that may be in the sample.
 
     Their hashes are below a limit, and among the first here.
     """
     number, part, limit = job
-    tasks, bad, order = task_counts(plan), BadRows(), number << 40
+    tasks, summary, order = task_counts(plan), ReadSummary(), number << 40
     whole, blocks = logs_all_arms(logs), []
     for rows in logs.read(part, transposed=False):
-        bad += rows.bad
+        summary.count(rows)
         keys = count_tasks(rows, tasks, plan.seed)
         limit = min(limit, limit_of(tasks.keys, plan.max_tasks))
         use = (keys <= np.uint64(limit - 1))[rows.codes]
@@ -137,7 +140,7 @@ def read_part(
             use &= rows.chosen
         blocks.append(columns_of(rows, np.flatnonzero(use), keys, order, whole))
         order += rows.count
-    return bad, tasks, blocks
+    return summary, tasks, blocks
 
 
 #: Random splits: at least, at most, and so many that this is about how many tasks they have in all.
@@ -186,7 +189,8 @@ def check_split(tasks: int, future: float) -> int:
     ahead = round(future * tasks)
     if ahead < 2 or tasks - ahead < 2:
         raise InputError(
-            f"evaluate needs at least 2 past and 2 future tasks; these logs have {tasks} tasks "
-            f"with rewards, of which future={future:g} makes {ahead} the future"
+            f"evaluate needs at least 2 past and 2 future tasks; these logs have "
+            f"{count(tasks, 'task')} with rewards, of which future={future:g} makes {ahead} the "
+            f"future"
         )
     return ahead

@@ -80,7 +80,7 @@ class Basis(NamedTuple):
     ----------
     past, judged
         How many tasks a prior was learned from, and how many were predicted.
-    telling
+    informative
         How many tasks have a reward other than the usual one, where most are the same.
     usual
         That reward.
@@ -92,7 +92,7 @@ class Basis(NamedTuple):
 
     past: int
     judged: int
-    telling: int
+    informative: int
     usual: float
     several: int
     rewards: int
@@ -145,7 +145,7 @@ STATEMENTS = {
 
 def too_little(basis: Basis) -> str:
     """Why so few tasks or rewards say nothing; empty if they may."""
-    if basis.telling == 0:
+    if basis.informative == 0:
         return f"every reward is {basis.usual:g}, and nothing can be learned from that"
     few = min(basis.past, basis.judged)
     if few < FEWEST:
@@ -153,11 +153,12 @@ def too_little(basis: Basis) -> str:
         return f"only {few} {side} tasks, and fewer than {FEWEST} say nothing of how tasks differ"
     single = "and a single one does not tell how a task differs from noise"
     for tasks, what in (
-        (basis.telling, f"a reward other than {basis.usual:g}"),
+        (basis.informative, f"a reward other than {basis.usual:g}"),
         (basis.several, f"more than one reward, {single}"),
     ):
         if tasks < FEWEST:
-            return f"only {tasks} {'task has' if tasks == 1 else 'tasks have'} {what}"
+            who = {0: "no task has", 1: "only 1 task has"}.get(tasks, f"only {tasks} tasks have")
+            return f"{who} {what}"
     if basis.unusual < FEWEST:
         return (
             f"only {basis.unusual:,} of the {basis.rewards:,} rewards that were predicted "
@@ -177,7 +178,8 @@ def misfit(scores: Savings, models: Mapping[str, str]) -> str:
         return (
             f"The fit has failed: by log-likelihood the learned prior predicts worse than every "
             f"simpler model, by {min(rivals).value:.3g} nats per reward or more. These models are "
-            f"special cases of it, so that its fit cannot be trusted, whatever its squared error."
+            f"special cases of it, so that its fit cannot be trusted, whatever its squared error: "
+            f"look for repeated rows and outliers with headstart check."
         )
     return ""
 
@@ -289,7 +291,7 @@ def sentence(kind: str, models: Mapping[str, str], savings: Savings, gain: Gain,
             "independence": f"Tasks share nothing{beyond}: each learns {well} alone {than} from a "
             f"learned prior",
         }[kind]
-        return f"{what} ({format_saving(saved)} {UNIT}; + is better)."
+        return f"{what} (saving {format_saving(saved)} of its squared error)."
     return (
         f"Too little data to tell: at predicting a new task's {rewards} the learned prior saves "
         f"{format_saving(lead)} {UNIT} of {OTHERS[rival]}, and at choosing it is expected to "

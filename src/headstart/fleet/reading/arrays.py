@@ -15,7 +15,7 @@ import pyarrow.types as kinds
 
 from headstart.kernels.forms import Kernel
 
-__all__ = ["FeatureColumns", "as_array", "as_arrow", "fill_missing"]
+__all__ = ["FeatureColumns", "as_array", "as_arrow", "fill_missing", "own_array"]
 
 
 def as_array(array: pa.Array) -> npt.NDArray[Any]:
@@ -105,6 +105,13 @@ class FeatureColumns:
             for place, values in enumerate(self.columns):
                 room[place, : len(strip)] = values[start + at : start + at + len(strip)]
             transpose(room, len(strip), strip)
+
+
+def own_array(values: npt.NDArray[Any] | FeatureColumns) -> npt.NDArray[Any]:
+    """An array that may be written to; what Arrow lends may not."""
+    if isinstance(values, FeatureColumns):
+        return values[:]
+    return values if values.flags.writeable else values.copy()
 
 
 def transpose_strip(columns: npt.NDArray[Any], count: int, rows: npt.NDArray[Any]) -> None:

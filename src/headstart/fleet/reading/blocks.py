@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from headstart.fleet.reading.arrays import FeatureColumns, as_array, fill_missing
+from headstart.fleet.reading.arrays import FeatureColumns, as_array, as_arrow, fill_missing
 from headstart.fleet.reading.cells import Block, Cells, as_floats, nulls, show_value
 from headstart.fleet.reading.columns import Resolved
 from headstart.fleet.reading.fields import encode_fields, read_items
@@ -27,6 +27,7 @@ from headstart.fleet.reading.types import is_text, is_time
 __all__ = ["to_rows"]
 
 LONGEST = 1000  # characters of a task id
+DENSE = 8  # whole numbers within so many times their count are counted in a table
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NEVER = -(2**63)
 
@@ -78,7 +79,7 @@ def to_rows(block: Block, resolved: Resolved, width: int, share: float, lenient:
         empty = rows.weights == 0
         weightless = int((empty if unusable is None else empty & ~unusable).sum())
         unusable = empty if unusable is None else empty | unusable
-    rows = rows.map(writable) if unusable is None else rows.take(~unusable)
+    rows = rows if unusable is None else rows.take(~unusable)
     marks = fingerprints(rows, share)
     return rows._replace(bad=cells.bad, weightless=weightless, fingerprints=marks)
 
@@ -107,13 +108,6 @@ def fingerprints(rows: Rows, share: float) -> Hashes | None:
     return keys
 
 
-def writable(array: Any) -> Any:
-    """An array that may be written to; what Arrow lends may not."""
-    if isinstance(array, FeatureColumns) or array.flags.writeable:
-        return array
-    return array.copy()
-
-
 def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     """Which task each row has: codes, the ids they stand for, and one that was trimmed.
 
@@ -121,8 +115,7 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
     """
     array = cells.column("task")
     if kinds.is_integer(array.type) and not array.null_count:
-        coded = array.dictionary_encode()
-        return as_array(coded.indices).copy(), coded.dictionary, ""
+        return *number_integers(as_array(array)), ""
     if kinds.is_null(array.type):
         array = array.cast(pa.string())
     absent = cells.missing("task", array)
@@ -150,6 +143,25 @@ def read_task(cells: Cells) -> tuple[npt.NDArray[np.int32], pa.Array, str]:
         numbers = as_array(once.indices).astype(np.int32)[numbers]
         ids = once.dictionary
     return *drop_unused_ids(numbers, ids), spaced
+
+
+def number_integers(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """Codes of whole numbers, and the numbers they stand for.
+
+    >>> number_integers(np.array([7, 5, 7]))[0]
+    array([1, 0, 1], dtype=int32)
+    """
+    least, greatest = (int(values.min()), int(values.max())) if len(values) else (0, -1)
+    if greatest - least >= DENSE * len(values):
+        coded = as_arrow(values).dictionary_encode()
+        return as_array(coded.indices).copy(), coded.dictionary
+    offset = np.uint64(least % 2**64)  # of numbers of any width, modulo 2⁶⁴
+    places = (values.astype(np.uint64) - offset).view(np.int64)
+    there = np.zeros(greatest - least + 1, dtype=bool)
+    there[places] = True
+    codes = (np.cumsum(there, dtype=np.int32) - np.int32(1))[places]
+    numbers = np.flatnonzero(there).astype(np.uint64) + offset
+    return codes, as_arrow(numbers.astype(values.dtype))
 
 
 def decode_ids(dictionary: pa.Array) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headstart import checks
 from headstart.errors import HeadstartError, InputError
 from headstart.fleet.reading import files
-from headstart.fleet.reading.arrays import FeatureColumns
+from headstart.fleet.reading.arrays import own_array
 from headstart.fleet.reading.blocks import to_rows
 from headstart.fleet.reading.cells import Block
 from headstart.fleet.reading.columns import Columns, Resolved, find_flag, natural
@@ -280,8 +280,8 @@ class Logs:
             One of :meth:`parts`.
         transposed
             Whether features are an array with a row for each row. Otherwise they may stay as the
-            file has them, :class:`~headstart.fleet.reading.arrays.FeatureColumns`, which saves
-            a copy.
+            file has them, :class:`~headstart.fleet.reading.arrays.FeatureColumns`, and arrays may
+            be read-only, which saves copies.
         rows
             How many rows a block has, at most.
 
@@ -298,8 +298,7 @@ class Logs:
             for block, resolved in self.blocks(part, rows):
                 usable = to_rows(block, resolved, self.dim, self.share, self.lenient)
                 usable = usable.with_constant() if self.intercept else usable
-                if transposed and isinstance(usable.features, FeatureColumns):
-                    usable = usable._replace(features=usable.features[:])
+                usable = usable.map(own_array) if transposed else usable
                 seen += block.table.num_rows + block.bad.count
                 # Once a row is bad, the rest of the part is only looked at: all reasons at once.
                 bad += usable.bad

@@ -37,6 +37,7 @@ __all__ = ["Accumulator", "TaskIndex", "hash_rows", "partition_count", "plan_rea
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
 MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
+BLOCK_BYTES = 15_000_000  # of features that are read at a time, at most: more is not used again
 COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
 LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
 
@@ -57,6 +58,8 @@ INDEX_BYTES = 64  # for each task, about: hash, number and a short id, and as mu
 class TaskIndex:
     """The number of every task: a sorted array of hashes, and the ids in the order of numbers.
 
+    Hashes are spread evenly, so that their leading bits say about where one is.
+
     Examples
     --------
     >>> from headstart.fleet.reading.hashing import hash_ids
@@ -74,6 +77,7 @@ class TaskIndex:
         self.hashes: Hashes = np.zeros(0, np.uint64)  # by number
         self.sorted: Hashes = np.zeros(0, np.uint64)
         self.places: Whole = np.zeros(0, np.int64)  # the numbers of the sorted hashes
+        self.starts: Whole = np.zeros(2, np.int64)  # of the sorted hashes, by their leading bits
         self.collisions: dict[str, int] = {}  # tasks with the hash of another
 
     def __len__(self) -> int:
@@ -87,7 +91,7 @@ class TaskIndex:
         numbers = np.full(len(ids), -1, np.int64)
         known = np.zeros(len(ids), dtype=bool)
         if len(self.sorted):
-            at = np.minimum(np.searchsorted(self.sorted, hashes), len(self.sorted) - 1)
+            at = self.search(hashes)
             known = self.sorted[at] == hashes
             numbers[known] = self.places[at[known]]
         other = np.zeros(len(ids), dtype=bool)  # its hash is another's
@@ -104,10 +108,7 @@ class TaskIndex:
         fresh = fresh[: max(room - len(self), 0)]
         if len(fresh):
             numbers[fresh] = self.append(ids.take(as_arrow(fresh)), hashes[fresh])
-            order = np.argsort(hashes[fresh])
-            at = np.searchsorted(self.sorted, hashes[fresh][order])
-            self.sorted = np.insert(self.sorted, at, hashes[fresh][order])
-            self.places = np.insert(self.places, at, numbers[fresh][order])
+            self.insert(hashes[fresh], numbers[fresh])
         for place in np.flatnonzero(other):
             name = ids[int(place)].as_py()
             if name not in self.collisions and len(self) < room:
@@ -115,6 +116,26 @@ class TaskIndex:
                 self.collisions[name] = int(self.append(ids[one], hashes[one])[0])
             numbers[place] = self.collisions.get(name, -1)
         return numbers
+
+    def search(self, hashes: Hashes) -> Whole:
+        """Where hashes are among the sorted ones, if they are there."""
+        last = len(self.sorted) - 1
+        at = np.minimum(self.starts[partition_numbers(hashes, len(self.starts) - 1)], last)
+        behind = np.flatnonzero((self.sorted[at] < hashes) & (at < last))
+        while len(behind):
+            at[behind] += 1
+            behind = behind[(self.sorted[at[behind]] < hashes[behind]) & (at[behind] < last)]
+        return at
+
+    def insert(self, hashes: Hashes, numbers: Whole) -> None:
+        """Sort hashes in, with the numbers of their tasks."""
+        order = np.argsort(hashes)
+        at = np.searchsorted(self.sorted, hashes[order])
+        self.sorted = np.insert(self.sorted, at, hashes[order])
+        self.places = np.insert(self.places, at, numbers[order])
+        ranges = power_of_two(len(self.sorted))
+        counts = np.bincount(partition_numbers(self.sorted, ranges), minlength=ranges)
+        self.starts = np.append(0, np.cumsum(counts))
 
     def append(self, ids: pa.LargeStringArray, hashes: Hashes) -> Whole:
         """Number new tasks."""
@@ -156,6 +177,7 @@ class Accumulator:
         self.lock = threading.RLock()
         room = min(memory // 4, MOST_BUFFERED)
         self.index, self.table = TaskIndex(), empty_table(self.capacity, self.width)
+        self.touched = 0  # tasks in the table to which something was added
         self.buffer = RowBuffer(room, dim)
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
         self.waiting = RowBuffer(room, dim)
@@ -180,10 +202,12 @@ class Accumulator:
 
     def flush(self) -> None:
         """Add the buffered rows to the table."""
+        tasks = len(self.index)
         if self.buffer.count:
-            self.buffer.add_to(
-                self.table[: len(self.index)], self.buffer.columns()[0], self.threads
-            )
+            # A page that is written before it is read costs half as much.
+            self.table[self.touched : tasks] = 0.0
+            self.touched = tasks
+            self.buffer.add_to(self.table[:tasks], self.buffer.columns()[0], self.threads)
         self.buffer.count = 0
 
     def spill_rows(self) -> None:
@@ -260,7 +284,8 @@ def plan_reading(dim: int, memory: int, workers: int = 1) -> tuple[int, int, int
     need = COLUMN_BYTES * (dim + 2)
     readers = int(np.clip(memory // 4 // need, 1, workers))
     left = max(memory - readers * need - LOOPS_BYTES, memory // 8)
-    return readers, max(1024, left // 8 // readers // (4 * dim)), left
+    block = min(left // 8 // readers, BLOCK_BYTES)
+    return readers, max(1024, block // (4 * dim)), left
 
 
 def partition_count(rows: int, dim: int, limit: int) -> int:

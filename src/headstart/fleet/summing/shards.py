@@ -129,6 +129,7 @@ def run_reader(path: Path, open: Callable[[str], Any] = pa.OSFile) -> Iterator[A
 
 
 CHUNK_BYTES = 1 << 22
+CACHED_TASKS = 64  # whose sums stay in the cache
 
 
 class Partition(NamedTuple):
@@ -145,15 +146,14 @@ def chunk_tasks(dim: int) -> int:
 
 def merge(shards: Iterable[pa.RecordBatch], dim: int) -> Partition:
     """The tasks of shards, each once, with everything that the shards say of them."""
-    chunks = list(merge_in_chunks(list(shards), dim))
-    if not chunks:
-        return Partition(pa.nulls(0, pa.large_string()), np.zeros((0, packed_size(dim))))
-    ids, rows = zip(*chunks, strict=True)
-    return Partition(pa.concat_arrays(ids), np.concatenate(rows))
+    none = Partition(pa.nulls(0, pa.large_string()), np.zeros((0, packed_size(dim))))
+    return next(merge_in_chunks(list(shards), dim, 1 << 62), none)
 
 
-def merge_in_chunks(shards: Sequence[pa.RecordBatch], dim: int) -> Iterator[Partition]:
-    """The same, some tasks at a time: sums of few tasks are in memory at once.
+def merge_in_chunks(
+    shards: Sequence[pa.RecordBatch], dim: int, step: int | None = None
+) -> Iterator[Partition]:
+    """The same, ``step`` tasks at a time (four megabytes): sums of few are in memory at once.
 
     Entries (rows, and after them sums) are sorted by task; the rows of each task are then added up
     (:data:`~headstart.fleet.summing.grams.ADD_ROWS`), and so are its sums.
@@ -166,28 +166,34 @@ def merge_in_chunks(shards: Sequence[pa.RecordBatch], dim: int) -> Iterator[Part
     both = pa.Table.from_batches([shard.select(["hash", "id"]) for shard in (*rows, *sums)])
     order, starts, ids = group_by_task(both)
     is_row = order < sum(shard.num_rows for shard in rows)
-    row_order, sum_order = order[is_row], order[~is_row] - is_row.sum()
-    before = np.append(0, np.cumsum(is_row))
-    row_starts, sum_starts = before[starts], starts - before[starts]
+    row_order, row_starts = order[is_row], np.append(0, np.cumsum(is_row))[starts]
     features, rewards, weights = gather_rows(rows, dim)
-    packed = np.concatenate(
-        [np.zeros((0, packed_size(dim))), *(matrix_of(shard, "packed") for shard in sums)]
-    )
-    add, step = ADD_ROWS.form(len(row_order)), chunk_tasks(dim)
+    owners = np.empty(len(order), np.int64)
+    owners[order] = np.repeat(np.arange(len(ids)), np.diff(starts))
+    ends = np.cumsum([shard.num_rows for shard in (*rows, *sums)])[len(rows) :]
+    add, step = ADD_ROWS.form(len(row_order)), step or chunk_tasks(dim)
     for low in range(0, len(ids), step):
         high = min(low + step, len(ids))
         table = np.zeros((high - low, packed_size(dim)))
-        places = np.arange(high - low)
         spans = row_starts[low : high + 1]
         if spans[0] < spans[-1]:
+            places = np.arange(high - low)
             add(row_order, spans, places, features, dim, rewards, weights, table)
-        spans = sum_starts[low : high + 1]
-        held = np.flatnonzero(np.diff(spans))
-        if len(held):
-            table[held] += np.add.reduceat(
-                packed[sum_order[spans[0] : spans[-1]]], spans[held] - spans[0]
-            )
+        for shard, end in zip(sums, ends, strict=True):
+            add_sums(shard, owners[end - shard.num_rows : end], low, table)
         yield Partition(ids[low:high], table)
+
+
+def add_sums(shard: pa.RecordBatch, owners: Whole, low: int, table: Packed) -> None:
+    """Add the sums of a shard to a table of the tasks from ``low`` on.
+
+    The tasks of a shard, ``owners``, are in order, and each is there once.
+    """
+    packed = matrix_of(shard, "packed")
+    first, last = np.searchsorted(owners, (low, low + len(table)))
+    for start in range(first, last, CACHED_TASKS):
+        some = slice(start, min(start + CACHED_TASKS, last))
+        table[owners[some] - low] += packed[some]
 
 
 def group_by_task(entries: pa.Table) -> tuple[Whole, Whole, pa.LargeStringArray]:

@@ -1,9 +1,7 @@
 """The finished sums of all tasks, in memory or on disk, in chunks of a few megabytes.
 
 Tasks are in the order of the hash of their ids, whatever was read first and wherever they are kept.
-A pass is a function of some tasks at a time. It may have a compiled form beside its reference
-(:data:`FAST_PASSES`), and so has the change of the units of features
-(:mod:`headstart.transfer.standardize`).
+A pass is a function of some tasks at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import pyarrow as pa
 
 from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.hashing import hash_ids, partition_range
-from headstart.fleet.summing.grams import TABLES, Packed, Whole
+from headstart.fleet.summing.grams import Packed, Whole
 from headstart.fleet.summing.shards import (
     Partition,
     chunk_tasks,
@@ -30,12 +28,7 @@ from headstart.fleet.summing.shards import (
     sum_shard,
     write_run,
 )
-from headstart.kernels import forms
-from headstart.model.prior import symmetric_root
 from headstart.records import Array
-from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.refits import passes
-from headstart.transfer.empirical_bayes.refits.passes import PassSums
 from headstart.transfer.partitions import Partitions
 from headstart.transfer.standardize import Standardization
 
@@ -99,11 +92,11 @@ class LocalTasks(TaskPartitions):
         self, function: Callable[..., Result], *arguments: Any, first: int | None = None
     ) -> list[Result]:
         """Every chunk's, by several threads: most of the work holds no lock of Python's."""
-        apply = Call(function, arguments, self.units, len(self)).prepare(self.dim)
+        call = Call(function, arguments, self.units)
 
         def answer(number: int, limit: int) -> Any:
             table, places = self.chunk(number)
-            return apply(table, places[:limit])
+            return call(table, places[:limit], self.dim)
 
         limits = self.limits(first)
         with ThreadPoolExecutor(self.workers) as pool:
@@ -183,62 +176,21 @@ class DiskTasks(LocalTasks):
         return Partition(chunk.column("id"), matrix_of(chunk, "packed").copy())
 
 
-WORTH_TASKS = 4096  # tasks that repay loading the compiled loops
-
-Pass = Callable[[Packed, Whole], Any]  # of the rows of a table at some places
-
-
 class Call(NamedTuple):
     """``function(rows, dim, *arguments)`` of the packed evidence of tasks, wherever they are.
 
-    Features are in ``units``, if there are any. ``tasks`` says how many tasks there are in all.
+    Features are in ``units``, if there are any.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     units: Standardization | None
-    tasks: int
 
-    def prepare(self, dim: int) -> Pass:
-        """The pass over tasks with so many features; compiled, if there is a form worth loading."""
-        fast = FAST_PASSES.get(self.function)
-        if fast is not None and self.tasks >= WORTH_TASKS:
-            compiled = fast(self.units, *self.arguments)
-            if compiled is not None:
-                return compiled
-
-        def reference(table: Packed, places: Whole) -> Any:
-            rows = table[places]
-            rows = rows if self.units is None else self.units.packed(rows)
-            return self.function(rows, dim, *self.arguments)
-
-        return reference
-
-
-def compiled_totals(units: Standardization | None, fit: Fit) -> Pass | None:
-    """:func:`headstart.transfer.empirical_bayes.refits.passes.partition_totals`, compiled.
-
-    The evidence stays as it is: with features x' = T x, F G' Fᵀ = (F T) G (F T)ᵀ.
-    """
-    loops = forms.load(TABLES)
-    if loops is None:
-        return None
-    mean, root = np.array(fit.mean), np.array(symmetric_root(fit.covariance))
-    if units is not None:
-        mean, root = units.matrix.T @ mean, root @ units.matrix
-    noise, dof = float(fit.noise_variance), float(fit.dof)
-
-    def totals(table: Packed, places: Whole) -> PassSums:
-        sums = loops.task_sums(table, places, mean, root, noise, dof, passes.NOISY_FACTOR)
-        return PassSums(np.asarray(float(len(places))), *map(np.asarray, sums))
-
-    return totals
-
-
-#: References, and what makes their compiled form from units and arguments.
-FAST_PASSES: dict[Callable[..., Any], Callable[..., Pass | None]] = {
-    passes.partition_totals: compiled_totals
-}
+    def __call__(self, table: Packed, places: Whole, dim: int) -> Any:
+        """The function of the tasks that are at some places of a table."""
+        rows = table[places]
+        rows = rows if self.units is None else self.units.packed(rows)
+        return self.function(rows, dim, *self.arguments)
 
 
 @contextlib.contextmanager

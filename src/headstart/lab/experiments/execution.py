@@ -7,8 +7,9 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = ["ENGINES", "Execution", "Executor", "Progress"]
 
 ENGINES = ("auto", "plain", "compiled", "gpu")
 CONTEXT = multiprocessing.get_context("spawn")
+GPU = threading.Lock()  # one experiment at a time
 
 #: Called with the policy-rounds done so far and in all.
 Progress = Callable[[float, float], None]
@@ -169,6 +171,27 @@ def process_pool(workers: int, counter: Any = None) -> Iterator[ProcessPoolExecu
             raise
 
 
+@contextlib.contextmanager
+def pool_executor(workers: int) -> Iterator[Executor]:
+    """An executor of processes on this machine, which several threads may use at once."""
+    with process_pool(workers) as pool:
+
+        def run_jobs(
+            jobs: Sequence[Any], function: Callable[..., Any], *arguments: Any
+        ) -> Iterator[tuple[int, Any]]:
+            waiting = {
+                pool.submit(function, job, *arguments): index for index, job in enumerate(jobs)
+            }
+            try:
+                for future in as_completed(waiting):
+                    yield waiting[future], future.result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+        yield run_jobs
+
+
 def play_remotely(
     jobs: Sequence[Plan], executor: Executor, engine: str, report: Callable[[float], None]
 ) -> Generator[tuple[int, dict[str, Trace]], None, None]:
@@ -245,7 +268,8 @@ def play(
     if job.device == "gpu":
         from headstart.lab.gpu import engine as gpu
 
-        regrets = gpu.simulate(*sizes, count)
+        with GPU:
+            regrets = gpu.simulate(*sizes, count)
         return {name: Trace(regret, {}) for name, regret in regrets.items()}
     return simulate(*sizes, job.probe, count or count_shared, engine)
 

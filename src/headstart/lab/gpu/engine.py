@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,15 +13,16 @@ import numpy as np
 
 from headstart.errors import HeadstartError
 from headstart.lab.gpu.learner import Learner
+from headstart.lab.gpu.steps import wide_numbers
 from headstart.lab.policies import AnyPolicy, Policy
 from headstart.records import flatten
 from headstart.rules import LoopForm
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["Learner", "play_task", "simulate"]
+__all__ = ["Learner", "play_task", "simulate", "wide_numbers"]
 
-#: Copies of a policy's state that learning takes, about, and the share of memory it may take.
+#: Copies of a state that learning takes, about, and the share of memory that all may take.
 WORKING_COPIES, MEMORY_SHARE = 20, 0.8
 
 
@@ -45,10 +47,12 @@ def simulate(
     assert isinstance(world, Synthetic)
     populations = [world.population(seed) for seed in seeds]
     own = [policy.for_populations(populations[:1]) for policy in policies]
-    size = sum(learning_bytes(policy, world, tasks) for policy in own)
-    many = max(1, int(MEMORY_SHARE * Rounds.free_memory() / max(size, 1)))
+    states = [state_bytes(policy, world, tasks) for policy in own]
+    size = sum(states) + WORKING_COPIES * max(states)  # one learns after the other
+    most = max(1, int(MEMORY_SHARE * (Rounds.free_memory() + idle_bytes()) / max(size, 1)))
+    many = math.ceil(len(seeds) / math.ceil(len(seeds) / most))  # batches of one size, or two
     found = []
-    with kept_compiled(), wide_numbers():
+    with compilation_cache(), wide_numbers():
         for at in range(0, len(seeds), many):
             some = populations[at : at + many]
             found.append(play_seeds(world, policies, some, tasks, rounds, marks, progress, wide))
@@ -56,11 +60,17 @@ def simulate(
     return {policy.name: regret[:, at].swapaxes(0, 1) for at, policy in enumerate(policies)}
 
 
-def learning_bytes(policy: Policy, world: Synthetic, tasks: int) -> int:
-    """About how much memory the learning of a policy takes for every seed."""
+def state_bytes(policy: Policy, world: Synthetic, tasks: int) -> int:
+    """How much memory the state of a policy takes for every seed."""
     dim, noise = world.dim + policy.intercept, world.noise if policy.knows_noise else None
     state = policy.transfer.reserve(policy.transfer.init(dim, noise, (1,)), tasks - 1)
-    return WORKING_COPIES * sum(part.nbytes for part in flatten(state).values())
+    return sum(part.nbytes for part in flatten(state).values())
+
+
+def idle_bytes() -> int:
+    """The bytes of the GPU's memory that JAX holds and does not use."""
+    known: dict[str, int] = jax.devices()[0].memory_stats() or {}
+    return max(0, known.get("pool_bytes", 0) - known.get("bytes_in_use", 0))
 
 
 def play_seeds(
@@ -93,6 +103,7 @@ def play_seeds(
     needed = any(policy.transfer.unit_free for policy in own)
     shown = table.first_contexts() if needed else None
     learner = Learner(policies, rules, populations, world, wide=wide, shown=shown)
+    learner.prepare(tasks)
     for task in range(tasks):
         play_task(table, learner, task, rounds)
         if learner.groups and task + 1 < tasks:
@@ -124,7 +135,7 @@ def on_jax(array: Any) -> Any:
 
 
 @contextlib.contextmanager
-def kept_compiled() -> Iterator[None]:
+def compilation_cache() -> Iterator[None]:
     """Keep what JAX compiles meanwhile on disk, unless the caller has said where.
 
     Compiling takes longer than a short experiment.
@@ -150,11 +161,3 @@ def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[
     """The policies' rules, as the kernel knows them."""
     rules = [policy.for_populations(populations).rule.loop_form() for policy in policies]
     return [rule for rule in rules if rule is not None]
-
-
-def wide_numbers() -> Any:
-    """Double precision in JAX, here and nowhere else."""
-    enable: Any = getattr(jax, "enable_x64", None)
-    if enable is None:  # older JAX has it elsewhere
-        enable = vars(importlib.import_module("jax.experimental"))["enable_x64"]
-    return enable(True)

@@ -245,7 +245,7 @@ def claims_table(claims: Sequence[Claim]) -> str:
     for name, verdict in VERDICTS.items():
         many = sum(claim.verdict == name for claim in claims)
         if many:
-            parts.append(f"{many} {verdict.one if many == 1 else verdict.many}")
+            parts.append(f"{many} {verdict.singular if many == 1 else verdict.plural}")
     summary = f"{count(len(claims), 'claim')}: {join_words(parts)}." if parts else "No claims."
     titles = ("Claim", "Where", "What we measured", "Verdict", "Remark")
     rows = []

@@ -21,8 +21,8 @@ class Verdict(NamedTuple):
 
     symbol: str
     kind: str
-    one: str
-    many: str
+    singular: str
+    plural: str
 
 
 #: What can be said of a claim.

@@ -1,8 +1,10 @@
 """Studies behind the command line: the paper's experiments, and comparisons of one's own.
 
 :mod:`~headstart.lab.studies.reproduction` runs the studies named here and writes one report;
-:mod:`~headstart.lab.studies.comparison` plays any policies in any world. What a study is made of
-(worlds, policies, figures) lives elsewhere in the laboratory.
+:mod:`~headstart.lab.studies.comparison` plays any policies in any world. The worlds of the paper
+are in :mod:`~headstart.lab.studies.synthetic`, those beyond it in
+:mod:`~headstart.lab.studies.main_worlds`, :mod:`~headstart.lab.studies.extensions` and
+:mod:`~headstart.lab.studies.few_tasks`; kinds of worlds are in :mod:`headstart.worlds`.
 """
 
 __all__ = ["STUDIES"]

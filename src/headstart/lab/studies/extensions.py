@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -13,7 +12,7 @@ from headstart.algorithms import DEFAULT
 from headstart.lab import figures
 from headstart.lab.experiments.plan import Results
 from headstart.lab.one_seed import play_interleaved, play_logistic_oracle
-from headstart.lab.policies import NamedPolicy, policy
+from headstart.lab.policies import policy
 from headstart.lab.report import Claim, Section
 from headstart.lab.studies.calibration import calibration
 from headstart.lab.studies.few_tasks import SPARSE_WORLDS, few_tasks
@@ -21,12 +20,13 @@ from headstart.lab.studies.main_worlds import WORLDS
 from headstart.lab.studies.movielens import play_users
 from headstart.lab.studies.outcome import Ratios, our_claim, regret_section
 from headstart.lab.studies.runner import Runner, shipped_policies
+from headstart.worlds.base import World
 from headstart.worlds.movielens import MovieLens
 from headstart.worlds.synthetic import Synthetic
 
 __all__ = ["ratings", "synthetic_worlds"]
 
-GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, apart=1.0)
+GROUPED = Synthetic(rank=3, offset=0.0, clusters=3, separation=1.0)
 CURVED = Synthetic(curve=1.0, offset=0.0)
 CLICKS = Synthetic(logistic=4.0)
 MAIN_SEEDS = 48  # seeds of the main table
@@ -39,11 +39,35 @@ BINARY, NO_INTERCEPT = "headstart, binary rewards", "headstart, no intercept"
 
 def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.DataFrame]:
     """All studies on synthetic worlds: sections, claims of our own, and the main table."""
-    rows, sections, claims = [], [], []
+    seeds = main_seeds(runner)
+    (table, head, worlds, thompson), groups, curve, interleaved, clicked, few, covered = (
+        runner.side_by_side(
+            main_worlds,
+            lambda own: mixture_study(own, "groups"),
+            lambda own: mixture_study(own, "curve"),
+            interleaved_study,
+            clicks,
+            lambda own: few_tasks(own, cpu_seeds(own)),
+            lambda own: calibration(own, sizes_of_worlds(own), seeds),
+        )
+    )
+    studies = [covered, worlds, few, groups, curve, clicked, thompson]
+    sections = [section for found, _ in studies for section in found]
+    order = [worlds, few, groups, curve, interleaved, clicked, covered]
+    return [head, *sections], [claim for _, found in order for claim in found], table
+
+
+Study = tuple[list[Section], list[Claim]]
+
+
+def main_worlds(runner: Runner) -> tuple[pl.DataFrame, Section, Study, Study]:
+    """The main table and its section, the worlds one by one, and the first one by Thompson."""
+    rows, sections, claims, played = [], [], [], []
     for name, world in WORLDS.items():
         results, regret = play_world(runner, name, world)
         row = table_row(name, results)
         rows.append(row)
+        played.append(results)
         measured = (
             f"÷ LinUCB {row['÷ LinUCB']:.3f}, worst seed {row['worst seed']:.3f}; ÷ Bayes "
             f"oracle {row['÷ Bayes oracle']:.3f}; first ten tasks ÷ LinUCB "
@@ -66,13 +90,31 @@ def synthetic_worlds(runner: Runner) -> tuple[list[Section], list[Claim], pl.Dat
         "seeds.",
         table=table,
     )
-    few, helped = few_tasks(runner, main_seeds(runner))
-    more, settled = other_worlds(runner)
-    sizes = {name: (world, runner.scale.rounds) for name, world in WORLDS.items()}
-    sizes |= {name: (sparse.world, sparse.rounds) for name, sparse in SPARSE_WORLDS.items()}
-    covered, calibrated = calibration(runner, sizes, main_seeds(runner))
-    sections = [head, *covered, *sections, *few, *more]
-    return sections, [*claims, *helped, *settled, *calibrated], table
+    return table, head, (sections, claims), ([thompson_section(runner, played[0])], [])
+
+
+def thompson_section(runner: Runner, others: Results) -> Section:
+    """The default prior sampled, beside the default and LinUCB in the same world."""
+    last = (runner.scale.rounds,)
+    sampled = runner.run(
+        "beyond-thompson", others.plan.world, [policy("empirical_bayes_ts")], checkpoints=last
+    )
+    same = pl.col("seed").is_in(sampled.plan.seeds) & pl.col("policy").is_in(["LinUCB", DEFAULT])
+    regret = pl.concat([others.regret.filter(same), sampled.regret])
+    return Section(
+        "headstart, Thompson: the default prior, sampled",
+        "Scale 1, the belief itself, in the paper's setting.",
+        figures.totals(regret, name="beyond-thompson-totals"),
+        level=2,
+    )
+
+
+def sizes_of_worlds(runner: Runner) -> dict[str, tuple[World, int]]:
+    """The worlds of the tables, each with its number of rounds."""
+    sizes: dict[str, tuple[World, int]] = {
+        name: (world, runner.scale.rounds) for name, world in WORLDS.items()
+    }
+    return sizes | {name: (sparse.world, sparse.rounds) for name, sparse in SPARSE_WORLDS.items()}
 
 
 def play_world(runner: Runner, name: str, world: Synthetic) -> tuple[Results, pl.DataFrame]:
@@ -109,51 +151,40 @@ def table_row(name: str, results: Results) -> dict[str, Any]:
     }
 
 
-def other_worlds(runner: Runner) -> tuple[list[Section], list[Claim]]:
-    """Groups of tasks, curves, interleaved tasks, clicks, and Thompson sampling."""
-    seeds = runner.scale.reported_seeds[:FEW_SEEDS]
-    both = (policy("linucb"), policy("empirical_bayes"))
-    sections, claims = [], []
-    for name, world, title, where, text in (
-        (
-            "groups",
-            GROUPED,
-            "in groups",
-            "come in groups",
-            "Three groups of tasks, each near a three-dimensional affine subspace of its own, "
-            "their means 1 apart. The mixture finds the groups, and a task's rewards tell which "
-            "it belongs to.",
-        ),
-        (
-            "curve",
-            CURVED,
-            "on a curve",
-            "lie on a curve",
-            "Tasks lie on a closed curve that winds through four dimensions: no affine subspace of "
-            "fewer dimensions holds it, but small groups follow it piece by piece.",
-        ),
-    ):
-        results = runner.run(f"beyond-{name}", world, (*both, policy("mixture")), seeds=seeds)
-        ratios = Ratios(results.totals(), DEFAULT)
-        claim, measured = f"A mixture is better where tasks {where}", ratios.text("mixture")
-        holds = ratios.rows["mixture"]["high"] < 1.0
-        claims.append(our_claim(claim, f"mixture ÷ {DEFAULT} {measured}", holds))
-        title = f"Mixtures: tasks {title}"
-        sections.append(regret_section(title, text, results.regret, f"beyond-{name}"))
-    claims.append(interleaved_claim(runner, seeds))
-    section, claim_of_clicks = clicks(runner, seeds, both)
-    sampled = runner.run("beyond-thompson", Synthetic(), (*both, policy("empirical_bayes_ts")))
-    thompson = Section(
-        "headstart, Thompson: the default prior, sampled",
-        "Scale 1, the belief itself, in the paper's setting.",
-        figures.totals(sampled.regret, name="beyond-thompson-totals"),
-        level=2,
-    )
-    return [*sections, section, thompson], [*claims, claim_of_clicks]
+MIXTURES = {
+    "groups": (
+        GROUPED,
+        "in groups",
+        "come in groups",
+        "Three groups of tasks, each near a three-dimensional affine subspace of its own, "
+        "their means 1 apart. The mixture finds the groups, and a task's rewards tell which "
+        "it belongs to.",
+    ),
+    "curve": (
+        CURVED,
+        "on a curve",
+        "lie on a curve",
+        "Tasks lie on a closed curve that winds through four dimensions: no affine subspace of "
+        "fewer dimensions holds it, but small groups follow it piece by piece.",
+    ),
+}
 
 
-def interleaved_claim(runner: Runner, seeds: Sequence[int]) -> Claim:
+def mixture_study(runner: Runner, name: str) -> Study:
+    """A mixture against the default where tasks are in groups, or on a curve."""
+    world, title, where, text = MIXTURES[name]
+    policies = (policy("linucb"), policy("empirical_bayes"), policy("mixture"))
+    results = runner.run(f"beyond-{name}", world, policies, seeds=few_seeds(runner))
+    ratios = Ratios(results.totals(), DEFAULT)
+    claim, measured = f"A mixture is better where tasks {where}", ratios.text("mixture")
+    holds = ratios.rows["mixture"]["high"] < 1.0
+    section = regret_section(f"Mixtures: tasks {title}", text, results.regret, f"beyond-{name}")
+    return [section], [our_claim(claim, f"mixture ÷ {DEFAULT} {measured}", holds)]
+
+
+def interleaved_study(runner: Runner) -> Study:
     """Fifty tasks at once against the same tasks one by one."""
+    seeds = few_seeds(runner)
     at_once = min(50, max(runner.scale.tasks // 2, 1))
     sizes = runner.scale.tasks, runner.scale.rounds
     one, many = (
@@ -163,21 +194,25 @@ def interleaved_claim(runner: Runner, seeds: Sequence[int]) -> Claim:
         for name, tasks in (("beyond-one-by-one", 1), ("beyond-at-once", at_once))
     )
     each = many.sum(1) / one.sum(1)
-    return our_claim(
+    claim = our_claim(
         f"With {at_once} tasks running at once, little is lost",
         f"total regret ÷ that of the same tasks one by one: {each.mean():.3f}, worst of "
         f"{len(seeds)} seeds {each.max():.3f}",
         each.mean() <= 1.15,
     )
+    return [], [claim]
 
 
-def clicks(
-    runner: Runner, seeds: Sequence[int], policies: Sequence[NamedPolicy]
-) -> tuple[Section, Claim]:
+def clicks(runner: Runner) -> Study:
     """Rewards of 0 and 1 with a logistic link, by a linear and by a logistic model."""
-    binary = policy("empirical_bayes", BINARY, reward="binary")
-    bare = policy("empirical_bayes", NO_INTERCEPT, intercept=False)
-    results = runner.run("beyond-clicks", CLICKS, (*policies, binary, bare), seeds=seeds)
+    seeds = few_seeds(runner)
+    policies = (
+        policy("linucb"),
+        policy("empirical_bayes"),
+        policy("empirical_bayes", BINARY, reward="binary"),
+        policy("empirical_bayes", NO_INTERCEPT, intercept=False),
+    )
+    results = runner.run("beyond-clicks", CLICKS, policies, seeds=seeds)
     jobs = [(CLICKS, seed, runner.scale.tasks, runner.scale.rounds) for seed in seeds]
     oracle = runner.play_seeds("beyond-clicks-oracle", play_logistic_oracle, jobs)
     totals = results.totals().sort("seed")
@@ -203,7 +238,7 @@ def clicks(
         bool((ours <= 1.02 * lone).all()),
     )
     figure = figures.totals(results.regret, name="beyond-clicks-totals")
-    return Section(f"{DEFAULT}: clicks", text, figure, level=2), claim
+    return [Section(f"{DEFAULT}: clicks", text, figure, level=2)], [claim]
 
 
 def ratings(runner: Runner) -> tuple[list[Section], list[Claim]]:
@@ -272,6 +307,17 @@ def main_seeds(runner: Runner) -> tuple[int, ...]:
     scale = runner.scale
     seeds = max(MAIN_SEEDS, scale.seeds) if runner.tune else scale.seeds
     return dataclasses.replace(scale, seeds=seeds).reported_seeds
+
+
+def cpu_seeds(runner: Runner) -> tuple[int, ...]:
+    """The seeds of tables that a GPU cannot play: no more than usual where one plays the others."""
+    seeds = main_seeds(runner)
+    return seeds[:MAIN_SEEDS] if runner.execution.engine == "gpu" else seeds
+
+
+def few_seeds(runner: Runner) -> tuple[int, ...]:
+    """The seeds of studies that take long for each seed."""
+    return runner.scale.reported_seeds[:FEW_SEEDS]
 
 
 def slug_of(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.lab.experiments.execution import Execution, map_jobs
+from headstart.lab.experiments.execution import Execution, map_jobs, pool_executor
 from headstart.lab.experiments.experiment import run
 from headstart.lab.experiments.plan import Plan, Results
 from headstart.lab.experiments.store import Store, check_stored, fingerprint
@@ -23,6 +24,8 @@ from headstart.records import Array
 from headstart.worlds.base import World
 
 __all__ = ["FULL", "QUICK", "Runner", "Scale"]
+
+CORES_FOR_A_GPU = 2  # which play nothing else while a GPU is used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +121,22 @@ class Runner:
             results[at] = {"result": result}
             store.write(keys[at], {"result": result})
         return np.stack([stored["result"] for stored in results if stored])
+
+    def side_by_side(self, *parts: Callable[[Runner], Any]) -> list[Any]:
+        """What parts of a study return, each given a runner.
+
+        With a GPU, which the first is for, cores play the others meanwhile.
+        """
+        execution = self.execution
+        if execution.engine != "gpu" or execution.stored_only or execution.executor is not None:
+            return [part(self) for part in parts]
+        workers = max(1, execution.processes - CORES_FOR_A_GPU)
+        # After an exception the processes end first, and then the threads that wait for them.
+        with ThreadPoolExecutor(len(parts)) as threads, pool_executor(workers) as executor:
+            shared = dataclasses.replace(execution, executor=executor)
+            runner = dataclasses.replace(self, execution=shared)
+            others = [threads.submit(part, runner) for part in parts[1:]]
+            return [parts[0](runner), *(other.result() for other in others)]
 
     def tune_policies(
         self,

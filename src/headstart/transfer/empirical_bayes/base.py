@@ -19,7 +19,7 @@ from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
-from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_PASSES, PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_STEPS, PASS_SCHEDULE
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of
@@ -136,7 +136,9 @@ class StandardizedTransfer(Transfer):
         """
         if not self.unit_free:
             return state
-        units = self.units_of(state.tasks, state.contexts).or_else(state.units, state.past_count)
+        units = self.units_of(state.tasks, state.contexts).with_fallback(
+            state.units, state.past_count
+        )
         change = change_of_units(state.units, units)
         if change is not None:
             return self.transform(state, *change).replace(units=units)
@@ -165,7 +167,7 @@ class StandardizedTransfer(Transfer):
     @property
     def partition_passes(self) -> int:
         """One for each step, one more for each step on all tasks, and those of the low rank."""
-        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_PASSES
+        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_STEPS
 
     def check_state(self, state: Any) -> None:
         """Refuse counts and variances that cannot be, and weights that do not add up to 1."""

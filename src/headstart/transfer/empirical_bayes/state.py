@@ -20,7 +20,7 @@ __all__ = ["FEW_TASKS", "EmpiricalBayesState", "capacity", "slots", "thin"]
 
 MIN_KEPT_TASKS, MAX_KEPT_TASKS = 32, 256  # tasks whose evidence is kept
 KEPT_NUMBERS = 2**21  # numbers that it may take, about
-FEW_TASKS = 8  # with which the fit takes several steps at a time
+FEW_TASKS, FEW_TASKS_STEPS = 8, 6  # tasks with which the fit takes so many steps at a time
 SLOTS = (FEW_TASKS, 32, 64, 128, 192)  # sizes of arrays that have room for more tasks
 
 

@@ -16,8 +16,7 @@ from headstart.model.prior import ONE_NOISE, Prior, symmetric_root
 from headstart.records import Array, select
 from headstart.transfer.base import TaskStructure, check_number_or_name, checked_evidence
 from headstart.transfer.empirical_bayes.base import StandardizedTransfer
-from headstart.transfer.empirical_bayes.explaining import explain
-from headstart.transfer.empirical_bayes.forgetting import forget
+from headstart.transfer.empirical_bayes.folding import forget, update_if_due
 from headstart.transfer.empirical_bayes.full_covariance.fitting import leave_one_out, scoring_steps
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit, begin_fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, estimate_task_noise
@@ -35,7 +34,6 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.joint_fit import fit_roughly, fit_together
 from headstart.transfer.empirical_bayes.refits.safe_update import sound_fit, sound_step
-from headstart.transfer.empirical_bayes.refits.updating import update_if_due
 from headstart.transfer.empirical_bayes.scoring import (
     STRENGTHS,
     WIDE_DIM,
@@ -46,11 +44,13 @@ from headstart.transfer.empirical_bayes.scoring import (
 )
 from headstart.transfer.empirical_bayes.state import (
     FEW_TASKS,
+    FEW_TASKS_STEPS,
     EmpiricalBayesState,
     capacity,
     slots,
 )
 from headstart.transfer.empirical_bayes.strength import initial_scores, mean_strength
+from headstart.transfer.empirical_bayes.structure import explain
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments
 from headstart.transfer.estimates import prior_of
@@ -67,8 +67,8 @@ class EmpiricalBayes(StandardizedTransfer):
 
     The maximum of the tasks' marginal likelihood, with as much regularisation as predicts best:
     each new task is first predicted by priors of many strengths, and those that did well recently
-    decide. Where an isotropic prior has predicted recent tasks better, by a nat
-    in all, that is used instead.
+    decide. The fitted prior is averaged with an isotropic one, which counts by how well it has
+    predicted recent tasks.
 
     Evidence of up to 256 tasks is kept, and the fit is updated whenever tasks have grown by 1/32;
     older tasks stay as their posteriors, so that a finished task costs the same however many there
@@ -277,7 +277,7 @@ class EmpiricalBayes(StandardizedTransfer):
         keep_noise = (xp.asarray(state.restarted_count) > 0) & low_rank
         few = (len(tasks) <= FEW_TASKS) | (xp.asarray(ready) > xp.asarray(state.ready))
         fit, sums, tasks = scoring_steps(
-            steps or xp.where(few & (fit.mean.shape[-1] <= WIDE_DIM), 6, 1),
+            steps or xp.where(few & (fit.mean.shape[-1] <= WIDE_DIM), FEW_TASKS_STEPS, 1),
             fit,
             tasks,
             state.past,
@@ -362,7 +362,9 @@ class EmpiricalBayes(StandardizedTransfer):
         None counts less for being older, whatever ``decay_tasks`` says.
         """
         if len(partitions) <= passes.FIRST_FIT_TASKS:
-            return dataclasses.replace(self, decay_tasks="auto").refit(partitions.each(), noise)
+            return dataclasses.replace(self, decay_tasks="auto").refit(
+                partitions.evidences(), noise
+            )
         # Whoever has so many tasks has standardized them.
         from headstart.transfer.empirical_bayes.refits.partition_fit import fit_partitions
 

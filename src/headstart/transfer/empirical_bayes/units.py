@@ -119,7 +119,7 @@ class Units(Record):
             inverse = xp.where(unknown, other, inverse)
         return cls.unchecked(shift, inverse)
 
-    def or_else(self, others: Units, past_count: Any) -> Units:
+    def with_fallback(self, others: Units, past_count: Any) -> Units:
         """These units, and others for features without a unit where ``past_count`` is above 0."""
         xp = array_namespace(self.shift, past_count)
         lost = (self.inverse == 0) & (xp.asarray(past_count) > 0)[..., None]

@@ -22,7 +22,7 @@ from headstart.transfer.empirical_bayes.full_covariance.likelihood import (
 )
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past, posteriors
-from headstart.transfer.empirical_bayes.refits.passes import PassSums, sum_totals, task_totals
+from headstart.transfer.empirical_bayes.refits.passes import PassSums, add_up, task_totals
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.partitions import chunks
 
@@ -173,10 +173,10 @@ class GroupFit(Record):
         return self.replace(fit=start, log_weights=np.log(count / count.sum()))
 
 
-def group_totals(rows: Array, dim: int, mixture: GroupFit) -> PassSums | None:
+def group_totals(rows: Array, dim: int, mixture: GroupFit) -> tuple[PassSums]:
     """The sums of a pass over a partition's tasks, shared out among the groups."""
     parts = (mixture.assign(Tasks.from_batch(some)) for some in chunks(rows, dim))
-    return sum_totals(task_totals(mixture.fit, part) for part in parts)
+    return (add_up(task_totals(mixture.fit, part) for part in parts),)
 
 
 def nearest_centres(points: Array, number: int) -> npt.NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""What is done where rewards span so many orders of magnitude that a mixture overflows."""
+"""Substitutes for a fit of groups that overflows, where rewards span many orders of magnitude."""
 
 from __future__ import annotations
 

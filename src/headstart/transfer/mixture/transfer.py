@@ -20,7 +20,6 @@ from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
-    PASS_SCHEDULE,
     Passes,
     past_from_totals,
     step_from_totals,
@@ -98,7 +97,7 @@ class Mixture(StandardizedTransfer):
     ----------
     groups : int, default 6
         The most groups to look for, 8 or fewer.
-    units, constant
+    units, constant, free_intercept
         As for :class:`EmpiricalBayes`.
 
     Examples
@@ -248,10 +247,10 @@ class Mixture(StandardizedTransfer):
         self, state: MixtureState, partitions: Partitions, strength: float, mixture: GroupFit
     ) -> GroupFit:
         """A mixture after a few passes over all tasks."""
-        before, over = mixture, Passes(partitions)
+        before, over = mixture, Passes(partitions, group_totals)
         strengths = np.full(mixture.groups, strength)
-        for whole in PASS_SCHEDULE:
-            totals = over.totals(whole, group_totals, mixture)
+        for whole in over.schedule:
+            (totals,) = over.sums(whole, mixture)
             before, size = mixture, mixture.size(totals.count)
             fit, sums = step_from_totals(
                 before.fit, totals, strengths, state.known_noise, size, self.has_level

@@ -9,14 +9,11 @@ the pass before. All sums are additive, so that they are the same however tasks 
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from headstart.arrays import float_if_scalar, matvec, trace, transpose
+from headstart.arrays import congruence, float_if_scalar, matvec, trace, transpose
 from headstart.records import Array
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.fitting import (
@@ -31,11 +28,20 @@ from headstart.transfer.empirical_bayes.low_rank.noise import (
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, column_variances
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
-from headstart.transfer.empirical_bayes.refits.passes import counting_noise
+from headstart.transfer.empirical_bayes.refits.passes import add_up, counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
-from headstart.transfer.partitions import Partitions, chunks
+from headstart.transfer.partitions import chunks
 
-__all__ = ["LowRankSums", "low_rank_step", "low_rank_totals", "noise_after_step", "pass_over"]
+__all__ = [
+    "LowRankSums",
+    "column_doubts",
+    "factor_rotation",
+    "low_rank_step",
+    "low_rank_totals",
+    "noise_after_step",
+    "noise_totals",
+    "task_noise_totals",
+]
 
 
 class LowRankSums(NamedTuple):
@@ -50,33 +56,28 @@ class LowRankSums(NamedTuple):
     total: Array  # Σ v
     square: Any  # Σ ‖v‖²
     curvature: Any  # Σ ‖H‖²
-    shares: Array  # Σ (1 − M_cc)
-    noise: Array  # Σ of the scores of R², in the order of ``NoiseScores``
+    directions: Any  # Σ tr (I − M)
 
-    def plus(self, other: LowRankSums) -> LowRankSums:
-        """The sums over the tasks of both."""
-        return LowRankSums(*map(operator.add, self, other))
-
-    def minus(self, other: LowRankSums) -> LowRankSums:
-        """The sums without those of some tasks."""
-        return LowRankSums(*map(operator.sub, self, other))
+    def rotate(self, turn: Array) -> LowRankSums:
+        """The same sums for the loadings W Q with a rotation Q of the factors."""
+        return self._replace(
+            factors=congruence(transpose(turn), self.factors),
+            cross=self.cross @ turn,
+            product=self.product @ turn,
+        )
 
 
 def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
     """The sums over tasks at hand; those much noisier than the others count by their own noise."""
     noise, tasks = counting_noise(fit, tasks), scale_tasks(tasks, low.scale)
-    given = task_precisions(tasks, noise, low.residual)
-    a_matrix, b_vector, weight = given
+    a_matrix, b_vector, weight = task_precisions(tasks, noise, low.residual)
     w, eye = low.loadings, np.eye(low.loadings.shape[-1])
-    information = low.information / np.asarray(low.residual)
-    p = np.maximum(np.linalg.eigvalsh(information), 0.0)
-    alpha = low.relevance / np.asarray(low.residual)
-    # t_i diag_c(Σ_j Var[c, j] p_j / N), with t_i = tr A_i / mean tr A.
-    uncertain = (column_variances(p, alpha, low.active) * p).sum(-1) / np.maximum(p.sum(), 1e-300)
     a = b_vector - matvec(a_matrix, low.mean)
     x = a_matrix @ w
     inner = transpose(w) @ x
-    m = np.linalg.inv(inner + eye * (1.0 + trace(a_matrix)[..., None] * uncertain)[..., None, :])
+    m = np.linalg.inv(
+        inner + eye * (1.0 + trace(a_matrix)[..., None] * column_doubts(low))[..., None, :]
+    )
     z = matvec(m, matvec(transpose(w), a))
     second = weight[..., None, None] * (m + z[..., :, None] * z[..., None, :])
     # With the factors integrated out.
@@ -90,7 +91,6 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
     norm = np.maximum(norm + trace(plain @ xx @ plain @ xx), 0.0)
     precision = (weight[..., None, None] * a_matrix).sum(-3)
     removed = np.einsum("n,nik,njk->ij", weight, xm, x)
-    usual = weight * (noise == fit.noise_variance)
     return LowRankSums(
         weight.sum(-1),
         precision,
@@ -101,34 +101,50 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
         (weight[..., None] * v).sum(-2),
         (weight * (v**2).sum(-1)).sum(-1),
         (weight * norm).sum(-1),
-        (weight[..., None] * (1.0 - np.diagonal(plain, axis1=-2, axis2=-1))).sum(-2),
-        np.stack(noise_scores(low, tasks, noise, given)) @ usual,
+        (weight * (len(eye) - trace(plain))).sum(-1),
     )
 
 
-def partition_low_rank_totals(rows: Array, dim: int, fit: Fit, low: LowRank) -> Any:
-    """The sums over a partition's tasks; ``None`` where there is none."""
-    return sum_totals(
-        low_rank_totals(fit, low, Tasks.from_batch(some)) for some in chunks(rows, dim)
+def column_doubts(low: LowRank) -> Array:
+    """Σ_j Var[c, j] p_j / Σ_j p_j of every column of W.
+
+    Times tr A_i it is t_i diag_c(Σ_j Var[c, j] p_j / N) with t_i = tr A_i / mean tr A.
+    """
+    p = np.maximum(np.linalg.eigvalsh(low.information / np.asarray(low.residual)), 0.0)
+    alpha = low.relevance / np.asarray(low.residual)
+    variances = column_variances(p, alpha, low.active)
+    doubts: Array = (variances * p).sum(-1) / np.maximum(p.sum(), 1e-300)
+    return doubts
+
+
+def factor_rotation(before: LowRank, after: LowRank) -> Array:
+    """The rotation Q of the factors that brings the loadings before nearest to those after.
+
+    After a step the columns of W are in another order or have other signs.
+    """
+    left, _, right = np.linalg.svd(transpose(before.loadings) @ after.loadings)
+    turn: Array = left @ right
+    return turn
+
+
+def noise_totals(rows: Array, dim: int, fit: Fit, low: LowRank) -> tuple[NoiseScores]:
+    """The scores of R² summed over a partition's tasks, but for those that are much noisier."""
+    return (
+        add_up(task_noise_totals(fit, low, Tasks.from_batch(some)) for some in chunks(rows, dim)),
     )
 
 
-def sum_totals(parts: Iterable[LowRankSums | None]) -> LowRankSums | None:
-    """The sums over all tasks, in order; ``None`` where there is none."""
-    totals = [part for part in parts if part is not None]
-    return functools.reduce(LowRankSums.plus, totals) if totals else None
+def task_noise_totals(fit: Fit, low: LowRank, tasks: Tasks) -> NoiseScores:
+    """The same over tasks at hand."""
+    noise, tasks = counting_noise(fit, tasks), scale_tasks(tasks, low.scale)
+    given = task_precisions(tasks, noise, low.residual)
+    usual = given.weight * (noise == fit.noise_variance)
+    return NoiseScores(*(each @ usual for each in noise_scores(low, tasks, noise, given)))
 
 
-def pass_over(partitions: Partitions, fit: Fit, low: LowRank) -> LowRankSums:
-    """The sums over all tasks."""
-    total = sum_totals(partitions.map(partition_low_rank_totals, fit, low))
-    assert total is not None
-    return total
-
-
-def noise_after_step(fit: Fit, totals: LowRankSums) -> Fit:
-    """The fit with the noise of the usual tasks after one scoring step from the sums of a pass."""
-    step, _ = noise_step(NoiseScores(*totals.noise))
+def noise_after_step(fit: Fit, totals: NoiseScores) -> Fit:
+    """The fit with the noise of the usual tasks after one scoring step."""
+    step, _ = noise_step(totals)
     return fit.replace(noise_variance=float_if_scalar(fit.noise_variance * np.exp(step)))
 
 
@@ -168,5 +184,5 @@ def low_rank_step(low: LowRank, totals: LowRankSums, level: bool = False) -> Low
         error=error,
         information=residual * information,
         curvature=float_if_scalar(residual**2 * totals.curvature),
-        directions=float_if_scalar((totals.shares / count).sum(-1)),
+        directions=float_if_scalar(totals.directions / count),
     ).predictive(count)

@@ -1,4 +1,5 @@
-"""Fits to all tasks: when they are due, with all evidence at hand, and in passes over partitions.
+"""Fits to all tasks, with their evidence at hand or in passes, and how many steps they take.
 
-A single step is in :mod:`~headstart.transfer.empirical_bayes.full_covariance`.
+A single step is in :mod:`~headstart.transfer.empirical_bayes.full_covariance`; when a fit is due
+after a new task is in :mod:`~headstart.transfer.empirical_bayes.folding`.
 """

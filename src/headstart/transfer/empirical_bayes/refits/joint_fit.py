@@ -1,4 +1,8 @@
-"""A fit of empirical Bayes to all tasks together, with their evidence at hand."""
+"""A fit of empirical Bayes to all tasks together, with their evidence at hand.
+
+How many steps it takes is decided here; a step is that of
+:mod:`~headstart.transfer.empirical_bayes.full_covariance.fitting`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headstart import checks
-from headstart.arrays import float_if_scalar
+from headstart.arrays import float_if_scalar, max_abs
 from headstart.errors import InputError
 from headstart.model.evidence import Evidence
 from headstart.transfer.base import checked_evidence
@@ -26,6 +30,9 @@ __all__ = ["fit_roughly", "fit_together"]
 ROUGH_TASKS = 64  # that a rough fit chooses its strength by
 ROUGH_SCHEDULE = 6, 2  # steps before strengths are scored
 ROUGH_STEPS = 24  # after that
+FIRST_STEPS = 12  # of scoring, before the test of convergence
+MAX_REPEATS, MAX_WIDE_REPEATS = 40, 4  # of two more steps each, with few and with many features
+CONVERGED = 1e-9  # the change of the covariance, as a share of its largest entry
 LOW_RANK_UPDATES = 4  # of a fit to all tasks: the noise of short tasks takes a step in each
 
 
@@ -55,11 +62,11 @@ def fit_together(
     state = state.replace(scores=scores, ensemble=ensemble, support=support)
     count = float_if_scalar(np.full(first.batch, float(len(listed))))
     state = state.replace(tasks=arranged, task_count=count)
-    state = transfer.update_fit(state, steps=12, low_rank=False)
-    for _ in range(40 if first.dim <= WIDE_DIM else 4):
+    state = transfer.update_fit(state, steps=FIRST_STEPS, low_rank=False)
+    for _ in range(MAX_REPEATS if first.dim <= WIDE_DIM else MAX_WIDE_REPEATS):
         before = state.fit.covariance
         state = transfer.update_fit(state, steps=2, low_rank=False)
-        if np.abs(state.fit.covariance - before).max() <= 1e-9 * np.abs(before).max():
+        if max_abs(state.fit.covariance - before) <= CONVERGED * max_abs(before):
             break
     for _ in range(LOW_RANK_UPDATES):
         state = transfer.update_fit(state, steps=1)

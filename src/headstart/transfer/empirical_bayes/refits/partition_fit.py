@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
-from headstart.records import Array
+from headstart.transfer.empirical_bayes.full_covariance.fitting import StepSums
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
-from headstart.transfer.empirical_bayes.low_rank.passes import (
-    low_rank_step,
-    low_rank_totals,
-    noise_after_step,
-    pass_over,
-)
-from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
-from headstart.transfer.empirical_bayes.low_rank.update import (
-    FRESH_ROUNDS,
-    SWEEPS,
-    WARM_ROUNDS,
-    safe_fit,
-)
+from headstart.transfer.empirical_bayes.low_rank.search import LowRankSearch
 from headstart.transfer.empirical_bayes.refits import passes
+from headstart.transfer.empirical_bayes.refits.partition_totals import pass_function
 from headstart.transfer.empirical_bayes.refits.passes import (
-    PASS_SCHEDULE,
+    FEW_STEPS,
+    LOW_RANK_STEPS,
     Passes,
-    counting_noise,
-    partition_totals,
+    PassSums,
+    combine,
     past_from_totals,
     step_from_totals,
     task_totals,
@@ -48,8 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_partitions"]
 
-FIRST_NOISE_STEPS = 4  # on the first tasks, where tasks are short
-SCORING_STEPS = 5, 11  # on a few of the tasks, after which strengths are scored
+SCORING_STEPS = {5, 11, 12, 15, 16, 18}  # after which strengths are scored
 
 
 def fit_partitions(
@@ -57,86 +49,135 @@ def fit_partitions(
 ) -> EmpiricalBayesState:
     """The state of the tasks of partitions.
 
+    The populations are fitted to the first few thousand tasks, and then corrected by one look at
+    all of them (:class:`~headstart.transfer.empirical_bayes.refits.passes.Passes`).
+    """
+    count, dim = len(partitions), partitions.dim
+    start = transfer.init(dim, noise)
+    first = Tasks.from_batch(Evidence.unpack(partitions.slice(0, passes.FIRST_FIT_TASKS), dim))
+    # The low-rank population of so few tasks serves the noise of short ones only.
+    short = bool((first.rounds < dim + MIN_RESIDUAL_DOF).any())
+    state = transfer.update_fit(start.replace(tasks=first), steps=6, low_rank=short)
+    if not state.ready:  # no reward at all
+        return state.replace(task_count=float(count), fitted_count=float(count))
+    search = Search(transfer, partitions, start, state.fit)
+    steps = list(enumerate(search.over.schedule))
+    for step, whole in steps[:FEW_STEPS]:
+        search.step(whole, step in SCORING_STEPS)
+    if transfer.low_rank:
+        search.fit_low_rank(first)
+    for step, whole in steps[FEW_STEPS:]:
+        search.step(whole, step in SCORING_STEPS)
+    return search.finish(state)
+
+
+class Search:
+    """The populations of the tasks of partitions, step by step.
+
     Now and then the priors of all strengths predict the last tasks, which are left out of the fit
     for that; those that do well decide on the strength of the next, and whether tasks share
     anything at all.
     """
-    count, dim, level = len(partitions), partitions.dim, transfer.has_level
-    start = transfer.init(dim, noise)
-    first = Tasks.from_batch(Evidence.unpack(partitions.slice(0, passes.FIRST_FIT_TASKS), dim))
-    state = transfer.update_fit(start.replace(tasks=first), steps=6)
-    if not state.ready:  # no reward at all
-        return state.replace(task_count=float(count), fitted_count=float(count))
-    last = partitions.slice(count - min(capacity(dim), count // 4), count)
-    held = Tasks.from_batch(Evidence.unpack(last, dim))
-    known, fit = state.known_noise, state.fit
-    scores, support = state.scores, state.support
-    over = Passes(partitions)
-    for step, whole in enumerate(PASS_SCHEDULE):
-        totals = others = over.totals(whole, partition_totals, fit)
-        if over.complete:
-            others = totals.minus(task_totals(fit, held))
-        before, strength = fit, dim * mean_strength(scores[..., :-1], STRENGTHS)
-        fit, sums = step_from_totals(before, others, strength, known, level=level)
-        if whole or step in SCORING_STEPS:
-            held = with_task_noise(fit, held, known, transfer.constant)
-            candidates = candidate_covariances(sums, strength, fit)
-            scores, support = score_held_out(start, fit, candidates, held)
-    low, ensemble, noise = start.low_rank, start.ensemble, None
-    if transfer.low_rank:
-        low, ensemble, noise = fit_low_rank_partitions(transfer, partitions, start, fit, held)
-    # The last step once more, with these tasks and the strength that they have chosen.
-    strength = dim * mean_strength(scores[..., :-1], STRENGTHS)
-    fit, sums = step_from_totals(before, totals, strength, known, level=level)
-    if noise is not None:
-        before, fit = before.replace(noise_variance=noise), fit.replace(noise_variance=noise)
-    return state.replace(
-        low_rank=low,
-        ensemble=ensemble,
-        restarted_count=float(count) * transfer.low_rank,
-        tasks=with_task_noise(fit, held, known, transfer.constant),
-        past=past_from_totals(before, others),
-        fit=fit,
-        candidates=candidate_covariances(sums, strength, fit),
-        scores=scores,
-        support=support * count / len(held),
-        known_squared=sums.known_squared,
-        task_count=float(count),
-        fitted_count=float(count),
-    )
 
+    before: Fit
+    totals: PassSums
+    others: PassSums
+    low_rank: LowRankSearch | None
 
-def fit_low_rank_partitions(
-    transfer: EmpiricalBayes,
-    partitions: Partitions,
-    start: EmpiricalBayesState,
-    fit: Fit,
-    held: Tasks,
-) -> tuple[LowRank, Array, Any]:
-    """The low-rank population of all tasks, and the ensemble's scores on tasks that are held out.
+    def __init__(
+        self, transfer: EmpiricalBayes, partitions: Partitions, start: EmpiricalBayesState, fit: Fit
+    ) -> None:
+        count, dim = len(partitions), partitions.dim
+        last = partitions.slice(count - min(capacity(dim), count // 4), count)
+        self.transfer, self.start, self.count, self.dim = transfer, start, count, dim
+        self.over = Passes(partitions, pass_function(partitions))
+        self.held = Tasks.from_batch(Evidence.unpack(last, dim))
+        self.fit, self.scores, self.support = fit, start.scores, start.support
+        self.low, self.low_rank = start.low_rank, None
 
-    These are left out of the fit for that, and then taken in. Also s², if tasks are too short on
-    average to tell it by least squares; else ``None``.
-    """
-    count, dim, known = len(partitions), partitions.dim, start.known_noise
-    level = transfer.has_level
-    rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, count - len(held)))
-    first = Tasks.from_batch(Evidence.unpack(rows, dim))
-    first = first.replace(noise_variance=counting_noise(fit, first))
-    low = start_low_rank(fit, float(len(first)))
-    low = safe_fit(low, fit, first, start.past, FRESH_ROUNDS, SWEEPS, level)
-    if not low.active.any():
-        return low, start.ensemble, None
-    short = not known and bool(first.rounds.mean() < dim + MIN_RESIDUAL_DOF)
-    for _ in range(FIRST_NOISE_STEPS if short else 0):
-        fit = noise_after_step(fit, low_rank_totals(fit, low, first))
-        first = first.replace(noise_variance=counting_noise(fit, first))
-        low = safe_fit(low, fit, first, start.past, WARM_ROUNDS, SWEEPS, level)
-    low = low.replace(information=low.information * (count / len(first)))
-    for _ in range(passes.LOW_RANK_PASSES):
-        totals = pass_over(partitions, fit, low)
-        before, low = low, low_rank_step(low, totals.minus(low_rank_totals(fit, low, held)), level)
-        fit = noise_after_step(fit, totals) if short else fit
-    held = with_task_noise(fit, held, known, transfer.constant)
-    ensemble = score_ensemble_held_out(start, fit, low, float(count - len(held)), held)
-    return low_rank_step(before, totals, level), ensemble, fit.noise_variance if short else None
+    @property
+    def strength(self) -> Any:
+        """How many regularising tasks count."""
+        return self.dim * mean_strength(self.scores[..., :-1], STRENGTHS)
+
+    @property
+    def known_noise(self) -> float:
+        """R where it is given, or where the low-rank population tells it."""
+        low = self.low_rank
+        if low is None or low.noise is None:
+            return self.start.known_noise
+        return float(np.sqrt(low.noise))
+
+    def step(self, whole: bool, scored: bool) -> None:
+        """A step of every population, which looks at all tasks or at a few."""
+        low = self.low_rank
+        if low is None:
+            (self.totals,) = self.over.sums(whole, self.fit)
+        else:
+            self.fit = low.with_noise(self.fit)
+            if whole:
+                low.expect_all()
+            self.totals, sums = self.over.sums(whole, self.fit, low.population)
+            low.step(self.fit, sums)
+        self.before, self.others = self.fit, self.totals
+        if self.over.complete:
+            self.others = combine(operator.sub, self.totals, task_totals(self.fit, self.held))
+        strength = self.strength
+        self.fit, sums = self.step_from(self.others, strength)
+        if scored:
+            self.held = self.held_with_noise(self.fit)
+            candidates = candidate_covariances(sums, strength, self.fit)
+            self.scores, self.support = score_held_out(self.start, self.fit, candidates, self.held)
+
+    def step_from(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
+        """The fit after a step from the sums of the latest pass, and the sums it took."""
+        level = self.transfer.has_level
+        return step_from_totals(self.before, totals, strength, self.known_noise, level=level)
+
+    def held_with_noise(self, fit: Fit) -> Tasks:
+        """The tasks that are held out, each with its own noise."""
+        return with_task_noise(fit, self.held, self.start.known_noise, self.transfer.constant)
+
+    def fit_low_rank(self, first: Tasks) -> None:
+        """Fit the low-rank population to the few, if tasks differ along any direction."""
+        known, first = self.start.known_noise, first[: self.count - len(self.held)]
+        low = LowRankSearch(
+            self.over, self.held, self.fit, first, known, level=self.transfer.has_level
+        )
+        self.low = low.population
+        if not low.active:
+            return
+        self.low_rank = low
+        for _ in range(LOW_RANK_STEPS):
+            fit = low.with_noise(self.fit)
+            low.step(fit, self.over.sums(False, fit, low.population)[1])
+
+    def finish(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
+        """The state after all steps.
+
+        The last step is taken once more, with the tasks that were left out and the strength that
+        they have chosen.
+        """
+        low, strength = self.low_rank, self.strength
+        population, ensemble = self.low, self.start.ensemble
+        if low is not None:
+            fit = low.with_noise(self.fit)
+            held, others = self.held_with_noise(fit), float(self.count - len(self.held))
+            ensemble = score_ensemble_held_out(self.start, fit, low.population, others, held)
+            population = low.finish()
+        fit, sums = self.step_from(self.totals, strength)
+        before = self.before if low is None else low.with_noise(self.before)
+        return state.replace(
+            low_rank=population,
+            ensemble=ensemble,
+            restarted_count=float(self.count) * self.transfer.low_rank,
+            tasks=self.held_with_noise(fit),
+            past=past_from_totals(before, self.others),
+            fit=fit,
+            candidates=candidate_covariances(sums, strength, fit),
+            scores=self.scores,
+            support=self.support * self.count / len(self.held),
+            known_squared=sums.known_squared,
+            task_count=float(self.count),
+            fitted_count=float(self.count),
+        )

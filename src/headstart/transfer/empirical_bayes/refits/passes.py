@@ -7,14 +7,15 @@ stands still, so both find the same one; near it, and a fit to a few hundred tas
 are their steps. (What the mean is uncertain by is shared out among tasks by their average, which
 with hundreds of them makes no difference.)
 
-A pass over all tasks is dear, so only two are made, and the steps between look at a few thousand
-tasks again and again (:class:`Passes`). With sums S over the few and T over all, and μ₀, Σ₀ where
-all were looked at,
+A pass over all tasks is dear, so only one is made. The fit is first made to the first few thousand
+tasks alone. With their sums S and those of all tasks T, both at the μ₀, Σ₀ that this fit has found,
+the sums over all tasks at another μ, Σ are about
 
     T(μ, Σ) ≈ T(μ₀, Σ₀) + n/m · (S(μ, Σ) − S(μ₀, Σ₀)),
 
-which errs by the product of two small numbers: how much the few differ from all, and how far the
-fit has moved since. (Stochastic gradient descent with reduced variance has the same idea.)
+from which a few more steps are taken (:class:`Passes`). That errs by the product of two small
+numbers: how much the few differ from all, and how far the fit has moved since. (Stochastic gradient
+descent with reduced variance has the same idea.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,28 +51,31 @@ from headstart.transfer.empirical_bayes.full_covariance.task_noise import (
     task_variance,
 )
 from headstart.transfer.empirical_bayes.tasks import Tasks
-from headstart.transfer.partitions import Partitions, chunks
+from headstart.transfer.partitions import Partitions
 
 __all__ = [
     "PassSums",
     "Passes",
+    "add_up",
+    "combine",
     "counting_noise",
-    "partition_totals",
     "step_from_totals",
-    "sum_totals",
     "task_totals",
 ]
 
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
 SUBSET_TASKS = 2048  # tasks that it is improved on
 NOISY_FACTOR = 4.0  # a task with so many times the population's R² counts by its own
-#: Steps on these alone, then one on all; some of the former, corrected, and a last one on all.
-PASS_SCHEDULE = [False] * 12 + [True] + [False] * 2 + [True]
-LOW_RANK_PASSES = 2  # over all tasks, for the low-rank population
+FEW_STEPS = 16  # on these alone
+#: Steps on these alone, then one on all, and some that are corrected by it.
+PASS_SCHEDULE = [False] * FEW_STEPS + [True] + [False] * 2
+LOW_RANK_STEPS = 2  # of the low-rank population on the few
+
+Sums = TypeVar("Sums", bound=tuple[Any, ...])
 
 
 class PassSums(NamedTuple):
-    """The sums of a pass over some tasks."""
+    """The sums of a pass over some tasks, for a population with a full covariance."""
 
     count: Any  # Σ w
     known: Array  # Σ K
@@ -83,21 +87,17 @@ class PassSums(NamedTuple):
     energy: Any  # Σ r²
     rounds: Any
 
-    def plus(self, other: PassSums) -> PassSums:
-        """The sums over the tasks of both."""
-        return PassSums(*map(operator.add, self, other))
 
-    def minus(self, other: PassSums) -> PassSums:
-        """The sums without those of some tasks."""
-        return PassSums(*map(operator.sub, self, other))
+def combine(operation: Callable[..., Any], *sums: Sums) -> Sums:
+    """Sums of one kind combined field by field."""
+    kind: Any = type(sums[0])
+    result: Sums = kind(*map(operation, *sums))
+    return result
 
-    def extrapolate(self, now: PassSums, then: PassSums) -> PassSums:
-        """These sums over all tasks, for a fit under which a few of them sum to ``now``.
 
-        Under the fit of these sums, those few summed to ``then``.
-        """
-        ratio = np.sum(self.count) / np.sum(then.count)
-        return PassSums(*(a + ratio * b for a, b in zip(self, now.minus(then), strict=True)))
+def add_up(parts: Iterable[Sums]) -> Sums:
+    """The sums over the tasks of all parts, of which there is one at least, in their order."""
+    return functools.reduce(functools.partial(combine, operator.add), parts)
 
 
 def task_totals(fit: Fit, tasks: Tasks) -> PassSums:
@@ -142,52 +142,63 @@ def counting_noise(fit: Fit, tasks: Tasks) -> Array:
     return np.where(noisy, own, np.asarray(fit.noise_variance)[..., None])
 
 
-def partition_totals(rows: Array, dim: int, fit: Fit) -> PassSums | None:
-    """The sums over a partition's tasks."""
-    return sum_totals(task_totals(fit, Tasks.from_batch(some)) for some in chunks(rows, dim))
-
-
-def sum_totals(parts: Iterable[PassSums | None]) -> PassSums | None:
-    """The sums over all tasks, in order; ``None`` where there is none."""
-    totals = [part for part in parts if part is not None]
-    return functools.reduce(PassSums.plus, totals) if totals else None
-
-
-def sum_nonempty(parts: Iterable[PassSums | None]) -> PassSums:
-    """The same where there are tasks."""
-    total = sum_totals(parts)
-    assert total is not None
-    return total
-
-
 class Passes:
-    """Sums over all tasks, from passes over all or over the first few of them.
+    """Sums over all tasks, most of them estimated from the first few tasks.
 
-    ``complete`` tells whether the latest sums stand for all tasks.
+    Parameters
+    ----------
+    partitions
+        The tasks.
+    function
+        ``function(rows, dim, *populations)`` gives the sums over some tasks, a named tuple of them
+        for each population. Compiled forms of it may be used (see ``Partitions.map``).
+
+    Attributes
+    ----------
+    complete
+        Whether sums stand for all tasks: all were looked at, or the few are all.
+    missing
+        T − n/m · S of every population, once all were looked at.
     """
 
-    def __init__(self, partitions: Partitions) -> None:
-        self.partitions = partitions
+    def __init__(self, partitions: Partitions, function: Callable[..., tuple[Any, ...]]) -> None:
+        self.partitions, self.function = partitions, function
         self.few = min(SUBSET_TASKS, len(partitions))
-        self.latest: tuple[PassSums, PassSums] | None = None  # of all, and of the few among them
+        self.complete = self.few == len(partitions)
+        self.missing: tuple[Any, ...] | None = None
 
     @property
-    def complete(self) -> bool:
-        """Whether all tasks were looked at, or the few are all."""
-        return self.latest is not None or self.few == len(self.partitions)
+    def schedule(self) -> list[bool]:
+        """The steps of a fit: whether each looks at all tasks."""
+        return PASS_SCHEDULE[: FEW_STEPS if self.few == len(self.partitions) else None]
 
-    def totals(self, whole: bool, function: Callable[..., PassSums | None], fit: Any) -> PassSums:
-        """The sums of ``function(rows, dim, fit)`` over all tasks.
+    def sums(self, whole: bool, *populations: Any) -> tuple[Any, ...]:
+        """The sums for each population; estimated, unless the pass is over the ``whole``.
 
-        They are estimated from the first few tasks unless the pass is over the ``whole``.
+        Before all tasks were looked at, they are those of the few.
         """
-        few = sum_nonempty(self.partitions.map(function, fit, first=self.few))
+        few = self.of_few(self.function, *populations)
+        ratio = len(self.partitions) / self.few
+        scaled = tuple(combine(lambda part: ratio * part, sums) for sums in few)
         if whole:
-            some = self.few < len(self.partitions)
-            every = sum_nonempty(self.partitions.map(function, fit)) if some else few
-            self.latest = every, few
+            every = add_up_each(self.partitions.map(self.function, *populations))
+            self.missing = tuple(map(functools.partial(combine, operator.sub), every, scaled))
+            self.complete = True
             return every
-        return few if self.latest is None else self.latest[0].extrapolate(few, self.latest[1])
+        if self.missing is None:
+            return few
+        return tuple(map(functools.partial(combine, operator.add), scaled, self.missing))
+
+    def of_few(
+        self, function: Callable[..., tuple[Any, ...]], *populations: Any
+    ) -> tuple[Any, ...]:
+        """The sums of ``function`` over the few."""
+        return add_up_each(self.partitions.map(function, *populations, first=self.few))
+
+
+def add_up_each(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The sums over the tasks of all parts, for each population."""
+    return tuple(add_up(each) for each in zip(*parts, strict=True))
 
 
 def step_from_totals(

@@ -1,4 +1,4 @@
-"""What is done where rewards span so many orders of magnitude that a fit overflows."""
+"""Substitutes for an update that overflows, where rewards span many orders of magnitude."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headstart.bandit.ledger.items import ItemLedger, Pair, TaskItems
 from headstart.bandit.offline.click_fit import CLICK_PASSES, expand_tasks, fit_clicks
-from headstart.bandit.offline.fitting import OneTask, sums_by_task
+from headstart.bandit.offline.fitting import OneTask, TaskRows, rows_by_task, sums_by_task
 from headstart.bandit.reports.gain import Gain, expected_gain
 from headstart.bandit.rewards import RewardModel
 from headstart.features.conversion import Features
@@ -29,7 +29,7 @@ from headstart.features.items.table import COLUMN_NAMES, RewardSums
 from headstart.features.schema.encoder import Encoder
 from headstart.fleet.evaluation.forecasts import AnyPrior, Episodes, Forecast, forecast
 from headstart.fleet.evaluation.models import MOST, Refit, fit_models
-from headstart.fleet.evaluation.sample import Columns, Sample, take_rows
+from headstart.fleet.evaluation.sample import Columns, Places, Sample, take_rows
 from headstart.fleet.evaluation.sampling import Split
 from headstart.fleet.row_fit import ItemRows, learn_items
 from headstart.fleet.summing.tasks import MemoryTasks
@@ -39,10 +39,10 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
-from headstart.transfer.pooled_fit import fit_standardized
+from headstart.transfer.pooled_fit import PooledFit, fit_standardized
 from headstart.transfer.standardize import Standardization
 
-__all__ = ["Setup", "SplitResult", "forecast_clicks", "judge"]
+__all__ = ["Setup", "SplitResult", "forecast_clicks", "validate_split"]
 
 LEAST_CHANCE = 1e-12  # the least probability that a reward is scored by
 
@@ -76,27 +76,29 @@ class SplitResult(NamedTuple):
     past_rows: float
 
 
-def judge(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
+def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitResult | Gain:
     """Fit all models to the past of a split, and let them predict its future.
 
     Without a split: what a prior learned from all tasks is expected to save, as ``headstart fit``
     has it.
     """
     transfer, is_binary = setup.transfer, setup.model.needs_belief
+    fit: PooledFit | None = None
     if setup.encoder is not None:
-        sample = with_items(split, sample, setup, setup.encoder)
+        sample, fit = with_items(split, sample, setup, setup.encoder)
     dim, intercept = sample.dim, sample.intercept
     past = sample.evidence if split is None else sample.early[split.past]
     given = Evidence.unpack(past.sum(0), dim)
     rounds, is_constant = float(given.rounds), intercept is not None
     if is_binary:
         tasks = tasks_with_rows(sample, split)
+    if fit is None and is_binary:
 
         def expand(prior: Prior, units: Standardization | None) -> MemoryTasks:
             return task_partitions(expand_tasks(tasks, prior, units), dim)
 
         fit = fit_clicks(transfer, expand, given, is_constant, setup.standardize)
-    else:
+    elif fit is None:
         how = {"intercept": is_constant, "standardize": setup.standardize}
         fit = fit_standardized(transfer, task_partitions(past, dim), given, None, **how)
     learned, units, count = transfer.prior(fit.state), fit.units, len(fit.partitions)
@@ -145,21 +147,22 @@ def refit_clicks(
     return prior, packed
 
 
+def past_rows(sample: Sample, split: Split | None) -> Places:
+    """The places of the rows of past tasks before the cut; without a split, of all rows."""
+    rows = sample.rows
+    assert rows is not None  # they were kept
+    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
+    if split is not None and sample.cut is not None:
+        use &= rows["when"] < sample.cut
+    return np.flatnonzero(use)
+
+
 def tasks_with_rows(sample: Sample, split: Split | None) -> list[OneTask]:
     """The past tasks of a split with all their rows before the cut; without a split, all tasks."""
-    rows = sample.rows
-    assert rows is not None
-    keys = sample.keys if split is None else sample.keys[split.past]
-    starts, stops = (np.searchsorted(rows["key"], keys, side) for side in ("left", "right"))
-    tasks = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        own = np.arange(start, stop)
-        if split is not None and sample.cut is not None:
-            own = own[rows["when"][own] < sample.cut]
-        if len(own):
-            features = rows["features"][own].astype(np.float64)
-            tasks.append(OneTask("", features, rows["reward"][own], rows["weight"][own]))
-    return tasks
+    assert sample.rows is not None
+    rows = take_rows(sample.rows, past_rows(sample, split))
+    features = rows["features"].astype(np.float64)
+    return rows_by_task(TaskRows(rows["key"], features, rows["reward"], rows["weight"], ()), 1.0)
 
 
 def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
@@ -187,15 +190,17 @@ def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
     )
 
 
-def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encoder) -> Sample:
-    """The sample of a split with the columns of items; without a split, all tasks are the past."""
+def with_items(
+    split: Split | None, sample: Sample, setup: Setup, encoder: Encoder
+) -> tuple[Sample, PooledFit]:
+    """The sample of a split with the columns of items; without a split, all tasks are the past.
+
+    Also the fit of the past.
+    """
     rows, intercept = sample.rows, sample.intercept is not None
     assert rows is not None
-    use = np.isin(rows["key"], sample.keys if split is None else sample.keys[split.past])
-    if split is not None and sample.cut is not None:
-        use &= rows["when"] < sample.cut
-    order = np.lexsort((rows["order"], rows["when"]))
-    order = order[use[order]]
+    order = past_rows(sample, split)
+    order = order[np.lexsort((rows["order"][order], rows["when"][order]))]
     past = take_rows(rows, order)
     tasks = np.array([str(key) for key in past["key"].tolist()], dtype=object)
     fields = past["features"][:, : encoder.width].astype(np.float64)
@@ -214,7 +219,7 @@ def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encod
         first = int(np.searchsorted(rows["key"], sample.keys[place]))
         own = take_rows(rows, np.arange(first, first + int(sample.episodes.lengths[place])))
         episodes[place, : len(own["key"])] = future_rows(learned.items, own, encoder, intercept)
-    return dataclasses.replace(
+    with_columns = dataclasses.replace(
         sample,
         dim=dim,
         intercept=dim - 1 if intercept else None,
@@ -223,6 +228,7 @@ def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encod
         episodes=sample.episodes._replace(features=episodes),
         rows={**rows, "features": features},
     )
+    return with_columns, learned.fit
 
 
 def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bool) -> Array:

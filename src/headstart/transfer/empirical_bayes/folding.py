@@ -1,4 +1,4 @@
-"""What empirical Bayes forgets: tasks of long ago, and all that the latest tasks contradict."""
+"""What a new task changes besides the sums: older tasks are forgotten, and the fit is updated."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headstart.arrays import array_namespace, float_if_scalar
+from headstart.arrays import apply_if, array_namespace, float_if_scalar
+from headstart.records import select
 from headstart.transfer.empirical_bayes.state import EmpiricalBayesState
 
 if TYPE_CHECKING:
     from headstart.transfer.empirical_bayes.transfer import EmpiricalBayes
 
-__all__ = ["forget"]
+__all__ = ["forget", "update_if_due"]
 
 CUSUM_LIMIT = 60.0  # evidence, in nats, that tasks are no longer like those before
+REFIT_GROWTH = 1 / 32  # the fit is updated whenever tasks have grown by this share
 
 
 def forget(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBayesState:
@@ -41,3 +43,23 @@ def forget(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBay
         cusum_length=float_if_scalar(xp.where(changed, 0.0, length)),
         fitted_count=float_if_scalar(xp.where(changed, 0.0, state.fitted_count)),
     )
+
+
+def update_if_due(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> EmpiricalBayesState:
+    """The state with the fit updated where tasks have grown enough, per batch element."""
+    xp = array_namespace(state.fit.mean)
+    counting = state.tasks.weight.sum(-1) + xp.asarray(state.past.count)
+    growth = xp.minimum(counting, state.fitted_count) * REFIT_GROWTH
+    due = xp.asarray(state.task_count >= state.fitted_count + growth)
+    sums = {name: getattr(state.tasks, name) for name in ("gram", "moment")}
+
+    def without_sums(state: EmpiricalBayesState) -> EmpiricalBayesState:
+        """They are large, stay the same, and would be copied out of a compiled branch."""
+        return state.replace(tasks=state.tasks.replace(**dict.fromkeys(sums)))
+
+    def update(_: EmpiricalBayesState) -> EmpiricalBayesState:
+        return without_sums(select(due, transfer.update_fit(state), state))
+
+    after = apply_if(xp, due.any(), update, without_sums(state))
+    updated: EmpiricalBayesState = after.replace(tasks=after.tasks.replace(**sums))
+    return updated

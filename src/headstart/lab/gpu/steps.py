@@ -1,0 +1,201 @@
+"""What JAX compiles of the learning on a GPU: functions of arrays and records alone.
+
+A compiled function is used again by later experiments of a process with the same transfer and
+sizes, whatever their worlds and rules.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from headstart.lab.gpu.pytrees import evidence_of
+from headstart.lab.gpu.small_matrices import available_kernels
+from headstart.model.belief import Belief
+from headstart.model.evidence import Evidence
+from headstart.model.own_noise import is_noise_due
+from headstart.model.prior import Prior
+from headstart.records import fields_of
+from headstart.small_matrices import use_kernels
+from headstart.transfer import Transfer
+
+__all__ = ["Constant", "FoldStep", "put", "rebuild", "sum_rounds", "wide_numbers"]
+
+LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
+COMPILERS = 8  # threads that compile at once
+
+
+class Constant:
+    """A value that is compiled in. Equal values share what is compiled, if they have a hash."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        try:
+            self.key: Any = (type(value), hash(value))
+        except TypeError:
+            self.key = None
+
+    def __hash__(self) -> int:
+        return id(self.value) if self.key is None else hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant):
+            return NotImplemented
+        if self.value is other.value:
+            return True
+        return self.key is not None and self.key == other.key and bool(self.value == other.value)
+
+
+def wide_numbers() -> Any:
+    """Double precision in JAX, here and nowhere else."""
+    enable: Any = getattr(jax, "enable_x64", None)
+    if enable is None:  # older JAX has it elsewhere
+        from jax import experimental
+
+        enable = vars(experimental)["enable_x64"]
+    return enable(True)
+
+
+def with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with kernels for small matrices where there are any when it is compiled."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        with use_kernels(available_kernels()):
+            return function(*arguments)
+
+    return call
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def sum_rounds(
+    places: tuple[int, ...], dim: int, forced: int | None, picked: Any, earned: Any, stop: Any
+) -> Evidence:
+    """The evidence of the first ``stop`` rounds of some policies, in double precision.
+
+    That of the first ``forced`` rounds is kept apart, unless it is ``None``.
+    """
+    x = jnp.concatenate([picked[at, ..., :dim] for at in places]).astype(jnp.float64)
+    r = jnp.concatenate([earned[at] for at in places]).astype(jnp.float64)
+    seen = 1.0 * (jnp.arange(r.shape[-1]) < stop)
+    apart = None if forced is None else evidence_of(x[:, :forced], r[:, :forced])
+    return evidence_of(x * seen[:, None], r * seen, apart, stop)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+@with_kernels
+def rebuild(transfer: Constant, state: Any, prior: Prior, evidence: Evidence) -> tuple[Any, ...]:
+    """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
+
+    ``state`` is given in the first task of all, in which no other tells the scale.
+
+    Returns
+    -------
+    tuple of arrays
+        Means, roots, noises, S, and which beliefs were due.
+    """
+    due: Any = True
+    if state is None:
+        due = is_noise_due(prior.noise_dof, prior.dim, evidence.rounds)
+    else:
+        lone = transfer.value.single_task_prior(state, evidence)
+        fields = {name: getattr(prior, name) for name in fields_of(Prior)}
+        prior = Prior.unchecked(**{**fields, "noise_dof": 0.0}) if lone is None else lone
+    belief = Belief.of(prior, evidence)
+    return belief.mean, belief.root, belief.noise, belief.square, due
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def put(
+    places: tuple[int, ...],
+    multipliers: Any,
+    parts: Any,
+    mean: Any,
+    root: Any,
+    noise: Any,
+    square: Any,
+    due: Any,
+) -> Any:
+    """Means, roots, amounts and S of all policies, with those of some replaced where due.
+
+    Features that a policy does not have get 0.
+    """
+    lines = [list(part) for part in parts]
+    rest = (0, parts[0].shape[-1] - mean.shape[-1])
+    mean, root = jnp.pad(mean, ((0, 0), rest)), jnp.pad(root, ((0, 0), rest, rest))
+    noise, square, due = (
+        jnp.broadcast_to(jnp.asarray(value), mean.shape[:1]) for value in (noise, square, due)
+    )
+    columns = (jnp.split(each, len(places)) for each in (mean, root, noise, square, due))
+    for at, own_mean, own_root, own_noise, own_square, chosen in zip(places, *columns, strict=True):
+        new = (own_mean, own_root, multipliers[at] * own_noise, own_square)
+        for line, value in zip(lines, new, strict=True):
+            mask = chosen.reshape(-1, *(1,) * (value.ndim - 1))
+            line[at] = jnp.where(mask, value.astype(line[at].dtype), line[at])
+    return tuple(map(jnp.stack, lines))
+
+
+def fold(transfer: Constant, structure: Any, large: Any, small: Any, evidence: Evidence) -> Any:
+    """The state after a task, and its prior; from the parts of the state, ``large`` written over.
+
+    ``structure`` is how the parts are put together.
+    """
+    leaves = [leaf for _, leaf in sorted({**large, **small}.items())]
+    state = transfer.value.fold(jax.tree_util.tree_unflatten(structure, leaves), evidence)
+    return state, transfer.value.prior(state)
+
+
+class FoldStep:
+    """Folds a task's evidence into a transfer's state, by a function compiled for its sizes.
+
+    Compiling takes long and has no need for the GPU: :meth:`prepare` starts it in other threads.
+    """
+
+    compiled: dict[Any, Future[Any]] = {}  # noqa: RUF012  (shared by all)
+    threads: ThreadPoolExecutor | None = None
+
+    def __init__(self, transfer: Transfer) -> None:
+        self.transfer = Constant(transfer)
+
+    def __call__(self, state: Any, evidence: Evidence) -> tuple[Any, Prior]:
+        """The state after a task, and its prior."""
+        structure, large, small = split(state)
+        function = self.compile(structure, large, small, evidence).result()
+        after, prior = function(large, small, evidence)
+        return after, prior
+
+    def prepare(self, state: Any, evidence: Any) -> None:
+        """Start to compile for a state and evidence whose arrays have the shapes of these."""
+        self.compile(*split(state), evidence)
+
+    def compile(self, structure: Any, large: Any, small: Any, evidence: Any) -> Future[Any]:
+        """The compiled function for a state in parts, and evidence; at once where it is known."""
+        leaves, kind = jax.tree_util.tree_flatten((large, small, evidence))
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        key = (self.transfer, structure, kind, shapes)
+        if key not in self.compiled:
+            function = functools.partial(with_kernels(fold), self.transfer, structure)
+            lowered = jax.jit(function, donate_argnums=0).lower(large, small, evidence)
+            if FoldStep.threads is None:
+                FoldStep.threads = ThreadPoolExecutor(COMPILERS, "compile")
+            self.compiled[key] = FoldStep.threads.submit(compile_wide, lowered)
+        return self.compiled[key]
+
+
+def split(state: Any) -> tuple[Any, dict[int, Any], dict[int, Any]]:
+    """How a state is put together, its large arrays, and the others, by their numbers."""
+    leaves, structure = jax.tree_util.tree_flatten(state)
+    is_large = [leaf.size >= LARGE for leaf in leaves]
+    large = {at: leaf for at, leaf in enumerate(leaves) if is_large[at]}
+    return structure, large, {at: leaf for at, leaf in enumerate(leaves) if not is_large[at]}
+
+
+def compile_wide(lowered: Any) -> Any:
+    """What was lowered, compiled; in threads, which do not inherit the precision."""
+    with wide_numbers():
+        return lowered.compile()

@@ -1,0 +1,122 @@
+"""The low-rank population of very many tasks, step by step."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from headstart.model.own_noise import MIN_RESIDUAL_DOF
+from headstart.transfer.empirical_bayes.full_covariance.population import Fit
+from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
+from headstart.transfer.empirical_bayes.low_rank.passes import (
+    LowRankSums,
+    factor_rotation,
+    low_rank_step,
+    low_rank_totals,
+    noise_after_step,
+    noise_totals,
+    task_noise_totals,
+)
+from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
+from headstart.transfer.empirical_bayes.low_rank.update import (
+    FRESH_ROUNDS,
+    SWEEPS,
+    WARM_ROUNDS,
+    safe_fit,
+)
+from headstart.transfer.empirical_bayes.refits.passes import Passes, combine, counting_noise
+from headstart.transfer.empirical_bayes.tasks import Tasks
+
+__all__ = ["LowRankSearch"]
+
+FIRST_NOISE_STEPS = 4  # on the first tasks, where tasks are short
+
+
+class LowRankSearch:
+    """The low-rank population of the tasks of partitions, step by step.
+
+    It starts from a fit to the first tasks.
+
+    Parameters
+    ----------
+    over
+        The passes over all tasks, which sum for the full covariance and for this population.
+    held
+        Tasks that are left out, so that they can tell how well the population predicts.
+    fit
+        The population with a full covariance.
+    first
+        The first tasks.
+    known_noise
+        R where it is given, else 0.
+    level
+        Whether the last coefficient is a level whose mean is not shrunk with the others.
+
+    Attributes
+    ----------
+    population
+        The population without the tasks that are left out.
+    noise
+        s², if tasks are too short on average to tell it by least squares; else ``None``.
+    """
+
+    before: LowRank
+    totals: LowRankSums
+    noise: Any
+
+    def __init__(
+        self,
+        over: Passes,
+        held: Tasks,
+        fit: Fit,
+        first: Tasks,
+        known_noise: float,
+        level: bool,
+    ) -> None:
+        self.over, self.held, self.noise, self.level = over, held, None, level
+        past = Past.zero(fit.mean.shape[-1])
+        first = first.replace(noise_variance=counting_noise(fit, first))
+        low = start_low_rank(fit, float(len(first)))
+        low = safe_fit(low, fit, first, past, FRESH_ROUNDS, SWEEPS, level)
+        short = first.rounds.mean() < fit.mean.shape[-1] + MIN_RESIDUAL_DOF
+        if short and not known_noise and low.active.any():
+            for _ in range(FIRST_NOISE_STEPS):
+                fit = noise_after_step(fit, task_noise_totals(fit, low, first))
+                first = first.replace(noise_variance=counting_noise(fit, first))
+                low = safe_fit(low, fit, first, past, WARM_ROUNDS, SWEEPS, level)
+            self.noise = fit.noise_variance
+        self.population = low.replace(information=low.information * (over.few / len(first)))
+
+    @property
+    def active(self) -> bool:
+        """Whether tasks differ along any direction."""
+        return bool(self.population.active.any())
+
+    def with_noise(self, fit: Fit) -> Fit:
+        """The population with a full covariance, with s² where this one tells it."""
+        return fit if self.noise is None else fit.replace(noise_variance=self.noise)
+
+    def expect_all(self) -> None:
+        """Let the population be as certain as all tasks will make it, and not the few."""
+        ratio = len(self.over.partitions) / self.over.few
+        information = self.population.information * ratio
+        self.population = self.population.replace(information=information)
+
+    def step(self, fit: Fit, totals: LowRankSums) -> None:
+        """One step from the sums of a pass with the population and a fit."""
+        self.before, self.totals = self.population, totals
+        if self.over.complete:
+            held = low_rank_totals(fit, self.population, self.held)
+            totals = combine(operator.sub, totals, held)
+        self.population = low_rank_step(self.before, totals, self.level)
+        if self.noise is not None:
+            (scores,) = self.over.of_few(noise_totals, fit, self.before)
+            self.noise = noise_after_step(fit, scores).noise_variance
+        if self.over.missing is not None:
+            full, missing = self.over.missing
+            turn = factor_rotation(self.before, self.population)
+            self.over.missing = full, missing.rotate(turn)
+
+    def finish(self) -> LowRank:
+        """The population with the tasks that were left out: the last step once more, with them."""
+        return low_rank_step(self.before, self.totals, self.level)
