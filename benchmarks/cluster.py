@@ -27,7 +27,6 @@ from headstart.fleet.summing.tasks import Call
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.low_rank.population import start_low_rank
 from headstart.transfer.empirical_bayes.refits.partition_totals import compiled_totals
-from headstart.transfer.empirical_bayes.refits.passes import PASS_SCHEDULE
 
 PARTITIONS = 16
 GIB = 2**30
@@ -145,13 +144,12 @@ def main() -> None:
     print("measured here, seconds of one core")
     for term, value in found.items():
         print(f"  {term:<22}{value:>12.3g}")
-    passes = sum(PASS_SCHEDULE)
     seconds = {
         "reading": given.rows * found["read s/row"] / slots,
         "moving": 2 * size / (given.machines * given.network * 1e9),
         "objects (driver)": objects * found["driver s/object"],
         "merging": given.rows * found["merge s/row"] / slots,
-        f"{passes} passes": passes * given.tasks * found["pass s/task"] / slots,
+        "the pass": given.tasks * found["pass s/task"] / slots,
     }
     one = f"{size / given.machines / 1e9:,.1f}", f"{evidence / given.machines / 1e9:,.1f}"
     rows, sums = size / partitions / GIB, evidence / partitions / GIB

@@ -525,9 +525,9 @@ def check_own_noise(dim, rounds=70):
     from headstart.lab.gpu import engine
 
     rng, seeds = np.random.default_rng(dim), 3 * len(DOFS)
-    world, policies = world_of(dim, 5), [parse("empirical_bayes")]
-    populations = populations_of(world, range(seeds))
-    rules = engine.rules_of(policies, populations)
+    world = world_of(dim, 5)
+    policies = [parse("empirical_bayes").for_populations(populations_of(world, range(seeds)))]
+    multiplier = engine.loop_forms(policies)[0].multiplier
     x = rng.standard_normal((1, seeds, rounds, dim + 1))
     noise = rng.choice([0.05, 0.5, 5.0], (1, seeds, 1))
     r = x.sum(-1) / dim + noise * rng.standard_normal(x.shape[:-1])
@@ -538,7 +538,7 @@ def check_own_noise(dim, rounds=70):
     worst, made = 0.0, 0
     with engine.wide_numbers():
         shown = rng.standard_normal((seeds, 5, dim + 1))
-        learner = engine.Learner(policies, rules, populations, world, shown=shown)
+        learner = engine.Learner(policies, seeds, world, shown=shown)
         learner.starting, learner.finished = (jax.device_put(prior),), 1
         stops = learner.stops(1, rounds)
         assert stops == [1, 2, 4, 8, 16, 32, 64, rounds], f"beliefs are made anew after {stops}"
@@ -550,7 +550,7 @@ def check_own_noise(dim, rounds=70):
                 own = seed_prior(prior, seed)
                 if stop in rebuild_rounds(own.noise_dof, dim + 1, rounds):
                     belief = own.belief(Evidence.of(x[0, seed, :stop], r[0, seed, :stop]))
-                    amount = rules[0].multiplier * belief.noise
+                    amount = multiplier * belief.noise
                     new = (belief.mean, belief.root, amount, belief.square)
                     for part, value in zip(wanted, new, strict=True):
                         part[0, seed] = value

@@ -73,12 +73,12 @@ def whole(seeds: int, tasks: int, *, wide: bool) -> dict[str, Any]:
 
 def parts(seeds: int, *, wide: bool) -> dict[str, Any]:
     """The two halves of a task, each alone: playing the rounds, and learning from them."""
-    chosen = policies()
     populations = [WORLD.population(seed) for seed in range(seeds)]
-    rules = engine.rules_of(chosen, populations)
+    chosen = [policy.for_populations(populations) for policy in policies()]
+    rules = engine.loop_forms(chosen)
     playing, learning = [], []
     with engine.wide_numbers():
-        learner = engine.Learner(chosen, rules, populations, WORLD, wide=wide)
+        learner = engine.Learner(chosen, seeds, WORLD, wide=wide)
         names = [policy.name for policy in chosen]
         table = Rounds(WORLD, populations, rules, names, 12, ROUNDS, [ROUNDS], wide=wide)
         for task in range(12):

@@ -20,7 +20,7 @@ from headstart.algorithms import (
 from headstart.bandit import Bandit, load
 from headstart.bandit.choices.batch import Choices
 from headstart.bandit.choices.choice import Choice
-from headstart.bandit.files.journal import Journal, Replayed
+from headstart.bandit.files.journal import Journal, ReplayResult
 from headstart.bandit.reports.report import Report
 from headstart.bandit.task import Prediction, Task
 from headstart.errors import (
@@ -86,7 +86,7 @@ __all__ = [
     "Oracle",
     "Prediction",
     "Prior",
-    "Replayed",
+    "ReplayResult",
     "Report",
     "Rule",
     "Schema",

@@ -325,6 +325,34 @@ def test_saved_states_that_count_less_than_nothing(name, tmp_path):
         hs.load(tmp_path / "b")
 
 
+@pytest.mark.parametrize(
+    "transfer", [hs.Subspace(), hs.Bias(), hs.EmpiricalBayes(), hs.Mixture()], ids=repr
+)
+def test_saved_states_whose_matrices_are_not_symmetric(transfer, tmp_path):
+    """Every square matrix of a state that is symmetric is checked, whatever its name."""
+    bandit, rng = hs.Bandit(4, transfer, seed=1, intercept=True), np.random.default_rng(1)
+    for number in range(8):
+        task = bandit.task(number)
+        for _ in range(9):
+            task.learn(task.choose(rng.normal(size=(3, 4))), rng.normal())
+        task.close()
+    bandit.save(tmp_path / "b")
+    header, arrays = tensor_file.read(tmp_path / "b")
+    matrices = {
+        name: array
+        for name, array in arrays.items()
+        if name.startswith("state.") and array.shape[-2:] == (5, 5) and array.any()
+        if np.allclose(array, array.swapaxes(-1, -2))
+    }
+    largest = max(np.abs(array).max() for array in matrices.values())
+    for name, array in matrices.items():
+        damaged = array.copy()
+        damaged[..., 0, -1] += largest
+        tensor_file.write(tmp_path / "c", header, arrays | {name: damaged})
+        with pytest.raises(hs.FileError, match=f"{name} must be symmetric"):
+            hs.load(tmp_path / "c")
+
+
 def test_the_gain_where_no_feature_varies():
     """What rounding leaves must not be taken for a difference between arms."""
     for seed in range(20):

@@ -93,6 +93,42 @@ def test_what_is_no_list_and_no_name_is_refused_by_name(call, name):
     assert len(str(caught.value)) < 400
 
 
+class Doubling:
+    """A transformer that makes two rows of each."""
+
+    width = 1
+
+    def transform(self, rows):
+        return [[float(row["price"])] for row in rows for _ in range(2)]
+
+
+class Prices(Doubling):
+    def transform(self, rows):
+        return super().transform(rows)[::2]
+
+
+@pytest.mark.parametrize(
+    ("transformer", "actions", "context", "reason"),
+    [
+        (Prices, [{"id": 1, "price": "dear"}], None, "Prices takes; .*ValueError: could not"),
+        (Prices, [{"id": 1}], None, "Prices takes; .*KeyError"),
+        (Prices, 7, None, "Prices takes; .* 7"),
+        (Prices, pd.DataFrame([[1, 2]], columns=["id", "id"]), None, "Prices takes"),
+        (Prices, LAZY, None, "Prices takes"),
+        (Prices, iter([{"price": 1.0}]), {"hour": 1}, "Prices takes"),
+        (Prices, [{"price": 10**400}], None, "Prices takes; .*OverflowError"),
+        (Doubling, ACTIONS, None, "one row each"),
+    ],
+)
+def test_what_a_transformer_refuses_is_refused_by_name(transformer, actions, context, reason):
+    bandit = hs.Bandit(transformer(), hs.Independent(), seed=0)
+    task = bandit.task("it")
+    for call in (task.choose, task.predict, task.encode):
+        with pytest.raises(hs.InputError, match=reason):
+            call(actions=actions, context=context)
+    assert hs.Bandit(Prices(), seed=0).task("it").choose(ACTIONS).action in ("tea", "rum")
+
+
 def test_settings_of_numpy_types_are_written_as_plain_ones():
     fields = {
         "a": hs.number(missing=np.False_),

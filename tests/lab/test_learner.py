@@ -341,9 +341,9 @@ def test_forced_rounds_are_those_that_the_rule_forces(rule):
 
 def learner_of(policies, **options):
     populations = [WORLD.population(seed) for seed in SEEDS]
-    rules = gpu.rules_of(policies, populations)
+    own = [policy.for_populations(populations) for policy in policies]
     with gpu.wide_numbers():
-        return gpu.Learner(policies, rules, populations, WORLD, **options)
+        return gpu.Learner(own, len(populations), WORLD, **options)
 
 
 def test_equal_transfers_are_one_group_and_fixed_ones_none():

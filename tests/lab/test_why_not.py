@@ -245,9 +245,8 @@ RULES = [UCB(), Thompson(0.5), Greedy(), Uniform(), Forced(4, Thompson()), Force
 @pytest.mark.parametrize("transfer", TRANSFERS, ids=repr)
 def test_what_is_let_through_is_prepared_for_a_gpu(transfer):
     """Otherwise a run would stop with an error instead of going to the CPU."""
-    from headstart.lab.gpu.engine import Learner, rules_of, wide_numbers
+    from headstart.lab.gpu.engine import Learner, loop_forms, wide_numbers
 
-    populations = [WORLD.population(seed) for seed in (1, 2)]
     chosen = [
         dataclasses.replace(own_policy(transfer, rule), name=repr(rule))
         for rule in RULES
@@ -255,10 +254,9 @@ def test_what_is_let_through_is_prepared_for_a_gpu(transfer):
     ]
     if not chosen:
         return
-    rules = rules_of(chosen, populations)
-    assert len(rules) == len(chosen)
+    assert len(loop_forms(chosen)) == len(chosen)
     with wide_numbers():
-        learner = Learner(chosen, rules, populations, WORLD)
+        learner = Learner(chosen, 2, WORLD)
     assert learner.priors[0].shape == (len(chosen), 2, 6)
     assert learner.priors[1].shape == (len(chosen), 2, 6, 6)
 

@@ -7,6 +7,7 @@ import pytest
 
 import headstart as hs
 from headstart.records import flatten
+from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.partitions import PartitionList
 
 
@@ -61,3 +62,58 @@ def test_sums_of_many_tasks_are_the_folds_of_each(transfer, noise):
 def test_no_task_is_refused():
     with pytest.raises(hs.errors.InputError, match="at least one task"):
         hs.Bias().refit_partitions(PartitionList([], 2))
+
+
+class CountedPartitions(PartitionList):
+    """Partitions that count the passes over all of them."""
+
+    passes = 0
+
+    def map(self, function, *arguments, first=None):
+        self.passes += first is None
+        return super().map(function, *arguments, first=first)
+
+
+@pytest.fixture
+def few_tasks(monkeypatch):
+    """Fits look at 128 tasks before they look at all, and at some more afterwards."""
+    monkeypatch.setattr(passes, "FIRST_FIT_TASKS", 64)
+    monkeypatch.setattr(passes, "SUBSET_TASKS", 128)
+
+
+@pytest.mark.parametrize("transfer", [hs.EmpiricalBayes(), hs.Mixture(2)], ids=repr)
+def test_all_tasks_are_looked_at_once(transfer, few_tasks):
+    rows = np.array([task.pack() for task in population(1000)])
+    partitions = CountedPartitions(np.array_split(rows, 3), dim=4)
+    transfer.refit_partitions(partitions)
+    assert partitions.passes == 1
+
+
+@pytest.mark.parametrize("rounds", [(3, 6), (1, 30), (60, 80)], ids=str)
+def test_looking_at_all_tasks_once_is_as_good_as_always(rounds, few_tasks, monkeypatch):
+    tasks = population(3000, dim=6, rounds=rounds)
+    transfer, fitted, new = hs.EmpiricalBayes(), tasks[:1500], tasks[1500:]
+
+    def score():
+        prior = transfer.prior(transfer.refit_partitions(in_partitions(fitted, 3)))
+        return np.mean([log_density(prior, task) for task in new])
+
+    once = score()
+    monkeypatch.setattr(passes, "SUBSET_TASKS", 1500)
+    always = score()
+    monkeypatch.setattr(passes, "FURTHER_STEPS", [])
+    monkeypatch.setattr(passes, "SUBSET_TASKS", 128)
+    few = score()
+    assert once > always - 1e-3 * abs(always)
+    assert once > few
+
+
+def log_density(prior, task):
+    """The log density of a task's rewards under a prior, with one noise for all tasks."""
+    variance, half = prior.noise**2, prior.noise * prior.root
+    inner = np.eye(len(half)) + half.T @ task.gram @ half / variance
+    pulled = task.gram @ prior.mean
+    surprise = half.T @ (task.moment - pulled) / variance
+    square = task.squares - prior.mean @ (2 * task.moment - pulled)
+    gain = surprise @ np.linalg.solve(inner, surprise) - np.linalg.slogdet(inner)[1]
+    return 0.5 * (gain - square / variance - task.rounds * np.log(2 * np.pi * variance))

@@ -23,9 +23,7 @@ __all__ = [
     "is_frame",
 ]
 
-MAX_VALUE = (
-    checks.MAX_MAGNITUDE
-)  # of contexts and rewards: products of fourth powers must not overflow
+MAX_VALUE = checks.MAX_MAGNITUDE  # of contexts and rewards, whose fourth powers are finite
 DOUBLE = np.dtype(np.float64)
 MAX_SQUARES = MAX_VALUE**2  # a sum of squares up to which no value is larger
 

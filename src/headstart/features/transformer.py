@@ -16,6 +16,9 @@ from headstart.features.schema.schema import Schema
 __all__ = ["AnyEncoder", "TransformerEncoder", "encoder_from_dict", "encoder_of"]
 
 
+MAX_REASON = 200  # characters of a transformer's own error
+
+
 class TransformerEncoder:
     """Rows by the ``transform`` of an object that is fitted already.
 
@@ -44,16 +47,31 @@ class TransformerEncoder:
         self, context: Any, actions: Any, extra: int = 0, *, distinct: bool = True
     ) -> EncodedRows:
         """The rows of the actions."""
-        labels, has_ids = labels_of(actions)
-        rows = actions if context is None else with_context(actions, context)
-        table = self.schema.transform(rows)
-        if hasattr(table, "toarray"):
-            table = table.toarray()
+        name = type(self.schema).__name__
+        try:
+            labels, has_ids = labels_of(actions)
+            rows = actions if context is None else with_context(actions, context)
+            table = self.schema.transform(rows)
+            if hasattr(table, "toarray"):
+                table = table.toarray()
+        except (InputError, MemoryError):
+            raise
+        except Exception as error:  # of the transformer, or of the objects that it is given
+            reason = f"{type(error).__name__}: {str(error)[:MAX_REASON]}"
+            raise InputError(
+                f"actions must be what the transform of {name} takes; it refused "
+                f"{checks.describe(actions)} ({reason})"
+            ) from error
         table = checks.finite_array("actions", table, f"rows of {self.width} numbers")
         if table.ndim != 2 or table.shape[1] != self.width:
             raise InputError(
-                f"actions must become rows of {self.width} numbers by the transform of "
-                f"{type(self.schema).__name__}; got shape {table.shape}"
+                f"actions must become rows of {self.width} numbers by the transform of {name}; "
+                f"got shape {table.shape}"
+            )
+        if labels is not None and len(labels) != len(table):
+            raise InputError(
+                f"actions must become one row each by the transform of {name}; got {len(table)} "
+                f"rows for {len(labels)}"
             )
         if has_ids:
             check_ids(labels, distinct=distinct)

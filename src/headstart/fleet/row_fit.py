@@ -52,7 +52,7 @@ from headstart.transfer import Transfer
 from headstart.transfer.partitions import PartitionList
 from headstart.transfer.pooled_fit import PooledFit
 from headstart.transfer.standardize import Standardization
-from headstart.transfer.task_order import PARTITION, ordered_partitions
+from headstart.transfer.task_order import PARTITION_TASKS, ordered_partitions
 
 __all__ = [
     "ItemRows",
@@ -171,7 +171,9 @@ class ClickRows:
             (self.folder / f"pass-{self.passes - 1}").unlink()
         self.passes += 1
         table: Any = np.memmap(path, np.float64, "r", shape=(len(ids), size))
-        pieces = [slice(start, start + PARTITION) for start in range(0, len(ids), PARTITION)]
+        pieces = [
+            slice(start, start + PARTITION_TASKS) for start in range(0, len(ids), PARTITION_TASKS)
+        ]
         self.ids = [ids[piece] for piece in pieces]
         return PartitionList([table[piece] for piece in pieces], self.logs.width)
 

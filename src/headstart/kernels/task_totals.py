@@ -25,7 +25,7 @@ def prepare() -> None:
     rows, root = np.zeros((0, 4)), np.zeros((LANES, LANES))
     vector, directions = np.zeros(LANES), np.zeros((LANES, 1))
     variances = full_sums(rows, 1, vector, root, 1.0, 1.0, 4.0, 1.0)[-1]
-    low_rank_sums(rows, 1, variances, vector, directions, 1.0, np.ones(1), 1.0)
+    low_rank_sums(rows, 1, variances, vector, directions, 1.0, np.ones(1), 1.0, root, 1.0)
 
 
 def padded(array: Any, axes: int = 1) -> Any:
@@ -184,6 +184,59 @@ def full_sums(
 
 
 @numba.njit(nogil=True, cache=True)
+def add_noise_scores(
+    row: Any, dim: int, gram: Any, variance: float, mean: Any, loadings: Any, across: Any,
+    spread: float, error: Any, h: Any, v: Any, xm: Any, m: Any, norm: float, scores: Any,
+) -> None:  # fmt: skip
+    """Add the scores of R² of one task, in the order of ``NoiseScores``.
+
+    The reference is :func:`headstart.transfer.empirical_bayes.low_rank.noise.noise_scores`, which
+    names what is given here: ``norm`` is ‖H‖², and ``gram`` is divided by the variance.
+    """
+    rank, triangle = len(m), dim * (dim + 1) // 2
+    trace_h = inside = trace_left = square_left = length = 0.0
+    for i in range(dim):
+        trace_h += h[i, i]
+        length += v[i] * v[i]
+        for j in range(rank):
+            inside += xm[i, j] * xm[i, j]
+    for i in range(rank):
+        trace_left += 1.0 - m[i, i]
+        for j in range(rank):
+            away = (i == j) - m[i, j]
+            square_left += away * away
+    theta = mean + spread * v + np.dot(loadings, np.dot(across, v))
+    image = np.dot(gram, theta)
+    fitted = 0.0
+    for i in range(dim):
+        fitted += theta[i] * (2.0 * row[triangle + i] - variance * image[i])
+    taken, inner = np.dot(h, error), np.dot(error, xm)
+    slope = gradient = 0.0
+    for i in range(dim):
+        gradient += taken[i, i]
+        for j in range(dim):
+            slope += taken[i, j] * h[i, j]
+        for j in range(rank):
+            gradient -= inner[i, j] * xm[i, j]
+    gradient -= spread * slope
+    known = spread * trace_h + trace_left
+    known_squared = spread**2 * norm + 2.0 * spread * inside + square_left
+    left = row[triangle + dim] - known
+    square = max(row[triangle + dim + 1] - fitted, 0.0) / variance
+    each = (
+        left,
+        square - left + gradient,
+        length - trace_h + slope,
+        max(left - known + known_squared, 0.0),
+        norm,
+        trace_h - spread * norm - inside,
+    )
+    if np.isfinite(sum(each)):
+        for place in range(len(each)):
+            scores[place] += each[place]
+
+
+@numba.njit(nogil=True, cache=True)
 def low_rank_sums(
     rows: Any,
     dim: int,
@@ -193,6 +246,8 @@ def low_rank_sums(
     spread: float,
     uncertain: Any,
     limit: float,
+    error: Any,
+    usual: float,
 ) -> Any:
     """The sums of a pass for one low-rank population: the fields of ``LowRankSums``.
 
@@ -208,6 +263,9 @@ def low_rank_sums(
         For each column c, Σ_j Var[c, j] p_j / Σ_j p_j.
     limit
         A task with more information than this times its noise does not count.
+    error, usual
+        C, the covariance of the error of μ, padded, and the variance of tasks whose scores of R²
+        are summed; an empty matrix to sum none.
     """
     width, rank = loadings.shape
     triangle = dim * (dim + 1) // 2
@@ -229,6 +287,7 @@ def low_rank_sums(
     one, two = np.zeros(max(width, rank)), np.zeros(max(width, rank))
     away, a, v, total = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     told, z, u = np.zeros(rank), np.zeros(rank), np.zeros(rank)
+    scores = np.zeros(6)
     count = square = curvature = directions = 0.0
     for task in range(len(rows)):
         row, variance = rows[task], variances[task]
@@ -296,8 +355,17 @@ def low_rank_sums(
                 precision[i, j] += a_matrix[i, j]
                 removed[i, j] += outer[i, j]
         curvature += max(norm, 0.0)
+        if len(error) and variance == usual:
+            for i in range(dim):
+                v[i] = a[i] - v[i]
+                for j in range(width):
+                    a_matrix[i, j] -= outer[i, j]  # H
+            add_noise_scores(
+                row, dim, gram, variance, mean, loadings, across, spread, error,
+                a_matrix, v, y, plain, max(norm, 0.0), scores,
+            )  # fmt: skip
     known = precision - removed
     return (
         count, precision[:dim, :dim], factors, cross[:dim], product[:dim], known[:dim, :dim],
-        total[:dim], square, curvature, directions,
+        total[:dim], square, curvature, directions, scores,
     )  # fmt: skip

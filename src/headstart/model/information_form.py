@@ -29,7 +29,7 @@ __all__ = [
 #: Information in one direction, in prior units, from which on products lose too many digits.
 MAX_INFORMATION = 1e11
 #: tr B⁻¹, with B scaled to a unit diagonal, from which on too many digits of it are rounding.
-LOST = 1e10
+MAX_INVERSE_TRACE = 1e10
 
 
 class InformationPosterior(NamedTuple):
@@ -130,7 +130,7 @@ def scaled_inverse(matrix: Array) -> Inverse | None:
     unscaled = np.linalg.solve(lower, np.eye(len(matrix)))
     half = unscaled * scale
     log_det = 2.0 * float(np.log(scale).sum() - np.log(np.diagonal(lower)).sum())
-    return Inverse(half.T @ half, half.T, log_det, bool((unscaled**2).sum() > LOST))
+    return Inverse(half.T @ half, half.T, log_det, bool((unscaled**2).sum() > MAX_INVERSE_TRACE))
 
 
 def with_information_form(

@@ -31,7 +31,7 @@ __all__ = ["best_arm_probabilities", "largest_entry_probabilities"]
 POWER = 13  # the mean is taken at 2^13 points
 MAX_LINES = 32  # arms; of more, all directions are left to the points, twice as many
 BLOCK = 1 << 22  # scores that are computed at a time
-FAR = 9.0  # standard deviations below another arm at which an arm is never the best
+MAX_DEVIATIONS = 9.0  # standard deviations below another arm at which an arm is never the best
 
 
 def best_arm_probabilities(
@@ -95,7 +95,7 @@ def distinct_probabilities(centres: Array, slopes: Array) -> Array:
     """The same for entries that differ."""
     values = np.zeros(len(centres))
     away = np.linalg.norm(slopes - slopes[centres.argmax()], axis=1)
-    near = np.flatnonzero(centres.max() - centres <= FAR * away)
+    near = np.flatnonzero(centres.max() - centres <= MAX_DEVIATIONS * away)
     if len(near) < 2:
         values[centres.argmax()] = 1.0
         return values

@@ -35,7 +35,7 @@ LEVEL_STEPS = 3  # steps at each level of violation
 MAX_LEVELS = 200  # levels of violation: an order is then less probable than 2^-200
 
 
-class Ranked(NamedTuple):
+class ScoreOrder(NamedTuple):
     """Which arms come first: for each inequality, an arm and one with a score no larger."""
 
     upper: npt.NDArray[np.intp]
@@ -75,15 +75,15 @@ def draws_in_order(
     centres = means @ contexts.T  # (G, K)
     slopes = scale * (contexts @ roots).swapaxes(-1, -2)  # (G, d, K)
     others = np.setdiff1d(np.arange(len(contexts)) if left is None else left.nonzero()[0], before)
-    ranked = Ranked(
+    order = ScoreOrder(
         np.array([*before[:-1], *[before[-1]] * len(others)], dtype=np.intp),
         np.array([*before[1:], *others], dtype=np.intp),
     )
     # Arms that are equal are tied in every draw, and their order tells nothing of θ.
-    apart = np.abs(ranked.slack(slopes)).max((0, 1)) + np.abs(ranked.slack(centres)).max(0)
+    apart = np.abs(order.slack(slopes)).max((0, 1)) + np.abs(order.slack(centres)).max(0)
     distinct = apart > 1e-12 * (max_abs(slopes) + max_abs(centres))
-    ranked = Ranked(ranked.upper[distinct], ranked.lower[distinct])
-    chains = Chains(weights, centres, slopes, ranked, rng)
+    order = ScoreOrder(order.upper[distinct], order.lower[distinct])
+    chains = Chains(weights, centres, slopes, order, rng)
     chains.descend()
     chains.step(BURN_IN)
     draws = [chains.scores()]
@@ -97,10 +97,10 @@ class Chains:
     """Chains of elliptical slice sampling, each with its z and its group."""
 
     def __init__(
-        self, weights: Array, centres: Array, slopes: Array, ranked: Ranked, rng: Rng
+        self, weights: Array, centres: Array, slopes: Array, order: ScoreOrder, rng: Rng
     ) -> None:
         self.weights, self.centres, self.slopes = weights, centres, slopes
-        self.ranked, self.rng = ranked, rng
+        self.order, self.rng = order, rng
         self.allowance = np.inf  # by which inequalities may be violated
         self.z = rng.standard_normal((CHAINS, slopes.shape[1]))
         self.group = rng.choice(len(weights), CHAINS, p=weights / weights.sum())
@@ -116,7 +116,7 @@ class Chains:
 
     def violation(self) -> Array:
         """By how much each chain violates the inequality that it violates most."""
-        worst: Array = -self.ranked.slack(self.scores()).min(-1, initial=0.0)
+        worst: Array = -self.order.slack(self.scores()).min(-1, initial=0.0)
         return worst
 
     def descend(self) -> None:
@@ -143,8 +143,8 @@ class Chains:
     def move_on_ellipse(self) -> None:
         """Move along a random ellipse: c + p cos φ + q sin φ ≥ 0 for every inequality."""
         velocity = self.rng.standard_normal(self.z.shape)
-        p, q = (self.ranked.slack(self.score_change(part)) for part in (self.z, velocity))
-        c = self.ranked.slack(self.centres)[self.group] + self.allowance
+        p, q = (self.order.slack(self.score_change(part)) for part in (self.z, velocity))
+        c = self.order.slack(self.centres)[self.group] + self.allowance
         radius = np.hypot(p, q)
         binding = radius > c
         peak = np.arctan2(q, p)
@@ -161,7 +161,7 @@ class Chains:
     def change_group(self) -> None:
         """Draw the group given z: by weight, among those in which every inequality holds."""
         scores = self.centres + np.einsum("nd,gdk->ngk", self.z, self.slopes)
-        holds = self.ranked.slack(scores).min(-1, initial=0.0) >= -self.allowance
+        holds = self.order.slack(scores).min(-1, initial=0.0) >= -self.allowance
         holds[np.arange(CHAINS), self.group] = True  # rounding may say otherwise
         edges = np.cumsum(holds * self.weights, -1)
         chance = self.rng.random(CHAINS) * edges[:, -1]

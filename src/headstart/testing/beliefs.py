@@ -141,7 +141,7 @@ def stacks_as_one_by_one(belief: BaseBelief) -> None:
 
 def serves_in_a_bandit(belief: BaseBelief) -> None:
     """Bandits decide alike with it one by one, together, idle, and after saving and loading."""
-    transfer = Given(belief.prior)
+    transfer = ConstantPrior(belief.prior)
     for rule in (UCB(), Thompson()):
         one, other, idle = (
             Bandit(
@@ -164,10 +164,10 @@ def serves_in_a_bandit(belief: BaseBelief) -> None:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Given(Transfer):
-    """A transfer that gives the same prior always."""
+class ConstantPrior(Transfer):
+    """A transfer whose prior is always the same."""
 
-    given: BasePrior
+    constant_prior: BasePrior
 
     def init(self, dim: int, noise: float | None = None, batch: tuple[int, ...] = ()) -> Any:
         """Nothing to remember."""
@@ -178,8 +178,8 @@ class Given(Transfer):
         return {"tasks": state["tasks"] + weight}
 
     def prior(self, state: Any) -> BasePrior:
-        """The prior that was given."""
-        return self.given
+        """That one."""
+        return self.constant_prior
 
 
 def serve(bandit: Bandit, seed: int, together: bool = False) -> list[list[int]]:

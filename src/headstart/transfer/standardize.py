@@ -23,9 +23,9 @@ from headstart.model.mixture import MixturePrior
 from headstart.model.prior import Prior
 from headstart.records import Array
 
-__all__ = ["STEADY", "Standardization"]
+__all__ = ["CONSTANT_SHARE", "Standardization"]
 
-STEADY = 1e-12  # a variance that is no more of the mean square is rounding: the feature is constant
+CONSTANT_SHARE = 1e-12  # of the mean square: a variance up to that is rounding, of a constant
 
 INDICATOR_SCALE = 0.5  # the standard deviation of a feature that is 0 or 1 in half of the rows
 
@@ -63,7 +63,7 @@ class Standardization(NamedTuple):
             shift = gram[constant] / gram[constant, constant]
             shift[constant] = 0.0
             left = square - shift**2 * square[constant]
-            square = np.where(left > STEADY * square, left, square)
+            square = np.where(left > CONSTANT_SHARE * square, left, square)
         scale = np.sqrt(np.where(square > 0, square, 1.0))
         if constant is not None:
             scale[constant] = 1.0

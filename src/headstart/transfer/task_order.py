@@ -24,8 +24,8 @@ Hashes = npt.NDArray[np.uint64]
 
 WORD = 8  # bytes that are mixed in at a time
 MASKS = np.array([2 ** (8 * used) - 1 for used in range(WORD + 1)], dtype=np.uint64)
-START = 0x9E3779B97F4A7C15
-PARTITION = 1024  # tasks of a partition
+HASH_START = 0x9E3779B97F4A7C15
+PARTITION_TASKS = 1024  # tasks of a partition
 
 
 def hash_texts(content: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed: int) -> Hashes:
@@ -46,7 +46,7 @@ def hash_texts(content: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed
     text[: len(content)] = content
     words: Any = np.ndarray((len(content) + 1,), "<u8", text, 0, (1,))  # from every byte on
     starts, lengths = ends[:-1], np.diff(ends)
-    origin = mix_bits(np.array([(seed + START) % 2**64], np.uint64))
+    origin = mix_bits(np.array([(seed + HASH_START) % 2**64], np.uint64))
     hashes = mix_bits(lengths.astype(np.uint64) + origin)
     rest = np.arange(len(starts))
     for done in range(0, int(lengths.max(initial=0)), WORD):
@@ -76,6 +76,8 @@ def ordered_partitions(
     content = np.frombuffer(b"".join(texts), np.uint8)
     hashes = hash_texts(content, np.cumsum([0, *map(len, texts)], dtype=np.int64), 0).tolist()
     order = sorted(range(len(names)), key=lambda place: (hashes[place], names[place]))
-    parts = [order[start : start + PARTITION] for start in range(0, len(order), PARTITION)]
+    parts = [
+        order[start : start + PARTITION_TASKS] for start in range(0, len(order), PARTITION_TASKS)
+    ]
     partitions = PartitionList([rows[part] for part in parts], dim)
     return partitions, [[names[place] for place in part] for part in parts]

@@ -22,15 +22,15 @@ from headstart.errors import ChoiceError, FileError, InputError, TaskError
 from headstart.features.conversion import check_reward
 from headstart.storage import atomic
 
-__all__ = ["Journal", "Replayed", "replay_lines"]
+__all__ = ["Journal", "ReplayResult", "replay_lines"]
 
 #: The fields of a line of either kind.
 REWARD_FIELDS = {"token", "reward"}
 ROUNDS_FIELDS = {"task", "epoch", "number", "contexts", "rewards", "weights", "labels", "seal"}
 
 
-class Replayed(NamedTuple):
-    """What came of the lines of a journal.
+class ReplayResult(NamedTuple):
+    """The result of a replay: how many lines of a journal were learned from, and which were not.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ def append_errors(path: Path) -> Iterator[None]:
 
 def replay_lines(
     journal: Journal | atomic.PathLike, replay: Callable[[dict[str, Any]], bool]
-) -> Replayed:
+) -> ReplayResult:
     """What came of the lines of a journal; ``replay`` says whether a line was learned from now."""
     counts = {True: 0, False: 0}
     refused: dict[int, str] = {}
@@ -162,7 +162,7 @@ def replay_lines(
             counts[replay(entry)] += 1
         except (ChoiceError, InputError, TaskError) as error:
             refused[number] = str(error)
-    return Replayed(counts[True], counts[False], refused, damaged)
+    return ReplayResult(counts[True], counts[False], refused, damaged)
 
 
 def read_lines(

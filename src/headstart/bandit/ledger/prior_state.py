@@ -162,20 +162,18 @@ class PriorState:
         Units of features come from the contexts on offer where no reward has told them. With
         ``update`` the state can be used to compute a prior.
         """
-        unknown = self.transfer.unscaled_features(self.state)
-        new_state = (
-            self.transfer.observe_contexts(self.state, contexts) if unknown.any() else self.state
-        )
-        new_units = bool((self.transfer.unscaled_features(new_state) != unknown).any())
+        transfer, unknown = self.transfer, self.transfer.unscaled_features(self.state)
+
+        def observe(state: Any) -> Any:
+            return transfer.observe_contexts(state, contexts) if unknown.any() else state
+
+        new_state = observe(self.state)
+        new_units = bool((transfer.unscaled_features(new_state) != unknown).any())
         before = self.state
         if update or new_units:  # of this one, because the new one shares what is to be folded
             self.update()
         if self.state is not before:
-            new_state = (
-                self.transfer.observe_contexts(self.state, contexts)
-                if unknown.any()
-                else self.state
-            )
+            new_state = observe(self.state)
         twin = copy.copy(self)
         twin.state, twin.lacks_units = new_state, bool(unknown.any())
         twin.cached = None if new_units else self.cached

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from headstart import checks
-from headstart.bandit.files.journal import Journal, Replayed, replay_lines
+from headstart.bandit.files.journal import Journal, ReplayResult, replay_lines
 from headstart.bandit.offline.observation import add_task_evidence, replay_entry
 from headstart.bandit.queries import BanditQueries
 from headstart.model.evidence import Evidence
@@ -94,7 +94,7 @@ class BanditFromData(BanditQueries):
         fit_rows(self._state, frame, task, reward, weight, features, standardize)
         return self
 
-    def replay(self, journal: Journal | PathLike) -> Replayed:
+    def replay(self, journal: Journal | PathLike) -> ReplayResult:
         """Learn from the rewards and rounds in a journal that were not learned from yet.
 
         After a crash, load the last file and replay the journal. Those that are in the file are
@@ -108,6 +108,6 @@ class BanditFromData(BanditQueries):
 
         Returns
         -------
-        Replayed
+        ReplayResult
         """
         return replay_lines(journal, functools.partial(replay_entry, self._state))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Effects", "Explanation", "explain_choice"]
 
 ROUNDING = 1e-9  # of a value that is 0 or 1
-SHOWN = 12  # rows of a table that is printed
+MAX_TABLE_ROWS = 12  # rows of a table that is printed
 
 
 class Effects(NamedTuple):
@@ -184,15 +184,15 @@ def arm_name(arm: int, action: Any) -> str:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, the first column to the left and the others to the right."""
-    cells_by_row = [tuple(columns), *rows[:SHOWN]]
+    cells_by_row = [tuple(columns), *rows[:MAX_TABLE_ROWS]]
     widths = [max(len(row[at]) for row in cells_by_row) for at in range(len(columns))]
     lines = [
         "  " + row[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in cells)
         for row in cells_by_row
         for cells in [list(zip(row[1:], widths[1:], strict=True))]
     ]
-    if len(rows) > SHOWN:
-        lines.append(f"  … and {len(rows) - SHOWN} more")
+    if len(rows) > MAX_TABLE_ROWS:
+        lines.append(f"  … and {len(rows) - MAX_TABLE_ROWS} more")
     return lines
 
 

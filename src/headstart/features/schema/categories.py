@@ -16,7 +16,7 @@ from headstart.records import Array
 
 __all__ = ["Category", "is_encodable"]
 
-MAX_EYE = 256  # columns up to which the rows of all places are kept
+MAX_TABLE_WIDTH = 256  # columns up to which the rows of all places are kept
 MAX_BITS = 3300  # of a whole number, which has fewer than 1,000 digits
 
 
@@ -91,7 +91,7 @@ class Category(Field):
     def write(self, values: Values, out: Array) -> None:
         """A one in the column of each value."""
         codes = self.encode(values)
-        if self.width <= MAX_EYE:
+        if self.width <= MAX_TABLE_WIDTH:
             out[:] = self.rows.take(codes, 0)
         else:
             out[np.arange(len(codes)), codes] = 1.0

@@ -10,7 +10,7 @@ import numpy as np
 from headstart.errors import visible
 from headstart.fleet.summing.summary import ADVICE, Outlier
 from headstart.lab.figures.elements.text import count, join_words
-from headstart.transfer.standardize import STEADY
+from headstart.transfer.standardize import CONSTANT_SHARE
 
 if TYPE_CHECKING:
     from headstart.fleet.check.collinear import Dependence
@@ -86,7 +86,7 @@ def things_to_fix(profile: Profile, logs: Logs) -> Iterator[str]:
         if not outlier.hides_others:
             yield f"{describe_outlier(profile, outlier)}: {ADVICE}"
     # Sums of squares do not show what varies so little beside its mean.
-    little = profile.deviations**2 <= STEADY * profile.means**2
+    little = profile.deviations**2 <= CONSTANT_SHARE * profile.means**2
     for place in np.flatnonzero(little & (profile.lowest < profile.highest)).tolist():
         yield (
             f"{label(profile.features[place])} varies by less than a millionth of its mean "

@@ -22,7 +22,7 @@ from headstart.errors import InputError
 from headstart.fleet.reading.columns import Columns
 from headstart.fleet.reading.rows import BadRows, Example, Rows, plain
 from headstart.model.evidence import Evidence
-from headstart.transfer.standardize import STEADY
+from headstart.transfer.standardize import CONSTANT_SHARE
 
 __all__ = ["Outlier", "ReadSummary", "column_notes", "find_outliers", "thin", "typical"]
 
@@ -142,7 +142,7 @@ def column_notes(
     if intercept:
         mean = sums[:dim] / count
         around = np.diag(every.gram)[:dim] / count - mean**2
-        flat = (around <= STEADY * mean**2) & (np.ptp(sampled[:, :dim], axis=0) > 0)
+        flat = (around <= CONSTANT_SHARE * mean**2) & (np.ptp(sampled[:, :dim], axis=0) > 0)
         notes += [
             f"feature {name} varies by less than a millionth of its mean ({mean[at]:.6g}), and "
             f"counts as constant: subtract a constant from it first"

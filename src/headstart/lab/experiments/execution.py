@@ -130,13 +130,13 @@ def map_jobs(
     function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], execution: Execution
 ) -> list[Any]:
     """``function(*job)`` of every job, in the order of the jobs."""
-    if execution.executor is not None and jobs:
-        results = dict(execution.executor(jobs, call_remotely, function))
-        return [results[index] for index in range(len(jobs))]
-    if execution.processes == 1 or not jobs:
+    given = execution.executor
+    if not jobs or (given is None and execution.processes == 1):
         return [function(*job) for job in jobs]
-    with process_pool(execution.processes) as pool:
-        return list(pool.map(function, *zip(*jobs, strict=True)))
+    own = pool_executor(execution.processes) if given is None else contextlib.nullcontext(given)
+    with own as executor:
+        results = dict(executor(jobs, call_remotely, function))
+    return [results[index] for index in range(len(jobs))]
 
 
 @contextlib.contextmanager

@@ -12,15 +12,14 @@ import jax
 import numpy as np
 
 from headstart.errors import HeadstartError
-from headstart.lab.gpu.learner import Learner
+from headstart.lab.gpu.learner import Learner, loop_forms
 from headstart.lab.gpu.steps import wide_numbers
 from headstart.lab.policies import AnyPolicy, Policy
 from headstart.records import flatten
-from headstart.rules import LoopForm
 from headstart.worlds.base import World
 from headstart.worlds.synthetic import Synthetic
 
-__all__ = ["Learner", "play_task", "simulate", "wide_numbers"]
+__all__ = ["Learner", "loop_forms", "play_task", "simulate", "wide_numbers"]
 
 #: Copies of a state that learning takes, about, and the share of memory that all may take.
 WORKING_COPIES, MEMORY_SHARE = 20, 0.8
@@ -86,13 +85,12 @@ def play_seeds(
     """Regret (tasks, policies, seeds, marks) of seeds that all fit on the GPU."""
     from headstart.lab.gpu.rounds import Rounds
 
-    rules = rules_of(policies, populations)
     own = [policy.for_populations(populations) for policy in policies]
     table = Rounds(
         world,
         populations,
-        rules,
-        [policy.name for policy in policies],
+        loop_forms(own),
+        [policy.name for policy in own],
         tasks,
         rounds,
         marks,
@@ -102,7 +100,7 @@ def play_seeds(
     )
     needed = any(policy.transfer.unit_free for policy in own)
     shown = table.first_contexts() if needed else None
-    learner = Learner(policies, rules, populations, world, wide=wide, shown=shown)
+    learner = Learner(own, len(populations), world, wide=wide, shown=shown)
     learner.prepare(tasks)
     for task in range(tasks):
         play_task(table, learner, task, rounds)
@@ -155,9 +153,3 @@ def compilation_cache() -> Iterator[None]:
 def address(array: Any) -> int:
     """Where on the GPU an array lies, once it is there."""
     return int(array.block_until_ready().unsafe_buffer_pointer())
-
-
-def rules_of(policies: Sequence[AnyPolicy], populations: Sequence[Any]) -> list[LoopForm]:
-    """The policies' rules, as the kernel knows them."""
-    rules = [policy.for_populations(populations).rule.loop_form() for policy in policies]
-    return [rule for rule in rules if rule is not None]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from headstart.lab.policies import AnyPolicy
+from headstart.lab.policies import Policy
 from headstart.model.evidence import Evidence
 from headstart.model.own_noise import powers_of_two, rebuild_rounds
 from headstart.rules import LoopForm
-from headstart.transfer import Transfer
 from headstart.worlds.synthetic import Synthetic
 
 # JAX would otherwise take most of the GPU's memory for itself at once.
@@ -24,24 +23,11 @@ import jax.numpy as jnp
 
 from headstart.lab.gpu import steps
 from headstart.lab.gpu.pytrees import register
+from headstart.lab.gpu.steps import Constant, Group
 
-__all__ = ["Group", "Learner"]
+__all__ = ["Learner", "loop_forms"]
 
 MOST_ROUNDS = 2**31
-
-
-class Group(NamedTuple):
-    """Policies whose transfers are the same: one state, stacked along the seeds.
-
-    ``noise`` is R where they are told it, ``dim`` the number of features with the intercept, and
-    ``forced`` the number of first rounds whose evidence is kept apart, if it is.
-    """
-
-    places: tuple[int, ...]
-    transfer: Transfer
-    dim: int
-    noise: float | None
-    forced: int | None
 
 
 class Learner:
@@ -54,9 +40,8 @@ class Learner:
 
     def __init__(
         self,
-        policies: Sequence[AnyPolicy],
-        rules: Sequence[LoopForm],
-        populations: Sequence[Any],
+        policies: Sequence[Policy],
+        seeds: int,
         world: Synthetic,
         *,
         wide: bool = True,
@@ -64,33 +49,31 @@ class Learner:
     ) -> None:
         """``shown`` are the contexts of the first round, (seeds, arms, d)."""
         real = jnp.float64 if wide else jnp.float32
-        seeds = len(populations)
-        own = [policy.for_populations(populations) for policy in policies]
-        dim = world.dim + any(policy.intercept for policy in own)
-        means, roots = np.zeros((len(own), seeds, dim)), np.zeros((len(own), seeds, dim, dim))
-        amounts = np.zeros((len(own), seeds))
+        rules, shape = loop_forms(policies), (len(policies), seeds)
+        dim = world.dim + any(policy.intercept for policy in policies)
+        means, roots = np.zeros((*shape, dim)), np.zeros((*shape, dim, dim))
+        amounts = np.zeros(shape)
         found: dict[Any, Group] = {}
-        for at, policy in enumerate(own):
+        for at, policy in enumerate(policies):
             noise = world.noise if policy.knows_noise else None
             transfer = policy.transfer.with_constant(policy.intercept)
             forced = rules[at].forced_of(MOST_ROUNDS) if transfer.keeps_forced else None
-            group = Group((at,), transfer, world.dim + policy.intercept, noise, forced)
+            group = Group((at,), Constant(transfer), world.dim + policy.intercept, noise, forced)
             prior = transfer.prior(initial_state(group, seeds, shown))
-            means[at, :, : group.dim], roots[at, :, : group.dim, : group.dim] = (
-                prior.mean,
-                prior.root,
-            )
+            own_dim = slice(group.dim)
+            means[at][:, own_dim], roots[at][:, own_dim, own_dim] = prior.mean, prior.root
             amounts[at] = rules[at].multiplier * np.broadcast_to(prior.noise, (seeds,))
             if not transfer.prior_is_known(noise):
                 # A rule with forced rounds leaves other evidence than one without.
-                key = (steps.Constant(transfer), policy.intercept, noise, forced)
-                known = found.setdefault(key, group._replace(places=()))
-                found[key] = known._replace(places=(*known.places, at))
-        self.members = list(found.values())
+                key = group._replace(places=())
+                places = found[key].places if key in found else ()
+                found[key] = group._replace(places=(*places, at))
+        self.members = tuple(found.values())
         self.folds = [steps.FoldStep(group.transfer) for group in self.members]
         states = [initial_state(group, seeds, shown) for group in self.members]
         starting = [
-            group.transfer.prior(state) for group, state in zip(self.members, states, strict=True)
+            group.transfer.value.prior(state)
+            for group, state in zip(self.members, states, strict=True)
         ]
         register([states, starting, Evidence.zero(1)])
         # On the device from the start, or steps would be compiled twice.
@@ -98,7 +81,7 @@ class Learner:
         self.states, self.starting = jax.device_put((states, starting), device)
         stacked = (means, roots, amounts, np.zeros_like(amounts))
         self.priors = jax.device_put(tuple(part.astype(real) for part in stacked), device)
-        self.multipliers = np.array([rule.multiplier for rule in rules])
+        self.multipliers = jax.device_put(np.array([rule.multiplier for rule in rules]), device)
         self.finished = 0
 
     @property
@@ -127,41 +110,42 @@ class Learner:
         picked = array((policies, seeds, 1, dim), jnp.float32)
         earned = array((policies, seeds, 1), jnp.float32)
         for group, step, state in zip(self.members, self.folds, self.states, strict=True):
-            sums = functools.partial(steps.sum_rounds, group.places, group.dim, group.forced)
-            evidence = jax.eval_shape(sums, picked, earned, 1)
+            evidence = jax.eval_shape(functools.partial(steps.sum_rounds, group), picked, earned)
             for finished in growth(group, tasks):
-                grow = functools.partial(group.transfer.reserve, finished=finished)
+                grow = functools.partial(group.transfer.value.reserve, finished=finished)
                 step.prepare(jax.eval_shape(grow, state), evidence)
 
     def learn(self, picked: Any, earned: Any) -> None:
         """Take a task's rounds in; the new priors come when they are ready."""
-        rounds = earned.shape[-1]
-        for at, group in enumerate(self.members):
-            state = group.transfer.reserve(self.states[at], self.finished)
-            sizes = (group.places, group.dim, group.forced)
-            evidence = steps.sum_rounds(*sizes, picked, earned, rounds)
-            self.states[at], prior = self.folds[at](state, evidence)
-            self.starting[at] = prior
-            new = (prior.mean, prior.root, prior.noise, 0.0, True)
-            self.priors = steps.put(group.places, self.multipliers, self.priors, *new)
+        found = steps.sum_tasks(self.members, picked, earned)
+        for at, (group, evidence) in enumerate(zip(self.members, found, strict=True)):
+            state = group.transfer.value.reserve(self.states[at], self.finished)
+            resized = state is not self.states[at]
+            self.states[at], self.starting[at] = self.folds[at](state, evidence, resized)
+        self.priors = steps.start_tasks(self.members, self.multipliers, self.priors, self.starting)
         self.finished += 1
 
     def rebuild(self, beliefs: Any, picked: Any, earned: Any, stop: int) -> Any:
         """Beliefs in the middle of a task, as ``priors``, where these must be made anew."""
-        for at, group in enumerate(self.members):
-            if group.noise is None:
-                evidence = steps.sum_rounds(group.places, group.dim, None, picked, earned, stop)
-                state = self.states[at] if self.finished == 0 else None
-                new = steps.rebuild(self.folds[at].transfer, state, self.starting[at], evidence)
-                beliefs = steps.put(group.places, self.multipliers, beliefs, *new)
-        return beliefs
+        # Only the first task takes the states, whose many parts are slow to hand over.
+        states = [None] * len(self.members) if self.finished else self.states
+        return steps.rebuild(
+            self.members, self.multipliers, beliefs, states, self.starting, picked, earned, stop
+        )
+
+
+def loop_forms(policies: Sequence[Policy]) -> list[LoopForm]:
+    """The policies' rules, as the kernel knows them."""
+    forms = [policy.rule.loop_form() for policy in policies]
+    return [form for form in forms if form is not None]
 
 
 def growth(group: Group, tasks: int) -> Iterator[int]:
     """After how many finished tasks the state of a group becomes larger, the first time at 0."""
-    state = group.transfer.init(group.dim, group.noise, (1,))
+    transfer = group.transfer.value
+    state = transfer.init(group.dim, group.noise, (1,))
     for finished in range(tasks - 1):
-        larger = group.transfer.reserve(state, finished)
+        larger = transfer.reserve(state, finished)
         if finished == 0 or larger is not state:
             yield finished
         state = larger
@@ -169,8 +153,8 @@ def growth(group: Group, tasks: int) -> Iterator[int]:
 
 def initial_state(group: Group, seeds: int, shown: Any) -> Any:
     """A group's state before the first task, in which these contexts are on offer."""
-    many = len(group.places)
-    state = group.transfer.init(group.dim, group.noise, (many * seeds,))
+    transfer, many = group.transfer.value, len(group.places)
+    state = transfer.init(group.dim, group.noise, (many * seeds,))
     if shown is None:
         return state
-    return group.transfer.observe_contexts(state, np.tile(shown[..., : group.dim], (many, 1, 1)))
+    return transfer.observe_contexts(state, np.tile(shown[..., : group.dim], (many, 1, 1)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,17 @@ from headstart.model.own_noise import is_noise_due
 from headstart.model.prior import Prior
 from headstart.records import fields_of
 from headstart.small_matrices import use_kernels
-from headstart.transfer import Transfer
 
-__all__ = ["Constant", "FoldStep", "put", "rebuild", "sum_rounds", "wide_numbers"]
+__all__ = [
+    "Constant",
+    "FoldStep",
+    "Group",
+    "rebuild",
+    "start_tasks",
+    "sum_rounds",
+    "sum_tasks",
+    "wide_numbers",
+]
 
 LARGE = 2**20  # numbers of an array whose memory is used again for what comes of it
 COMPILERS = 8  # threads that compile at once
@@ -72,72 +80,96 @@ def with_kernels(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def sum_rounds(
-    places: tuple[int, ...], dim: int, forced: int | None, picked: Any, earned: Any, stop: Any
-) -> Evidence:
-    """The evidence of the first ``stop`` rounds of some policies, in double precision.
+class Group(NamedTuple):
+    """Policies whose transfers are the same: one state, stacked along the seeds.
 
-    That of the first ``forced`` rounds is kept apart, unless it is ``None``.
+    ``noise`` is R where they are told it, ``dim`` the number of features with the intercept, and
+    ``forced`` the number of first rounds whose evidence is kept apart, if it is.
     """
-    x = jnp.concatenate([picked[at, ..., :dim] for at in places]).astype(jnp.float64)
-    r = jnp.concatenate([earned[at] for at in places]).astype(jnp.float64)
-    seen = 1.0 * (jnp.arange(r.shape[-1]) < stop)
-    apart = None if forced is None else evidence_of(x[:, :forced], r[:, :forced])
-    return evidence_of(x * seen[:, None], r * seen, apart, stop)
+
+    places: tuple[int, ...]
+    transfer: Constant
+    dim: int
+    noise: float | None
+    forced: int | None
+
+
+def sum_rounds(group: Group, picked: Any, earned: Any, stop: Any = None) -> Evidence:
+    """The evidence of the rounds of a group's policies, or of the first ``stop`` ones."""
+    x = jnp.concatenate([picked[at, ..., : group.dim] for at in group.places]).astype(jnp.float64)
+    r = jnp.concatenate([earned[at] for at in group.places]).astype(jnp.float64)
+    if stop is not None:
+        seen = 1.0 * (jnp.arange(r.shape[-1]) < stop)
+        x, r = x * seen[:, None], r * seen
+    apart, first = None, group.forced
+    if first is not None:
+        apart = evidence_of(x[:, :first], r[:, :first])
+    return evidence_of(x, r, apart, stop)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def sum_tasks(groups: tuple[Group, ...], picked: Any, earned: Any) -> list[Evidence]:
+    """The evidence of a task, of every group."""
+    return [sum_rounds(group, picked, earned) for group in groups]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def start_tasks(groups: tuple[Group, ...], multipliers: Any, parts: Any, priors: Any) -> Any:
+    """Means, roots, amounts and S of all policies, where the groups' tasks start from priors."""
+    lines = [list(part) for part in parts]
+    for group, prior in zip(groups, priors, strict=True):
+        put(lines, group, multipliers, prior.mean, prior.root, prior.noise, 0.0, True)
+    return tuple(map(jnp.stack, lines))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 @with_kernels
-def rebuild(transfer: Constant, state: Any, prior: Prior, evidence: Evidence) -> tuple[Any, ...]:
-    """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
-
-    ``state`` is given in the first task of all, in which no other tells the scale.
-
-    Returns
-    -------
-    tuple of arrays
-        Means, roots, noises, S, and which beliefs were due.
-    """
-    due: Any = True
-    if state is None:
-        due = is_noise_due(prior.noise_dof, prior.dim, evidence.rounds)
-    else:
-        lone = transfer.value.single_task_prior(state, evidence)
-        fields = {name: getattr(prior, name) for name in fields_of(Prior)}
-        prior = Prior.unchecked(**{**fields, "noise_dof": 0.0}) if lone is None else lone
-    belief = Belief.of(prior, evidence)
-    return belief.mean, belief.root, belief.noise, belief.square, due
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def put(
-    places: tuple[int, ...],
+def rebuild(
+    groups: tuple[Group, ...],
     multipliers: Any,
     parts: Any,
-    mean: Any,
-    root: Any,
-    noise: Any,
-    square: Any,
-    due: Any,
+    states: Any,
+    priors: Any,
+    picked: Any,
+    earned: Any,
+    stop: Any,
 ) -> Any:
-    """Means, roots, amounts and S of all policies, with those of some replaced where due.
+    """The beliefs of a task in its midst, as :func:`headstart.bandit.task_belief.next_belief`.
 
-    Features that a policy does not have get 0.
+    ``states`` are given in the first task of all, in which no other tells the scale. The result is
+    that of :func:`start_tasks`, in which those that are not due stay as they were.
     """
     lines = [list(part) for part in parts]
-    rest = (0, parts[0].shape[-1] - mean.shape[-1])
-    mean, root = jnp.pad(mean, ((0, 0), rest)), jnp.pad(root, ((0, 0), rest, rest))
-    noise, square, due = (
-        jnp.broadcast_to(jnp.asarray(value), mean.shape[:1]) for value in (noise, square, due)
-    )
-    columns = (jnp.split(each, len(places)) for each in (mean, root, noise, square, due))
-    for at, own_mean, own_root, own_noise, own_square, chosen in zip(places, *columns, strict=True):
-        new = (own_mean, own_root, multipliers[at] * own_noise, own_square)
-        for line, value in zip(lines, new, strict=True):
-            mask = chosen.reshape(-1, *(1,) * (value.ndim - 1))
-            line[at] = jnp.where(mask, value.astype(line[at].dtype), line[at])
+    for group, state, prior in zip(groups, states, priors, strict=True):
+        if group.noise is not None:
+            continue
+        evidence, due = sum_rounds(group._replace(forced=None), picked, earned, stop), True
+        if state is None:
+            due = is_noise_due(prior.noise_dof, prior.dim, stop)
+        else:
+            lone = group.transfer.value.single_task_prior(state, evidence)
+            fields = {name: getattr(prior, name) for name in fields_of(Prior)}
+            prior = Prior.unchecked(**{**fields, "noise_dof": 0.0}) if lone is None else lone
+        belief = Belief.of(prior, evidence)
+        new = (belief.mean, belief.root, belief.noise, belief.square, due)
+        put(lines, group, multipliers, *new)
     return tuple(map(jnp.stack, lines))
+
+
+def put(lines: Any, group: Group, multipliers: Any, mean: Any, root: Any, *others: Any) -> None:
+    """Replace the means, roots, amounts and S of a group's policies, where due.
+
+    ``others`` are R, S, and which are due. Features that a policy does not have get 0.
+    """
+    rest = (0, lines[0][0].shape[-1] - mean.shape[-1])
+    mean, root = jnp.pad(mean, ((0, 0), rest)), jnp.pad(root, ((0, 0), rest, rest))
+    whole = (jnp.broadcast_to(jnp.asarray(value), mean.shape[:1]) for value in others)
+    columns = (jnp.split(each, len(group.places)) for each in (mean, root, *whole))
+    for at, own_mean, own_root, noise, square, due in zip(group.places, *columns, strict=True):
+        new = (own_mean, own_root, multipliers[at] * noise, square)
+        for line, value in zip(lines, new, strict=True):
+            mask = due.reshape(-1, *(1,) * (value.ndim - 1))
+            line[at] = jnp.where(mask, value.astype(line[at].dtype), line[at])
 
 
 def fold(transfer: Constant, structure: Any, large: Any, small: Any, evidence: Evidence) -> Any:
@@ -159,14 +191,16 @@ class FoldStep:
     compiled: dict[Any, Future[Any]] = {}  # noqa: RUF012  (shared by all)
     threads: ThreadPoolExecutor | None = None
 
-    def __init__(self, transfer: Transfer) -> None:
-        self.transfer = Constant(transfer)
+    def __init__(self, transfer: Constant) -> None:
+        self.transfer = transfer
+        self.function: Any = None
 
-    def __call__(self, state: Any, evidence: Evidence) -> tuple[Any, Prior]:
-        """The state after a task, and its prior."""
+    def __call__(self, state: Any, evidence: Evidence, resized: bool) -> tuple[Any, Prior]:
+        """The state after a task, and its prior; ``resized`` if it was another size before."""
         structure, large, small = split(state)
-        function = self.compile(structure, large, small, evidence).result()
-        after, prior = function(large, small, evidence)
+        if resized or self.function is None:
+            self.function = self.compile(structure, large, small, evidence).result()
+        after, prior = self.function(large, small, evidence)
         return after, prior
 
     def prepare(self, state: Any, evidence: Any) -> None:

@@ -20,9 +20,9 @@ from headstart.storage.archive.layout import (
     CLOSING,
     COUNTS,
     END,
-    FOUND,
     HASH,
     INDEX,
+    LOOKUP_BYTES,
     MAGIC,
     NUMBER,
     VERSION,
@@ -38,11 +38,11 @@ from headstart.storage.archive.layout import (
 __all__ = ["EvidenceFile", "read_evidence"]
 
 WANT = "an evidence file of headstart"
-SEVERAL = 1024  # tasks at a time: at dim 30, 11 MB
+BATCH_TASKS = 1024  # tasks at a time: at dim 30, 11 MB
 
 
 def read_evidence(
-    path: atomic.PathLike, batch: int = SEVERAL
+    path: atomic.PathLike, batch: int = BATCH_TASKS
 ) -> Iterator[tuple[list[str], Evidence]]:
     """The tasks of a file in the order they were written, ``batch`` at a time.
 
@@ -172,7 +172,7 @@ class EvidenceFile:
             for place, name in enumerate(ids):
                 yield name, evidence.at(place)
 
-    def batches(self, batch: int = SEVERAL) -> Iterator[tuple[list[str], Evidence]]:
+    def batches(self, batch: int = BATCH_TASKS) -> Iterator[tuple[list[str], Evidence]]:
         """The same, ``batch`` tasks at a time, with their evidence along a batch axis."""
         batch = checks.integer("batch", batch, 1)
         for ids, rows in batches_of_size(self.blocks(), batch):
@@ -187,7 +187,7 @@ class EvidenceFile:
         """The places of the tasks with these ids; −1 where there is none."""
         if self._lookup is None:
             content = self._verified_bytes(
-                self._lookup_at, FOUND * len(self), self._lookup_digest, "hashes of ids"
+                self._lookup_at, LOOKUP_BYTES * len(self), self._lookup_digest, "hashes of ids"
             )
             split = HASH.itemsize * len(self)
             hashes = np.frombuffer(content, HASH, len(self))
@@ -245,7 +245,10 @@ class EvidenceFile:
             if block.start != place:
                 raise ValueError("its blocks do not follow each other")
             place = block.ids_start(self._layout) + block.text
-        if place + FOUND * tasks != index_at or sum(block.tasks for block in self._index) != tasks:
+        if (
+            place + LOOKUP_BYTES * tasks != index_at
+            or sum(block.tasks for block in self._index) != tasks
+        ):
             raise ValueError("its parts do not follow each other")
         self._lookup_at = place
         self._ends = np.cumsum([0, *(block.tasks for block in self._index)])

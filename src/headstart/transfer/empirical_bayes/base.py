@@ -19,7 +19,11 @@ from headstart.records import Array, flatten
 from headstart.transfer.base import Transfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
-from headstart.transfer.empirical_bayes.refits.passes import LOW_RANK_STEPS, PASS_SCHEDULE
+from headstart.transfer.empirical_bayes.refits.passes import (
+    FEW_STEPS,
+    FURTHER_STEPS,
+    LOW_RANK_STEPS,
+)
 from headstart.transfer.empirical_bayes.tasks import Tasks
 from headstart.transfer.empirical_bayes.units import ContextMoments, Units, change_of_units
 from headstart.transfer.estimates import prior_of
@@ -166,8 +170,8 @@ class StandardizedTransfer(Transfer):
 
     @property
     def partition_passes(self) -> int:
-        """One for each step, one more for each step on all tasks, and those of the low rank."""
-        return len(PASS_SCHEDULE) + sum(PASS_SCHEDULE) + LOW_RANK_STEPS
+        """One for each step, one more for that on all tasks, and those of the low rank."""
+        return len(FEW_STEPS) + len(FURTHER_STEPS) + 1 + LOW_RANK_STEPS
 
     def check_state(self, state: Any) -> None:
         """Refuse counts and variances that cannot be, and weights that do not add up to 1."""

@@ -20,6 +20,7 @@ from headstart.transfer.empirical_bayes.base import StandardizedTransfer
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.refits import passes
 from headstart.transfer.empirical_bayes.refits.passes import (
+    FEW_STEPS,
     Passes,
     past_from_totals,
     step_from_totals,
@@ -249,8 +250,8 @@ class Mixture(StandardizedTransfer):
         """A mixture after a few passes over all tasks."""
         before, over = mixture, Passes(partitions, group_totals)
         strengths = np.full(mixture.groups, strength)
-        for whole in over.schedule:
-            (totals,) = over.sums(whole, mixture)
+        for look in [*FEW_STEPS, *over.further_steps]:
+            (totals,) = over.sums(look, mixture)
             before, size = mixture, mixture.size(totals.count)
             fit, sums = step_from_totals(
                 before.fit, totals, strengths, state.known_noise, size, self.has_level

@@ -28,9 +28,8 @@ from headstart.transfer.empirical_bayes.low_rank.noise import (
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, column_variances
 from headstart.transfer.empirical_bayes.low_rank.task_precisions import scale_tasks, task_precisions
-from headstart.transfer.empirical_bayes.refits.passes import add_up, counting_noise
+from headstart.transfer.empirical_bayes.refits.passes import counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
-from headstart.transfer.partitions import chunks
 
 __all__ = [
     "LowRankSums",
@@ -39,8 +38,6 @@ __all__ = [
     "low_rank_step",
     "low_rank_totals",
     "noise_after_step",
-    "noise_totals",
-    "task_noise_totals",
 ]
 
 
@@ -57,6 +54,7 @@ class LowRankSums(NamedTuple):
     square: Any  # Σ ‖v‖²
     curvature: Any  # Σ ‖H‖²
     directions: Any  # Σ tr (I − M)
+    noise: Array  # Σ of the scores of R², in the order of ``NoiseScores``, or zeros
 
     def rotate(self, turn: Array) -> LowRankSums:
         """The same sums for the loadings W Q with a rotation Q of the factors."""
@@ -67,10 +65,16 @@ class LowRankSums(NamedTuple):
         )
 
 
-def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
-    """The sums over tasks at hand; those much noisier than the others count by their own noise."""
+def low_rank_totals(
+    fit: Fit, low: LowRank, tasks: Tasks, scores_noise: bool = False
+) -> LowRankSums:
+    """The sums over tasks at hand; those much noisier than the others count by their own noise.
+
+    The scores of R² are summed over the others, where they are wanted.
+    """
     noise, tasks = counting_noise(fit, tasks), scale_tasks(tasks, low.scale)
-    a_matrix, b_vector, weight = task_precisions(tasks, noise, low.residual)
+    given = task_precisions(tasks, noise, low.residual)
+    a_matrix, b_vector, weight = given
     w, eye = low.loadings, np.eye(low.loadings.shape[-1])
     a = b_vector - matvec(a_matrix, low.mean)
     x = a_matrix @ w
@@ -91,6 +95,10 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
     norm = np.maximum(norm + trace(plain @ xx @ plain @ xx), 0.0)
     precision = (weight[..., None, None] * a_matrix).sum(-3)
     removed = np.einsum("n,nik,njk->ij", weight, xm, x)
+    scores = np.zeros(len(NoiseScores._fields))
+    if scores_noise:
+        usual = weight * (noise == fit.noise_variance)
+        scores = np.stack(noise_scores(low, tasks, noise, given)) @ usual
     return LowRankSums(
         weight.sum(-1),
         precision,
@@ -102,6 +110,7 @@ def low_rank_totals(fit: Fit, low: LowRank, tasks: Tasks) -> LowRankSums:
         (weight * (v**2).sum(-1)).sum(-1),
         (weight * norm).sum(-1),
         (weight * (len(eye) - trace(plain))).sum(-1),
+        scores,
     )
 
 
@@ -127,24 +136,9 @@ def factor_rotation(before: LowRank, after: LowRank) -> Array:
     return turn
 
 
-def noise_totals(rows: Array, dim: int, fit: Fit, low: LowRank) -> tuple[NoiseScores]:
-    """The scores of R² summed over a partition's tasks, but for those that are much noisier."""
-    return (
-        add_up(task_noise_totals(fit, low, Tasks.from_batch(some)) for some in chunks(rows, dim)),
-    )
-
-
-def task_noise_totals(fit: Fit, low: LowRank, tasks: Tasks) -> NoiseScores:
-    """The same over tasks at hand."""
-    noise, tasks = counting_noise(fit, tasks), scale_tasks(tasks, low.scale)
-    given = task_precisions(tasks, noise, low.residual)
-    usual = given.weight * (noise == fit.noise_variance)
-    return NoiseScores(*(each @ usual for each in noise_scores(low, tasks, noise, given)))
-
-
-def noise_after_step(fit: Fit, totals: NoiseScores) -> Fit:
-    """The fit with the noise of the usual tasks after one scoring step."""
-    step, _ = noise_step(totals)
+def noise_after_step(fit: Fit, totals: LowRankSums) -> Fit:
+    """The fit with the noise of the usual tasks after one scoring step from the sums of a pass."""
+    step, _ = noise_step(NoiseScores(*totals.noise))
     return fit.replace(noise_variance=float_if_scalar(fit.noise_variance * np.exp(step)))
 
 

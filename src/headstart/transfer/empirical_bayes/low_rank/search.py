@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from headstart.model.own_noise import MIN_RESIDUAL_DOF
 from headstart.transfer.empirical_bayes.full_covariance.population import Fit
 from headstart.transfer.empirical_bayes.full_covariance.posteriors import Past
@@ -14,8 +16,6 @@ from headstart.transfer.empirical_bayes.low_rank.passes import (
     low_rank_step,
     low_rank_totals,
     noise_after_step,
-    noise_totals,
-    task_noise_totals,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank, start_low_rank
 from headstart.transfer.empirical_bayes.low_rank.update import (
@@ -24,7 +24,7 @@ from headstart.transfer.empirical_bayes.low_rank.update import (
     WARM_ROUNDS,
     safe_fit,
 )
-from headstart.transfer.empirical_bayes.refits.passes import Passes, combine, counting_noise
+from headstart.transfer.empirical_bayes.refits.passes import Look, Passes, combine, counting_noise
 from headstart.transfer.empirical_bayes.tasks import Tasks
 
 __all__ = ["LowRankSearch"]
@@ -81,37 +81,45 @@ class LowRankSearch:
         short = first.rounds.mean() < fit.mean.shape[-1] + MIN_RESIDUAL_DOF
         if short and not known_noise and low.active.any():
             for _ in range(FIRST_NOISE_STEPS):
-                fit = noise_after_step(fit, task_noise_totals(fit, low, first))
+                fit = noise_after_step(fit, low_rank_totals(fit, low, first, True))
                 first = first.replace(noise_variance=counting_noise(fit, first))
                 low = safe_fit(low, fit, first, past, WARM_ROUNDS, SWEEPS, level)
             self.noise = fit.noise_variance
-        self.population = low.replace(information=low.information * (over.few / len(first)))
+        self.population, self.tasks = low, len(first)
 
     @property
     def active(self) -> bool:
         """Whether tasks differ along any direction."""
         return bool(self.population.active.any())
 
+    @property
+    def tells_noise(self) -> bool:
+        """Whether s² is that of this population."""
+        return self.noise is not None
+
     def with_noise(self, fit: Fit) -> Fit:
         """The population with a full covariance, with s² where this one tells it."""
         return fit if self.noise is None else fit.replace(noise_variance=self.noise)
 
-    def expect_all(self) -> None:
-        """Let the population be as certain as all tasks will make it, and not the few."""
-        ratio = len(self.over.partitions) / self.over.few
-        information = self.population.information * ratio
-        self.population = self.population.replace(information=information)
+    def arguments(self, look: Look) -> tuple[LowRank, bool]:
+        """The population for the next pass, and whether it is to score the noise.
+
+        Its information is that of as many tasks as the pass will stand for.
+        """
+        tasks = self.over.stands_for(look) if look is not Look.ALL else len(self.over.partitions)
+        information = self.population.information * (tasks / self.tasks)
+        self.population, self.tasks = self.population.replace(information=information), tasks
+        return self.population, self.tells_noise
 
     def step(self, fit: Fit, totals: LowRankSums) -> None:
         """One step from the sums of a pass with the population and a fit."""
         self.before, self.totals = self.population, totals
-        if self.over.complete:
+        if self.tells_noise:
+            self.noise = noise_after_step(fit, totals).noise_variance
+        if self.tasks == len(self.over.partitions):
             held = low_rank_totals(fit, self.population, self.held)
             totals = combine(operator.sub, totals, held)
-        self.population = low_rank_step(self.before, totals, self.level)
-        if self.noise is not None:
-            (scores,) = self.over.of_few(noise_totals, fit, self.before)
-            self.noise = noise_after_step(fit, scores).noise_variance
+        self.population = step_if_sound(self.before, totals, self.level)
         if self.over.missing is not None:
             full, missing = self.over.missing
             turn = factor_rotation(self.before, self.population)
@@ -119,4 +127,16 @@ class LowRankSearch:
 
     def finish(self) -> LowRank:
         """The population with the tasks that were left out: the last step once more, with them."""
-        return low_rank_step(self.before, self.totals, self.level)
+        return step_if_sound(self.before, self.totals, self.level)
+
+
+def step_if_sound(low: LowRank, totals: LowRankSums, level: bool) -> LowRank:
+    """The population after a step, or before it where estimated sums allow none.
+
+    They may be sums that no tasks have where a few tasks outweigh all others.
+    """
+    try:
+        after = low_rank_step(low, totals, level)
+    except np.linalg.LinAlgError:
+        return low
+    return after if after.finite.all() else low

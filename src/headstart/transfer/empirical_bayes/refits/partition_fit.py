@@ -17,6 +17,7 @@ from headstart.transfer.empirical_bayes.refits.partition_totals import pass_func
 from headstart.transfer.empirical_bayes.refits.passes import (
     FEW_STEPS,
     LOW_RANK_STEPS,
+    Look,
     Passes,
     PassSums,
     combine,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_partitions"]
 
-SCORING_STEPS = {5, 11, 12, 15, 16, 18}  # after which strengths are scored
+SCORING_STEPS = {5, 11, 12, 15, 17, 19}  # after which strengths are scored
 
 
 def fit_partitions(
@@ -61,13 +62,12 @@ def fit_partitions(
     if not state.ready:  # no reward at all
         return state.replace(task_count=float(count), fitted_count=float(count))
     search = Search(transfer, partitions, start, state.fit)
-    steps = list(enumerate(search.over.schedule))
-    for step, whole in steps[:FEW_STEPS]:
-        search.step(whole, step in SCORING_STEPS)
+    for step, look in enumerate(FEW_STEPS):
+        search.step(look, step in SCORING_STEPS)
     if transfer.low_rank:
         search.fit_low_rank(first)
-    for step, whole in steps[FEW_STEPS:]:
-        search.step(whole, step in SCORING_STEPS)
+    for step, look in enumerate(search.over.further_steps, len(FEW_STEPS)):
+        search.step(look, step in SCORING_STEPS)
     return search.finish(state)
 
 
@@ -104,23 +104,21 @@ class Search:
     def known_noise(self) -> float:
         """R where it is given, or where the low-rank population tells it."""
         low = self.low_rank
-        if low is None or low.noise is None:
+        if low is None or not low.tells_noise:
             return self.start.known_noise
         return float(np.sqrt(low.noise))
 
-    def step(self, whole: bool, scored: bool) -> None:
-        """A step of every population, which looks at all tasks or at a few."""
+    def step(self, look: Look, scored: bool) -> None:
+        """A step of every population, which looks at some tasks."""
         low = self.low_rank
         if low is None:
-            (self.totals,) = self.over.sums(whole, self.fit)
+            (self.totals,) = self.over.sums(look, self.fit)
         else:
             self.fit = low.with_noise(self.fit)
-            if whole:
-                low.expect_all()
-            self.totals, sums = self.over.sums(whole, self.fit, low.population)
+            self.totals, sums = self.over.sums(look, self.fit, *low.arguments(look))
             low.step(self.fit, sums)
         self.before, self.others = self.fit, self.totals
-        if self.over.complete:
+        if self.over.stands_for(look) == self.count:
             self.others = combine(operator.sub, self.totals, task_totals(self.fit, self.held))
         strength = self.strength
         self.fit, sums = self.step_from(self.others, strength)
@@ -150,7 +148,7 @@ class Search:
         self.low_rank = low
         for _ in range(LOW_RANK_STEPS):
             fit = low.with_noise(self.fit)
-            low.step(fit, self.over.sums(False, fit, low.population)[1])
+            low.step(fit, self.over.sums(Look.FEW, fit, *low.arguments(Look.FEW))[1])
 
     def finish(self, state: EmpiricalBayesState) -> EmpiricalBayesState:
         """The state after all steps.

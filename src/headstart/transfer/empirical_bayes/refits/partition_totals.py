@@ -45,20 +45,27 @@ def pass_function(partitions: Partitions) -> Callable[..., Sums]:
     return partition_totals if forms.load_if_worth(LOOPS, work) is None else compiled_totals
 
 
-def partition_totals(rows: Array, dim: int, fit: Fit, low: LowRank | None = None) -> Sums:
-    """The sums over a partition's tasks, for one population or both."""
+def partition_totals(
+    rows: Array, dim: int, fit: Fit, low: LowRank | None = None, scores_noise: bool = False
+) -> Sums:
+    """The sums over a partition's tasks, for one population or both.
+
+    ``scores_noise`` says whether the scores of R² under the low-rank one are wanted.
+    """
     some = list(map(Tasks.from_batch, chunks(rows, dim)))
     full = add_up(task_totals(fit, tasks) for tasks in some)
     if low is None:
         return (full,)
-    return full, add_up(low_rank_totals(fit, low, tasks) for tasks in some)
+    return full, add_up(low_rank_totals(fit, low, tasks, scores_noise) for tasks in some)
 
 
-def compiled_totals(rows: Array, dim: int, fit: Fit, low: LowRank | None = None) -> Sums:
+def compiled_totals(
+    rows: Array, dim: int, fit: Fit, low: LowRank | None = None, scores_noise: bool = False
+) -> Sums:
     """:func:`partition_totals`, compiled; the same up to rounding."""
     loops = forms.load(LOOPS)
     if loops is None:  # on a machine of a cluster without Numba
-        return partition_totals(rows, dim, fit, low)
+        return partition_totals(rows, dim, fit, low, scores_noise)
     rows = np.ascontiguousarray(rows, dtype=np.float64)
     mean, root = loops.padded(fit.mean), loops.padded(symmetric_root(fit.covariance), 2)
     noise, dof = float(fit.noise_variance), float(fit.dof)
@@ -66,7 +73,7 @@ def compiled_totals(rows: Array, dim: int, fit: Fit, low: LowRank | None = None)
         rows, dim, mean, root, noise, dof, NOISY_FACTOR, MAX_INFORMATION
     )
     if not variances.all():  # a task's evidence spans too many orders of magnitude for the loops
-        return partition_totals(rows, dim, fit, low)
+        return partition_totals(rows, dim, fit, low, scores_noise)
     full = PassSums(np.asarray(float(len(rows))), *map(np.asarray, sums))
     if low is None:
         return (full,)
@@ -80,6 +87,8 @@ def compiled_totals(rows: Array, dim: int, fit: Fit, low: LowRank | None = None)
         float(low.residual),
         column_doubts(low)[active],
         MAX_INFORMATION,
+        loops.padded(low.error, 2) if scores_noise else np.zeros((0, 0)),
+        noise,
     )
     return full, all_columns(LowRankSums(*map(np.asarray, sums)), active, low.loadings.shape[-1])
 

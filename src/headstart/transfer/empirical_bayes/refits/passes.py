@@ -7,19 +7,21 @@ stands still, so both find the same one; near it, and a fit to a few hundred tas
 are their steps. (What the mean is uncertain by is shared out among tasks by their average, which
 with hundreds of them makes no difference.)
 
-A pass over all tasks is dear, so only one is made. The fit is first made to the first few thousand
-tasks alone. With their sums S and those of all tasks T, both at the μ₀, Σ₀ that this fit has found,
-the sums over all tasks at another μ, Σ are about
+A pass over all tasks is dear, so only one is made (:class:`Passes`). The fit is first made to a few
+tasks alone. Then there are sums S over m tasks and T over all n, both at the μ₀, Σ₀ that this fit
+has found, and those over all tasks at another μ, Σ are about
 
     T(μ, Σ) ≈ T(μ₀, Σ₀) + n/m · (S(μ, Σ) − S(μ₀, Σ₀)),
 
-from which a few more steps are taken (:class:`Passes`). That errs by the product of two small
-numbers: how much the few differ from all, and how far the fit has moved since. (Stochastic gradient
-descent with reduced variance has the same idea.)
+from which two more steps are taken. (Stochastic gradient descent with reduced variance has the same
+idea.) That errs by the product of two small numbers: how much the m tasks differ from all, and how
+far the fit has moved since. Both are about √(d/m), and what a fit to all tasks is uncertain by is
+about √(d/n), so that m = 4 √(n d) makes the first a quarter of the second.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import operator
 from collections.abc import Callable, Iterable
@@ -64,12 +66,23 @@ __all__ = [
 ]
 
 FIRST_FIT_TASKS = 512  # tasks that the first fit is made from
-SUBSET_TASKS = 2048  # tasks that it is improved on
+SUBSET_TASKS = 2048  # tasks that it is improved on: a few
+MORE_TASKS = 4.0  # times √(n d): tasks that then stand for all
 NOISY_FACTOR = 4.0  # a task with so many times the population's R² counts by its own
-FEW_STEPS = 16  # on these alone
-#: Steps on these alone, then one on all, and some that are corrected by it.
-PASS_SCHEDULE = [False] * FEW_STEPS + [True] + [False] * 2
 LOW_RANK_STEPS = 2  # of the low-rank population on the few
+
+
+class Look(enum.Enum):
+    """The tasks that a step looks at, the first in their order: a few, more, or all."""
+
+    FEW = enum.auto()
+    MORE = enum.auto()
+    ALL = enum.auto()
+
+
+FEW_STEPS = [Look.FEW] * 16
+#: The steps after these, where the few are not all.
+FURTHER_STEPS = [Look.MORE, Look.ALL, Look.MORE, Look.MORE]
 
 Sums = TypeVar("Sums", bound=tuple[Any, ...])
 
@@ -150,55 +163,56 @@ class Passes:
     partitions
         The tasks.
     function
-        ``function(rows, dim, *populations)`` gives the sums over some tasks, a named tuple of them
-        for each population. Compiled forms of it may be used (see ``Partitions.map``).
+        ``function(rows, dim, *arguments)`` gives the sums over some tasks, a named tuple of them
+        for each population among the arguments.
 
     Attributes
     ----------
-    complete
-        Whether sums stand for all tasks: all were looked at, or the few are all.
+    few
+        How many tasks are a few.
     missing
         T − n/m · S of every population, once all were looked at.
     """
 
     def __init__(self, partitions: Partitions, function: Callable[..., tuple[Any, ...]]) -> None:
-        self.partitions, self.function = partitions, function
-        self.few = min(SUBSET_TASKS, len(partitions))
-        self.complete = self.few == len(partitions)
+        self.partitions, self.function, count = partitions, function, len(partitions)
+        self.few = min(SUBSET_TASKS, count)
+        more = min(count, int(MORE_TASKS * np.sqrt(count * partitions.dim)))
+        self.sizes = {Look.FEW: self.few, Look.MORE: max(self.few, more), Look.ALL: count}
         self.missing: tuple[Any, ...] | None = None
 
     @property
-    def schedule(self) -> list[bool]:
-        """The steps of a fit: whether each looks at all tasks."""
-        return PASS_SCHEDULE[: FEW_STEPS if self.few == len(self.partitions) else None]
+    def further_steps(self) -> list[Look]:
+        """What the steps after those on the few look at."""
+        return [] if self.few == len(self.partitions) else FURTHER_STEPS
 
-    def sums(self, whole: bool, *populations: Any) -> tuple[Any, ...]:
-        """The sums for each population; estimated, unless the pass is over the ``whole``.
+    def stands_for(self, look: Look) -> int:
+        """How many tasks the sums of a step stand for."""
+        return self.sizes[look] if self.missing is None else len(self.partitions)
 
-        Before all tasks were looked at, they are those of the few.
+    def sums(self, look: Look, *arguments: Any) -> tuple[Any, ...]:
+        """The sums for each population.
+
+        Before all tasks were looked at, they are those of a few or of more tasks, and afterwards
+        estimates of those of all.
         """
-        few = self.of_few(self.function, *populations)
-        ratio = len(self.partitions) / self.few
-        scaled = tuple(combine(lambda part: ratio * part, sums) for sums in few)
-        if whole:
-            every = add_up_each(self.partitions.map(self.function, *populations))
+        if look is not Look.ALL and self.missing is None:
+            return self.add_up(look, arguments)
+        ratio = len(self.partitions) / self.sizes[Look.MORE]
+        more = self.add_up(Look.MORE, arguments)
+        scaled = tuple(combine(lambda part: ratio * part, sums) for sums in more)
+        if look is Look.ALL:
+            every = self.add_up(look, arguments)
             self.missing = tuple(map(functools.partial(combine, operator.sub), every, scaled))
-            self.complete = True
             return every
-        if self.missing is None:
-            return few
+        assert self.missing is not None
         return tuple(map(functools.partial(combine, operator.add), scaled, self.missing))
 
-    def of_few(
-        self, function: Callable[..., tuple[Any, ...]], *populations: Any
-    ) -> tuple[Any, ...]:
-        """The sums of ``function`` over the few."""
-        return add_up_each(self.partitions.map(function, *populations, first=self.few))
-
-
-def add_up_each(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """The sums over the tasks of all parts, for each population."""
-    return tuple(add_up(each) for each in zip(*parts, strict=True))
+    def add_up(self, look: Look, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The sums over the tasks that a step looks at, for each population."""
+        size = None if look is Look.ALL else self.sizes[look]
+        parts = self.partitions.map(self.function, *arguments, first=size)
+        return tuple(add_up(each) for each in zip(*parts, strict=True))
 
 
 def step_from_totals(
