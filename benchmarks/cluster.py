@@ -103,12 +103,12 @@ def measure_objects(tasks: int = 64, count: int = 128, size: int = 1 << 17) -> d
     """What an object that goes from one task to another takes in the driver's process."""
     with connect("ray", 2) as cluster:
         task, use = cluster.task(produce, returns=count), cluster.task(consume)
-        cluster.fetch_all(task.remote(0, count, size)[-1:])
+        cluster.fetch_all(task(0, count, size)[-1:])
         memory, start = resident(), time.process_time()
-        made = [task.remote(job, count, size) for job in range(tasks)]
+        made = [task(job, count, size) for job in range(tasks)]
         cluster.ray.wait([each[-1] for each in made], num_returns=tasks, fetch_local=False)
         grown = resident() - memory
-        cluster.fetch_all([use.remote(*each) for each in zip(*made, strict=True)])
+        cluster.fetch_all([use(*each) for each in zip(*made, strict=True)])
         seconds = time.process_time() - start
     total = tasks * count
     return {"driver s/object": seconds / total, "driver bytes/object": grown / total}
@@ -126,18 +126,16 @@ def main() -> None:
     parser.add_argument("--sample", type=float, default=1e6, help="rows to measure with")
     given = parser.parse_args()
     sample, memory = int(given.sample), int(given.memory * GIB)
-    groups = engine.GROUPS * given.machines * given.cores
+    slots, dim = given.machines * given.cores, given.dim + 1
+    decoded = int(8 * (dim + 4) * given.rows)
+    partitions = engine.count_partitions(decoded, memory, slots)
+    groups = engine.count_groups(decoded, slots, engine.CHECKPOINTS)
     with tempfile.TemporaryDirectory() as name:
         # A reader meets few rows of a task, because they are spread over all readers.
         tasks = sample * given.tasks * groups / given.rows
         met = write_log(Path(name), sample, max(int(min(tasks, given.tasks)), 1), given.dim)
         found = measure_tasks(met, memory)
     size = int(given.rows * found["shard bytes/row"])
-    slots = given.machines * given.cores
-    dim = given.dim + 1
-    decoded = int(8 * (dim + 4) * given.rows)
-    partitions = engine.count_partitions(decoded, memory, slots)
-    groups = max(-(-decoded // engine.GROUP_BYTES), engine.GROUPS * slots)
     objects = groups * partitions
     found |= measure_objects()
     evidence = given.tasks * found["bytes/task"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import headstart as hs
 from headstart.algorithms import ALGORITHMS
 
 COMMAND = str(Path(sys.executable).with_name("headstart"))
@@ -51,6 +52,10 @@ def test_help_comes_at_once():
         times.append(processor_seconds() - start)
         assert shown.returncode == 0
     assert 0 < min(times) < 0.5
+
+
+def test_the_version_is_that_of_the_package(headstart):
+    assert headstart("--version").out == f"headstart {hs.__version__}\n"
 
 
 def test_help_lists_the_commands(headstart):

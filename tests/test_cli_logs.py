@@ -1,6 +1,7 @@
 """The commands on logs: what they refuse to write over, what they keep, and what they tell."""
 
 import inspect
+import io
 import json
 import os
 import re
@@ -178,3 +179,23 @@ def test_what_was_done_before_is_no_speed(monkeypatch, screen, capsys):
         "reading: 92 % of 10.0 million rows, 10,000 rows/s, 1 min 20 s left",
         "reading: 93 % of 10.0 million rows, 5,000 rows/s, 2 min 20 s left",
     ]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_terminal_without_unicode_gets_what_it_can_show(logs, monkeypatch, more):
+    from headstart.cli import main
+
+    rows = pq.read_table(logs / "0.parquet")
+    pq.write_table(rows.rename_columns(["task", "reward", "x0", "x1", "xß"]), logs / "0.parquet")
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("sys.argv", ["headstart", "check", "logs/0.parquet", *WORDS, *more])
+    with pytest.raises(SystemExit) as leave:
+        main()
+    stream.flush()
+    shown = stream.buffer.getvalue().decode("ascii")
+    assert leave.value.code == 0
+    if more:
+        assert [each["name"] for each in json.loads(shown)["features"]] == ["x0", "x1", "xß"]
+    else:
+        assert re.search(r"[0-9]+-[0-9]+ +#+\?? +[0-9]+\n", shown)  # of the histogram

@@ -376,3 +376,26 @@ def test_bounds_that_cannot_hold_are_refused_before_anything_changes(k, tmp_path
             task.choose(TABLE[: k or 1], k=k)
     bandit.save(tmp_path / "after")
     assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+
+
+class TestUsualSizes:
+    @pytest.mark.parametrize("value", [0.1, 0.3, 1.1, 1e-7, 1.7e9])
+    @pytest.mark.parametrize("arms", [1, 3, 7, 10])
+    def test_a_feature_that_was_constant_may_vary(self, value, arms):
+        """The mean of equal values may differ from them by rounding."""
+        task = hs.Bandit(2, hs.Independent(), seed=1).task("a")
+        rng = np.random.default_rng(arms)
+        for _ in range(9):
+            task.choose(np.column_stack([np.full(arms, value), rng.normal(size=arms)]))
+        task.choose([[50.0 * value, 1.0], [-900.0 * value, 1.0]])
+
+    @pytest.mark.parametrize("tiny", [5e-324, 1e-300, 1e-30, 1e-12])
+    @pytest.mark.parametrize("when", [0, 1, 4, 20])
+    def test_a_tiny_value_makes_no_others_large(self, tiny, when):
+        task = hs.Bandit(1, hs.Independent(), seed=1).task("a")
+        for turn in range(40):
+            value = tiny if turn == when else 1.0 + turn / 100
+            task.learn(task.choose([[value]]), 1.0)
+        assert task.rounds == 40
+        with pytest.raises(hs.InputError, match="within a million times the usual size"):
+            task.choose([[1e9]])

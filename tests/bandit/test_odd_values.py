@@ -83,6 +83,10 @@ def fit(**changes):
             for name in ("task", "reward", "weight", "features", "price")
             for odd in ({"price": 1}, [["price"]], np.ones(2), LAZY, pd.NA)
         ],
+        *[
+            (lambda v=v: hs.Bandit(1).choose_many(["a", "b"], [[[1.0]], [[1.0]]], v), "exclude")
+            for v in (np.array(1.0), np.ma.masked, LAZY, "ab")
+        ],
         (lambda: fit(frame=pd.DataFrame(TABLE | {"price": [1, 2, 10**400]})), "'price'"),
         (lambda: hs.category(*range(2**16), 2**16 - 1), "category .* distinct"),
     ],

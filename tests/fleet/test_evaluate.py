@@ -535,6 +535,8 @@ def test_too_little_data_decides_nothing(opened, name):
     assert "nan" not in str(found)
     if len(set(rewards)) == 1:
         assert f"every reward is {rewards[0]:g}" in found.verdict.sentence
+    told = any("of the rows of past tasks come before the first" in note for note in found.notes)
+    assert told == (name == "overlapping tasks")
 
 
 def test_values_far_out_are_refused_or_told(opened):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from headstart import Evidence
 from headstart.fleet.reading.hashing import hash_ids, partition_numbers, partition_range
 from headstart.fleet.reading.rows import Rows
-from headstart.fleet.summing import accumulator, grams
+from headstart.fleet.summing import accumulator, grams, task_index
 from headstart.fleet.summing import shards as shard_module
-from headstart.fleet.summing.accumulator import Accumulator, hash_rows
+from headstart.fleet.summing.accumulator import Accumulator
 from headstart.fleet.summing.grams import add_by_threads, add_rows, group_rows
 from headstart.fleet.summing.shards import merge, read_run, write_run
+from headstart.fleet.summing.task_index import TaskIndex
 from headstart.kernels import forms
 from headstart.model.evidence import packed_size
 from headstart.transfer import task_order
@@ -25,13 +27,15 @@ from headstart.transfer import task_order
 DIM = 4
 
 
-def some_rows(count=3000, tasks=40, seed=0, weighted=False, dtype=np.float32, hot=0.0):
+def some_rows(
+    count=3000, tasks=40, seed=0, weighted=False, dtype=np.float32, hot=0.0, kind="string"
+):
     rng = np.random.default_rng(seed)
     owner = np.where(rng.uniform(size=count) < hot, 0, rng.integers(0, tasks, count))
     ids, codes = np.unique(owner, return_inverse=True)
     return Rows(
         codes=codes.astype(np.int32),
-        ids=pa.array([f"task {n}" for n in ids]),
+        ids=pa.array(ids * 7 - 3).cast(kind),  # some are negative, and some are no small numbers
         rewards=rng.normal(size=count),
         features=rng.normal(size=(count, DIM)).astype(dtype),
         weights=rng.uniform(0.5, 3.0, count) if weighted else None,
@@ -65,7 +69,7 @@ def partitioned(blocks, memory, partitions, threads=1):
 
     sums = Accumulator(DIM, memory, partitions, spill, threads)
     for rows in blocks:
-        sums.add(*hash_rows(rows))
+        sums.add(*sums.number_tasks(rows))
     sums.finish()
     return [merge(some, DIM) for some in shards], sum(spilled)
 
@@ -79,10 +83,11 @@ def partitioned(blocks, memory, partitions, threads=1):
     weighted=st.sampled_from(["none", "some", "all"]),
     mixed=st.booleans(),
     hot=st.sampled_from([0.0, 0.9]),
+    kinds=st.sampled_from([["string"], ["int64"], ["int16", "string", "int64"]]),
 )
 @settings(max_examples=12, deadline=None)
 def test_tasks_have_the_sums_of_their_rows(
-    seed, tasks, memory, partitions, threads, weighted, mixed, hot
+    seed, tasks, memory, partitions, threads, weighted, mixed, hot, kinds
 ):
     blocks = [
         some_rows(
@@ -92,10 +97,12 @@ def test_tasks_have_the_sums_of_their_rows(
             weighted == "all" or (weighted == "some" and number == 1),
             np.float64 if mixed and number == 2 else np.float32,
             hot,
+            kinds[number % len(kinds)],
         )
         for number in range(4)
     ]
-    found, _ = partitioned(blocks, memory, partitions, threads)
+    with mock.patch.object(task_index, "SMALL_IDS", 1000):
+        found, _ = partitioned(blocks, memory, partitions, threads)
     names = [name for part in found for name in part.ids.to_pylist()]
     want = expected(blocks)
     assert set(names) == set(want)
@@ -122,7 +129,7 @@ def test_runs_of_other_partitions_fit(tmp_path):
     blocks = [some_rows(tasks=500)]
     shards = []
     sums = Accumulator(DIM, 40_000, 8, lambda found: shards.append(list(found)))
-    sums.add(*hash_rows(blocks[0]))
+    sums.add(*sums.number_tasks(blocks[0]))
     sums.finish()
     assert len(shards) > 2
     for number, run in enumerate(shards):
@@ -236,14 +243,14 @@ def test_chunks_have_a_bounded_size(monkeypatch):
     monkeypatch.setattr(shard_module, "CHUNK_BYTES", 1)
     shards = []
     sums = Accumulator(DIM, 1 << 20, 1, shards.extend)
-    sums.add(*hash_rows(some_rows(tasks=100)))
+    sums.add(*sums.number_tasks(some_rows(tasks=100)))
     sums.finish()
     chunks = list(shard_module.merge_in_chunks(shards, DIM))
     assert [len(chunk.rows) for chunk in chunks] == [64, 36]
 
 
 def test_an_index_numbers_tasks_once():
-    index = accumulator.TaskIndex()
+    index = TaskIndex()
     rng = np.random.default_rng(0)
     seen = {}
     for _ in range(20):

@@ -1026,7 +1026,7 @@ def stop_part(study):
 def test_beside_a_gpu_the_cores_play_the_other_parts_with_the_same_results(tmp_path):
     """Here there is none, so that they play all of them."""
     parts = [functools.partial(play_part, seed=seed) for seed in (1, 2, 3)]
-    beside = Runner(tmp_path / "a", SMALL, execution=Execution(engine="gpu", workers=3))
+    beside = Runner(tmp_path / "a", SMALL, execution=Execution(engine="gpu", workers=2))
     found = beside.side_by_side(*parts)
     wanted = Runner(tmp_path / "b", SMALL, execution=ALONE).side_by_side(*parts)
     for (ours, doubled), (theirs, twice) in zip(found, wanted, strict=True):

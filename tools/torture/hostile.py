@@ -121,6 +121,9 @@ list(hs.EvidenceFile('archive').batches(v)) | task.choose(TABLE, k=v)
 bandit.choose_many(['new', 'task 1'], [TABLE, TABLE], k=v) | task.observe(v, ROW)
 task.observe(TABLE, v) | task.observe(TABLE, ROW % 2, v) | task.observe(TABLE, v, journal=journal)
 bandit.add_evidence('new', v) | task.explain(choice, level=v)
+task.choose(TABLE, exclude=[0], k=v) | task.observe(TABLE, ROW % 2, [1.0, v, 0.0])
+bandit.choose_many(['new', 'task 1'], [TABLE[:2], v], k=2) | hs.Thompson(probability=(v, 1.0))
+bandit.choose_many(['new', 'task 1'], [TABLE[:2], TABLE], [[0], None], k=v)
 """
 OTHER = """
 task.choose(TABLE, exclude=v) | task.predict(TABLE, of_reward=v) | task.learn(v, 1.0)
@@ -137,6 +140,8 @@ journal.append(remade(context=v), 1.0) | journal.append(remade(task=v), 1.0)
 task.observe(TABLE, ROW % 2, journal=v) | bandit.add_evidence(v, EVIDENCE) | task.explain(v)
 task.explain(choice, against=v) | bandit.fit(v, task='a', reward='b') | task.encode(v)
 hs.Schema.from_json(v) | hs.Schema.from_dict(v) | hs.Schema.from_file(v) | hs.Schema.infer(v)
+bandit.choose_many(['new', 'task 1'], [TABLE[:2], TABLE], v)
+bandit.choose_many(['new', 'task 1'], [TABLE[:2], TABLE], [None, v])
 journal.append(remade(epoch=v), 1.0) | bandit.learn(remade(epoch=v), 1.0) | bandit.learn(v, v)
 """
 PRIOR, EVIDENCE = hs.Prior.isotropic(DIM), hs.Evidence.of(TABLE, ROW)

@@ -72,7 +72,8 @@ NAMES = {**vars(hostile), "nested": nested, "pd": pd, "pl": pl, "hs": hs}
 
 
 def attack(case: Case) -> None:
-    kind = case.pick(["written", "rows", "rows", "rows", "items", "frame", "inferred", "made"])
+    kinds = ["written", "items", "frame", "frame", "inferred", "made", "transformed"]
+    kind = case.pick([*kinds, "rows", "rows", "rows"])
     try:
         globals()[kind](case)
     except Exception as error:
@@ -165,6 +166,41 @@ def rows(case: Case) -> None:
         error.args = (f"{how}({where} = {text}): {str(error)[:300]}",)
         raise
     works(bandit, case.folder)
+
+
+class Prices:
+    """A transformer of one's own, which raises whatever it likes."""
+
+    width = 1
+
+    def transform(self, actions):
+        return [[float(action["price"])] for action in actions]
+
+
+def transformed(case: Case) -> None:
+    """A hostile value as the actions, an action, its field, or the context, for a transformer."""
+    bandit, (text, value) = hs.Bandit(Prices(), hs.Independent(), seed=0), value_of(case)
+    task, context = bandit.task("it"), None
+    actions = [{"id": number, "price": float(number)} for number in range(3)]
+    where = case.pick(["actions", "action", "price", "id", "context"])
+    if where == "actions":
+        actions = value
+    elif where == "action":
+        actions[1] = value
+    elif where == "context":
+        context = value
+    else:
+        actions[1][where] = value
+    how = case.pick([task.choose, task.predict, task.encode])
+    before = state(bandit, case.folder)
+    try:
+        how(actions, context=context)
+    except hs.HeadstartError:
+        if state(bandit, case.folder) != before:
+            raise Changed(f"{where} = {text} was refused; the state is another") from None
+    except Exception as error:
+        error.args = (f"{how.__name__}({where} = {text}): {str(error)[:300]}",)
+        raise
 
 
 def items(case: Case) -> None:

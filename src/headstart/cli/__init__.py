@@ -6,15 +6,17 @@ No logic lives here; experiments are in :mod:`headstart.lab`, logs in :mod:`head
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 try:
     import typer
 except ModuleNotFoundError:  # pragma: no cover - only without the extra
     sys.exit("The headstart command needs the lab extra: pip install 'headstart[lab]'")
 
+import headstart
 from headstart.cli import experiments, logs
 from headstart.cli.check import check
-from headstart.cli.screen import Interrupted
+from headstart.cli.screen import Interrupted, replace_unencodable
 from headstart.errors import HeadstartError, visible
 
 __all__ = ["app", "main"]
@@ -26,6 +28,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and stop, where it was asked for."""
+    if asked:
+        print(f"headstart {headstart.__version__}")
+        raise typer.Exit
+
+
+VERSION = typer.Option(
+    "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+)
+
+
+@app.callback()
+def common(version: Annotated[bool, VERSION] = False) -> None:
+    """Take the options that stand before a command."""
+
+
 for command in (
     experiments.reproduce,
     experiments.compare,
@@ -41,6 +62,7 @@ for command in (
 
 def main() -> None:
     """Run the command; an error of the library prints one line and exits with 2."""
+    replace_unencodable()
     try:
         code = app(standalone_mode=False)
     except HeadstartError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import json
 import sys
 import time
@@ -27,10 +29,29 @@ __all__ = [
     "print_table",
     "print_text",
     "progress_bars",
+    "replace_unencodable",
     "warn",
 ]
 
 PROGRESS_SECONDS = 10.0  # between lines of progress
+
+
+#: What stands for characters that a stream cannot encode; a question mark for others.
+SUBSTITUTES = {"−": "-", "–": "-", "█": "#", "±": "+/-", "…": "...", "✗": "x"}
+
+
+def replace_unencodable() -> None:
+    """Write substitutes where standard output or error cannot encode a character."""
+
+    def substitute(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        characters = error.object[error.start : error.end]
+        return "".join(SUBSTITUTES.get(character, "?") for character in characters), error.end
+
+    codecs.register_error("headstart", substitute)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="headstart")
 
 
 class Interrupted(Exception):
@@ -179,5 +200,6 @@ def warn(text: str) -> None:
 
 
 def print_json(content: Any) -> None:
-    """Print JSON; control characters are escaped."""
-    print(visible(json.dumps(content, indent=2, ensure_ascii=False)))
+    """Print JSON; control characters are escaped, and what the stream cannot encode."""
+    is_unicode = (sys.stdout.encoding or "utf").lower().startswith("utf")
+    print(visible(json.dumps(content, indent=2, ensure_ascii=not is_unicode)))

@@ -17,14 +17,17 @@ MIN_COUNT = 8  # values that tell the usual size of a feature
 MIN_COUNT_TO_REFUSE = 3  # values before which none is refused
 MAX_RATIO = 1e6  # of a value and the usual size
 STEADY_RATIO = 10.0  # of sizes that hardly change
+MIN_SIZE = 1e-20  # of a value that is not taken for zero
+ROUNDING = 1e-14  # of the distance and the size of equal values
 
 
 class UsualSizes(NamedTuple):
     """How large the values of each feature usually are, and how far from where they began.
 
     Both are geometric means over the values that are not zero, on which outliers have little
-    influence. A Gram matrix holds values up to a million times the usual ones without losing the
-    latter to rounding; larger values are refused.
+    influence: a value below a millionth of the usual size counts as that. A Gram matrix holds
+    values up to a million times the usual ones without losing the latter to rounding; larger values
+    are refused.
 
     Attributes
     ----------
@@ -96,15 +99,15 @@ class UsualSizes(NamedTuple):
         size[:, 0] = contexts
         np.subtract(contexts, before.origin, out=size[:, 1])
         np.abs(size, out=size)
-        present = size > 0
-        if present.all():
-            log_sums, counts = before.log_sums + np.log(size).sum(0), before.counts + len(size)
-        else:
-            log_sums = before.log_sums + np.log(np.where(present, size, 1.0)).sum(0)
-            counts = before.counts + present.sum(0)
+        present = size > MIN_SIZE
+        # The mean of equal values may differ from them by rounding.
+        present[:, 1] &= size[:, 1] > ROUNDING * np.abs(before.origin)
+        has_size = before.counts >= MIN_COUNT
+        least = np.where(has_size, before.means / MAX_RATIO, 0.0)
+        log_sums = before.log_sums + np.log(np.where(present, np.maximum(size, least), 1.0)).sum(0)
+        counts = before.counts + present.sum(0)
         # Features with few values so far are measured by these contexts as well. Of one or two
         # values nothing tells whether they are large or the others are small.
-        has_size = before.counts >= MIN_COUNT
         if has_size.all():
             usual = before.means
         else:

@@ -18,7 +18,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,13 +135,8 @@ class ClickRows:
         (number, part), logs, runs = job, self.logs, list[Path]()
         summary, pooled = ReadSummary(), np.zeros(packed_size(logs.width))
         size = max(1024, min(BLOCK, self.room // (CLICK_COPIES * 8 * logs.width)))
-        for place, block in enumerate(logs.read(part, rows=size)):
-            summary.count(block)
-            rows = block.chosen_rows()
-            check_clicks(rows.rewards, logs)
-            if not rows.count:
-                continue
-            weights = np.ones(rows.count) if rows.weights is None else rows.weights
+        blocks = evidence_blocks(logs, part, summary, is_binary=True, rows=size)
+        for place, (rows, weights) in enumerate(blocks):
             features, ids = np.asarray(rows.features), id_texts(rows.ids)
             columns = rows.codes, rows.rewards, weights, features
             runs.append(self.folder / f"{number}-{place}.arrow")
@@ -149,8 +144,8 @@ class ClickRows:
                 write_run(runs[-1], row_shards(hash_ids(ids), ids, *columns, SHARDS))
             except FileError as error:
                 raise FileError(f"{error}: give a folder with more room (TMPDIR)") from error
-            pooled += weighted_sums(features.astype(np.float64), rows.rewards, weights)[0].pack()
-        summary.parts.append(part.key)
+            sums, _ = weighted_sums(features.astype(np.float64), rows.rewards, weights)
+            pooled += sums.pack()
         return runs, summary, pooled
 
     def report(self, share: float) -> None:
@@ -195,6 +190,20 @@ class ClickRows:
         return [name for part in ordered for name in part], np.concatenate(partitions.parts)
 
 
+def evidence_blocks(
+    logs: Logs, part: Part, summary: ReadSummary, is_binary: bool, rows: int = BLOCK
+) -> Iterator[tuple[Rows, npt.NDArray[np.float64]]]:
+    """Blocks of the rows of a part that are evidence, and their weights; ``summary`` counts all."""
+    for block in logs.read(part, rows=rows):
+        summary.count(block)
+        chosen = block.chosen_rows()
+        if is_binary:
+            check_clicks(chosen.rewards, logs)
+        if chosen.count:
+            yield chosen, np.ones(chosen.count) if chosen.weights is None else chosen.weights
+    summary.parts.append(part.key)
+
+
 def task_evidence(ids: list[list[str]], partitions: Any) -> list[Partition]:
     """The tasks' ids and evidence, as a fit keeps them."""
     return [
@@ -219,8 +228,6 @@ def fit_item_logs(plan: Plan, *, memory: int, progress: Progress) -> Fitted:
     logs = logs.replace(lenient=False)  # times are more than a help to find repeated rows
     model = reward_model(plan.reward, False)
     rows, summary = read_rows(logs, memory, model.needs_belief, progress)
-    if not len(rows.rewards):
-        raise summary.nothing(logs.columns)
     rows = rows.in_time() if logs.columns.timestamp is not None else rows
     learned = learn_items(
         encoder,
@@ -314,31 +321,24 @@ class ItemRows(NamedTuple):
 def read_rows(
     logs: Logs, memory: int, is_binary: bool, progress: Progress
 ) -> tuple[ItemRows, ReadSummary]:
-    """All rows of logs that are evidence, and what was read."""
+    """All rows of logs that are evidence, and what was read; refused where there are none."""
     summary, parts = ReadSummary(), logs.parts()
     blocks: list[ItemRows] = []
     cost = ITEM_COPIES * 8 * (logs.width + len(COLUMN_NAMES)) + OVERHEAD
     check_memory(sum(part.rows or 0 for part in parts), cost, memory)
     for part in report_parts(parts, parts, progress):
-        for block in logs.replace(intercept=False).read(part):
-            summary.count(block)
-            rows = block.chosen_rows()
-            if is_binary:
-                check_clicks(rows.rewards, logs)
-            blocks.append(item_rows(rows))
+        for block in evidence_blocks(logs.replace(intercept=False), part, summary, is_binary):
+            blocks.append(item_rows(*block))
             check_memory(summary.rows, cost, memory)
-        summary.parts.append(part.key)
     if not blocks:
-        empty: Any = np.zeros(0)
-        return ItemRows(empty, empty, np.zeros((0, logs.dim)), empty, empty, empty), summary
+        raise summary.nothing(logs.columns)
     return ItemRows._make(map(np.concatenate, zip(*blocks, strict=True))), summary
 
 
-def item_rows(rows: Rows) -> ItemRows:
+def item_rows(rows: Rows, weights: Array) -> ItemRows:
     """A block of rows, as they are kept."""
     assert rows.items is not None
     names = np.array(rows.names, dtype=object)
-    weights = np.ones(rows.count) if rows.weights is None else rows.weights
     times = np.zeros(rows.count, np.int64) if rows.timestamps is None else rows.timestamps
     return ItemRows(
         names[rows.codes], rows.items, np.asarray(rows.features), rows.rewards, weights, times

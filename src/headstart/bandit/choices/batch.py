@@ -145,8 +145,9 @@ def allowed_by_task(exclude: Any, offer: Offer, tasks: int) -> list[Any]:
     if exclude is None:
         return [None] * tasks
     want = f"a sequence of {tasks}, for each task its excluded arms or None"
-    if isinstance(exclude, (str, bytes)) or not isinstance(exclude, (Sequence, np.ndarray)):
+    if not isinstance(exclude, (Sequence, np.ndarray)):
         raise checks.refuse("exclude", want, exclude)
+    exclude = checks.entries("exclude", exclude, want)
     if len(exclude) != tasks:
         raise InputError(f"exclude must be {want}; got {len(exclude)}")
     allowed = []

@@ -30,7 +30,7 @@ from headstart.fleet.reading.hashing import partition_range, power_of_two
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.reading.stores import Folder
-from headstart.fleet.summing.accumulator import Accumulator, hash_rows, plan_reading, unread_blocks
+from headstart.fleet.summing.accumulator import Accumulator, plan_reading, unread_blocks
 from headstart.fleet.summing.checkpoint import Checkpoint, Position
 from headstart.fleet.summing.shards import Partition, merge, read_run, select_hashes, write_run
 from headstart.fleet.summing.summary import ReadSummary
@@ -137,15 +137,22 @@ def count_partitions(total: int, memory: int, slots: int) -> int:
     return power_of_two(max(total / memory, slots, 2))
 
 
-def group_parts(logs: Logs, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
-    """Parts that are read by one task: the fewer tasks, the fewer sums of the same task.
+def count_groups(total: int, slots: int, least: int) -> int:
+    """How many groups parts of so many bytes are read in: as many for every slot.
 
-    There are as many groups for every slot, ``least`` of them or more, and all have about as many
-    bytes.
+    The fewer groups, the fewer sums of the same task; ``least`` are for every slot.
+
+    >>> count_groups(10 << 30, 2, 1), count_groups(10 << 30, 2, 2), count_groups(100 << 30, 2, 2)
+    (2, 4, 14)
     """
+    return slots * max(math.ceil(total / (slots * GROUP_BYTES)), least)
+
+
+def group_parts(logs: Logs, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
+    """Parts that are read by one task: :func:`count_groups`, of about as many bytes each."""
     ends = list(itertools.accumulate(decoded_bytes(logs, part) for part in parts))
     total = max(ends, default=0)
-    count = slots * max(math.ceil(total / (slots * GROUP_BYTES)), least)
+    count = count_groups(total, slots, least)
     groups: dict[int, list[Part]] = {}
     for part, end in zip(parts, ends, strict=True):
         groups.setdefault(end * count // (total + 1), []).append(part)
@@ -235,7 +242,7 @@ def read_parts(
                 if not summary.rows and is_scattered(logs, parts, rows):
                     sums.capacity = min(sums.capacity, SCATTERED_TASKS)
                 summary.count(rows)
-                sums.add(*hash_rows(rows))
+                sums.add(*sums.number_tasks(rows))
             summary.parts.append(part.key)
             if actor is not None:
                 actor.append.remote(part.key)

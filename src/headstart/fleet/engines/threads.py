@@ -28,7 +28,6 @@ from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.summing import checkpoint as checkpoints
 from headstart.fleet.summing.accumulator import (
     Accumulator,
-    hash_rows,
     partition_count,
     plan_reading,
     unread_blocks,
@@ -169,11 +168,11 @@ class Reading:
         for position, rows in blocks:
             if self.stop.is_set():
                 return
-            summary, hashed = ReadSummary(), hash_rows(rows)
+            summary, numbered = ReadSummary(), self.sums.number_tasks(rows)
             summary.count(rows)
             with self.lock:
                 self.sound = False
-                self.sums.add(*hashed)
+                self.sums.add(*numbered)
                 self.summary.add(summary)
                 self.positions[part.key] = position
                 self.sound = True

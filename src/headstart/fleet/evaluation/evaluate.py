@@ -134,11 +134,8 @@ def evaluate(
         summary = sample.summary
         notes = [*logs.survey.copies, *summary.id_notes(), *summary.repeats(share)]
         notes += column_notes(logs.feature_names, intercept, whole, summary.sampled)
-        if logs.columns.timestamp is not None and sample.cut is None:
-            notes.append(
-                "most tasks start at the same time: they are split at random, and the rewards of "
-                "each are in the order of time"
-            )
+        if logs.columns.timestamp is not None:
+            notes += time_notes(sample, parted[0])
         advance, results = part(progress, 0.5, 0.9), list[Any]()
         shared = dataclasses.replace(sample, arms=None)
         how = seed, first, future, rule, clip
@@ -199,6 +196,23 @@ def evaluate(
         provenance=Provenance.of(logs, options, defaults),
         seconds=time.monotonic() - begun,
     )
+
+
+def time_notes(sample: Sample, split: Split) -> list[str]:
+    """What a timestamp has changed, where that is not what one would expect."""
+    if sample.cut is None:
+        return [
+            "most tasks start at the same time: they are split at random, and the rewards of each "
+            "are in the order of time"
+        ]
+    early, whole = (packed[split.past, -2].sum() for packed in (sample.early, sample.evidence))
+    if early >= 0.5 * whole:
+        return []
+    return [
+        f"only {early / whole:.0%} of the rows of past tasks come before the first future task "
+        f"begins, and no others are learned from: tasks run side by side. Without a timestamp "
+        f"tasks are split at random, and all rows of past tasks count"
+    ]
 
 
 NO_VALUES = (

@@ -189,8 +189,7 @@ def check_split(tasks: int, future: float) -> int:
     ahead = round(future * tasks)
     if ahead < 2 or tasks - ahead < 2:
         raise InputError(
-            f"evaluate needs at least 2 past and 2 future tasks; these logs have "
-            f"{count(tasks, 'task')} with rewards, of which future={future:g} makes {ahead} the "
-            f"future"
+            f"evaluate needs at least 2 past and 2 future tasks with rewards; of the "
+            f"{count(tasks, 'task')} that it looks at, future={future:g} makes {ahead} the future"
         )
     return ahead

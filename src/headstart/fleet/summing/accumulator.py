@@ -13,12 +13,12 @@ import itertools
 import mmap
 import threading
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headstart.fleet.reading.arrays import as_array, as_arrow
+from headstart.fleet.reading.arrays import as_arrow
 from headstart.fleet.reading.hashing import (
     Hashes,
     hash_ids,
@@ -29,10 +29,11 @@ from headstart.fleet.reading.hashing import (
 from headstart.fleet.reading.logs import Logs, Part
 from headstart.fleet.reading.rows import Rows
 from headstart.fleet.summing.grams import Packed, RowBuffer, Whole, fill
-from headstart.fleet.summing.shards import order_of_tasks, row_shards, sum_shard
+from headstart.fleet.summing.shards import row_shards, sum_shard
+from headstart.fleet.summing.task_index import TaskIndex
 from headstart.model.evidence import packed_size
 
-__all__ = ["Accumulator", "TaskIndex", "hash_rows", "partition_count", "plan_reading"]
+__all__ = ["Accumulator", "NumberedRows", "partition_count", "plan_reading"]
 
 Spill = Callable[[Iterator[pa.RecordBatch]], None]
 
@@ -40,113 +41,19 @@ MOST_BUFFERED = 9 << 25  # bytes of rows that are added at once, at most
 BLOCK_BYTES = 15_000_000  # of features that are read at a time, at most: more is not used again
 COLUMN_BYTES = 3 << 20  # that it takes to decode a column: a page, a dictionary, a block
 LOOPS_BYTES = 128 << 20  # that Numba and the compiled loops take
-
-
-def hash_rows(rows: Rows) -> tuple[Rows, Hashes]:
-    """Of all rows, those that were chosen, where that was logged, with the hashes of their ids.
-
-    Ids are text afterwards.
-    """
-    rows = rows.chosen_rows()
-    ids = id_texts(rows.ids)
-    return rows._replace(ids=ids), hash_ids(ids)
-
-
 INDEX_BYTES = 64  # for each task, about: hash, number and a short id, and as much while it grows
 
 
-class TaskIndex:
-    """The number of every task: a sorted array of hashes, and the ids in the order of numbers.
+class NumberedRows(NamedTuple):
+    """Rows and the numbers of their tasks.
 
-    Hashes are spread evenly, so that their leading bits say about where one is.
-
-    Examples
-    --------
-    >>> from headstart.fleet.reading.hashing import hash_ids
-    >>> index = TaskIndex()
-    >>> ids = pa.array(["ann", "bob"], pa.large_string())
-    >>> index.numbers(ids, hash_ids(ids)).tolist()
-    [0, 1]
-    >>> ids = pa.array(["cid", "bob", "dan"], pa.large_string())
-    >>> index.numbers(ids, hash_ids(ids), room=3).tolist()
-    [2, 1, -1]
+    The number is −1 where it is not known yet; ``ids`` and ``hashes`` are those of these tasks.
     """
 
-    def __init__(self) -> None:
-        self.ids = pa.nulls(0, pa.large_string())  # by number
-        self.hashes: Hashes = np.zeros(0, np.uint64)  # by number
-        self.sorted: Hashes = np.zeros(0, np.uint64)
-        self.places: Whole = np.zeros(0, np.int64)  # the numbers of the sorted hashes
-        self.starts: Whole = np.zeros(2, np.int64)  # of the sorted hashes, by their leading bits
-        self.collisions: dict[str, int] = {}  # tasks with the hash of another
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def numbers(self, ids: pa.LargeStringArray, hashes: Hashes, room: int = 1 << 62) -> Whole:
-        """The numbers of tasks, each of which is named once.
-
-        New ones get the next number while there are fewer than ``room``, and −1 after that.
-        """
-        numbers = np.full(len(ids), -1, np.int64)
-        known = np.zeros(len(ids), dtype=bool)
-        if len(self.sorted):
-            at = self.search(hashes)
-            known = self.sorted[at] == hashes
-            numbers[known] = self.places[at[known]]
-        other = np.zeros(len(ids), dtype=bool)  # its hash is another's
-        if known.any():
-            mine = ids if known.all() else ids.filter(as_arrow(known))
-            theirs = self.ids.take(as_arrow(numbers[known]))
-            if not mine.equals(theirs):
-                other[known] = as_array(pc.not_equal(mine, theirs))
-        fresh = np.flatnonzero(~known)
-        first = np.unique(hashes[fresh], return_index=True)[1]
-        if len(first) < len(fresh):
-            other[np.delete(fresh, first)] = True
-            fresh = fresh[np.sort(first)]
-        fresh = fresh[: max(room - len(self), 0)]
-        if len(fresh):
-            numbers[fresh] = self.append(ids.take(as_arrow(fresh)), hashes[fresh])
-            self.insert(hashes[fresh], numbers[fresh])
-        for place in np.flatnonzero(other):
-            name = ids[int(place)].as_py()
-            if name not in self.collisions and len(self) < room:
-                one = slice(int(place), int(place) + 1)
-                self.collisions[name] = int(self.append(ids[one], hashes[one])[0])
-            numbers[place] = self.collisions.get(name, -1)
-        return numbers
-
-    def search(self, hashes: Hashes) -> Whole:
-        """Where hashes are among the sorted ones, if they are there."""
-        last = len(self.sorted) - 1
-        at = np.minimum(self.starts[partition_numbers(hashes, len(self.starts) - 1)], last)
-        behind = np.flatnonzero((self.sorted[at] < hashes) & (at < last))
-        while len(behind):
-            at[behind] += 1
-            behind = behind[(self.sorted[at[behind]] < hashes[behind]) & (at[behind] < last)]
-        return at
-
-    def insert(self, hashes: Hashes, numbers: Whole) -> None:
-        """Sort hashes in, with the numbers of their tasks."""
-        order = np.argsort(hashes)
-        at = np.searchsorted(self.sorted, hashes[order])
-        self.sorted = np.insert(self.sorted, at, hashes[order])
-        self.places = np.insert(self.places, at, numbers[order])
-        ranges = power_of_two(len(self.sorted))
-        counts = np.bincount(partition_numbers(self.sorted, ranges), minlength=ranges)
-        self.starts = np.append(0, np.cumsum(counts))
-
-    def append(self, ids: pa.LargeStringArray, hashes: Hashes) -> Whole:
-        """Number new tasks."""
-        start = len(self)
-        self.ids = pa.concat_arrays([self.ids, ids])
-        self.hashes = np.concatenate([self.hashes, hashes])
-        return np.arange(start, len(self))
-
-    def order(self) -> Whole:
-        """The numbers in the order of tasks: by hash, then by id."""
-        return order_of_tasks(self.hashes, self.ids) if self.collisions else self.places
+    rows: Rows
+    numbers: Whole
+    ids: pa.LargeStringArray
+    hashes: Hashes
 
 
 class Accumulator:
@@ -182,10 +89,24 @@ class Accumulator:
         self.others = TaskIndex()  # tasks that are not in the table, and their rows
         self.waiting = RowBuffer(room, dim)
 
-    def add(self, rows: Rows, hashes: Hashes) -> None:
-        """Add rows of :func:`hash_rows`."""
+    def number_tasks(self, rows: Rows) -> NumberedRows:
+        """Look up the tasks of the rows that were chosen, where that was logged.
+
+        It changes nothing, so that any thread can do it at any time before :meth:`add`.
+        """
+        rows = rows.chosen_rows()
+        numbers = self.index.recall(rows.ids)
+        other = numbers < 0
+        ids = id_texts(rows.ids if other.all() else rows.ids.filter(as_arrow(other)))
+        return NumberedRows(rows, numbers, ids, hash_ids(ids))
+
+    def add(self, rows: Rows, numbers: Whole, ids: pa.LargeStringArray, hashes: Hashes) -> None:
+        """Add rows of :meth:`number_tasks`."""
         with self.lock:
-            numbers = self.index.numbers(rows.ids, hashes, self.capacity)
+            other = np.flatnonzero(numbers < 0)
+            if len(other):
+                numbers[other] = self.index.numbers(ids, hashes, self.capacity)
+                self.index.remember(rows.ids, numbers)
             known = numbers >= 0
             if known.all():
                 fill(self.buffer, rows, lambda: numbers, self.flush)
@@ -194,10 +115,13 @@ class Accumulator:
             if inside.any():
                 fill(self.buffer, rows.take(inside), lambda: numbers[known], self.flush)
             if not inside.all():
-                rest, own = rows.take(~inside), hashes[~known]
-                # The numbers change with every spill.
-                fill(
-                    self.waiting, rest, lambda: self.others.numbers(rest.ids, own), self.spill_rows
+                outside = ~known[other]
+                names, own = ids.filter(as_arrow(outside)), hashes[outside]
+                fill(  # with numbers that change with every spill
+                    self.waiting,
+                    rows.take(~inside),
+                    lambda: self.others.numbers(names, own),
+                    self.spill_rows,
                 )
 
     def flush(self) -> None:

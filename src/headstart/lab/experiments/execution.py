@@ -140,10 +140,12 @@ def map_jobs(
 
 
 @contextlib.contextmanager
-def process_pool(workers: int, counter: Any = None) -> Iterator[ProcessPoolExecutor]:
+def process_pool(
+    workers: int, counter: Any = None, niceness: int = 0
+) -> Iterator[ProcessPoolExecutor]:
     """A pool of processes with one BLAS thread each; after an exception its processes are ended."""
     with one_thread_each():
-        pool = ProcessPoolExecutor(workers, CONTEXT, begin_worker, (counter,))
+        pool = ProcessPoolExecutor(workers, CONTEXT, begin_worker, (counter, niceness))
         try:
             yield pool
             pool.shutdown()
@@ -172,9 +174,12 @@ def process_pool(workers: int, counter: Any = None) -> Iterator[ProcessPoolExecu
 
 
 @contextlib.contextmanager
-def pool_executor(workers: int) -> Iterator[Executor]:
-    """An executor of processes on this machine, which several threads may use at once."""
-    with process_pool(workers) as pool:
+def pool_executor(workers: int, niceness: int = 0) -> Iterator[Executor]:
+    """An executor of processes on this machine, which several threads may use at once.
+
+    With ``niceness``, they yield to other processes as far as the system lets them.
+    """
+    with process_pool(workers, niceness=niceness) as pool:
 
         def run_jobs(
             jobs: Sequence[Any], function: Callable[..., Any], *arguments: Any
@@ -246,9 +251,11 @@ def concatenate(parts: Sequence[dict[str, Trace]]) -> dict[str, Trace]:
 PARENT: list[Any] = []  # in a worker: the shared counter, and the process that started the worker
 
 
-def begin_worker(counter: Any) -> None:
+def begin_worker(counter: Any, niceness: int = 0) -> None:
     """Set a worker process up: the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if niceness and hasattr(os, "nice"):  # not on Windows
+        os.nice(niceness)
     PARENT[:] = [counter, os.getppid()] if counter is not None else []
 
 

@@ -12,6 +12,7 @@ from headstart.lab.experiments.plan import Results
 from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
 from headstart.lab.studies import synthetic
+from headstart.lab.studies.outcome import tuning_sections
 from headstart.lab.studies.runner import Runner
 from headstart.worlds.movielens import MovieLens
 
@@ -78,16 +79,8 @@ def comparison(runner: Runner) -> tuple[dict[str, Results], list[Section]]:
                 ],
             ),
         ]
-    if tuning is not None:
-        table = tuning.table.drop("algorithm", "label")
-        sections.append(
-            Section(
-                "MovieLens: how much tuning mattered",
-                "Tried on users that no figure shows.",
-                figures.tuning(table, name="movielens-tuning"),
-            )
-        )
-    return results, sections
+    title, text = "MovieLens: how much tuning mattered", "Tried on users that no figure shows."
+    return results, [*sections, *tuning_sections(title, text, tuning, "movielens-tuning")]
 
 
 def printed_policies() -> tuple[NamedPolicy, ...]:

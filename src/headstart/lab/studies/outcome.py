@@ -13,8 +13,17 @@ from headstart.lab import figures
 from headstart.lab.experiments.plan import Results
 from headstart.lab.figures.elements.intervals import paired_ratios
 from headstart.lab.report import Claim, Section
+from headstart.lab.tuning import Tuning
 
-__all__ = ["Findings", "Outcome", "Ratios", "our_claim", "ratios", "regret_section"]
+__all__ = [
+    "Findings",
+    "Outcome",
+    "Ratios",
+    "our_claim",
+    "ratios",
+    "regret_section",
+    "tuning_sections",
+]
 
 
 class Findings(NamedTuple):
@@ -57,6 +66,14 @@ def regret_section(title: str, text: str, regret: pl.DataFrame, name: str) -> Se
         figures.per_task_regret(regret, name=f"{name}-per-task"),
     ]
     return Section(title, text, drawn, level=2)
+
+
+def tuning_sections(title: str, text: str, tuning: Tuning | None, name: str) -> list[Section]:
+    """A section with every setting that was tried; none where nothing was tuned."""
+    if tuning is None:
+        return []
+    table = tuning.table.drop("algorithm", "label")
+    return [Section(title, text, figures.tuning(table, name=name))]
 
 
 class Ratios:

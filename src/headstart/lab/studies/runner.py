@@ -25,7 +25,7 @@ from headstart.worlds.base import World
 
 __all__ = ["FULL", "QUICK", "Runner", "Scale"]
 
-CORES_FOR_A_GPU = 2  # which play nothing else while a GPU is used
+NICENESS = 10  # of processes beside the one that uses a GPU, which has to compile meanwhile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +130,11 @@ class Runner:
         execution = self.execution
         if execution.engine != "gpu" or execution.stored_only or execution.executor is not None:
             return [part(self) for part in parts]
-        workers = max(1, execution.processes - CORES_FOR_A_GPU)
         # After an exception the processes end first, and then the threads that wait for them.
-        with ThreadPoolExecutor(len(parts)) as threads, pool_executor(workers) as executor:
+        with (
+            ThreadPoolExecutor(len(parts)) as threads,
+            pool_executor(execution.processes, NICENESS) as executor,
+        ):
             shared = dataclasses.replace(execution, executor=executor)
             runner = dataclasses.replace(self, execution=shared)
             others = [threads.submit(part, runner) for part in parts[1:]]

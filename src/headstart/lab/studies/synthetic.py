@@ -13,6 +13,7 @@ from headstart.lab import figures, probes
 from headstart.lab.experiments.plan import Results
 from headstart.lab.policies import PAPER, NamedPolicy, policy
 from headstart.lab.report import Section
+from headstart.lab.studies.outcome import tuning_sections
 from headstart.lab.studies.runner import Runner
 from headstart.worlds.synthetic import Synthetic
 
@@ -73,17 +74,12 @@ def comparison(runner: Runner, results: Results, tuning: Tuning | None) -> list[
             figures.totals(results.regret, name="synthetic-totals"),
         ),
     ]
-    if tuning is not None:
-        table = tuning.table.drop("algorithm", "label")
-        sections.append(
-            Section(
-                "How much tuning mattered",
-                "Every setting that was tried, as a multiple of the same policy's best. λ matters "
-                "as much as the algorithm: an untuned comparison proves little.",
-                figures.tuning(table, name="synthetic-tuning"),
-            )
-        )
-    return sections
+    text = (
+        "Every setting that was tried, as a multiple of the same policy's best. λ matters as much "
+        "as the algorithm: an untuned comparison proves little."
+    )
+    title, name = "How much tuning mattered", "synthetic-tuning"
+    return [*sections, *tuning_sections(title, text, tuning, name)]
 
 
 def play_printed(runner: Runner) -> tuple[Results, list[Section]]:

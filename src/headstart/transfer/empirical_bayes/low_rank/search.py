@@ -50,7 +50,7 @@ class LowRankSearch:
     known_noise
         R where it is given, else 0.
     level
-        Whether the last coefficient is a level whose mean is not shrunk with the others.
+        Whether the last coefficient is the level of log-odds, whose mean is not shrunk.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class LowRankSearch:
         fit: Fit,
         first: Tasks,
         known_noise: float,
-        level: bool,
+        level: bool = False,
     ) -> None:
         self.over, self.held, self.noise, self.level = over, held, None, level
         past = Past.zero(fit.mean.shape[-1])

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_roughly", "fit_together"]
 
-ROUGH_TASKS = 64  # that a rough fit chooses its strength by
-ROUGH_SCHEDULE = 6, 2  # steps before strengths are scored
-ROUGH_STEPS = 24  # after that
 FIRST_STEPS = 12  # of scoring, before the test of convergence
 MAX_REPEATS, MAX_WIDE_REPEATS = 40, 4  # of two more steps each, with few and with many features
 CONVERGED = 1e-9  # the change of the covariance, as a share of its largest entry
+ROUGH_TASKS = 64  # that a rough fit chooses its strength by
+ROUGH_SCHEDULE = 6, 2  # steps before strengths are scored
+ROUGH_STEPS = 24  # after that
 LOW_RANK_UPDATES = 4  # of a fit to all tasks: the noise of short tasks takes a step in each
 
 

@@ -121,14 +121,14 @@ class Search:
         if self.over.stands_for(look) == self.count:
             self.others = combine(operator.sub, self.totals, task_totals(self.fit, self.held))
         strength = self.strength
-        self.fit, sums = self.step_from(self.others, strength)
+        self.fit, sums = self.next_fit(self.others, strength)
         if scored:
             self.held = self.held_with_noise(self.fit)
             candidates = candidate_covariances(sums, strength, self.fit)
             self.scores, self.support = score_held_out(self.start, self.fit, candidates, self.held)
 
-    def step_from(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
-        """The fit after a step from the sums of the latest pass, and the sums it took."""
+    def next_fit(self, totals: PassSums, strength: Any) -> tuple[Fit, StepSums]:
+        """The population with a full covariance after one step, and the sums it took."""
         level = self.transfer.has_level
         return step_from_totals(self.before, totals, strength, self.known_noise, level=level)
 
@@ -139,9 +139,8 @@ class Search:
     def fit_low_rank(self, first: Tasks) -> None:
         """Fit the low-rank population to the few, if tasks differ along any direction."""
         known, first = self.start.known_noise, first[: self.count - len(self.held)]
-        low = LowRankSearch(
-            self.over, self.held, self.fit, first, known, level=self.transfer.has_level
-        )
+        level = self.transfer.has_level
+        low = LowRankSearch(self.over, self.held, self.fit, first, known, level)
         self.low = low.population
         if not low.active:
             return
@@ -163,7 +162,7 @@ class Search:
             held, others = self.held_with_noise(fit), float(self.count - len(self.held))
             ensemble = score_ensemble_held_out(self.start, fit, low.population, others, held)
             population = low.finish()
-        fit, sums = self.step_from(self.totals, strength)
+        fit, sums = self.next_fit(self.totals, strength)
         before = self.before if low is None else low.with_noise(self.before)
         return state.replace(
             low_rank=population,
