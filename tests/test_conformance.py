@@ -139,6 +139,7 @@ REFUSED = {
     hs.EmpiricalBayes: [
         *(("units", {"units": bad}) for bad in ("metric", None, 1)),
         *(("constant", {"constant": bad}) for bad in (None, 1, "yes")),
+        *(("free_intercept", {"free_intercept": bad}) for bad in (None, 1, "yes")),
         *(
             ("decay_tasks", {"decay_tasks": bad})
             for bad in (0, 0.5, -1, "x", None, True, float("nan"))
@@ -150,6 +151,7 @@ REFUSED = {
         *(("groups", {"groups": bad}) for bad in (0, -1, 2.5, "x", None, True, float("nan"))),
         *(("units", {"units": bad}) for bad in ("metric", None, 1)),
         *(("constant", {"constant": bad}) for bad in (None, 1, "yes")),
+        *(("free_intercept", {"free_intercept": bad}) for bad in (None, 1, "yes")),
     ],
     hs.Oracle: [
         ("mean", {"mean": "x", "covariance": np.eye(DIM)}),

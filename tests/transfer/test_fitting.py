@@ -511,6 +511,6 @@ def test_a_free_intercept_follows_the_level_of_rewards_and_moves_nothing_else():
         transfer.prior(transfer.refit([hs.Evidence.of(x, r - level) for x, r in rounds], noise=1.0))
         for level in (0.0, 5.0)
     ]
-    np.testing.assert_allclose(priors[0].mean - priors[1].mean, [0.0, 0.0, 5.0], atol=0.01)
+    np.testing.assert_allclose(priors[0].mean - priors[1].mean, [0.0, 0.0, 5.0], atol=0.004)
     spreads = [np.diag(prior.covariance) for prior in priors]
     np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03)

@@ -39,7 +39,7 @@ from headstart.model.prior import Prior
 from headstart.records import Array
 from headstart.rules import Rule
 from headstart.transfer import Transfer
-from headstart.transfer.pooled_fit import fit_standardized
+from headstart.transfer.pooled_fit import PooledFit, fit_standardized
 from headstart.transfer.standardize import Standardization
 
 __all__ = ["Setup", "SplitResult", "forecast_clicks", "validate_split"]
@@ -83,20 +83,22 @@ def validate_split(split: Split | None, sample: Sample, setup: Setup) -> SplitRe
     has it.
     """
     transfer, is_binary = setup.transfer, setup.model.needs_belief
+    fit: PooledFit | None = None
     if setup.encoder is not None:
-        sample = with_items(split, sample, setup, setup.encoder)
+        sample, fit = with_items(split, sample, setup, setup.encoder)
     dim, intercept = sample.dim, sample.intercept
     past = sample.evidence if split is None else sample.early[split.past]
     given = Evidence.unpack(past.sum(0), dim)
     rounds, is_constant = float(given.rounds), intercept is not None
     if is_binary:
         tasks = tasks_with_rows(sample, split)
+    if fit is None and is_binary:
 
         def expand(prior: Prior, units: Standardization | None) -> MemoryTasks:
             return task_partitions(expand_tasks(tasks, prior, units), dim)
 
         fit = fit_clicks(transfer, expand, given, is_constant, setup.standardize)
-    else:
+    elif fit is None:
         how = {"intercept": is_constant, "standardize": setup.standardize}
         fit = fit_standardized(transfer, task_partitions(past, dim), given, None, **how)
     learned, units, count = transfer.prior(fit.state), fit.units, len(fit.partitions)
@@ -188,8 +190,13 @@ def forecast_clicks(prior: AnyPrior, episodes: Episodes, seed: int) -> Forecast:
     )
 
 
-def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encoder) -> Sample:
-    """The sample of a split with the columns of items; without a split, all tasks are the past."""
+def with_items(
+    split: Split | None, sample: Sample, setup: Setup, encoder: Encoder
+) -> tuple[Sample, PooledFit]:
+    """The sample of a split with the columns of items; without a split, all tasks are the past.
+
+    Also the fit of the past.
+    """
     rows, intercept = sample.rows, sample.intercept is not None
     assert rows is not None
     order = past_rows(sample, split)
@@ -212,7 +219,7 @@ def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encod
         first = int(np.searchsorted(rows["key"], sample.keys[place]))
         own = take_rows(rows, np.arange(first, first + int(sample.episodes.lengths[place])))
         episodes[place, : len(own["key"])] = future_rows(learned.items, own, encoder, intercept)
-    return dataclasses.replace(
+    with_columns = dataclasses.replace(
         sample,
         dim=dim,
         intercept=dim - 1 if intercept else None,
@@ -221,6 +228,7 @@ def with_items(split: Split | None, sample: Sample, setup: Setup, encoder: Encod
         episodes=sample.episodes._replace(features=episodes),
         rows={**rows, "features": features},
     )
+    return with_columns, learned.fit
 
 
 def future_rows(items: ItemLedger, own: Columns, encoder: Encoder, intercept: bool) -> Array:

@@ -371,7 +371,7 @@ class EmpiricalBayes(StandardizedTransfer):
         return fit_partitions(dataclasses.replace(self, units="given"), partitions, noise)
 
     def rough_prior(self, partitions: Partitions, noise: float | None = None) -> Prior:
-        """From few steps on some of the tasks."""
+        """From few steps."""
         return self.prior(fit_roughly(self, partitions, noise))
 
     def prior(self, state: EmpiricalBayesState) -> Prior:

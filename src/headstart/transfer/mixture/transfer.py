@@ -98,7 +98,7 @@ class Mixture(StandardizedTransfer):
     ----------
     groups : int, default 6
         The most groups to look for, 8 or fewer.
-    units, constant
+    units, constant, free_intercept
         As for :class:`EmpiricalBayes`.
 
     Examples

@@ -80,11 +80,14 @@ def fit_together(
 def fit_roughly(
     transfer: EmpiricalBayes, partitions: Partitions, noise: float | None
 ) -> EmpiricalBayesState:
-    """The state of some of the tasks after few steps, in a fraction of the time of a whole fit.
+    """The state of tasks after few steps, in a fraction of the time of a whole fit.
 
-    The strength is chosen by cross-validation on fewer tasks yet.
+    The strength is chosen by cross-validation on some of the tasks. With very many tasks this is
+    the whole fit, which takes few steps on all of them anyway.
     """
-    rows = partitions.slice(0, min(passes.FIRST_FIT_TASKS, len(partitions)))
+    if len(partitions) > passes.FIRST_FIT_TASKS:
+        return transfer.refit_partitions(partitions, noise)
+    rows = partitions.slice(0, len(partitions))
     tasks = Tasks.from_batch(Evidence.unpack(rows, partitions.dim))
     tasks, state = tasks[canonical_order(tasks)], transfer.init(partitions.dim, noise)
     sample = tasks[:: -(-len(tasks) // ROUGH_TASKS)]
