@@ -87,13 +87,13 @@ def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) 
 def isotropic_share(state: EmpiricalBayesState) -> Array:
     """The weight of the isotropic prior against the best strength, by how well they predicted.
 
-    Running tasks are fitted and not predicted: n of them make it (1 + n) times less likely.
+    Running tasks are fitted and not predicted: it counts less the more of the tasks they are.
     """
     xp = array_namespace(state.scores)
-    running = xp.maximum(state.counting_tasks - xp.asarray(state.task_count), 0.0)
+    finished = xp.asarray(state.task_count)
     ahead = state.scores[..., -1] - state.scores[..., :-1].max(-1) - ISOTROPIC_HANDICAP
-    against = xp.log1p(running) - ahead
-    share: Array = xp.exp(-xp.logaddexp(0.0, against)) * (xp.asarray(state.ready) > 0)
+    predicted = finished / xp.maximum(xp.maximum(state.counting_tasks, finished), 1e-300)
+    share: Array = predicted * xp.exp(-xp.logaddexp(0.0, -ahead)) * (xp.asarray(state.ready) > 0)
     return share
 
 
