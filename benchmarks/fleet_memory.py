@@ -25,9 +25,10 @@ def learn(folder: Path, memory: int, workers: int) -> dict[str, object]:
     """One fit."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
     from headstart.fleet import Columns, Logs, fit
-    from headstart.kernels import tables
+    from headstart.kernels import tables, task_totals
 
     tables.prepare()
+    task_totals.prepare()
     imported, start = peak_memory() * 1024, time.perf_counter()
     logs = Logs(str(folder / "*.parquet"), Columns("task", "reward", "x*"))
     fitted = fit(logs, memory=memory << 20, workers=workers)
