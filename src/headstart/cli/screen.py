@@ -100,13 +100,15 @@ def progress_bars(quiet: bool) -> Iterator[Any]:
         rich.TimeRemainingColumn(),
         rich.TextColumn("{task.fields[speed]}"),
     )
-    with rich.Progress(
+    progress = rich.Progress(
         *columns,
         console=console,
         disable=not console.is_terminal,
         get_time=time.monotonic,
         speed_estimate_period=3600.0,
-    ) as progress:
+    )
+    # Rich up to 13.8 ends with an empty line even where nothing is shown.
+    with contextlib.nullcontext() if progress.disable else progress:
 
         @contextlib.contextmanager
         def bar(label: str, unit: str | None = None) -> Iterator[Callable[[float, float], None]]:

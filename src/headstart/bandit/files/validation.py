@@ -256,6 +256,8 @@ def check_state(transfer: Transfer, state: Any, template: Any, dim: int) -> None
         tasks = name.endswith(("count", "tasks.weight"))
         if tasks and float(array.max(initial=0.0)) > MAX_TASKS:
             raise InputError(f"state.{name} must be {MAX_TASKS:g} tasks at most; got more")
+        if tasks and float(array.min(initial=0.0)) < -1e-6:  # beyond the rounding of subtraction
+            raise InputError(f"state.{name} must be 0 or more; got less")
     transfer.check_state(state)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         prior = transfer.prior(state)
