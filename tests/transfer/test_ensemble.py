@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
+from scipy.special import softmax
 from scipy.stats import multivariate_normal
 
 import headstart as hs
@@ -16,7 +16,7 @@ from headstart.transfer.empirical_bayes.low_rank.ensemble import (
     low_rank_likelihoods,
 )
 from headstart.transfer.empirical_bayes.low_rank.population import LowRank
-from headstart.transfer.empirical_bayes.scoring import full_prior, prefers_isotropic
+from headstart.transfer.empirical_bayes.scoring import full_prior
 from headstart.transfer.partitions import PartitionList
 
 DIM, RANK, NOISE = 40, 3, 0.2
@@ -122,28 +122,6 @@ def test_without_structure_the_full_covariance_keeps_the_weight():
     ratio = np.linalg.eigvalsh(np.linalg.solve(np.diag(spread**2), prior.covariance))
     assert 0.4 < ratio.min() < ratio.max() < 2.5
     assert np.isfinite(covariance).all()
-
-
-@pytest.mark.parametrize("ahead", [-800.0, -3.0, 0.0, 1.0, 2.5, 800.0])
-def test_the_fitted_prior_and_the_isotropic_one_are_averaged_by_their_scores(ahead):
-    """The moments of the mixture, computed from second moments around zero."""
-    rng = np.random.default_rng(1)
-    contexts = rng.normal(size=(30, 4))
-    rewards = contexts @ [1.0, -0.5, 0.2, 0.0] + 0.1 * rng.normal(size=30)
-    state = hs.EmpiricalBayes().init(4)
-    state = hs.EmpiricalBayes().fold(state, hs.Evidence.of(contexts, rewards))
-    assert not prefers_isotropic(state)  # one nat is in favour of what was fitted
-    scores = np.append(state.scores[:-1] - state.scores[:-1].max(), ahead)
-    state = state.replace(scores=scores)
-    mean, covariance = full_prior(state)
-    fit = state.fit
-    weight = expit(ahead - 1.0)
-    whole = fit.covariance + fit.error + np.outer(fit.mean, fit.mean)
-    size = (np.trace(fit.covariance) + fit.mean @ fit.mean) / 4
-    np.testing.assert_allclose(mean, (1.0 - weight) * fit.mean, atol=1e-12)
-    second = (1.0 - weight) * whole + weight * size * np.eye(4)
-    np.testing.assert_allclose(covariance, second - np.outer(mean, mean), atol=1e-12)
-    assert prefers_isotropic(state) == (weight > 0.5)
 
 
 @pytest.mark.parametrize(("count", "dim", "rounds"), [(700, 10, 6), (2500, 6, 4)])

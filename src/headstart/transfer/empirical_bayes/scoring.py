@@ -54,7 +54,6 @@ __all__ = [
 #: Strengths that are tried, as multiples of the dimension.
 STRENGTHS = 10.0 ** np.arange(-2.5, 1.01, 0.5)
 WIDE_DIM = 256  # features from which on steps are expensive
-ISOTROPIC_HANDICAP = 1.0  # nats by which the isotropic prior starts below the fitted ones
 FOLDS = 4
 MAX_LIKELIHOOD = 1e100  # nats: more is no evidence but an overflow to come
 
@@ -84,36 +83,20 @@ def with_task_noise(fit: Fit, tasks: Tasks, known_noise: float, constant: bool) 
     return tasks if known_noise else estimate_task_noise(fit, tasks.with_residuals(), constant)
 
 
-def isotropic_share(state: EmpiricalBayesState) -> Array:
-    """The weight of the isotropic prior against the best strength, by how well they predicted.
-
-    Running tasks are fitted and not predicted: it counts less the more of the tasks they are.
-    """
-    xp = array_namespace(state.scores)
-    finished = xp.asarray(state.task_count)
-    ahead = state.scores[..., -1] - state.scores[..., :-1].max(-1) - ISOTROPIC_HANDICAP
-    predicted = finished / xp.maximum(xp.maximum(state.counting_tasks, finished), 1e-300)
-    share: Array = predicted * xp.exp(-xp.logaddexp(0.0, -ahead)) * (xp.asarray(state.ready) > 0)
-    return share
-
-
 def prefers_isotropic(state: EmpiricalBayesState) -> npt.NDArray[np.bool_]:
     """Whether the isotropic prior has predicted recent tasks best."""
-    prefers: npt.NDArray[np.bool_] = isotropic_share(state) > 0.5
+    xp = array_namespace(state.scores)
+    better = xp.asarray(state.scores[..., -1] > state.scores[..., :-1].max(-1) + 1.0)
+    prefers: npt.NDArray[np.bool_] = xp.asarray(better & (xp.asarray(state.ready) > 0))
     return prefers
 
 
 def score_task(
-    state: EmpiricalBayesState,
-    task: Tasks,
-    weight: float,
-    low_rank: bool = True,
-    isotropic: Array | None = None,
+    state: EmpiricalBayesState, task: Tasks, weight: float, low_rank: bool = True
 ) -> EmpiricalBayesState:
     """Score every candidate's prediction of a task that is new to it, in the state's units.
 
-    Without ``low_rank`` there are no such candidates. ``isotropic`` is the weight of the isotropic
-    prior in the average, that of the state's scores unless given.
+    Without ``low_rank`` there are no such candidates.
     """
     xp = array_namespace(state.scores)
     if state.pending_readds > 0:
@@ -155,8 +138,7 @@ def score_task(
     fitted = xp.asarray(state.restarted_count) > 0
     if not low_rank or (xp is np and not fitted.any()):
         return state.replace(support=float_if_scalar(state.support + counts * gain))
-    full = xp.asarray(log_likelihood(*full_prior(before, isotropic), variance, evidence))
-    return score_ensemble(before, state, variance, evidence, counts, full, gain + alone, alone)
+    return score_ensemble(before, state, variance, evidence, counts, gain + alone, alone)
 
 
 def score_ensemble(
@@ -165,18 +147,17 @@ def score_ensemble(
     variance: Array,
     evidence: Evidence,
     counts: Array,
-    full: Array,
     informed: Array,
     alone: Array,
 ) -> EmpiricalBayesState:
     """Score the full covariance, as it was used, and the low-rank candidates.
 
-    ``full``, ``informed`` and ``alone`` are the log-likelihoods of the full covariance as it was
-    used, of its strength without the isotropic prior, and of the isotropic prior; the support is
-    that of the average.
+    ``informed`` and ``alone`` are the log-likelihoods of the full covariance and of the prior that
+    is isotropic; the support is that of the average.
     """
     xp = array_namespace(state.scores)
     count, weights = before.counting_tasks, before.ensemble_weights
+    full = xp.asarray(log_likelihood(*full_prior(before), variance, evidence))
     others = low_rank_likelihoods(before.low_rank, count, variance, evidence)
     counts = counts * (xp.abs(others).max(-1) < MAX_LIKELIHOOD) * (xp.abs(full) < MAX_LIKELIHOOD)
     others = xp.where(counts[..., None] > 0, others, 0.0)
@@ -193,21 +174,13 @@ def score_ensemble(
     )
 
 
-def full_prior(state: EmpiricalBayesState, isotropic: Array | None = None) -> tuple[Array, Array]:
-    """The mean and the covariance of the mixture of N(μ, Σ + C) and the isotropic prior.
-
-    C is what μ is uncertain by; each counts by how well it has predicted, unless the weight of the
-    ``isotropic`` one is given::
-
-        m = (1 − w) μ          S = (1 − w) (Σ + C + w μ μᵀ) + w s² I
-    """
-    fit = state.fit
-    share = (isotropic_share(state) if isotropic is None else isotropic)[..., None]
-    weight = share[..., None]
-    _, even = fit.isotropic_moments()
-    across = fit.mean[..., :, None] * fit.mean[..., None, :]
-    spread = (1.0 - weight) * (fit.covariance + fit.error + weight * across)
-    return (1.0 - share) * fit.mean, spread + weight * even
+def full_prior(state: EmpiricalBayesState) -> tuple[Array, Array]:
+    """N(μ, Σ), what μ is uncertain by included; or N(0, s² I) where that has predicted better."""
+    xp = array_namespace(state.fit.mean)
+    fit, isotropic = state.fit, prefers_isotropic(state)
+    zero, size = fit.isotropic_moments()
+    mean = xp.where(isotropic[..., None], zero, fit.mean)
+    return mean, xp.where(isotropic[..., None, None], size, fit.covariance + fit.error)
 
 
 def score_held_out(
@@ -299,7 +272,6 @@ def cross_validate(
     wide = sample.gram.shape[-1] > WIDE_DIM
     # Candidates are exact only near the strength of the fit: choose, fit, and choose again.
     for steps in schedule or ((4, 2, 2) if wide else (8, 8, 8)):
-        isotropic = isotropic_share(fitted[0].replace(scores=scores))
         total: Any = np.zeros_like(state.scores)
         average: Any = np.zeros_like(state.ensemble)
         support = np.zeros_like(np.asarray(state.support))
@@ -316,7 +288,7 @@ def cross_validate(
                 transfer.constant,
             )
             for at in np.flatnonzero(held):
-                judged = score_task(judge, local[at : at + 1], 1.0, isotropic=isotropic)
+                judged = score_task(judge, local[at : at + 1], 1.0)
                 total += judged.scores
                 average += judged.ensemble
                 support = support + judged.support

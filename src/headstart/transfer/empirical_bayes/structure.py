@@ -30,7 +30,7 @@ def explain(transfer: EmpiricalBayes, state: EmpiricalBayesState) -> TaskStructu
     half = 1.96 * np.sqrt(2.0 / np.maximum(information + transfer.strength(state), 1e-9))
     notes = []
     if bool(prefers_isotropic(state)):
-        notes.append("an isotropic prior predicts as well: it counts most")
+        notes.append("an isotropic prior predicts as well: it is used")
     if state.task_count < 1:
         notes.append("no task has finished yet: all of this is from running ones")
     if transfer.unit_free and bool(transfer.unscaled_features(state).any()):

@@ -67,8 +67,8 @@ class EmpiricalBayes(StandardizedTransfer):
 
     The maximum of the tasks' marginal likelihood, with as much regularisation as predicts best:
     each new task is first predicted by priors of many strengths, and those that did well recently
-    decide. The fitted prior is averaged with an isotropic one, which counts by how well it has
-    predicted recent tasks.
+    decide. Where an isotropic prior has predicted recent tasks better, by a nat
+    in all, that is used instead.
 
     Evidence of up to 256 tasks is kept, and the fit is updated whenever tasks have grown by 1/32;
     older tasks stay as their posteriors, so that a finished task costs the same however many there
