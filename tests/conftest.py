@@ -14,6 +14,7 @@ from headstart.storage import tensor_file
 
 settings.register_profile(
     "headstart",
+    max_examples=60,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -68,7 +68,7 @@ def assert_same_sums(shown, expected):
 
 
 class TestTheEvidenceOfATask:
-    @settings(max_examples=40, deadline=None, derandomize=True)
+    @settings(max_examples=25, deadline=None, derandomize=True)
     @given(
         st.integers(0, 2**32 - 1),
         st.integers(1, 7),

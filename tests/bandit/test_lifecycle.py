@@ -650,7 +650,7 @@ class LifeWithCCIPCA(Life):
 
 
 for machine in (Life, LifeWithBias, LifeWithCCIPCA):
-    machine.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
+    machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 
 TestLifeWithSubspace = Life.TestCase
 TestLifeWithBias = LifeWithBias.TestCase
