@@ -232,7 +232,10 @@ def numeric_column(column: Any, name: str) -> Array:
                     f"no floating-point number can hold"
                 ) from None
     if values.dtype.kind not in "fiub" or values.ndim != 1:
-        raise InputError(f"contexts must be numbers; column {name!r} has type {column.dtype}")
+        raise InputError(
+            f"contexts must be numbers; column {name!r} has type {column.dtype}, which a bandit "
+            f"with a schema can take: headstart.Bandit(headstart.Schema(…))"
+        )
     return values.astype(np.float64)
 
 
@@ -294,13 +297,19 @@ def arms_not_excluded(
 def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
     """The rows of the actions with these ids; what is no list of ids is returned as it is."""
     is_array = isinstance(exclude, np.ndarray) and exclude.ndim
-    items = exclude.tolist() if is_array else checks.entries("exclude", exclude, "rows or ids")
+    items = (
+        exclude.tolist()
+        if is_array
+        else checks.entries("exclude", exclude, "a list of rows or ids")
+    )
     by_number = not any(isinstance(id, str) for id in ids)
     if any(isinstance(item, (bool, np.bool_)) for item in items):
         return exclude
     if not any(isinstance(item, str) or by_number for item in items):
         return exclude
-    places = {id: row for row, id in enumerate(ids)}
+    places: dict[Any, list[int]] = {}  # labels of an index may occur twice
+    for row, id in enumerate(ids):
+        places.setdefault(id, []).append(row)
     rows = []
     for item in items:
         if not isinstance(item, str) and not by_number:
@@ -310,7 +319,7 @@ def rows_of_ids(exclude: Any, ids: Sequence[Any]) -> Any:
             raise InputError(
                 f"exclude must hold ids of actions on offer; got {checks.describe(item)}"
             )
-        rows.append(places[item])
+        rows += places[item]
     return rows
 
 

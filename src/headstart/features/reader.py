@@ -50,6 +50,12 @@ class Offer:
     labels: Any = None
     has_ids: bool = False
 
+    def ids(self, at: int | None = None) -> Any:
+        """The labels by which arms can be excluded: ids, or an index of texts; of one task."""
+        labels = self.labels if at is None or self.labels is None else self.labels[at]
+        is_named = self.has_ids or any(isinstance(label, str) for label in labels or ())
+        return labels if is_named else None
+
 
 class ContextReader:
     """Checks contexts and transforms them, and remembers names and usual sizes of features.
@@ -104,8 +110,7 @@ class ContextReader:
             if type(contexts) is Request:
                 contexts = plain_contexts(contexts)
             table, squares, names = features.read(contexts)
-            if hasattr(contexts, "columns") and hasattr(contexts, "index"):
-                labels = contexts.index.to_list()
+            labels = index_labels(contexts)
         sizes = self.check_sizes(table, squares)
         rows = features.transform(table)
         return Offer(table, rows, names, sizes, labels, has_ids)
@@ -181,16 +186,19 @@ class ContextReader:
         flat = np.concatenate(tables)
         sizes = self.check_sizes(flat, float(np.vdot(flat, flat)))
         names = self.features.names if features.names == self.features.names else features.names
-        return Offer(tables, [features.transform(table) for table in tables], names, sizes)
+        rows = [features.transform(table) for table in tables]
+        return Offer(tables, rows, names, sizes, [index_labels(table) for table in contexts])
 
     def read_requests(
         self, requests: Sequence[Request], write_items: Sequence[ItemWriter | None]
     ) -> Offer:
         """What is on offer to several tasks, by the schema."""
-        tables = [
-            self.encode(request, writer)[0]
-            for request, writer in zip(requests, write_items, strict=True)
-        ]
+        tables = []
+        for at, (request, writer) in enumerate(zip(requests, write_items, strict=True)):
+            try:
+                tables.append(self.encode(request, writer)[0])
+            except InputError as error:
+                raise InputError(f"ids[{at}]: {error}") from None
         contexts = [encoded.table for encoded in tables]
         rows, sizes = [self.features.transform(table) for table in contexts], self.sizes
         if contexts:
@@ -235,3 +243,11 @@ class ContextReader:
             return False
         self.set_sizes(offer.sizes)
         return True
+
+
+def index_labels(contexts: Any) -> list[Any] | None:
+    """The index of a pandas frame, which names its arms; ``None`` for anything else."""
+    if hasattr(contexts, "columns") and hasattr(contexts, "index"):
+        labels: list[Any] = contexts.index.to_list()
+        return labels
+    return None

@@ -275,11 +275,12 @@ def review_texts(name: str, role: str, present: Sequence[Any], missing: str) -> 
     if len(different) <= MAX_LISTED:
         field = category(*sorted(map(str, different)))
         return FieldReview(name, role, field, summary, constant_note(present))
+    note = mostly_numbers(present)
     if len(different) > 0.5 * len(present):
-        note = "most rows have a value of their own: free text or an id?"
+        note = note or "most rows have a value of their own: free text or an id?"
         return FieldReview(name, "ignored", None, summary, note)
     buckets = min(MAX_BUCKETS, 1 << (len(different) - 1).bit_length())
-    note = mostly_numbers(present) or "hashed into buckets"
+    note = note or "hashed into buckets"
     return FieldReview(name, role, category(buckets=buckets), summary, note)
 
 
@@ -288,6 +289,8 @@ def mostly_numbers(present: Sequence[str]) -> str:
     others = [text for text in present if not IS_NUMBER.fullmatch(text.strip())]
     if len(others) > 0.1 * len(present):
         return ""
+    if not others:
+        return "numbers written as text: convert them for number(), unless they are codes"
     shown = ", ".join(map(repr, distinct(others)[:3]))
     return f"numbers, except {shown} in {len(others)} rows: empty these for number()"
 

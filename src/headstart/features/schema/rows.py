@@ -185,7 +185,10 @@ def from_frame(frame: Any, spec: ActionSpec) -> ActionRows:
     for place, name in enumerate(frame_names("actions", frame)):
         column = frame[frame.columns[place]]
         values = column_array(column)
-        columns[name] = values if values.dtype.kind in "fiub" else column.to_list()
+        as_list = values.dtype.kind not in "fiub"
+        if values.ndim > 1 and values.dtype.kind == "f":  # vectors: NaN where one is missing
+            as_list = bool(np.isnan(values).any())
+        columns[name] = column.to_list() if as_list else values
     rows = from_columns(columns, len(frame), spec)
     index = getattr(frame, "index", None)
     if rows.labels is None and index is not None:
@@ -271,12 +274,9 @@ def item_key(label: Any, place: int = 0) -> str:
 
 def refuse_id(label: Any, place: int) -> NoReturn:
     """Refuse what cannot be the id of an item."""
-    hint = ""
-    if isinstance(label, float) and label.is_integer():
-        hint = " (frames turn whole numbers into such where some are missing: convert them back)"
     raise InputError(
         f"action at row {place}: the id must be text of 1 to 1000 characters, or a whole number; "
-        f"got {checks.describe(label)}{hint}"
+        f"got {checks.describe(label)}{checks.float_hint(label)}"
     )
 
 
