@@ -220,6 +220,8 @@ def test_rows_may_be_dicts_or_an_array_with_names():
         assert_same_prior(
             hs.Bandit(3, seed=0).fit(given, task="user", reward="reward").prior, expected
         )
+    with pytest.raises(hs.InputError, match="at least one row; got none"):
+        hs.Bandit(3, seed=0).fit([], task="user", reward="reward")
     dicts = frame.to_dict("records")
     del dicts[4]["x1"]
     with pytest.raises(hs.InputError, match=r"the same fields in every row; .* in row 4"):

@@ -62,8 +62,7 @@ class Columns(NamedTuple):
             return cls({name: frame[key] for name, key in names}, frame)
         if isinstance(frame, np.ndarray) and frame.dtype.names is not None:
             return cls({name: frame[name] for name in frame.dtype.names}, frame)
-        is_list = isinstance(frame, (list, tuple)) and len(frame) > 0
-        if is_list and all(isinstance(row, Mapping) for row in frame):
+        if isinstance(frame, (list, tuple)) and all(isinstance(row, Mapping) for row in frame):
             return cls(columns_of_dicts(frame), frame)
         want = (
             "a pandas or Polars frame, a list of dicts, an array with names, or a dict of columns"
@@ -109,6 +108,8 @@ class Columns(NamedTuple):
 
 def columns_of_dicts(rows: Sequence[Mapping[Any, Any]]) -> dict[str, list[Any]]:
     """The columns of rows that are dicts, all with the same fields."""
+    if not rows:
+        raise InputError("frame must have at least one row; got none")
     names = list(rows[0])
     for place, row in enumerate(rows):
         if row.keys() != rows[0].keys():
